@@ -145,7 +145,7 @@ class TestEveryStore:
         output = carry_out(run)
         assert output.phases[2:] == [("precondition", "begin"), ("precondition", "end")]
         assert output.store["settle_ns"] > 0
-        cached = output.store["cached_bytes_at_begin"]
+        cached = output.store["cached_bytes_at_start"]
         if cached is not None and command_file_system(tmp_path) != "tmpfs":
             assert cached < output.store["database_bytes"] / 2
 

@@ -98,7 +98,7 @@ def test_drive_counters_are_recorded_derived_and_reported(
     assert record.outcome == "complete", record.failure
     [drive] = record.drives
     assert drive["write_bytes"] >= 48 << 20
-    assert drive["begin"]["percentage_used"] == drive["end"]["percentage_used"] == 7
+    assert drive["start"]["percentage_used"] == drive["end"]["percentage_used"] == 7
     assert drive["end"]["media"]["log"] == "ocp"
     assert json.loads((tmp_path / "results/records/c0001-r1/record.json").read_text())["drives"] == record.drives
     assert amplification(done) == [pytest.approx(2.5, rel=0.03)]
@@ -124,9 +124,9 @@ def test_two_result_sets_are_compared_by_it(disk: str, tmp_path: Path, monkeypat
 @pytest.mark.needs("disk without NVMe")
 def test_a_disk_without_counters_has_a_reason_in_record_and_report(disk: str, tmp_path: Path) -> None:
     done = carried_out(tmp_path / "target", tmp_path / "results")
-    reason = f"`{block_stack.name_of(disk)}` is no NVMe drive"
+    reason = f"`{block_stack.name_of(disk)}` is not an NVMe drive"
     [record] = done.records()
-    assert record.drives[0]["begin"] == record.drives[0]["end"] == {"not_reported": reason}
+    assert record.drives[0]["start"] == record.drives[0]["end"] == {"not_reported": reason}
     assert done.runs["run_media_not_reported"].to_list() == [reason]
     assert amplification(done) == []
     assert findings(done)["Device write amplification is not known"] == reason

@@ -193,8 +193,8 @@ def test_a_failing_member_is_distinguished_from_a_missing_one() -> None:
     [warning] = array_health.warnings({"state": whole, "state_after": lost})
     assert warning.code == array_health.MEMBER_FAILED
     assert warning.message == "a member of the array failed during the run: 1 of 4 are missing"
-    asked = {"asked": {"failed_members": 1}}
-    assert list(array_health.warnings({"state": lost, "state_after": lost, **asked})) == []
+    requested = {"requested": {"failed_members": 1}}
+    assert list(array_health.warnings({"state": lost, "state_after": lost, **requested})) == []
     [warning] = array_health.warnings({"state": whole, "state_after": {**whole, "errors": 7}})
     assert "7 of its I/Os failed" in warning.message
     [warning] = array_health.warnings({"state": {"sync_action": "recover"}, "state_after": {"sync_action": "idle"}})
@@ -203,11 +203,11 @@ def test_a_failing_member_is_distinguished_from_a_missing_one() -> None:
 
 def test_an_incomplete_array_is_not_reported_as_healthy() -> None:
     lost = {"degraded": 1, "errors": 0, "raid_disks": 4}
-    [warning] = array_health.warnings({"state": lost, "state_after": lost, "asked": {"failed_members": 0}})
+    [warning] = array_health.warnings({"state": lost, "state_after": lost, "requested": {"failed_members": 0}})
     assert warning.code == array_health.MEMBER_MISSING
     assert "before the run started: 1 of 4 members were missing" in warning.message
     failing = {"degraded": 0, "errors": 9, "raid_disks": 4}
-    [warning] = array_health.warnings({"state": failing, "state_after": failing, "asked": {"failed_members": 0}})
+    [warning] = array_health.warnings({"state": failing, "state_after": failing, "requested": {"failed_members": 0}})
     assert "9 I/Os of its members had failed" in warning.message
 
 

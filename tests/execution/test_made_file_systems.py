@@ -109,8 +109,8 @@ def test_a_file_system_is_created_mounted_measured_and_removed(
     assert [(record.outcome, record.failure) for record in records] == [("complete", None)] * 4
     for record in records:
         assert record.target["file_system"]["kind"] == settings["file_system"]
-        assert record.setup["asked"]["file_system"] == settings["file_system"]
-        assert record.setup["on"]["name"] == str(directory)
+        assert record.setup["requested"]["file_system"] == settings["file_system"]
+        assert record.setup["target"]["name"] == str(directory)
         assert record.setup["seconds"] > 0
         done = [step["command"] for step in record.setup["steps"]]
         assert len(done) == len(commands)
@@ -118,7 +118,7 @@ def test_a_file_system_is_created_mounted_measured_and_removed(
             assert expected[0] in words and expected[1] in words[-1]
         if "mount_options" in settings:
             assert "noatime" in record.target["file_system"]["options"]
-    assert len({record.setup["made_at"] for record in records}) == 1
+    assert len({record.setup["created_at"] for record in records}) == 1
 
 
 def test_the_observed_devices_are_those_that_were_created(directory: Path, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_file_system_is_created_as_often_as_the_study_requires(
     directory: Path, tmp_path: Path, fresh: str, made: int
 ) -> None:
     records = execute(planned(directory, fresh=fresh), tmp_path / "set").records()
-    assert len({record.setup["made_for"] for record in records}) == made
+    assert len({record.setup["created_for"] for record in records}) == made
 
 
 def test_raw_and_file_systems_follow_each_other_in_one_study(directory: Path, tmp_path: Path) -> None:

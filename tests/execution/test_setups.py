@@ -65,14 +65,14 @@ def test_each_setup_is_created_once_and_its_runs_share_the_drives(tmp_path: Path
     result_set = execute(planned(), tmp_path / "set")
     assert laid_out(result_set) == [8, 0, 0, 0, 8, 0, 0, 0]
     for record in result_set.records():
-        asked = record.setup["asked"]
+        requested = record.setup["requested"]
         array = record.target["array"]
-        assert (asked["array"], asked["devices"]) == (record.levels["array"], 4)
+        assert (requested["array"], requested["devices"]) == (record.levels["array"], 4)
         assert array == {"level": record.levels["array"], "drives": 4, "chunk_bytes": 65536}
-        assert record.setup["on"]["name"] == "sim:pm963*4,raid=0,chunk=512KiB,capacity=1GiB"
+        assert record.setup["target"]["name"] == "sim:pm963*4,raid=0,chunk=512KiB,capacity=1GiB"
         assert record.setup["simulated"] is True
-    made_for = {record.setup["made_for"] for record in result_set.records()}
-    assert made_for == {in_order(result_set)[0].run_id, in_order(result_set)[4].run_id}
+    created_for = {record.setup["created_for"] for record in result_set.records()}
+    assert created_for == {in_order(result_set)[0].run_id, in_order(result_set)[4].run_id}
     assert not (tmp_path / "set" / drive_state.DIRECTORY).exists()
 
 
@@ -84,7 +84,7 @@ def test_fresh_setups_are_recreated(tmp_path: Path, fresh: str, expected: list[i
 def test_fewer_devices_are_the_first_of_the_target(tmp_path: Path) -> None:
     result_set = execute(planned(array="raid0", devices="2"), tmp_path / "set")
     assert {len(record.target["devices"]) for record in result_set.records()} == {2}
-    assert {len(record.setup["on"]["devices"]) for record in result_set.records()} == {4}
+    assert {len(record.setup["target"]["devices"]) for record in result_set.records()} == {4}
 
 
 class StopsAfter:
@@ -143,8 +143,9 @@ def test_rounds_find_the_drives_that_were_prepared_for_them(tmp_path: Path) -> N
     result_set = execute(plan, tmp_path / "set")
     records = in_order(result_set)
     assert [record.outcome for record in records] == ["complete"] * len(records)
-    arrays = [record.setup["asked"]["array"] for record in records]
+    arrays = [record.setup["requested"]["array"] for record in records]
     assert arrays == sorted(arrays)
-    assert {record.setup["made_for"] for record in records} == {
-        next(record.run_id for record in records if record.setup["asked"]["array"] == array) for array in set(arrays)
+    assert {record.setup["created_for"] for record in records} == {
+        next(record.run_id for record in records if record.setup["requested"]["array"] == array)
+        for array in set(arrays)
     }

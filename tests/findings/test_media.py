@@ -20,9 +20,9 @@ def a_drive(
 ) -> dict[str, Any]:
     """A drive in a record: what it was handed, and by how much its counters grew."""
     grown = -(-handed // UNIT) if units is None else units
-    begin = {"data_units_written": 10**6, "media": {"written_bytes": 10**12, "step_bytes": step}}
+    start = {"data_units_written": 10**6, "media": {"written_bytes": 10**12, "step_bytes": step}}
     end = {"data_units_written": 10**6 + grown, "media": {"written_bytes": 10**12 + written, "step_bytes": step}}
-    return {"name": "nvme0n1", "device": "259:0", "write_bytes": handed, "begin": begin, "end": end, **changes}
+    return {"name": "nvme0n1", "device": "259:0", "write_bytes": handed, "start": start, "end": end, **changes}
 
 
 def facts(*drives: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_media_amplification_divides_the_sums_over_all_drives() -> None:
         (a_drive(written=-1), "a counter of `nvme0n1` went backwards during the run"),
         (a_drive(units=-1), "a counter of `nvme0n1` went backwards during the run"),
         (a_drive(end={"not_reported": "`nvme0n1` is gone"}), "`nvme0n1` is gone"),
-        (a_drive(begin={"not_reported": "`sda` is no NVMe drive"}), "`sda` is no NVMe drive"),
+        (a_drive(start={"not_reported": "`sda` is not an NVMe drive"}), "`sda` is not an NVMe drive"),
     ],
 )
 def test_what_is_no_number_has_a_reason(drive: dict[str, Any], reason: str) -> None:
@@ -64,7 +64,7 @@ def test_what_is_no_number_has_a_reason(drive: dict[str, Any], reason: str) -> N
 
 
 def test_one_drive_without_counters_prevents_the_value() -> None:
-    assert judged(a_drive(), a_drive(begin={"not_reported": "no"}))["media_not_reported"] == "no"
+    assert judged(a_drive(), a_drive(start={"not_reported": "no"}))["media_not_reported"] == "no"
 
 
 def test_the_least_that_is_a_number_is() -> None:

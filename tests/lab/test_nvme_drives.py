@@ -51,7 +51,7 @@ def test_the_health_log_of_a_drive_is_read(drive: dict[str, Any]) -> None:
 
 def test_it_counts_what_the_host_wrote_as_the_kernel_does(studies_said: dict[str, Any]) -> None:
     [drive] = studies_said["limits"]["read"]["record"]["drives"]
-    units = drive["end"]["data_units_written"] - drive["begin"]["data_units_written"]
+    units = drive["end"]["data_units_written"] - drive["start"]["data_units_written"]
     assert drive["write_bytes"] > 60_000_000
     assert units * 512_000 == pytest.approx(drive["write_bytes"], rel=0.05)
 
@@ -60,7 +60,7 @@ def test_a_drive_without_a_log_of_its_media_is_no_number_but_a_reason(
     drive: dict[str, Any], guest_report: Report
 ) -> None:
     for [reported] in drive["drives"]:
-        assert NO_SUCH_LOG in reported["begin"]["not_reported"]
+        assert NO_SUCH_LOG in reported["start"]["not_reported"]
         assert "media" not in reported["end"]
     [evidence] = [
         finding.evidence

@@ -107,17 +107,26 @@ def test_codes_of_former_warnings_are_renamed() -> None:
     assert codes == ["queue_underutilized", "short_run"]
 
 
-def test_statistics_of_servers_in_former_records_are_renamed() -> None:
-    former = {"server": {"statistics_at_begin": {"commits": 1}, "statistics_at_end": {"commits": 3}}}
-    current = {"statistics_at_start": {"commits": 1}, "statistics_at_end": {"commits": 3}}
-    assert former_names.record(former) == {"server": current}
+@pytest.mark.parametrize("within", [("server",), ("result", "store")])
+def test_statistics_in_former_records_are_renamed(within: tuple[str, ...]) -> None:
+    former: Any = {"statistics_at_begin": {"commits": 1}, "statistics_at_end": {}, "cached_bytes_at_begin": 3}
+    current: Any = {"statistics_at_start": {"commits": 1}, "statistics_at_end": {}, "cached_bytes_at_start": 3}
+    for name in reversed(within):
+        former, current = {name: former}, {name: current}
+    assert former_names.record(former) == current
+
+
+def test_setups_in_former_records_are_renamed() -> None:
+    former = {"setup": {"asked": {"array": "raid0"}, "on": {"name": "/mnt"}, "made_for": "1", "made_at": "now"}}
+    current = {"requested": {"array": "raid0"}, "target": {"name": "/mnt"}, "created_for": "1", "created_at": "now"}
+    assert former_names.record(former) == {"setup": current}
 
 
 def test_other_keys_of_former_records_are_renamed() -> None:
     drive = {"name": "sda", "begin": {"untold": "no NVMe drive"}, "end": {"media": {}}}
     assert former_names.record({"ended": "it was steady", "drives": [drive]}) == {
         "end_reason": "steady",
-        "drives": [{"name": "sda", "begin": {"not_reported": "no NVMe drive"}, "end": {"media": {}}}],
+        "drives": [{"name": "sda", "start": {"not_reported": "no NVMe drive"}, "end": {"media": {}}}],
     }
 
 

@@ -50,7 +50,7 @@ def test_a_study_may_change_defaults_and_not_what_iosonde_chooses() -> None:
     for name in ("mon_host", "osd_data", "bluestore_block_path", "keyring", "osd_pool_default_size"):
         with pytest.raises(StudyError, match="chosen by iosonde"):
             ceph.check_settings({name: "x"})
-    with pytest.raises(StudyError, match="is no setting of Ceph"):
+    with pytest.raises(StudyError, match="is not a setting of Ceph"):
         ceph.check_settings({"OSD_memory_target": 1})
     with pytest.raises(StudyError, match="names a path"):
         ceph.check_settings({"osd_op_queue": "/tmp"})

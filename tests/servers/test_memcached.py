@@ -142,8 +142,8 @@ def test_a_killed_iosonde_takes_it_along_and_cleanup_removes_the_rest(place: Pat
         ({"port": 11211}, "is chosen by iosonde"),
         ({"ext_path": "x"}, "is chosen by iosonde"),
         ({"EXT-PATH": "x"}, "is chosen by iosonde"),
-        ({"ext_path=victim:1g": True}, "is no name of a setting"),
-        ({"no_lru_crawler,ext_path=victim:1g": True}, "is no name of a setting"),
+        ({"ext_path=victim:1g": True}, "is not a name of a setting"),
+        ({"no_lru_crawler,ext_path=victim:1g": True}, "is not a name of a setting"),
         ({"hash_algorithm": "murmur3,ext_path=x:1g"}, "comma"),
         ({"hash_algorithm": "/etc/passwd"}, "names a path"),
     ],
@@ -292,7 +292,7 @@ def test_a_server_runs_on_a_file_system_that_iosonde_mounts(disk_place: Path, tm
     measurement = FLASH + 'file_system = "ext4"\nsetup_size = "256MiB"'
     record = run(disk_place, tmp_path / "r", measurement, settings=", ext_page_size = 8, ext_wbuf_size = 2")
     assert record.outcome == "complete", record.failure
-    assert record.setup and record.setup["asked"]["file_system"] == "ext4"
+    assert record.setup and record.setup["requested"]["file_system"] == "ext4"
     assert record.server and record.server["user"] != "root"
     assert list(disk_place.iterdir()) == []
 
@@ -396,7 +396,7 @@ def test_an_extstore_without_room_is_an_error_before_the_load_starts(place: Path
         ("settle = true", "is not closed before its run ends"),
         ("key_size = 8", "have 16 to 250 B"),
         ("batch = 600", "`batch` is more than 256"),
-        ('miss = "read_through"\nfreshness = true', "knows no writes"),
+        ('miss = "read_through"\nfreshness = true', "has no writes"),
         ('operations = "update"\nmiss = "read_through"', "is for `read`"),
         ('ttl = "100ms"', "1 s to 30 days"),
         ('tier = "extstore"\nextstore_size = "128MiB"', "less than 4 pages"),

@@ -63,8 +63,8 @@ def test_a_vendor_specific_page_is_reported(ask: Ask) -> None:
 
 
 def test_devices_that_are_no_nvme_drive_or_cannot_be_opened_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert counters.now("loop0") == {"not_reported": "`loop0` is no NVMe drive"}
-    assert counters.now("nvme0n1p1") == {"not_reported": "`nvme0n1p1` is no NVMe drive"}
+    assert counters.now("loop0") == {"not_reported": "`loop0` is not an NVMe drive"}
+    assert counters.now("nvme0n1p1") == {"not_reported": "`nvme0n1p1` is not an NVMe drive"}
 
     @contextmanager
     def refused(_device: Path) -> Iterator[Drive]:

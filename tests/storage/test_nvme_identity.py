@@ -126,6 +126,6 @@ def test_a_device_that_is_no_namespace_gets_no_command(
     (tmp_path / number).unlink()
     (tmp_path / "nvme7n1p1").mkdir()
     (tmp_path / number).symlink_to(tmp_path / "nvme7n1p1")
-    with pytest.raises(OSError, match="`nvme7n1p1` is no NVMe drive"):
+    with pytest.raises(OSError, match="`nvme7n1p1` is not an NVMe drive"):
         erase(means, tmp_path / "nvme7n1", number)
     assert namespaces.erased == []

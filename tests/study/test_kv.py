@@ -215,7 +215,7 @@ def test_a_load_costs_its_records_and_reads_write_nothing(directory: str) -> Non
         ({"key_size": 7}, "at least 8 B"),
         ({"value_size": "32..16"}, "begins above its end"),
         ({"value_size": "100/0"}, "no mix of sizes"),
-        ({"operations": "read/95:writ/5"}, "`writ` is no operation"),
+        ({"operations": "read/95:writ/5"}, "`writ` is not an operation"),
         ({"operations": "read/0"}, "no weight above 0"),
         ({"choice": "zipfian:0"}, "no skew above 0"),
         ({"choice": "gaussian"}, "`gaussian` is not known"),

@@ -89,7 +89,7 @@ def test_sizes_are_written_with_units_in_the_names_of_cases() -> None:
     [
         ({"array": '"raid7"'}, "it is one of `single`, `raid0`, `raid1`, `raid10`, `raid5`, `raid6`"),
         ({"array": '"raid55"'}, "did you mean `raid5`?"),
-        ({"chunk": '"48KiB"'}, "48 KiB is no chunk; it is a power of two, 4 KiB at least".partition(";")[0]),
+        ({"chunk": '"48KiB"'}, "48 KiB is not a chunk; it is a power of two, 4 KiB at least".partition(";")[0]),
         ({"chunk": '"2KiB"'}, "a power of two, 4 KiB at least"),
         ({"devices": "0"}, "`devices` cannot be `0`"),
         ({"array_state": '"broken"'}, "`synced`"),
@@ -114,7 +114,7 @@ def test_a_wrong_value_is_reported_with_its_place_in_the_file(measurement: dict[
         ({"array": '"raid10"', "devices": "3"}, "at least 4 devices and an even number"),
         ({"array": '"raid6"', "devices": "3"}, "needs at least 4"),
         ({"array": '"raid1"', "devices": "1"}, "needs at least 2"),
-        ({"devices": "2"}, "is one device, and `devices` asks for 2"),
+        ({"devices": "2"}, "is one device, and `devices` is 2"),
         ({"array": '"raid0"', "devices": "8"}, "the case needs 8 devices, and the target has 4"),
         (
             {"array": '"raid5"', "array_state": '"degraded"', "failed_members": "2"},

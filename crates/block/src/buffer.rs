@@ -8,7 +8,7 @@ use memmap2::{Advice, MmapMut, MmapRaw};
 
 /// Slots begin on page boundaries, which satisfies every direct-I/O alignment in use.
 const SLOT_ALIGNMENT: usize = 4096;
-/// From this size on huge pages are asked for: fewer page-table walks in the kernel's copies.
+/// From this size on huge pages are requested: fewer page-table walks in the kernel's copies.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// A mapping divided into slots of equal size.

@@ -1,6 +1,6 @@
 //! One job: a generator of I/Os, its slots, and its phases through the run.
 //!
-//! The job knows nothing of threads or of how I/O is done. [`drive`] runs it against a backend in real time; the
+//! The job is independent of threads and backends. [`drive`] runs it against a backend in real time; the
 //! simulated device runs many of them in one thread. Nothing here allocates, locks, logs or formats after [`Job::begin`].
 
 use std::io;
@@ -223,7 +223,7 @@ impl<'a> Job<'a> {
             .record(io.operation, u64::from(io.bytes), now_ns, completion_ns, response_ns);
     }
 
-    /// How long the backend may wait before the job wants to go on.
+    /// How long the backend may wait before the job continues.
     #[inline]
     fn wait(&self, now_ns: u64) -> Wait {
         match &self.schedule {
@@ -276,7 +276,7 @@ impl<'a> Job<'a> {
         (self.slots.len() - self.free_count) as u64
     }
 
-    /// An open loop begins with the stream's load, which need not be the run's begin.
+    /// An open loop starts with the stream's load, which may be later than the start of the run.
     #[inline]
     fn begin_schedule(&mut self) {
         if self.plan.arrivals.is_some() && self.phases.may_issue() {

@@ -1,6 +1,6 @@
-//! Writes what is missing of a target, so that reads reach the device and not a hole.
+//! Writes the missing parts of a target, so that reads reach the device and no holes.
 //!
-//! A hole or an unwritten (preallocated) extent is answered by the file system without asking the device: reads of it
+//! The file system serves reads of holes and unwritten (preallocated) extents without the device: reads of it
 //! measure nothing. `extents` distinguishes such ranges from written ones. Under verification what is written is sealed, and what
 //! was written before must be sealed already.
 
@@ -84,7 +84,7 @@ pub(crate) fn lay_out(plan: &Plan<'_>, progress: &mut Progress<'_>) -> Result<La
     })
 }
 
-/// Adds what the journal does not know, such as what a killed layout left. If it knows nothing at all of what is
+/// Adds what the journal does not contain, such as the rest of a killed layout. If it contains nothing at all of what is
 /// written, that was written without verification, and is not ours to overwrite.
 fn with_unknown(
     plan: &Plan<'_>,
@@ -155,7 +155,7 @@ fn allocated_bytes(file: &File) -> u64 {
 /// The parts of `0..bytes` that hold no written extent, in whole chunks.
 fn missing_ranges(file: &File, target: &Target, bytes: u64) -> io::Result<Vec<Range<u64>>> {
     if matches!(target, Target::Device { .. }) {
-        // A device has no extents to ask for; whoever gave it decides with `always` or `never`.
+        // A device has no extents; the spec decides with `always` or `never`.
         return Ok(whole(bytes));
     }
     let written = extents::written_ranges(file, bytes)?;

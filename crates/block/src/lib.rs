@@ -129,7 +129,7 @@ fn begin_verification(
     Ok(session.keep_synced(workload))
 }
 
-/// Phase `verify`: the files are brought to the medium, and read back if that was asked for.
+/// Phase `verify`: the files are brought to the medium, and read back if requested.
 fn finish_verification(
     targets: &Targets,
     session: Session,

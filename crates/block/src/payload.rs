@@ -8,7 +8,7 @@
 //! data_cost` prints both). Nothing depends on what the buffer held: reads go through the same buffers and may have left
 //! zeros there.
 //!
-//! Compressible data is made of granules of 4 KiB, the first part of each random and the rest zeros: every compressor
+//! Compressible data consists of granules of 4 KiB, the first part of each random and the rest zeros: every compressor
 //! finds that, from Lempel-Ziv to run-length coding, and every block by itself compresses as well as the whole.
 //! Duplicates are whole granules out of a small pool that all jobs of a run share.
 
@@ -21,7 +21,7 @@ const BASE_BYTES: usize = 16 << 10;
 const KEY_BYTES: usize = 64;
 /// Unit of compressibility and duplication: what file systems and devices compare and most of them compress.
 pub const GRANULE_BYTES: usize = 4096;
-/// Different duplicates: few, so that nearly all of the share asked for are copies, and enough that they are no run.
+/// Different duplicates: few, so that nearly all of the requested share are copies, and enough that they are no run.
 const POOL: usize = 16;
 /// What zstd spends on a granule besides its random bytes: one match and the header of its literals.
 const GRANULE_OVERHEAD_BYTES: f64 = 4.0;
@@ -51,7 +51,7 @@ enum Recipe {
 }
 
 impl Filler {
-    /// The data of the job at `path` under the run's seed. `sealed` says that verification will overwrite the first 32
+    /// The data of the job at `path` under the run's seed. `sealed` means that verification will overwrite the first 32
     /// bytes of every sector, which compressible data makes allowance for.
     pub fn new(payload: Payload, sealed: bool, seed: u64, path: &[u64]) -> Filler {
         let mut rng = Rng::new(seed, path);

@@ -145,7 +145,7 @@ fn save(storage: &mut Storage, targets: &Targets, path: &Path) -> Result<(), Blo
     let temporary = path.with_extension("writing");
     let written = write_state(storage, targets, &temporary).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|error| {
-        // What was half written is of no use to anybody; if it cannot be removed, the error at hand says enough.
+        // An incomplete file is useless; if it cannot be removed, the first error suffices.
         let _ = std::fs::remove_file(&temporary);
         BlockError::target("write the drive's state to", &name)(error)
     })
@@ -178,7 +178,7 @@ fn action(operation: Operation) -> Action {
     }
 }
 
-/// An I/O in flight, as the drive knows it.
+/// An I/O in flight in the drive.
 fn token(job: usize, slot: u32) -> u64 {
     (job as u64) << 32 | u64::from(slot)
 }

@@ -1,4 +1,4 @@
-//! Opens the target as each stream wants it, and finds out what it can do.
+//! Opens the target for each stream, and finds out what it supports.
 //!
 //! A device is claimed first, by an open with `O_EXCL` that the kernel refuses while the device is mounted or claimed
 //! otherwise. The claim is held for the whole run; every further open goes without, since a claim excludes its own
@@ -68,7 +68,7 @@ pub(crate) fn stream_paths(target: &Target, stream: &Stream) -> Vec<PathBuf> {
     }
 }
 
-/// Claims a device for this run, unless whoever started us holds the claim; files need none.
+/// Claims a device for this run, unless the parent process holds the claim; files need none.
 ///
 /// # Errors
 /// When something else holds the device.
@@ -108,7 +108,7 @@ pub(crate) fn open_for_layout(targets: &Targets, target: &Target, path: &Path) -
     Ok(file)
 }
 
-/// Opens the files of a stream as the load wants them, unless the user-level driver reaches them.
+/// Opens the files of a stream for its load, unless the user-level driver reaches them.
 pub(crate) fn open_stream(
     targets: &Targets,
     workload: &BlockWorkload,

@@ -163,7 +163,7 @@ fn open_files(targets: &Targets, workload: &BlockWorkload) -> Result<Vec<StreamF
         .collect()
 }
 
-/// Asks the kernel, stream by stream, what it can do, and warns where it is less than was asked for.
+/// Finds out, stream by stream, what the kernel supports, and warns where it is less than requested.
 fn choose_transports(
     workload: &BlockWorkload,
     files: &[StreamFiles],

@@ -1,4 +1,4 @@
-//! How the I/O of a job is done: the backend that the spec asks for, as far as kernel and target grant it.
+//! How the I/O of a job is done: the requested backend, as far as kernel and target grant it.
 //!
 //! Every workload that reads and writes files by itself chooses a [`Transport`] once and runs its loop on it: the loop is
 //! a [`Work`], generic over the [`Backend`].
@@ -224,7 +224,7 @@ impl Transport {
     }
 }
 
-/// The backend of a spec as messages name it, with the polling that it asks for.
+/// The backend of a spec as messages name it, with its polling.
 pub(crate) fn name_of(backend: &protocol::Backend) -> String {
     match backend {
         protocol::Backend::Sync => "sync".into(),

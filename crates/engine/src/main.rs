@@ -1,6 +1,6 @@
 //! `iosonde-engine`: one spec in, one run, events out.
 //!
-//! It knows nothing of studies, can be copied alone to a machine, and driven by hand:
+//! It is independent of studies, can be copied alone to a machine, and used by hand:
 //!
 //! ```sh
 //! iosonde-engine < spec.json

@@ -5,7 +5,7 @@ use std::io::{Stdout, Write, stdout};
 use iosonde_harness::Stopper;
 use iosonde_protocol::Event;
 
-/// Writes events. When nobody reads them any more, the run is stopped.
+/// Writes events. When the reader has gone, the run is stopped.
 pub(crate) struct Output {
     stdout: Stdout,
     /// The event as text: composed in full before the first byte is written, so that no line is ever cut off.

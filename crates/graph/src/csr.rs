@@ -23,7 +23,7 @@ const MAGIC: &[u8; 16] = b"iosonde-graph-1\n";
 /// Bytes read or written at once.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
-/// What the header says of a graph.
+/// Description of a graph in its header.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
     /// Source and lists, as text.

@@ -69,7 +69,7 @@ pub(crate) struct JobPlan {
     pub gap: u64,
     /// Reads in flight.
     pub depth: u32,
-    /// Whether the backend reads while it is asked for completions.
+    /// Whether the backend reads while it is polled for completions.
     pub is_blocking: bool,
     /// Vertices whose lists it processes.
     pub vertices: Range<u32>,

@@ -85,7 +85,7 @@ pub(crate) fn lay_out(
     }))
 }
 
-/// What the header of the right graph says.
+/// Contents of the header of the right graph.
 fn identity(workload: &GraphWorkload, edges: &Edges<'_>) -> String {
     let graph = serde_json::to_string(&workload.graph).expect("a graph has no keys but text");
     format!("{graph} {}", edges.version())

@@ -290,7 +290,7 @@ impl<'g> State<'g> {
     }
 }
 
-/// The root that was asked for, or one with neighbours.
+/// The requested root, or one with neighbours.
 fn root_of(csr: &csr::Csr, asked: Option<u64>, seed: u64) -> Result<u32, GraphError> {
     let vertices = csr.vertices();
     match asked {

@@ -127,7 +127,7 @@ impl Team {
     }
 }
 
-/// A job's place in the team: if it panics, nobody waits for it.
+/// A job's place in the team: if it panics, no job waits for it.
 pub(crate) struct Place<'a>(pub &'a Team);
 
 impl Drop for Place<'_> {

@@ -78,7 +78,7 @@ impl Collector {
     }
 
     /// Hold every interval back until its usage is noted: a job that reaches its limit hands over its last interval before
-    /// anybody knows that the run is at its end.
+    /// the end of the run is known.
     pub fn await_usage(mut self) -> Collector {
         self.awaits_usage = true;
         self

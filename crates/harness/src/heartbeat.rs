@@ -52,7 +52,7 @@ impl Pulse {
             if is_late(due_ns, now_ns) {
                 let mut state = self.state();
                 state.stalls.push(due_ns..now_ns);
-                // Both at once, so that nobody counts the stall twice.
+                // Both at once, so that no stall is counted twice.
                 state.due_ns = u64::MAX;
             }
         }

@@ -127,14 +127,14 @@ impl StartLine {
 
 /// Where a job waits for the others: it prepares, passes the gate, and loads.
 ///
-/// A job that returns or panics before it has passed cancels the run, so that nobody waits for it in vain.
+/// A job that returns or panics before it has passed cancels the run, so that no job waits for it forever.
 pub struct Gate<'a> {
     start: &'a StartLine,
     passed: Cell<bool>,
 }
 
 impl Gate<'_> {
-    /// Waits for all jobs; false if one of them could not prepare, and nobody starts.
+    /// Waits for all jobs; false if one of them could not prepare, and none starts.
     pub fn pass(&self) -> bool {
         self.passed.set(true);
         self.start.arrive()

@@ -1,4 +1,4 @@
-//! Cassandra as a store: one table of keys and values, over CQL with ScyllaDB's driver, which speaks to both servers.
+//! Cassandra as a store: one table of keys and values, over CQL with ScyllaDB's driver, which supports both servers.
 //!
 //! Somebody else starts the server and creates the keyspace. Each thread has a client of its own, whose runtime runs in that
 //! thread (`client`), so an operation starts and ends without handing over to another thread.
@@ -61,7 +61,7 @@ impl Opener for CassandraOpener {
         };
         if !is_name(database) {
             return Err(KvError::invalid(
-                format!("`{database}` is no name of a keyspace"),
+                format!("`{database}` is not a name of a keyspace"),
                 "`target.database`",
                 "use lower-case letters, digits and `_`, 48 at most",
             ));

@@ -94,7 +94,7 @@ impl Settings {
         options
     }
 
-    /// The given options; `default` stands for fjall's own, which it does not report.
+    /// The given options; `default` means fjall's own, which it does not report.
     fn in_effect(&self, database: &Database) -> BTreeMap<String, String> {
         let number = |value: Option<u64>| value.map(|value| value.to_string());
         let given = [

@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) j: Option<bool>,
     pub(crate) wtimeout_ms: u64,
     pub(crate) read_concern: String,
-    /// Database that knows the user.
+    /// Database of the user account.
     pub(crate) auth_source: String,
 }
 

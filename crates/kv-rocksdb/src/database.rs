@@ -32,7 +32,7 @@ pub(crate) struct Database {
     options: Handle,
     path: PathBuf,
     shim: Option<Shim>,
-    /// Why the shim that was handed over is not used.
+    /// Why the given shim is not used.
     shim_problem: Option<String>,
     read_cache: Option<CachePlace>,
     is_closed: AtomicBool,

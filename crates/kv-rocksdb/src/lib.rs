@@ -36,7 +36,7 @@ pub fn option_names() -> Vec<&'static str> {
 pub struct RocksdbOpener {
     library: RocksDb,
     settings: Settings,
-    /// Absent where it was not handed over.
+    /// Absent where none was given.
     shim: Option<Result<Shim, KvError>>,
 }
 

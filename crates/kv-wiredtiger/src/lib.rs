@@ -335,7 +335,7 @@ mod tests {
     fn a_shim_of_another_version_is_refused() {
         let other = compile("#undef WIREDTIGER_VERSION_PATCH\n#define WIREDTIGER_VERSION_PATCH 99");
         let refused = WiredtigerOpener::new(None, &BTreeMap::new(), Some(other.as_raw_fd()));
-        // The linker knows a library by its path, here the number of its descriptor: no other test may get this one.
+        // The linker identifies a library by its path, here the number of its descriptor: no other test may get this one.
         std::mem::forget(other);
         let error = refused.err().expect("it is refused");
         assert_eq!((error.code, error.context.as_str()), (Code::Library, "`store`"));

@@ -154,12 +154,12 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     }
     let about = store.about().map_err(|error| error.at("reading its options"))?;
     stage.warn_of_assertions(&about);
-    let cached_bytes_at_begin = location.cached_bytes();
-    let statistics_at_begin = store.statistics();
-    let cancelled_at_begin = cancelled_write_bytes();
+    let cached_bytes_at_start = location.cached_bytes();
+    let statistics_at_start = store.statistics();
+    let cancelled_at_start = cancelled_write_bytes();
     let measured = threads::run(run, &*store, sample.as_ref(), stage.trace, stage.control, stage.emit)?;
     let measured_cancelled_write_bytes = cancelled_write_bytes()
-        .zip(cancelled_at_begin)
+        .zip(cancelled_at_start)
         .map(|(end, begin)| end - begin);
     let durability = threads::durability(&workload.streams, &*store);
     let cached_bytes_at_end = location.cached_bytes();
@@ -195,13 +195,13 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
         record_bytes: sample.map_or_else(|| run.contents.record_bytes(), |sample| sample.record_bytes),
         cancelled_write_bytes: cancelled_write_bytes(),
         measured_cancelled_write_bytes,
-        cached_bytes_at_begin,
+        cached_bytes_at_start,
         cached_bytes_at_end,
         settle_ns,
         settle_at_end_ns,
         close_ns,
         checks: measured.checks,
-        statistics_at_begin,
+        statistics_at_start,
         statistics_at_end,
     });
     Ok(result)

@@ -613,7 +613,7 @@ mod tests {
         assert_eq!(found, [16, 17, 18, 19].into());
     }
 
-    /// Distinct stretches of eight bytes stand for what a compressor with a window could not leave out.
+    /// Distinct stretches of eight bytes approximate what a compressor with a window could not omit.
     #[test]
     fn text_repeats_itself_as_far_as_the_ratio_says() {
         for ratio in [1.0, 0.5, 0.25] {

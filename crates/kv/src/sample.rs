@@ -8,7 +8,7 @@ use iosonde_protocol::Direction;
 use crate::error::{Code, KvError};
 use crate::store::Store;
 
-/// Keys of a database in their order, at most as many as asked for, each as likely.
+/// Keys of a database in their order, at most as many as requested, each as likely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sample {
     keys: Arc<[Box<[u8]>]>,

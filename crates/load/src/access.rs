@@ -1,7 +1,7 @@
 //! In which order a job visits the blocks of its region.
 //!
-//! A visit counts in units of the stream's smallest block size and knows nothing of bytes, operations or time. It is
-//! asked for the next place of an I/O of some [`Size`] and answers with a unit at which that I/O fits into the region.
+//! A visit counts in units of the stream's smallest block size, without bytes, operations or time. It is
+//! called for the next place of an I/O of some [`Size`] and returns a unit at which that I/O fits into the region.
 //! Where sizes are mixed, a random place too close to the end for the size drawn is moved back to the last that fits.
 
 use iosonde_protocol::{Access, Coverage, Distribution};

@@ -23,7 +23,7 @@ pub struct Io {
 
 /// The endless sequence of I/Os of one job, determined by stream, region, seed and job number.
 ///
-/// Every I/O lies within the region. Offsets are multiples, from the region's begin, of the block size; where sizes are
+/// Every I/O lies within the region. Offsets are multiples, from the region's start, of the block size; where sizes are
 /// mixed, of the smallest.
 #[derive(Debug, Clone)]
 pub struct Generator {
@@ -39,7 +39,7 @@ impl Generator {
     /// The I/Os of job number `job` of `stream`, which is number `stream_index` of the run, in `region`.
     ///
     /// Where jobs share a span ([`Sharing::Shared`]), ordered visits begin evenly spaced over it; otherwise at the
-    /// region's begin. (Jobs that have a file each share nothing: their stream is to say [`Sharing::Split`] here.)
+    /// region's start. (Jobs that have a file each share nothing: their stream has [`Sharing::Split`] here.)
     ///
     /// # Errors
     /// When a setting of the stream makes no sense, or the region cannot hold a block.

@@ -30,7 +30,7 @@ fn main() {
     });
 }
 
-/// Latencies from 64 us to 128 us in an order that no branch predictor knows.
+/// Latencies from 64 us to 128 us in an order that no branch predictor learns.
 fn spread(state: &mut u64) -> u64 {
     *state = state
         .wrapping_mul(6_364_136_223_846_793_005)

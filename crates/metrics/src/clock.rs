@@ -1,7 +1,7 @@
 //! The clock of a run: nanoseconds since its 0, for a few nanoseconds a reading.
 //!
 //! Two readings go with every I/O, so their cost decides what a core can drive. Where the kernel itself keeps time by
-//! the CPU's time-stamp counter, [`Clock`] reads the counter directly; elsewhere it asks for `CLOCK_MONOTONIC`.
+//! the CPU's time-stamp counter, [`Clock`] reads the counter directly; elsewhere it reads `CLOCK_MONOTONIC`.
 //!
 //! The counter's rate is found by two readings of it against `CLOCK_MONOTONIC_RAW`, 20 ms apart. Each reading is the
 //! tightest of many brackets (counter, kernel clock, counter), so the error of the rate is at most half of both

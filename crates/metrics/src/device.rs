@@ -256,7 +256,7 @@ fn change(later: &DeviceUsage, earlier: &DeviceUsage) -> DeviceUsage {
         discards: later.discards - earlier.discards,
         discard_bytes: later.discard_bytes - earlier.discard_bytes,
         flushes: later.flushes - earlier.flushes,
-        // The kernel knows nothing of the media.
+        // The kernel does not see the media.
         media: None,
     }
 }

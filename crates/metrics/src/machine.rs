@@ -2,7 +2,7 @@
 //!
 //! `/proc/stat` counts in ticks of 10 ms, so a share of a measurement of a second is known to about 1 %; `/proc/interrupts`
 //! counts exactly. Both are long on large machines (a millisecond to read), so they are read at the two ends of the
-//! measurement only, by the thread that keeps time, and interrupts only for CPUs that were asked for.
+//! measurement only, by the thread that keeps time, and interrupts only for the requested CPUs.
 
 use iosonde_protocol::{CoreTime, CpuTime, PinnedCpu};
 

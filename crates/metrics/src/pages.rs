@@ -39,7 +39,7 @@ impl Deref for Pages {
 impl DerefMut for Pages {
     #[inline]
     fn deref_mut(&mut self) -> &mut Self::Target {
-        // SAFETY: as above; this value is borrowed mutably, so nobody else refers to the memory.
+        // SAFETY: as above; this value is borrowed mutably, so there is no other reference to the memory.
         unsafe { &mut *self.0.as_mut_ptr().cast() }
     }
 }

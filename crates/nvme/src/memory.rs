@@ -11,7 +11,7 @@ use memmap2::{MmapMut, MmapRaw};
 
 /// Bytes of a page of the controller's (CC.MPS = 0): the unit of PRP entries.
 pub const PAGE_BYTES: usize = 4096;
-/// Bytes of a huge page, from which on they are asked for.
+/// Bytes of a huge page, from which on they are requested.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Page-aligned memory that a device may access; clones share it.

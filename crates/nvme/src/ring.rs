@@ -10,7 +10,7 @@ use crate::memory::{Doorbell, Memory, PAGE_BYTES};
 use crate::queue::{Queue, Step, Submitted};
 use crate::registers::Capabilities;
 
-/// A queue pair that a controller knows.
+/// A queue pair that exists on a controller.
 pub(crate) struct Rings {
     pub queue: Queue,
     submissions: Memory,

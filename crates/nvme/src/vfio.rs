@@ -254,7 +254,7 @@ fn device_of(group: &File, address: &str) -> Result<File, NvmeError> {
     let descriptor = call(group, GROUP_GET_DEVICE_FD, name.as_ptr() as u64).map_err(NvmeError::system(format!(
         "open the device {address}, which must be bound to `vfio-pci`"
     )))?;
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    // SAFETY: the kernel has just made this descriptor for us, and nothing else uses it.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) }))
 }
 

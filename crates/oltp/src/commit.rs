@@ -25,7 +25,7 @@ use crate::{Context, server, unmeasured, warn_of_loss};
 const NAME: &str = "commit";
 const TABLES: [&str; 2] = ["commit_log", "commit_row"];
 
-/// Carries out the steps that the workload asks for.
+/// Carries out the steps of the workload.
 pub(crate) fn run(
     workload: &CommitWorkload,
     context: &Context<'_>,

@@ -1,8 +1,8 @@
 //! Transactional workloads on a database server: TPC-C and single-row commits.
 //!
-//! [`run_tpcc`] and [`run_commit`] read as the list of their steps. The parts: `server` connects and says what is required of
-//! the server, `marker` whose a database is, `threads` runs terminals, `terminal` is the measuring loop, `acknowledged` keeps
-//! what the server promised. The module `tpcc` has the workload: `schema`, `population`, `load`, `rules` (inputs), `statements`,
+//! [`run_tpcc`] and [`run_commit`] read as the list of their steps. The parts: `server` connects and checks the
+//! server's version and settings, `marker` the owner of a database, `threads` runs terminals, `terminal` is the measuring
+//! loop, `acknowledged` keeps acknowledged commits. The module `tpcc` has the workload: `schema`, `population`, `load`, `rules` (inputs), `statements`,
 //! `transactions`, `consistency`.
 
 mod acknowledged;

@@ -37,7 +37,7 @@ pub(crate) enum Contents {
     Empty,
     /// Tables of the engine, with what is known of them: `workload`, `state`, and the workload's own values.
     Ours(BTreeMap<String, String>),
-    /// Tables of somebody else, one of which has this name.
+    /// Foreign tables, one of which has this name.
     Foreign(String),
 }
 
@@ -81,7 +81,7 @@ impl Contents {
         }
     }
 
-    /// Refuses a database of somebody else.
+    /// Refuses a foreign database.
     pub(crate) fn refuse_foreign(&self, server: &SqlServer) -> Result<(), OltpError> {
         let Contents::Foreign(table) = self else { return Ok(()) };
         Err(OltpError::new(

@@ -93,7 +93,7 @@ fn check_version(server: &SqlServer, connection: &dyn Connection) -> Result<(), 
     .at("connecting to the server"))
 }
 
-/// What the server says of the database.
+/// The server's description of the database.
 pub(crate) fn about(server: &SqlServer, connection: &mut dyn Connection) -> Result<SqlServerAbout, OltpError> {
     let sql = match server.kind {
         SqlServerKind::Postgresql => {

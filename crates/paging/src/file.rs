@@ -78,7 +78,7 @@ impl<'a> PageFile<'a> {
         })
     }
 
-    /// Brings the file's pages in the page cache into the state that the spec asks for.
+    /// Brings the file's pages in the page cache into the state that the spec requires.
     pub(crate) fn prepare_cache(&self, page_cache: PageCache) -> Result<(), PagingError> {
         let failed = |action: &str, error: &io::Error| PagingError::io(action, self.path, error);
         if page_cache == PageCache::Keep {

@@ -54,7 +54,7 @@ impl Mapping {
     /// The first pages of a file, shared and read-only.
     pub(crate) fn file(contents: Contents, pages: u64, file: &File, path: &Path) -> Result<Mapping, PagingError> {
         let bytes = pages * contents.words() * WORD_BYTES;
-        // SAFETY: the file is iosonde's own and its identity was checked; should somebody truncate it nevertheless, an access
+        // SAFETY: the file is iosonde's own and its identity was checked; should it be truncated nevertheless, an access
         // ends the process by SIGBUS. Its words are only read through atomics, so changes of the file are no data race.
         let mapped = unsafe { MmapOptions::new().len(bytes as usize).map(file) };
         Ok(Mapping {

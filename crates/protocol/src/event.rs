@@ -368,7 +368,7 @@ pub struct RunResult {
     /// `objects`: the client library, and what came of the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<ObjectsResult>,
-    /// Whether what was written came back; absent where it was not asked for.
+    /// Result of data verification; absent where it was not requested.
     #[serde(default)]
     pub verification: Option<VerificationResult>,
 }
@@ -401,7 +401,7 @@ pub struct FaultCounts {
     pub stale: u64,
     /// The checksum does not match.
     pub flipped: u64,
-    /// Data that was not written under verification, or not by a run that the journal knows of.
+    /// Data that was not written under verification, or not by a run that is in the journal.
     pub foreign: u64,
 }
 
@@ -436,7 +436,7 @@ pub enum Fault {
     Stale,
     /// The checksum does not match.
     Flipped,
-    /// Data that was not written under verification, or not by a run that the journal knows of.
+    /// Data that was not written under verification, or not by a run that is in the journal.
     Foreign,
 }
 
@@ -485,7 +485,7 @@ pub struct JobResult {
     pub pacing: Option<Pacing>,
 }
 
-/// How well an open-loop schedule was kept, from the run's begin to the end of the measurement.
+/// How well an open-loop schedule was kept, from the start of the run to the end of the measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleResult {
     /// Arrivals that were due.
@@ -650,11 +650,11 @@ pub struct BackendInEffect {
     pub kind: String,
     /// Features in use, by name.
     pub features: Vec<String>,
-    /// What was asked for and refused, with the kernel's reason.
+    /// Requested features that were refused, with the kernel's reason.
     pub fallbacks: Vec<Fallback>,
 }
 
-/// A feature that was asked for and could not be had.
+/// A requested feature that is not available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fallback {
     /// The feature.

@@ -62,9 +62,9 @@ pub enum StoreKind {
     Redb,
     /// fjall: a log-structured merge tree in Rust.
     Fjall,
-    /// memcached: a cache, with which the engine speaks the meta protocol over a Unix socket.
+    /// memcached: a cache, over its meta protocol and a Unix socket.
     Memcached,
-    /// Cassandra, or another server that speaks CQL such as ScyllaDB, over TCP.
+    /// Cassandra, or another server with CQL such as ScyllaDB, over TCP.
     Cassandra,
     /// MongoDB, or another server with its wire protocol, over TCP.
     Mongodb,
@@ -137,12 +137,12 @@ pub enum StoreTarget {
         /// Path of the database's directory.
         path: String,
     },
-    /// A server that somebody else started: for the store `memcached`.
+    /// A running server: for the store `memcached`.
     Socket {
         /// Path of its Unix socket.
         path: String,
     },
-    /// A server that somebody else started, on TCP, with a database for the records only: for the stores `cassandra` and
+    /// A running server, on TCP, with a database for the records only: for the stores `cassandra` and
     /// `mongodb`.
     Server {
         /// Host name or address.
@@ -528,7 +528,7 @@ pub struct StoreResult {
     /// Bytes of keys and values of all records, as `records` describes them.
     pub record_bytes: u64,
     /// Bytes of the database in the page cache at the start of the measurement, if the kernel supports `cachestat(2)`.
-    pub cached_bytes_at_begin: Option<u64>,
+    pub cached_bytes_at_start: Option<u64>,
     /// The same at the end of the measurement.
     pub cached_bytes_at_end: Option<u64>,
     /// Duration of settling before the measurement, in nanoseconds.
@@ -547,7 +547,7 @@ pub struct StoreResult {
     /// Verification of values read, for each stream and operation, ramp and measurement together.
     pub checks: Vec<StoreCheck>,
     /// The store's own statistics at the start of the measurement; intervals have them over time.
-    pub statistics_at_begin: BTreeMap<String, u64>,
+    pub statistics_at_start: BTreeMap<String, u64>,
     /// The same at the end, before closing.
     pub statistics_at_end: BTreeMap<String, u64>,
 }

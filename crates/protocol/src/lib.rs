@@ -1,11 +1,11 @@
 //! The protocol between iosonde and an engine.
 //!
 //! An engine reads one [`Spec`] as JSON on standard input, carries it out, and writes [`Event`]s as JSON Lines on
-//! standard output. After the spec, standard input carries [`Command`]s. Nothing else crosses the border: whatever
-//! speaks this is an engine. The JSON schema is generated from these types (`iosonde-engine --schema`), and
+//! standard output. After the spec, standard input carries [`Command`]s. There is no other interface: any program with
+//! this protocol is an engine. The JSON schema is generated from these types (`iosonde-engine --schema`), and
 //! `docs/protocol.md` explains it in prose.
 //!
-//! Conventions: bytes and nanoseconds are integers, units stand last in a name, every `*_ns` instant counts from the
+//! Conventions: bytes and nanoseconds are integers, units are last in a name, every `*_ns` instant counts from the
 //! engine's start on the monotonic clock (the `hello` event ties that to the wall clock).
 
 mod drive;

@@ -47,7 +47,7 @@ pub enum ObjectStore {
         /// The pool.
         pool: String,
     },
-    /// A bucket of a server that speaks S3: HTTP/1.1 without encryption, path-style addresses, signature version 4. The
+    /// A bucket of an S3 server: HTTP/1.1 without encryption, path-style addresses, signature version 4. The
     /// credentials are in `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.
     S3 {
         /// Host name or address.

@@ -1,6 +1,6 @@
 //! Transactional workloads on a database server: `tpcc` (TPC-C 5.11) and `commit` (single-row durable commits).
 //!
-//! The server is started by somebody else; the engine connects, creates and checks its own tables, and applies load. No
+//! The server is running already; the engine connects, creates and checks its own tables, and applies load. No
 //! password appears in a spec or an event: the engine reads it from `PGPASSWORD`, `PGPASSFILE` or `~/.pgpass`, and from
 //! `MYSQL_PWD` or `~/.my.cnf`.
 
@@ -58,7 +58,7 @@ pub struct CommitWorkload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqlServer {
-    /// The protocol that the server speaks.
+    /// The server's protocol.
     pub kind: SqlServerKind,
     /// Where it listens.
     pub address: SqlAddress,
@@ -76,7 +76,7 @@ pub struct SqlServer {
     pub connect_timeout_ns: u64,
 }
 
-/// The protocol that a database server speaks.
+/// Protocol of a database server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SqlServerKind {
@@ -139,7 +139,7 @@ pub enum TpccDatabase {
     },
     /// Use what is there, which the engine must have loaded with the same scale and seed.
     Existing,
-    /// Use what is there, whoever loaded it; the tables must be those of this scale.
+    /// Use what is there; the tables must be those of this scale.
     Foreign,
 }
 
@@ -310,7 +310,7 @@ pub struct OltpResult {
     /// Identifiers of acknowledged commits that were written, ramp included; absent if none were to be written.
     #[serde(default)]
     pub acknowledged: Option<u64>,
-    /// Whether commits that an earlier run saw acknowledged are in the database; absent if that was not asked for.
+    /// Whether commits that an earlier run saw acknowledged are in the database; absent if not requested.
     #[serde(default)]
     pub durability: Option<DurabilityResult>,
     /// When the server went away, in nanoseconds since the run's 0; null if it did not.

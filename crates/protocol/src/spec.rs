@@ -122,7 +122,7 @@ pub enum Target {
         path: String,
         /// Bytes of the device that may be addressed.
         size_bytes: u64,
-        /// Whether whoever starts the engine holds the claim (`O_EXCL`) on a descriptor that the engine inherits; else
+        /// Whether the parent process holds the claim (`O_EXCL`) on a descriptor that the engine inherits; else
         /// it claims the device itself.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_claimed: bool,
@@ -211,7 +211,7 @@ pub struct UringNvmeOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NvmeUserOptions {
-    /// The controller that was handed over; whoever starts the engine adds it for each run.
+    /// The controller that was handed over; iosonde adds it for each run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<NvmePlace>,
     /// How commands describe their data.

@@ -29,7 +29,7 @@ pub enum ErrorKind {
     OutOfMemory,
     /// Loading from the client is switched off.
     LoadRefused,
-    /// The peer does not speak this protocol.
+    /// The peer does not use this protocol.
     Protocol,
     /// Anything else.
     Other,

@@ -4,7 +4,7 @@
 //! A client that measures must cost little and hide nothing. So statements are encoded straight into a send buffer, results
 //! stay in the receive buffer and are read in place, and nothing is allocated once the buffers have grown to the largest
 //! transaction. TLS and compression are not supported. The modules: [`Connection`] is the interface, `postgresql` and
-//! `mariadb` speak the protocols, `credentials` finds passwords, `numeric` and `civil` convert values.
+//! `mariadb` implement the protocols, `credentials` finds passwords, `numeric` and `civil` convert values.
 
 mod civil;
 mod credentials;
@@ -48,7 +48,7 @@ pub enum Param<'a> {
     Timestamp(i64),
 }
 
-/// The protocol to speak.
+/// The protocol to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// PostgreSQL 3.0.
@@ -60,7 +60,7 @@ pub enum Protocol {
 /// How to reach a database.
 #[derive(Debug, Clone)]
 pub struct Login {
-    /// The protocol to speak.
+    /// The protocol to use.
     pub protocol: Protocol,
     /// Where the server listens.
     pub address: Address,
@@ -73,13 +73,13 @@ pub struct Login {
 }
 
 impl Login {
-    /// How long a server may take to answer the login: one that speaks another protocol waits for the client.
+    /// How long a server may take to answer the login: one with another protocol waits for the client.
     fn login_timeout(&self) -> Duration {
         self.timeout.max(LOGIN)
     }
 }
 
-/// What a server says of itself when it is connected to.
+/// Description of a server after connecting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerVersion {
     /// `PostgreSQL`, `MariaDB` or `MySQL`.
@@ -156,7 +156,7 @@ pub trait Connection: Send {
 /// Connects; retries until the login's timeout while the server is starting.
 ///
 /// # Errors
-/// When the server cannot be reached, refuses the login, or speaks another protocol.
+/// When the server cannot be reached, refuses the login, or uses another protocol.
 pub fn connect(login: &Login) -> Result<Box<dyn Connection>, SqlError> {
     let begin = Instant::now();
     loop {

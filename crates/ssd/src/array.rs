@@ -145,7 +145,7 @@ impl Array {
         self.chunks(offset_bytes, bytes, place)
     }
 
-    /// The range chunk by chunk; `place` says on which drive and in which row a chunk lies.
+    /// The range chunk by chunk; `place` returns the drive and row of a chunk.
     fn chunks(&self, offset_bytes: u64, bytes: u64, place: impl Fn(u64) -> (u32, u64)) -> Vec<Part> {
         let (chunk_bytes, end) = (self.model.chunk_bytes, offset_bytes + bytes);
         let (mut at, mut parts) = (offset_bytes, Vec::new());

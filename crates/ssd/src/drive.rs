@@ -6,7 +6,7 @@
 //! back when they are done. Copies and erasures are work of the dies like any other, so that collection shows itself as
 //! it does on a real drive: by holding up reads, and by keeping the buffer full.
 //!
-//! What is simplified: copies are planned when the write that asks for them is programmed, without waiting for their own
+//! What is simplified: copies are planned when the write that causes them is programmed, without waiting for their own
 //! reads; the two ends of a transfer are held together, so a channel has no queue but time.
 
 use std::cmp::Reverse;
@@ -499,7 +499,7 @@ impl Drive {
         }
     }
 
-    /// One step of what a drive does while nobody asks for anything: collect ahead, fold fast cells.
+    /// One step of background work while the host is idle: collect ahead, fold fast cells.
     fn use_idleness(&mut self, commands: u64) {
         if commands != self.started || self.active > 0 {
             return;

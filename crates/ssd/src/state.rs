@@ -38,10 +38,10 @@ pub enum StateError {
 }
 
 impl Storage {
-    /// Writes the state of all drives. Call [`Storage::settle`] first: what is under way is not part of it.
+    /// Writes the state of all drives. Call [`Storage::settle`] first: operations in progress are not part of it.
     ///
     /// # Errors
-    /// Whatever the writer says.
+    /// Those of the writer.
     pub fn save(&self, writer: &mut impl Write) -> io::Result<()> {
         let (model, array) = self.model();
         let mut words = Writer { writer, sum: 0 };

@@ -10,7 +10,7 @@ use crate::array::{Array, MemberIo};
 use crate::check::{self, ModelError};
 use crate::drive::{Command, Drive, time_ns};
 
-/// What a host asks for.
+/// A request of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Read.
@@ -54,7 +54,7 @@ pub struct Storage {
     drives: Vec<Drive>,
     requests: Vec<Pending>,
     vacant: Vec<u32>,
-    /// Requests to be handed over: (time, order, number).
+    /// Pending requests: (time, order, number).
     completions: BinaryHeap<Reverse<(u64, u64, u32)>>,
     completed: u64,
     common_free_ns: u64,

@@ -1,7 +1,7 @@
 //! Opens the files, directories and devices that a run uses, and refuses any that is not the one that was checked.
 //!
 //! A path is a name, and names change: a symbolic link, a device node or a directory can be replaced between the moment
-//! when iosonde asked for consent and the moment when the engine opens it. So whoever starts the engine passes the
+//! when iosonde asked for consent and the moment when the engine opens it. So the parent process passes the
 //! identity of each path ([`Identity`]: device number, or device and inode), and every open goes through [`Targets`],
 //! which compares the opened descriptor with it. A path without an identity keeps the identity of its first open for the
 //! rest of the run.

@@ -16,7 +16,7 @@ use crate::wrong_target::WrongTarget;
 /// The paths of a run, and what each must lead to.
 #[derive(Debug, Default)]
 pub struct Targets {
-    /// Checked by whoever started the engine.
+    /// Checked by the parent process.
     checked: BTreeMap<PathBuf, Identity>,
     /// Of paths without an identity: what they led to when they were first opened.
     first: Mutex<BTreeMap<PathBuf, Identity>>,

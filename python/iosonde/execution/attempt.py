@@ -213,8 +213,8 @@ def _not_started(
     done = without_engine(Failure(code=code, message=error.what, context=error.where, hint=error.hint))
     base = equipment.setups.base
     target = describe(base)
-    asked = {"asked": case.setup.model_dump()} if case.setup else {}
-    facts = {"on": target, **asked}
+    requested = {"requested": case.setup.model_dump()} if case.setup else {}
+    facts = {"target": target, **requested}
     context = RunContext(
         run=run,
         case=case,

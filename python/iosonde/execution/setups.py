@@ -134,11 +134,11 @@ class Setups:
             self._simulate(run, case, is_fresh=is_fresh)
             return ReadyTarget(target=self.base)
         facts: dict[str, Any] = {
-            "asked": case.setup.model_dump(),
+            "requested": case.setup.model_dump(),
             "text": case.setup.text,
-            "on": self.base.describe(),
-            "made_for": run.run_id,
-            "made_at": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "target": self.base.describe(),
+            "created_for": run.run_id,
+            "created_at": datetime.now().astimezone().isoformat(timespec="seconds"),
         }
         began = time.monotonic()
         target = self.base.with_setup(case.setup)

@@ -29,7 +29,7 @@ def describe_log(run: Run) -> dict[str, Any]:
 def check_same_target(plan: Plan, result_set: ResultSet, now: dict[str, Any]) -> None:
     """Raise `TargetError` if earlier records were made on another target: their results cannot be combined."""
     for record in (each for each in result_set.records() if plan.case_of(each.run_id)):
-        before = _identity(record.setup.get("on", record.target))
+        before = _identity(record.setup.get("target", record.target))
         changed = [name for name, value in _identity(now).items() if name in before and before[name] != value]
         if changed:
             name = changed[0]

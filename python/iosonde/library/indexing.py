@@ -114,7 +114,7 @@ def _by_processes(root: Path, directories: Sequence[Path], workers: int) -> Iter
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
-            assert process.stdin, "a pipe was asked for"
+            assert process.stdin, "a pipe was requested"
             own = [os.fsdecode(each) for each in directories[number::workers]]
             process.stdin.write(json.dumps([str(root), own]).encode())
             process.stdin.close()
@@ -134,5 +134,5 @@ def _by_processes(root: Path, directories: Sequence[Path], workers: int) -> Iter
 
 
 def _lines(process: subprocess.Popen[bytes]) -> list[bytes]:
-    assert process.stdout, "a pipe was asked for"
+    assert process.stdout, "a pipe was requested"
     return process.stdout.readlines()

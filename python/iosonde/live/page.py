@@ -48,7 +48,7 @@ class LivePage:
                 pass_fds=[listening.fileno()],
                 start_new_session=True,  # Ctrl-C is for the study; the page shows that it was stopped
             )
-        assert self._process.stdin and self._process.stdout, "pipes were asked for"
+        assert self._process.stdin and self._process.stdout, "pipes were requested"
         with self._process.stdout as answer:
             if not answer.readline():  # it has started, so that its start takes no time from a measurement
                 raise IosondeError("the server of the live page ended at once", hint="run without `--live`")
@@ -84,7 +84,7 @@ class LivePage:
         while self._pending and self._process.poll() is None and time.monotonic() < deadline:
             self._flush()
             time.sleep(0.02)
-        assert self._process.stdin, "a pipe was asked for"
+        assert self._process.stdin, "a pipe was requested"
         self._process.stdin.close()
 
     def _flush(self) -> None:
@@ -118,7 +118,7 @@ def _listening(port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or str(error)
         raise IosondeError(
             f"cannot serve the live page on port {port}: {reason}",
-            hint="name another port with `--live-port`, or none: any free one is taken",
+            hint="name another port with `--live-port`, or omit it to use any free port",
         ) from error
     return listening
 

@@ -58,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer; everything but the secret path is not found."""
         if self.headers.get("Host") not in self.server.hosts:
-            self._send(403, b"another host was asked for\n", "text/plain")
+            self._send(403, b"another host was requested\n", "text/plain")
             return
         _, token, *rest = self.path.split("/", 2) if self.path.count("/") > 1 else ("", "", "")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):

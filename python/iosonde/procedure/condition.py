@@ -115,7 +115,7 @@ def parse(text: str, *, streams: Sequence[str]) -> Condition:
     if matched := _SHARE.fullmatch(text.strip()):
         stream, operation, latency = _scope(matched["name"], text, streams)
         if latency not in LATENCIES:
-            raise _wrong(text, f"`{latency}` is no latency; it is one of {_listed(LATENCIES)}")
+            raise _wrong(text, f"`{latency}` is not a latency; it is one of {_listed(LATENCIES)}")
         percent = float(matched["percent"])
         if not 0 < percent <= 100:
             raise _wrong(text, f"{percent:g} % is not a share; it lies above 0 % and up to 100 %")

@@ -320,8 +320,8 @@ StoreKind: TypeAlias = Literal[
 
 class StoreResult(TypedDict):
     build: dict[str, str]
-    cached_bytes_at_begin: NotRequired[int | None]
     cached_bytes_at_end: NotRequired[int | None]
+    cached_bytes_at_start: NotRequired[int | None]
     cancelled_write_bytes: NotRequired[int | None]
     checks: list[StoreCheck]
     close_ns: int
@@ -336,8 +336,8 @@ class StoreResult(TypedDict):
     restored_linked_bytes: NotRequired[int | None]
     settle_at_end_ns: int
     settle_ns: int
-    statistics_at_begin: dict[str, int]
     statistics_at_end: dict[str, int]
+    statistics_at_start: dict[str, int]
     version: str
 
 

@@ -31,7 +31,7 @@ def of(record: Record) -> dict[str, Any]:
 def _rebuild(setup: Json) -> dict[str, Any]:
     """How far a rebuild came during the run, and in which time. One that ended counts as done when it was looked at."""
     before, after = setup.get("state") or {}, setup.get("state_after") or {}
-    is_rebuilding = (setup.get("asked") or {}).get("array_state") == "rebuilding" and before and after
+    is_rebuilding = (setup.get("requested") or {}).get("array_state") == "rebuilding" and before and after
     if not is_rebuilding or before.get("sync_action", "idle") == "idle":
         return {"rebuild_share": None, "rebuild_share_seconds": None}
     done = 1.0 if after.get("sync_action") == "idle" else after.get("sync_done") or 0.0

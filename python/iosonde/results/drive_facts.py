@@ -35,7 +35,7 @@ def of(record: Record) -> dict[str, Any]:
 
 def _reason(drive: Json) -> str | None:
     """Return why a drive's media writes are unknown; None where they are known."""
-    for moment in ("begin", "end"):
+    for moment in ("start", "end"):
         if "media" not in drive[moment]:
             return str(drive[moment]["not_reported"])
     if "write_bytes" not in drive:
@@ -46,7 +46,7 @@ def _reason(drive: Json) -> str | None:
 
 
 def _media(drive: Json) -> Json:
-    return {moment: drive[moment]["media"] for moment in ("begin", "end")}
+    return {moment: drive[moment]["media"] for moment in ("start", "end")}
 
 
 def _sum(drives: Sequence[Json], counter: str) -> int:
@@ -54,4 +54,4 @@ def _sum(drives: Sequence[Json], counter: str) -> int:
 
 
 def _grown(drive: Json, counter: str) -> int:
-    return int(drive["end"][counter]) - int(drive["begin"][counter])
+    return int(drive["end"][counter]) - int(drive["start"][counter])

@@ -20,7 +20,8 @@ _VERDICTS = {
 }
 _WARNINGS = {"places_free": "queue_underutilized"}
 _END_REASONS = {"it was steady": "steady", "the time given was over": "time_limit"}
-_SERVER = {"statistics_at_begin": "statistics_at_start"}
+_STATISTICS = {"statistics_at_begin": "statistics_at_start", "cached_bytes_at_begin": "cached_bytes_at_start"}
+_SETUP = {"asked": "requested", "on": "target", "made_for": "created_for", "made_at": "created_at"}
 _PLAN = {"own": "created_name"}
 _PROCEDURE = {"most_runs": "max_runs"}
 _PROCEDURES = {"found": "derived"}
@@ -53,13 +54,23 @@ def record(content: Any) -> Any:
     for warning in _objects(current.get("warnings")):
         _translate(warning, "code", _WARNINGS)
     if isinstance(current.get("server"), dict):
-        current["server"] = _renamed(current["server"], _SERVER)
+        current["server"] = _renamed(current["server"], _STATISTICS)
+    if isinstance(current.get("setup"), dict):
+        current["setup"] = _renamed(current["setup"], _SETUP)
+    if isinstance(current.get("result"), dict) and isinstance(current["result"].get("store"), dict):
+        current["result"]["store"] = _renamed(current["result"]["store"], _STATISTICS)
     for phase in _objects(current.get("phases")):
         _translate(phase, "phase", {RAMP: "ramp"})
-    for drive in _objects(current.get("drives")):
-        for moment in ("begin", "end"):
-            if isinstance(drive.get(moment), dict):
-                drive[moment] = _renamed(drive[moment], {"untold": "not_reported"})
+    if isinstance(current.get("drives"), list):
+        current["drives"] = [_drive(drive) if isinstance(drive, dict) else drive for drive in current["drives"]]
+    return current
+
+
+def _drive(content: Mapping[str, Any]) -> dict[str, Any]:
+    current = _renamed(content, {"begin": "start"})
+    for moment in ("start", "end"):
+        if isinstance(current.get(moment), dict):
+            current[moment] = _renamed(current[moment], {"untold": "not_reported"})
     return current
 
 

@@ -31,6 +31,6 @@ def interpreting(directories: Iterable[Path]) -> Iterator[None]:
         raise ResultsError(
             f"a value in {names} cannot be interpreted",
             where=f"{type(error).__name__}: {first_line(error)} ({Path(last.filename).name}, line {last.lineno})",
-            hint="the plan or a record was edited, or this version of iosonde has a defect: if nobody edited the "
-            "files, please report this message",
+            hint="the plan or a record was edited, or this version of iosonde has a defect: if the "
+            "files were not edited, please report this message",
         ) from error

@@ -23,7 +23,7 @@ COUNTS: Mapping[str, str] = {
 }
 
 TEXTS: Mapping[str, str] = {
-    "path_reason": "why the run was not traced; null if it was, or if it was not asked for",
+    "path_reason": "why the run was not traced; null if it was, or if tracing was not requested",
     "path_unseen": "stages that were not visible, with the reason; null if there are none",
 }
 

@@ -63,7 +63,7 @@ def _ask(request: dict[str, Any], scratch: Path) -> dict[str, Any]:
             process_group=0,  # Ctrl-C is for this process, which then kills the other.
         )
     try:
-        assert process.stdin, "a pipe was asked for"
+        assert process.stdin, "a pipe was requested"
         with suppress(BrokenPipeError):  # Its exit status shows what happened.
             process.stdin.write(json.dumps({**request, "scratch": str(scratch)}).encode())
             process.stdin.close()

@@ -1,7 +1,7 @@
 """The layout of a result set on disk.
 
     DIR/
-      format.json                     {"format": 4, "plan_sha256": ...}
+      format.json                     {"format": 5, "plan_sha256": ...}
       plan.json                       the Plan, written before the first run
       environments/HASH.json          machine and software, once per state; HASH is of the content
       records/RUN_ID[.aN]/            one run; .aN is attempt N (from 2) after a failure
@@ -16,7 +16,7 @@
 Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; it is never modified
 afterwards. Names that begin with `.tmp-` are not part of the set.
 
-Format 1 has no `SHA256SUMS` and no `plan_sha256`; formats 1 to 3 have other names for some keys and values
+Format 1 has no `SHA256SUMS` and no `plan_sha256`; formats 1 to 4 have other names for some keys and values
 (`former_names.py`). A set may contain records of several formats: `resume` upgrades `format.json`, and leaves plan and
 records as they are.
 """
@@ -31,12 +31,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from iosonde.plan import ArmName, DeviceState, Scalar
 from iosonde.results import columns
 
-FORMAT: Literal[4] = 4
+FORMAT: Literal[5] = 5
 
 WITH_MANIFEST = 2
 """Records from this format on have a manifest."""
 
-READABLE = (1, 2, 3, 4)
+READABLE = (1, 2, 3, 4, 5)
 """Formats that this version reads."""
 
 MANIFEST = "SHA256SUMS"
@@ -111,14 +111,14 @@ UNSUPPORTED = "unsupported"
 
 
 REFUSED = "invalid_spec"
-"""Code of the failure of a run that the engine refused for what the study says, such as an option that no store has."""
+"""Code of the failure of a run that the engine refused because of the study, such as an option that no store has."""
 
 
 class Record(BaseModel):
     """One run: what was asked, what happened, on what. Facts only."""
 
     model_config = ConfigDict(frozen=True)
-    format: Literal[1, 2, 3, 4] = FORMAT
+    format: Literal[1, 2, 3, 4, 5] = FORMAT
     run_id: str
     attempt: int
     case_id: str
@@ -140,7 +140,7 @@ class Record(BaseModel):
     end_reason: Literal["", "steady", "time_limit", "server_killed"] = ""
     """Why iosonde stopped the measurement before its planned end; empty if it did not."""
     engine: dict[str, Any]
-    """The engine's `hello`, as it came; empty when it never spoke."""
+    """The engine's `hello`, unchanged; empty if it sent none."""
     phases: list[dict[str, Any]]
     """The engine's `phase` events."""
     result: dict[str, Any] | None
@@ -152,16 +152,15 @@ class Record(BaseModel):
     """What the target is: file system, mount options, block-device stack with model, firmware, sizes, queue settings,
     temperature where the device reports it (storage/describe.py)."""
     setup: dict[str, Any] = {}
-    """Setup between target and workload (execution/setups.py): `asked` (the case's `Setup`), `on` (the target
-    under it), when and for which run it was made, in how many seconds and by which commands, and what came of it;
-    of an array `state` and `state_after`, how it was before and after the run. Empty where the workload had the target
-    as it is."""
+    """Setup between target and workload (execution/setups.py): `requested` (the case's `Setup`), `target` (the
+    target below it), when and for which run it was created, in how many seconds and by which commands, and the result;
+    of an array `state` and `state_after`, its state before and after the run. Empty without a setup."""
     environment: str
     """Hash of the environment file."""
     session: str = ""
     """The `run` or `resume` that made it: between two sessions the target was at rest, and its files may be others."""
     warnings: list[RecordWarning]
-    """What the engine said, then what the facts say."""
+    """Warnings of the engine, then those that follow from the facts."""
     target_after: dict[str, Any] = {}
     """Temperatures of the target's devices after the run, where they report them."""
     harness: dict[str, Any] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 COUNTERS: Mapping[str, str] = {
     "server_cpu_ns": "CPU time of all its processes, ns",
     "wal_bytes": "Bytes of write-ahead log that it generated",
-    "buffer_hits": "Page requests that its buffer pool answered",
+    "buffer_hits": "Page requests that hit its buffer pool",
     "buffer_reads": "Page requests that read a page from the operating system",
     "checkpoints": "Checkpoints, timed and requested",
     "checkpoint_write_ms": "Time in which checkpoints wrote, ms",

@@ -45,7 +45,7 @@ def of(record: Record) -> dict[str, Any]:
         "database_kept": store.get("kept"),
         "database_bytes": store.get("database_bytes"),
         "record_bytes": store.get("record_bytes"),
-        "cached_bytes_at_start": store.get("cached_bytes_at_begin"),
+        "cached_bytes_at_start": store.get("cached_bytes_at_start"),
         "cached_bytes_at_end": store.get("cached_bytes_at_end"),
         "settle_ns": store.get("settle_ns"),
         "settle_at_end_ns": store.get("settle_at_end_ns"),
@@ -85,7 +85,7 @@ def _stalled_ns(store: Json, *, at_most: int) -> int | None:
 
     It counts a write when its stall ends, which may be long after the end: so at most all writers' time.
     """
-    begin, end = store.get("statistics_at_begin") or {}, store.get("statistics_at_end") or {}
+    begin, end = store.get("statistics_at_start") or {}, store.get("statistics_at_end") or {}
     if STALLS not in end:
         return None
     return min(at_most, int(1000 * (end[STALLS] - begin.get(STALLS, 0))))
@@ -93,7 +93,7 @@ def _stalled_ns(store: Json, *, at_most: int) -> int | None:
 
 def _increase(store: Json, statistic: str) -> int | None:
     """Return how much a counter of the store rose in the measurement; None where the store does not have it."""
-    begin, end = store.get("statistics_at_begin") or {}, store.get("statistics_at_end") or {}
+    begin, end = store.get("statistics_at_start") or {}, store.get("statistics_at_end") or {}
     return int(end[statistic] - begin.get(statistic, 0)) if statistic in end else None
 
 

@@ -64,7 +64,7 @@ SYNC_MODES: dict[str, dict[str, str]] = {
 """Values of `commitlog_sync`, each with the setting that it requires and Cassandra's usual value of it."""
 
 _RATE = re.compile(r"[0-9]+(B|KiB|MiB)/s")
-"""A value with a slash that is no path."""
+"""A value with a slash that is not a path."""
 
 _STATISTICS = {
     "SELECT name, completed_tasks, pending_tasks, blocked_tasks_all_time FROM system_views.thread_pools": (

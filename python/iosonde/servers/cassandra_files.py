@@ -182,7 +182,7 @@ def _mismatch(jar: Path, kind: str, value: object) -> str:
         return "" if re.fullmatch(pattern, text) else description
     allowed = _constants(jar, kind)
     if not allowed:
-        return "it is no single value, and a study sets only those"
+        return "it is not a single value, and a study sets only those"
     return "" if text in allowed else f"it is one of {', '.join(f'`{each}`' for each in allowed)}"
 
 

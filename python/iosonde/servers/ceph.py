@@ -108,7 +108,7 @@ def check_settings(settings: Settings) -> None:
     for name, value in settings.items():
         if not _NAME.fullmatch(name):
             raise StudyError(
-                f"`{name}` is no setting of Ceph",
+                f"`{name}` is not a setting of Ceph",
                 where="by the parameter `ceph`",
                 hint="write names with underscores, such as `osd_memory_target`",
             )

@@ -107,7 +107,7 @@ def create_directory(own: Path, name: str, account: Account | None = None) -> No
         if os.path.lexists(own):
             raise ServerError(
                 f"`{own}` exists, and iosonde did not create it",
-                hint="it was not changed; remove it if nobody needs it, or name another target",
+                hint="it was not changed; remove it if it is not needed, or name another target",
             )
         journal.created(own, "directory")
         own_directory.create(own)

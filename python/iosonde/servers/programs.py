@@ -96,7 +96,7 @@ def refuse_reserved(settings: Mapping[str, object], reserved: Sequence[str], tit
     for name, value in settings.items():
         if not _SETTING.fullmatch(name):
             raise StudyError(
-                f"`{name[:40]}` is no name of a setting of {title}",
+                f"`{name[:40]}` is not a name of a setting of {title}",
                 hint="names have letters, digits, dots, dashes and underscores",
             )
         known_as = name.replace("-", "_")

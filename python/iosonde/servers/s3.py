@@ -98,7 +98,7 @@ class Bucketeer:
         try:
             root = ElementTree.fromstring(text)
         except ElementTree.ParseError as error:
-            raise self._error(f"it returned a list that is no XML: {error}", code="server") from None
+            raise self._error(f"it returned a list that is not XML: {error}", code="server") from None
         return [found.text for found in root.iter() if found.tag.rpartition("}")[2] == "Key" and found.text]
 
     def status(self, method: str, path: str, *, query: dict[str, str] | None = None) -> int:
@@ -143,7 +143,7 @@ class Bucketeer:
     def _fail(self, error: Exception) -> NoReturn:
         if isinstance(error, OSError):
             raise self._error(f"it cannot be reached: {error.strerror or error}", code="connection_refused") from None
-        raise self._error(f"its answer is no HTTP: {type(error).__name__}", code="server") from None
+        raise self._error(f"its answer is not HTTP: {type(error).__name__}", code="server") from None
 
     def _error(self, what: str, *, code: str) -> ServerError:
         hints = {

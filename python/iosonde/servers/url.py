@@ -102,7 +102,7 @@ def parse(text: str) -> ServerUrl:
         raise ValueError(_REFUSED[parts.scheme])
     if parts.scheme not in _KINDS or (not parts.hostname and not unquote(parts.netloc)):
         raise ValueError(
-            f"`{_without_password(text)}` is no address of a server; write it like `postgresql://me@host:5432`"
+            f"`{_without_password(text)}` is not an address of a server; write it like `postgresql://me@host:5432`"
         )
     if parts.password is not None:
         raise ValueError(

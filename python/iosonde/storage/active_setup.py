@@ -127,7 +127,7 @@ class ActiveSetup:
             if self._array is not None:
                 self._builder().mounted(self._array, self.target.point)
         return {
-            "made_at": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "created_at": datetime.now().astimezone().isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - began, 3),
             "devices": provided.facts,
             "steps": steps,

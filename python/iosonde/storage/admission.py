@@ -176,7 +176,7 @@ class Admission:
             return f"the store's {problem}"
         library = store.get("library")
         if library and "/" in library and not _is_trusted(Path(library), self.directory):
-            return f"the library `{library}` is in the result set, or somebody else can change it"
+            return f"the library `{library}` is in the result set, or other users can change it"
         return ""
 
 

@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -200,6 +200,13 @@ def undoing(what: str) -> Iterator[None]:
             f"cannot {what}: {error.strerror or error}",
             hint="`iosonde cleanup` tries again, once the cause is removed",
         ) from error
+
+
+def restore(paths: Sequence[Path]) -> None:
+    """Undo changes to files, the last one first; `TargetError` for one that cannot be undone."""
+    for path in reversed(paths):
+        with undoing(f"restore `{path}`"):
+            undo(path)
 
 
 def remove(path: Path) -> None:

@@ -196,7 +196,7 @@ def _check(entry: Entry) -> None:
     if what not in _PATHS:
         raise EntryError(f"is damaged: there is no kind `{entry.what}`")
     if not re.fullmatch(_PATHS[what], entry.path, re.DOTALL) or os.path.normpath(entry.path) != entry.path:
-        raise EntryError(f"names `{entry.path}`, which is no path of a {entry.what} of iosonde")
+        raise EntryError(f"names `{entry.path}`, which is not a path of a {entry.what} of iosonde")
     for name, pattern in _FACTS.get(what, {}).items():
         value = entry.facts.get(name)
         if not isinstance(value, str) or not re.fullmatch(pattern, value):

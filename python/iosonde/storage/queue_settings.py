@@ -76,9 +76,7 @@ def apply(devices: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, 
 
 def restore(saved: Sequence[Saved]) -> None:
     """Write the former values back; `TargetError` for what could not be restored."""
-    for each in reversed(saved):
-        with journal.undoing(f"restore `{each.path}`"):
-            journal.undo(each.path)
+    journal.restore([each.path for each in saved])
 
 
 def undo(entry: Entry) -> None:

@@ -69,7 +69,7 @@ SIZES = ("chunk", "setup_size", "cache_sequential_cutoff", "cache_file_size", *q
 def _read_chunk(value: Any) -> int:
     chunk = parse_size(value)
     if chunk < SMALLEST_CHUNK or chunk & (chunk - 1):
-        raise ValueError(f"{format_bytes(chunk)} is no chunk; it is a power of two, 4 KiB at least")
+        raise ValueError(f"{format_bytes(chunk)} is not a chunk; it is a power of two, 4 KiB at least")
     return chunk
 
 
@@ -95,7 +95,7 @@ def _read_share(value: Any) -> float:
     try:
         share = float(value)
     except (TypeError, ValueError):
-        raise ValueError("it is no number; it is a share between 0 and 1, such as 0.9") from None
+        raise ValueError("it is not a number; it is a share between 0 and 1, such as 0.9") from None
     if not 0 < share <= 1:
         raise ValueError("it is out of range; it is a share above 0 and up to 1, such as 0.9")
     return share
@@ -124,7 +124,7 @@ class SetupParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     devices: Annotated[int | None, BeforeValidator(_read_count), Field(ge=1, le=256)] = Field(
-        None, description="How many of the target's devices: the first so many. Empty: one, or all for an array."
+        None, description="Number of devices, the first ones of the target. Empty: one, or all for an array."
     )
     array: ArrayLevel | None = Field(None, description="RAID level over them; `single` is one device without an array.")
     array_kind: ArrayKind | None = Field(None, description="Implementation of the array: Linux md or btrfs.")
@@ -150,7 +150,7 @@ class SetupParameters(BaseModel):
         "device only (`writearound`, bcache). Default: `writethrough`; dm-writecache is always `writeback`.",
     )
     cache_sequential_cutoff: Annotated[int | None, BeforeValidator(_read_cutoff)] = Field(
-        None, description="bcache: sequential I/O beyond so many bytes bypasses the cache (4 MiB); 0 caches all of it."
+        None, description="bcache: sequential I/O larger than this bypasses the cache (4 MiB); 0 caches all of it."
     )
     cache_state: CacheState | None = Field(
         None,
@@ -309,7 +309,7 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
     exclude = "leave the combination out with `[[parts.exclude]]`"
     return [
         (level == "single" and count > 1 and not setup.is_bluestore,
-         f"`array = \"single\"` is one device, and `devices` asks for {count}",
+         f"`array = \"single\"` is one device, and `devices` is {count}",
          "choose a level with `array`, such as `raid0`"),
         (count < fewest or (level == "raid10" and count % 2 == 1),
          f"`{level}` needs at least {fewest} devices{even}, and `devices` gives it {count}",
@@ -330,7 +330,7 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
          f"`array_kind = \"btrfs\"` is an array inside a file system, so `file_system` cannot be `{setup.file_system}`",
          "leave `file_system` out, or choose `array_kind = \"md\"`"),
         (setup.array_kind == "btrfs" and setup.chunk != DEFAULT_CHUNK["btrfs"],
-         f"btrfs has chunks of 64 KiB, and `chunk` asks for {format_bytes(setup.chunk)}",
+         f"btrfs has chunks of 64 KiB, and `chunk` is {format_bytes(setup.chunk)}",
          "leave `chunk` out, or choose `array_kind = \"md\"`"),
         (setup.journal != "on" and setup.file_system != "ext4",
          f"`journal` is for ext4, and `file_system` is `{setup.file_system}`", "leave `journal` out"),

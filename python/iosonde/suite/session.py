@@ -152,7 +152,7 @@ def open_directory(directory: Path) -> SuiteDirectory:
         raise ResultsError(
             f"`{directory / FILE}` is damaged: {first['msg']}",
             where=f"at `{place}`" if place else "",
-            hint="the result sets beside it can be read one by one with `iosonde report`",
+            hint="the result sets next to it can be read one by one with `iosonde report`",
         ) from error
     return found
 

@@ -39,7 +39,7 @@ def evidence_of(record: Record, *, cpus: int) -> CommandEvidence:
     wall_ns = max(1, int(result["end_ns"]) - int(result["begin_ns"]))
     used_ns = result["process"]["user_ns"] + result["process"]["system_ns"]
     server: Json = record.server or {}
-    before, after = (server.get(f"statistics_at_{edge}") or {} for edge in ("begin", "end"))
+    before, after = (server.get(f"statistics_at_{edge}") or {} for edge in ("start", "end"))
     counted = "server_cpu_ns" in before and "server_cpu_ns" in after
     server_ns = after["server_cpu_ns"] - before["server_cpu_ns"] if counted else None
     return CommandEvidence(

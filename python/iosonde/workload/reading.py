@@ -6,9 +6,9 @@ import difflib
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from iosonde.errors import StudyError
 from iosonde.units import parse_duration, parse_size
@@ -67,6 +67,22 @@ SizeOrZero = Annotated[int, BeforeValidator(parse_size)]
 Duration = Annotated[int, BeforeValidator(lambda value: not_zero(parse_duration(value)))]
 DurationOrZero = Annotated[int, BeforeValidator(parse_duration)]
 Interval = Annotated[int, BeforeValidator(lambda value: _long_enough(parse_duration(value)))]
+Cpus = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)]
+
+
+class WithRules(BaseModel):
+    """Parameters with rules about several of them."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for is_broken, message in self._rules():
+            if is_broken:
+                raise ValueError(message)
+        return self
+
+    def _rules(self) -> Sequence[tuple[bool, str]]:
+        """Each rule: whether it is broken, and the message."""
+        raise NotImplementedError
 
 
 def value(model: type[BaseModel], title: str, name: str, given: Any) -> Any:

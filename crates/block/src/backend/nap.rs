@@ -1,4 +1,4 @@
-//! Sleeping until an instant, as precisely as is asked for.
+//! Sleeping until an instant, as precisely as required.
 
 use iosonde_metrics::clock::Clock;
 use rustix::thread::{Timespec, nanosleep};
@@ -52,7 +52,7 @@ impl Nap {
         self.spun_ns
     }
 
-    /// Watches the clock from `now_ns` to `instant_ns`, or until `found` says so.
+    /// Watches the clock from `now_ns` to `instant_ns`, or until `found` returns true.
     pub(super) fn spin(&mut self, now_ns: u64, instant_ns: u64, mut found: impl FnMut() -> bool) {
         let mut at_ns = now_ns;
         while at_ns < instant_ns && !found() {

@@ -196,7 +196,7 @@ fn identify(file: &File, what: u32, namespace: u32) -> io::Result<Box<[u8; IDENT
         words_10_15: [what, 0, 0, 0, 0, 0],
         ..AdminCommand::default()
     };
-    // SAFETY: the command is laid out as the kernel expects it and names a buffer of as many bytes as it says; both live until
+    // SAFETY: the command is laid out as the kernel expects it and names a buffer of its length; both live until
     // the call returns.
     let status = unsafe { libc::ioctl(file.as_raw_fd(), ADMIN_COMMAND, &raw mut command) };
     match status {

@@ -29,7 +29,7 @@ pub(crate) enum Calls {
 }
 
 impl Calls {
-    /// Finds out by reads of the first page of a file whether the kernel knows `RWF_HIPRI` and polls for it.
+    /// Finds out by reads of the first page of a file whether the kernel supports `RWF_HIPRI` and polls for it.
     ///
     /// # Errors
     /// When it does not know the flag, or the read fails.
@@ -130,7 +130,7 @@ impl<'a> SyncBackend<'a> {
     }
 }
 
-/// `preadv2` or `pwritev2` with `RWF_HIPRI`. The buffer has room for this many bytes and is nobody else's meanwhile.
+/// `preadv2` or `pwritev2` with `RWF_HIPRI`. The buffer has room for this many bytes and no other user until then.
 fn vectored(fd: RawFd, operation: Operation, buffer: *mut u8, bytes: usize, offset_bytes: u64) -> isize {
     let vector = libc::iovec {
         iov_base: buffer.cast(),

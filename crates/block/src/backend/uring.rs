@@ -85,7 +85,7 @@ pub(crate) trait Entries: Sized {
 
 /// Where the I/Os of a ring go, and through which memory.
 pub(crate) struct Place {
-    /// The file's descriptor, or its number among the registered ones if `flags` says so.
+    /// The file's descriptor, or its number among the registered ones if `flags` has that bit.
     pub(super) file: Fd,
     pub(super) flags: squeue::Flags,
     /// Slots in each registered buffer; none if buffers are not registered.
@@ -161,7 +161,7 @@ pub(crate) struct UringBackend<'ring, E: Entries> {
 
 impl<'ring, E: Entries> UringBackend<'ring, E> {
     /// Takes a ring made by [`UringFeatures::ring`] in this thread. A registration that fails at this size is left out,
-    /// and said so in [`Backend::in_effect`].
+    /// and reported in [`Backend::in_effect`].
     pub(crate) fn new(
         ring: &'ring mut IoUring<E::Submission, E::Completion>,
         entries: E,

@@ -8,7 +8,7 @@ use iosonde_protocol::{BackendInEffect, Fallback, UringOptions};
 /// How long the kernel's submission thread polls before it sleeps, in milliseconds.
 const SUBMISSION_THREAD_IDLE_MS: u32 = 2_000;
 
-/// What the kernel and the target grant of what was asked for.
+/// The requested features that the kernel and the target grant.
 #[derive(Debug, Clone)]
 pub(crate) struct UringFeatures {
     /// `uring` or `uring_nvme`.
@@ -22,7 +22,7 @@ pub(crate) struct UringFeatures {
 }
 
 impl UringFeatures {
-    /// The first kind of polling that was asked for and refused, with the reason.
+    /// The first requested kind of polling that was refused, with the reason.
     pub(crate) fn refused_polling(&self) -> Option<&Fallback> {
         let is_polling = |fallback: &&Fallback| fallback.feature.ends_with("_polling");
         self.fallbacks.iter().find(is_polling)

@@ -31,7 +31,7 @@ pub(crate) trait VirtualDevice {
     fn in_effect(&self) -> BackendInEffect;
 }
 
-/// One job's connection to the device. Time is advanced by whoever runs the jobs, not by waiting.
+/// One job's connection to the device. Time is advanced by the simulation, not by waiting.
 pub(crate) struct VirtualPort<D> {
     device: Rc<RefCell<D>>,
     job: usize,

@@ -102,7 +102,7 @@ fn one_by_instruction(sector: &Sector) -> u32 {
     !(sum as u32)
 }
 
-/// The first four bytes are the checksum; the next four stand alone before the whole double words.
+/// The first four bytes are the checksum; the next four precede the whole double words.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
 #[inline]

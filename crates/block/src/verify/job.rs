@@ -20,7 +20,7 @@ pub(crate) struct JobVerifier<'a> {
     durability: DurabilityOfWrites,
     units_per_slot: usize,
     /// For each slot and unit of its read: what the unit might hold when the read began.
-    at_begin: Vec<Allowed>,
+    at_start: Vec<Allowed>,
     tally: Tally,
 }
 
@@ -57,7 +57,7 @@ impl<'a> JobVerifier<'a> {
             checks_reads,
             durability,
             units_per_slot,
-            at_begin: vec![Allowed::from(0); queue_depth as usize * units_per_slot],
+            at_start: vec![Allowed::from(0); queue_depth as usize * units_per_slot],
             tally: Tally::new(),
         }
     }
@@ -91,7 +91,7 @@ impl<'a> JobVerifier<'a> {
         }
         let begin = slot as usize * self.units_per_slot;
         let entries = self.entries(io);
-        for (allowed, entry) in self.at_begin[begin..].iter_mut().zip(entries) {
+        for (allowed, entry) in self.at_start[begin..].iter_mut().zip(entries) {
             *allowed = entry.state().allowed();
         }
     }
@@ -103,9 +103,9 @@ impl<'a> JobVerifier<'a> {
             return;
         }
         let begin = slot as usize * self.units_per_slot;
-        let (entries, at_begin) = (self.entries(io), &self.at_begin[begin..]);
+        let (entries, at_start) = (self.entries(io), &self.at_start[begin..]);
         let allowed = |number: usize| {
-            let (before, newest) = (at_begin[number], entries[number].state().issued());
+            let (before, newest) = (at_start[number], entries[number].state().issued());
             let allowed = Allowed {
                 newest,
                 may_mix: before.may_mix || newest != before.newest,

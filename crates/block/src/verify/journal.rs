@@ -1,4 +1,4 @@
-//! What is known of a file: a journal beside it, mapped into memory, from which a later check knows what must be there.
+//! Expected contents of a file: a journal next to it, mapped into memory, for later checks.
 //!
 //! `PATH.verify` starts with a page that identifies its file, then 16 bytes for each unit: its state ([`UnitState`]), the oldest
 //! generation that is durable, and the newest that a read has found. Jobs change it with one atomic instruction for
@@ -6,7 +6,7 @@
 //! instant: a write is entered before it is submitted and acknowledged after it has completed.
 //!
 //! When the machine loses power, the journal on the medium is some seconds old: the kernel writes it back when it sees
-//! fit, and once a second where the load itself asks for durability. An old state is still sound if it is read right: of
+//! fit, and once a second where the load itself requires durability. An old state is still sound if it is read right: of
 //! each unit, what was durable then must still be there, or something newer. [`Origin`] distinguishes the cases.
 
 use std::fs::File;
@@ -29,7 +29,7 @@ use crate::error::BlockError;
 const HEADER_BYTES: u64 = 4096;
 const ENTRY_BYTES: u64 = 16;
 const MAGIC: [u8; 16] = *b"iosonde verify 2";
-/// What journals of every version begin with.
+/// First bytes of journals of every version.
 const MAGIC_PREFIX: &[u8] = b"iosonde verify ";
 /// Where each field of the header lies.
 const UNIT_AT: u64 = 16;
@@ -169,7 +169,7 @@ impl Journal {
     /// Opens the journal of a run that is to come: as it is, or with smaller units or more of them, or a new one.
     ///
     /// The journal counts as unsettled from now on. A damaged one is an error, unless all of its file is to be written and
-    /// `recreate` says so.
+    /// `recreate` requires it.
     pub(crate) fn for_run(
         targets: &Targets,
         path: &Path,
@@ -231,7 +231,7 @@ impl Journal {
         Ok(Some((Journal::map(file, &header)?, origin)))
     }
 
-    /// Forgets all that a journal knows, because its file is about to be written without it. The file stays, empty: it
+    /// Clears a journal, because its file is about to be written without it. The file stays, empty: it
     /// may be known by its inode.
     pub(crate) fn void(targets: &Targets, path: &Path) -> io::Result<()> {
         match targets.open(path, OFlags::RDWR) {
@@ -329,7 +329,7 @@ impl Journal {
         }
     }
 
-    /// All that was acknowledged has been made durable, and nobody writes any more.
+    /// All acknowledged writes are durable, and there are no more writers.
     pub(crate) fn settle(&self) -> io::Result<()> {
         self.settle_states();
         for entry in self.entries() {
@@ -469,7 +469,7 @@ fn damaged(reason: String) -> JournalError {
     JournalError::Damaged(reason)
 }
 
-/// Whether a file is a journal of any version, and not somebody else's file of that name.
+/// Whether a file is a journal of any version, and not a foreign file of that name.
 fn is_ours(file: &File) -> io::Result<bool> {
     let mut start = [0; MAGIC_PREFIX.len()];
     match file.read_exact_at(&mut start, 0) {

@@ -7,7 +7,7 @@
 //! | misdirected | sound data of another place or another file |
 //! | stale | older data, where a read had found newer before; or data of an earlier file at the same place |
 //! | flipped | the checksum does not match |
-//! | foreign | data that no run under verification wrote, or none that the journal knows of |
+//! | foreign | data that no run under verification wrote, or none that is in the journal |
 
 use iosonde_protocol::{Fault, FaultCounts, Finding};
 
@@ -80,7 +80,7 @@ impl Tally {
         }
     }
 
-    /// In words; `name` says which file.
+    /// In words; `name` is the file.
     pub(crate) fn findings(&self, name: &dyn Fn(usize) -> String) -> Vec<Finding> {
         let finding = |suspect: &Suspect| Finding {
             fault: suspect.fault,
@@ -279,7 +279,7 @@ impl Judge {
         (fault, Found::Sealed { seal, own })
     }
 
-    /// A seal of which most still stands was ours; a sector without any was never.
+    /// A seal that is mostly intact was ours; a sector without one never was.
     fn name_broken(&self, sector: &Sector, seal: &Seal, position: u64, stored: u32, computed: u32) -> (Fault, Found) {
         let signs = [
             sector::is_marked(sector),

@@ -4,7 +4,7 @@
 //! and a CRC-32C (`crc`). Beside each file lies a journal (`journal`) of what each unit may hold (`state`). `job` does both in
 //! the measuring loop, `judge` names what is wrong, `pass` reads whole files: at the end of a run, or any time later.
 //!
-//! A *unit* is the greatest size that all writes of a run are made of, at most 1 MiB: mostly the block size. Whole units are
+//! A *unit* is the largest common divisor of the writes of a run, at most 1 MiB: mostly the block size. Whole units are
 //! judged: a write of several units (where sizes are mixed) of which one never arrived has lost that one.
 //!
 //! What it does not do: it trusts the CPU and the memory between sealing and submitting, and it cannot see a fault that
@@ -44,7 +44,7 @@ use sector::{Identity, SECTOR_BYTES};
 
 /// No unit is larger: layout writes that much at a time.
 pub(crate) const UNIT_BYTES_MAX: u64 = 1 << 20;
-/// How often the journals are brought to the medium during a load that asks for durability.
+/// How often the journals are brought to the medium during a load that requires durability.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// The verification of one run.
@@ -58,7 +58,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens or makes the journals of all files of a workload; nothing if it asks for no verification.
+    /// Opens or creates the journals of all files of a workload; nothing without verification.
     pub(crate) fn open(targets: &Targets, workload: &BlockWorkload) -> Result<Option<Session>, BlockError> {
         let Some(verify) = &workload.verify else {
             return Ok(None);
@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// Brings the journals to the medium every second, as long as the answer lives: what was reported as durable to a load
-    /// should be known after a power cut. Nothing where the load asks for no durability: each such sync flushes the
+    /// should be known after a power cut. Nothing where the load requires no durability: each such sync flushes the
     /// device, which the measurement would feel.
     pub(crate) fn keep_synced(&self, workload: &BlockWorkload) -> Option<Syncer> {
         let is_durable = |stream: &Stream| stream.durability != Durability::None;
@@ -150,7 +150,7 @@ impl Session {
         })
     }
 
-    /// Ends the run: what was written is made durable, and read back if that was asked for.
+    /// Ends the run: written data is made durable, and read back if requested.
     pub(crate) fn finish(
         self,
         targets: &Targets,

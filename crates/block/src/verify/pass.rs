@@ -173,7 +173,7 @@ struct Pass<'a> {
     journal: &'a Journal,
     judge: Judge,
     origin: Origin,
-    /// Number of the next chunk that nobody has taken.
+    /// Number of the next free chunk.
     next: AtomicU64,
     read_bytes: AtomicU64,
     cancelled: AtomicBool,

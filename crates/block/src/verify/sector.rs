@@ -70,7 +70,7 @@ fn put(sector: &mut Sector, seal: &Seal) {
     sector[24..32].copy_from_slice(&seal.identity.history.to_le_bytes());
 }
 
-/// What the sector's first bytes say, whether or not the checksum bears it out.
+/// Contents of the sector's first bytes, whether or not the checksum matches.
 #[inline]
 pub fn read(sector: &Sector) -> Seal {
     Seal {

@@ -1,7 +1,7 @@
 //! R-MAT graphs (Chakrabarti, Zhan and Faloutsos 2004) with the parameters of Graph500.
 //!
 //! Each edge is a cell of the adjacency matrix, found by choosing one of four quadrants `scale` times. Numbers of vertices
-//! are permuted afterwards, so that they say nothing of degrees. Edges come in chunks with random numbers of their own.
+//! are permuted afterwards, so that they do not depend on degrees. Edges come in chunks with random numbers of their own.
 
 use iosonde_load::{Permutation, Rng};
 

@@ -255,7 +255,7 @@ fn names_of_buckets_need_no_encoding() {
     for wrong in ["", "ab", "a/b", "A-bucket", "a bucket", "../up"] {
         let error = S3::connect(&endpoint(wrong), Clock::start())
             .err()
-            .expect("it is no name");
+            .expect("it is not a name");
         assert_eq!(error.to_failure().context, "`store.bucket`", "{wrong}");
     }
 }

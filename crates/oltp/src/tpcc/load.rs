@@ -108,7 +108,7 @@ fn fill(
         totals.bytes.fetch_add(lines.len() as u64, Ordering::Relaxed);
         connection.load_rows(lines)
     });
-    // What the server has to say about the rows comes with the end, also when sending them failed.
+    // The server's errors about the rows come at the end, also when sending them failed.
     let ended = connection.load_end();
     let rows = rows
         .map_err(OltpError::from)

@@ -34,7 +34,7 @@ use crate::{Context, server, unmeasured, warn_of_loss};
 /// Name of the workload in the marker of its databases.
 pub(crate) const NAME: &str = "tpcc";
 
-/// Carries out the steps that the workload asks for, in the order of the protocol.
+/// Carries out the steps of the workload, in the order of the protocol.
 pub(crate) fn run(
     workload: &TpccWorkload,
     context: &Context<'_>,
@@ -87,7 +87,7 @@ fn named(constants: Constants) -> BTreeMap<String, u32> {
     .into()
 }
 
-/// The database in the state that the workload asks for.
+/// The database in the state that the workload requires.
 fn bring_about(
     workload: &TpccWorkload,
     constants: Constants,

@@ -6,7 +6,7 @@ use iosonde_protocol::SqlServerKind;
 /// A table of the schema.
 pub(crate) struct Table {
     pub name: &'static str,
-    /// Names and types, as `name TYPE` each; `TIME` stands for the server's type of a point in time.
+    /// Names and types, as `name TYPE` each; `TIME` is replaced by the server's timestamp type.
     pub columns: &'static [&'static str],
     pub primary_key: &'static str,
     /// Names and columns of the other indexes.

@@ -126,7 +126,7 @@ impl Statements {
     }
 }
 
-/// The texts; `TEN_ORDERS` stands for the keys of ten orders.
+/// The texts; `TEN_ORDERS` is replaced by the keys of ten orders.
 mod sql {
     pub(super) const ORDER_CUSTOMER: &str = "SELECT c_discount, c_last, c_credit, w_tax FROM customer, warehouse \
         WHERE w_id = ? AND c_w_id = w_id AND c_d_id = ? AND c_id = ?";

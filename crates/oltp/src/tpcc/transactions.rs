@@ -358,7 +358,7 @@ impl Transactions {
             *result = self.run(self.statements.deliver_oldest, &[warehouse, int(district)])?;
         }
         self.end_group()?;
-        // An order 0 does not exist: it stands for a district without new orders.
+        // An order 0 does not exist: it means a district without new orders.
         let results = self.connection.results();
         let orders = oldest.map(|result| match results.rows(result) {
             0 => 0,

@@ -55,7 +55,7 @@ class ArrayHealth(Instrument):
 def warnings(setup: Json) -> Iterator[RecordWarning]:
     """Warnings about the array in the `setup` of a record (docs/arrays.md)."""
     before, after = setup.get("state") or {}, setup.get("state_after") or {}
-    if lacking := _lacking(setup.get("asked") or {}, before):
+    if lacking := _lacking(setup.get("requested") or {}, before):
         yield RecordWarning(
             code=MEMBER_MISSING,
             message=f"the array was degraded before the run started: {lacking}",
@@ -71,7 +71,7 @@ def warnings(setup: Json) -> Iterator[RecordWarning]:
     if before.get("sync_action", "idle") != "idle" and after.get("sync_action") == "idle":
         yield RecordWarning(
             code="rebuild_ended",
-            message="the rebuild completed during the run, so only part of the run was measured beside it",
+            message="the rebuild completed during the run, so only part of the run was measured during it",
             hint="measure for a shorter time, or use larger devices",
         )
     if unequal := (setup.get("array") or {}).get("unequal"):

@@ -46,4 +46,4 @@ def _between(device: str, before: Counters) -> dict[str, Any]:
         for name in ("read_bytes", "write_bytes")
         if name in host_before and name in host_after
     }
-    return {"device": device, "name": block_stack.name_of(device), **host, "begin": own_before, "end": own_after}
+    return {"device": device, "name": block_stack.name_of(device), **host, "start": own_before, "end": own_after}

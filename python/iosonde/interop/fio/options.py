@@ -96,7 +96,7 @@ OPTIONS: tuple[Option, ...] = (
     _carried("nrfiles", "a factor on `filesize`; the files of a job become one", "nr_files"),
     _carried("direct", "`io_mode`"),
     _carried("buffered", "`io_mode`"),
-    _carried("atomic", "`io_mode` (the atomicity is not asked for)"),
+    _carried("atomic", "`io_mode` (atomicity is not requested)"),
     _carried("sync", "`durability`"),
     _carried("fsync", "`durability`"),
     _carried("fdatasync", "`durability`"),
@@ -155,7 +155,7 @@ OPTIONS: tuple[Option, ...] = (
     *_needless(
         "create_serialize create_fsync create_on_open unlink unlink_each_loop allow_file_create unique_filename "
         "allow_mounted_write",
-        "test files are made before the measurement and removed after the study",
+        "test files are created before the measurement and removed after the study",
     ),
     *_needless("rate_cycle/ratecycle rate_ignore_thinktime", "every single I/O is scheduled"),
     *_needless("openfiles file_service_type filetype", "a job has one file"),
@@ -209,7 +209,7 @@ OPTIONS: tuple[Option, ...] = (
     *_dropped(
         "verify_only verify_backlog verify_backlog_batch verify_state_load verify_state_save verify_write_sequence",
         "data is verified after the load, or on each read",
-        "a journal beside the file records the expected contents; `iosonde verify` checks a kept file at any time",
+        "a journal next to the file records the expected contents; `iosonde verify` checks a kept file at any time",
         off=("0", ""),
     ),
     *_dropped(

@@ -29,7 +29,7 @@ def _table(source: Source, *, several: bool) -> Table:
     wanted = next((case.procedure.settings["half_width"] for case, _ in found if case.procedure), 0.0)
     return Table(
         title=f"Repeats until precise{f': {source.label}' if several else ''}",
-        caption=f"Half the width of the 95 % confidence interval; wanted: {100 * wanted:g} % for every metric. "
+        caption=f"Half the width of the 95 % confidence interval; target: {100 * wanted:g} % for every metric. "
         "Stopped by: precise, the maximum of repeats, the time budget, or no result.",
         heads=["Case", "Repeats", *map(metric_title, metrics), "Stopped by"],
         labels=1,

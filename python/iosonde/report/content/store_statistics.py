@@ -45,27 +45,27 @@ def _table(source: Source, record: Record, *, named: bool) -> Table | None:
     text = f"SELECT * FROM store_statistics WHERE run_id = '{record.run_id}' AND phase = 'measure'"
     frame = source.results.sql(text).sort("interval")
     store = (record.result or {}).get("store") or record.server or {}
-    begin: Mapping[str, int] = store.get("statistics_at_begin") or {}
+    start: Mapping[str, int] = store.get("statistics_at_start") or {}
     ends = frame["end_ns"].unique().sort().to_list()
-    if not begin or not ends:
+    if not start or not ends:
         return None
     moments = spread(ends)
     origin = (record.result or {})["begin_ns"]
     rows = []
     for name in sorted(set(frame["statistic"])):
         known = dict(frame.filter(pl.col("statistic") == name).select("end_ns", "value").iter_rows())
-        course = [begin.get(name), *(known.get(moment) for moment in moments)]
-        if any(course):
-            rows.append([Cell(text=name), *(_cell(name, value) for value in course)])
+        values = [start.get(name), *(known.get(moment) for moment in moments)]
+        if any(values):
+            rows.append([Cell(text=name), *(_cell(name, value) for value in values)])
     if not rows:
         return None
     label = f"{source.label}: " if named else ""
     times = [format_duration(moment - origin) for moment in moments]
     return Table(
-        title=f"{label}What {_called(store)} reports about itself: {record.case_id}",
-        caption=f"Its own statistics in run {record.run_id}, by its own names, at the start of the measurement and "
-        "later; what stayed 0 is left out. Every interval is in the table `store_statistics`.",
-        heads=["Statistic", "begin", *times],
+        title=f"{label}Statistics of {_called(store)}: {record.case_id}",
+        caption=f"Its own counters in run {record.run_id}, by its own names, at the start of the measurement and "
+        "later, without those that stayed 0. Every interval is in the table `store_statistics`.",
+        heads=["Statistic", "start", *times],
         labels=1,
         rows=rows,
     )

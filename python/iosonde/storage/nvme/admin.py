@@ -121,4 +121,4 @@ def drive_of(descriptor: int) -> Drive:
 
 def _check_name(name: str) -> None:
     if not re.fullmatch(r"nvme\d+n\d+", name):
-        raise OSError(0, f"`{name}` is no NVMe drive")
+        raise OSError(0, f"`{name}` is not an NVMe drive")

@@ -13,13 +13,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.workload.block import notation
 from iosonde.workload.reading import (
+    Cpus,
     Duration,
     DurationOrZero,
     Interval,
     Size,
     SizeOrZero,
     none_as_empty,
-    parse_cpus,
     parse_duration_or_none,
 )
 
@@ -207,7 +207,7 @@ class BlockFields(BaseModel):
     tracking: Literal["iops", "bandwidth", "completion_latency_ns_mean"] = Field(
         "iops", description="Tracking variable of these rounds."
     )
-    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
+    cpus: Cpus = Field(
         default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
     )
     servers: int | None = Field(None, ge=1, description="Simulated device: I/Os served concurrently (1).")

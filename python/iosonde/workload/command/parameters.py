@@ -73,7 +73,7 @@ class CommandParameters(BaseModel):
         default_factory=list, description="Commands that run before each measurement, in this order."
     )
     background: Annotated[list[dict[str, Any]], BeforeValidator(parse_background)] = Field(
-        default_factory=list, description="Commands that run beside the measured one, such as a server."
+        default_factory=list, description="Commands that run alongside the measured one, such as a server."
     )
     version: Annotated[list[str], BeforeValidator(parse_command)] = Field(
         default_factory=lambda: ["--version"], description="Arguments with which the program prints its version."
@@ -157,7 +157,7 @@ class CommandParameters(BaseModel):
             (not self.metrics, "there are no `metrics`; name at least one value of the output"),
             (
                 bool(unused),
-                f"`{unused}` is no parameter, and no argument uses it; write `{{{unused}}}` where it belongs",
+                f"`{unused}` is not a parameter, and no argument uses it; write `{{{unused}}}` where it belongs",
             ),
             (
                 bool(of_server) and self.server is None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from iosonde.units import MIB
-from iosonde.workload.reading import Interval, Size, SizeOrZero, none_as_empty, parse_cpus, parse_duration_or_none
+from iosonde.workload.reading import Cpus, Interval, Size, SizeOrZero, WithRules, none_as_empty, parse_duration_or_none
 
 PAGE_BYTES = 4096
 """Unit in which adjacency lists are read and cached."""
@@ -25,7 +25,7 @@ def _parse_vertex(value: Any) -> int | None:
     return value
 
 
-class GraphParameters(BaseModel):
+class GraphParameters(WithRules):
     """One computation on one graph: `jobs` threads, each with `queue_depth` reads in flight."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -84,16 +84,9 @@ class GraphParameters(BaseModel):
         None, description="Maximum length of the measurement; `none`: until the computation is complete."
     )
     interval: Interval = Field(5 * 10**8, description="Length of an interval of the time series, at least 100 ms.")
-    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
+    cpus: Cpus = Field(
         default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for wrong, message in self._rules():
-            if wrong:
-                raise ValueError(message)
-        return self
 
     def _rules(self) -> list[tuple[bool, str]]:
         ranks = self.algorithm == "pagerank"

@@ -41,7 +41,7 @@ def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless the server can be started on the target with these settings. Nothing is written."""
     if target.kind != "directory":
         raise TargetError(
-            f"`{target.name}` is no directory, and memcached needs one for its socket and for extstore",
+            f"`{target.name}` is not a directory, and memcached needs one for its socket and for extstore",
             where="by the parameter `store`",
             hint="name a directory as the target, or create a file system on the device with `--set file_system=ext4`",
         )
@@ -95,7 +95,7 @@ def _of_caches(stream: KvFields) -> list[tuple[bool, str]]:
 
 
 def _page_bytes(stream: KvFields) -> int:
-    """Size of a page of extstore; memcached itself refuses a setting that is no number."""
+    """Size of a page of extstore; memcached itself refuses a setting that is not a number."""
     given = str(stream.memcached.get("ext_page_size", 64))
     return int(given) * MIB if given.isdecimal() else 0
 

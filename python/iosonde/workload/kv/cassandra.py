@@ -46,7 +46,7 @@ def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless a node can be started on the target with these settings. Nothing is written."""
     if target.kind != "directory":
         raise TargetError(
-            f"`{target.name}` is no directory, and Cassandra needs a file system",
+            f"`{target.name}` is not a directory, and Cassandra needs a file system",
             where="by the parameter `store`",
             hint="name a directory as the target, or create a file system on the device with `--set file_system=ext4`",
         )

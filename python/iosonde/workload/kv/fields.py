@@ -16,10 +16,10 @@ from iosonde.units import parse_size
 from iosonde.workload.kv import notation, store_options
 from iosonde.workload.kv.phases import Phase
 from iosonde.workload.reading import (
+    Cpus,
     Duration,
     DurationOrZero,
     Interval,
-    parse_cpus,
     parse_duration_or_none,
     parse_size_or_none,
 )
@@ -306,7 +306,7 @@ class KvFields(BaseModel):
         None, description="Maximum bytes of each stream in the measurement."
     )
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
+    cpus: Cpus = Field(
         default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
     )
 

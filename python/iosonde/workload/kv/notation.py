@@ -21,7 +21,7 @@ def parse_options(value: Any) -> dict[str, OptionValue]:
         pairs = [part.partition("=") for part in value.split(";") if part.strip()]
         if not all(sign for _, sign, _ in pairs):
             raise ValueError(
-                f"`{value}` are no options; write them like `write_buffer_size=64MiB;use_direct_reads=true`"
+                f"`{value}` are not options; write them like `write_buffer_size=64MiB;use_direct_reads=true`"
             )
         value = {name.strip(): read_scalar(text.strip()) for name, _, text in pairs}
     if not isinstance(value, Mapping):
@@ -98,7 +98,7 @@ def pareto_of(value: Any) -> Pareto | None:
     try:
         found = Pareto(scale=float(scale), shape=float(shape), max_bytes=parse_size(largest or "1MiB"))
     except ValueError:
-        raise ValueError(f"`{value}` is no distribution; write it like `pareto:214.476:0.348238:1MiB`") from None
+        raise ValueError(f"`{value}` is not a distribution; write it like `pareto:214.476:0.348238:1MiB`") from None
     if not (found.scale > 0 and 0 < found.shape < 1 and found.max_bytes >= SMALLEST_VALUE):
         raise ValueError(f"`{value}` needs a scale above 0, a shape between 0 and 1, and a size of at least 16 B")
     return found
@@ -120,7 +120,7 @@ def sizes_of(value: int | str) -> list[tuple[int, float]]:
         try:
             return [(not_zero(parse_size(size)), not_zero(float(weight))) for size, _, weight in parts]
         except ValueError:
-            raise ValueError(f"`{value}` is no mix of sizes; write it like `100/70:4000/30`") from None
+            raise ValueError(f"`{value}` is not a mix of sizes; write it like `100/70:4000/30`") from None
     return [(not_zero(parse_size(value)), 1.0)]
 
 
@@ -191,7 +191,7 @@ def operations_of(text: str) -> list[tuple[str, float]]:
         name, _, weight = part.partition("/")
         if name not in OPERATIONS:
             listed = ", ".join(f"`{each}`" for each in OPERATIONS)
-            raise ValueError(f"`{name}` is no operation; it is one of {listed}")
+            raise ValueError(f"`{name}` is not an operation; it is one of {listed}")
         try:
             shares.append((name, not_zero(float(weight or 1))))
         except ValueError:
@@ -203,7 +203,7 @@ def parse_scan(value: Any) -> str:
     """Records of a scan: a number, or a range as `1..100`."""
     low, _, high = str(value).partition("..")
     if not low.isdecimal() or not (high or low).isdecimal() or not 0 < int(low) <= int(high or low) < 1 << 32:
-        raise ValueError(f"`{value}` is no number of records; write it like `10` or `1..100`")
+        raise ValueError(f"`{value}` is not a number of records; write it like `10` or `1..100`")
     return f"{int(low)}..{int(high)}" if high and int(high) > int(low) else str(int(low))
 
 
@@ -221,6 +221,6 @@ def parse_server_url(value: Any) -> str | None:
     found = url.parse(str(value))
     if found.kind not in url.STORES:
         raise ValueError(
-            f"`{found.text}` is no address of a store; write it like `mongodb://me@host:27017` or `cql://me@host:9042`"
+            f"`{found.text}` is not an address of a store; write it like `mongodb://me@host:27017` or `cql://me@host:9042`"
         )
     return found.text

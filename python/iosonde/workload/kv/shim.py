@@ -231,7 +231,7 @@ def _include(shim: Shim, library: Path) -> list[str]:
         found = path.stat()
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UnavailableError(
-                f"the headers in `{beside}` belong to somebody else, or others can write to `{path}`",
+                f"the headers in `{beside}` belong to another user, or other users can write to `{path}`",
                 hint="correct their owner and mode",
             )
     return [f"-I{beside}"]
@@ -274,7 +274,7 @@ def _own_directory(path: Path) -> int:
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         os.close(directory)
         raise UnavailableError(
-            f"`{path}` belongs to somebody else, or others may use it",
+            f"`{path}` belongs to another user, or other users may use it",
             hint=f"remove it, or correct it with `chmod 700 {path}`",
         )
     return directory

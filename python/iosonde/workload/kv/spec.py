@@ -102,7 +102,7 @@ def block_devices_under(path: Path) -> list[str]:
     target = open_target(str(path))
     if target.kind != "directory":
         raise TargetError(
-            f"`{path}` is no directory",
+            f"`{path}` is not a directory",
             where="by the parameter `user_database`",
             hint="name the directory of a RocksDB database",
         )

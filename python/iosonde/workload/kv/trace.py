@@ -209,8 +209,8 @@ class _Totals:
     def _instants(self, block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
         """Nanoseconds since the first row of the trace."""
         seconds = block.numbers("time")
-        block.refuse(seconds.is_null(), "time", "is no number of seconds")
-        block.refuse(~seconds.is_finite(), "time", "is no number of seconds")
+        block.refuse(seconds.is_null(), "time", "is not a number of seconds")
+        block.refuse(~seconds.is_finite(), "time", "is not a number of seconds")
         values = seconds.to_numpy()
         previous = np.concatenate([[self._last if self._first is not None else values[0]], values[:-1]])
         self._first = float(values[0]) if self._first is None else self._first
@@ -225,16 +225,16 @@ class _Totals:
 def _requests(block: Block) -> np.ndarray[Any, np.dtype[np.uint8]]:
     names = block.texts("operation")
     codes = names.replace_strict(OPERATIONS, default=None, return_dtype=pl.UInt8)
-    block.refuse(codes.is_null(), "operation", "is no operation: `get`, `set` and `delete` are")
+    block.refuse(codes.is_null(), "operation", "is not an operation: `get`, `set` and `delete` are")
     return codes.to_numpy()
 
 
 def _keys(block: Block) -> tuple[Any, Any]:
     """A number for each key, and its length."""
     keys = block.texts("key")
-    block.refuse(keys.is_null(), "key", "is no key")
+    block.refuse(keys.is_null(), "key", "is not a key")
     lengths = keys.str.len_bytes()
-    block.refuse((lengths < 1) | (lengths > LARGEST_KEY), "key", f"is no key: keys have 1 to {LARGEST_KEY} bytes")
+    block.refuse((lengths < 1) | (lengths > LARGEST_KEY), "key", f"is not a key: keys have 1 to {LARGEST_KEY} bytes")
     return keys.hash(seed=0).to_numpy(), np.maximum(lengths.to_numpy(), SMALLEST_KEY)
 
 
@@ -259,7 +259,7 @@ def _whole(block: Block, column: str, largest: int) -> Any:
     numbers = block.numbers(column)
     is_empty = block.is_empty(column)
     is_whole = numbers.is_finite() & (numbers >= 0) & (numbers <= largest) & (numbers == numbers.floor())
-    block.refuse(~is_empty & ~is_whole.fill_null(value=False), column, f"is no whole number from 0 to {largest}")
+    block.refuse(~is_empty & ~is_whole.fill_null(value=False), column, f"is not a whole number from 0 to {largest}")
     return numbers.fill_null(0).cast(pl.Int64).to_numpy()
 
 

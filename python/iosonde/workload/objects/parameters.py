@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from iosonde.units import MIB
 from iosonde.workload.kv.notation import parse_positive_rate
 from iosonde.workload.oltp.fields import Settings
 from iosonde.workload.reading import (
+    Cpus,
     Duration,
     DurationOrZero,
     Interval,
     Size,
-    parse_cpus,
+    WithRules,
     parse_duration_or_none,
 )
 
@@ -34,11 +35,11 @@ def parse_server_url(value: Any) -> str | None:
 
     found = parse(str(value))
     if found.kind != "s3":
-        raise ValueError(f"`{found.text}` is no address of an S3 server; write it like `s3://host:9000`")
+        raise ValueError(f"`{found.text}` is not an address of an S3 server; write it like `s3://host:9000`")
     return found.text
 
 
-class ObjectsParameters(BaseModel):
+class ObjectsParameters(WithRules):
     """One stream: `jobs` threads, each with `queue_depth` operations on whole objects in flight."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -104,16 +105,9 @@ class ObjectsParameters(BaseModel):
         description="Start it again this long after the start of the measurement; recovery is the time until all "
         "placement groups are `active+clean`. Empty: after the measurement.",
     )
-    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
+    cpus: Cpus = Field(
         default_factory=list, description="CPUs of the client (job `i` on the `i`-th), as a list or `0-3`; empty: any."
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for wrong, message in self._rules():
-            if wrong:
-                raise ValueError(message)
-        return self
 
     def _rules(self) -> list[tuple[bool, str]]:
         is_open = self.arrival != "closed"

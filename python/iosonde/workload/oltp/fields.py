@@ -12,10 +12,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from iosonde.protocol import HIGHEST_RATE
 from iosonde.workload.kv.notation import parse_path, parse_positive_rate
 from iosonde.workload.reading import (
+    Cpus,
     Duration,
     DurationOrZero,
     Interval,
-    parse_cpus,
     parse_duration_or_none,
     parse_size_or_none,
 )
@@ -29,7 +29,7 @@ def parse_settings(value: Any) -> dict[str, SettingValue]:
     if isinstance(value, str):
         pairs = [part.partition("=") for part in value.split(";") if part.strip()]
         if not all(sign for _, sign, _ in pairs):
-            raise ValueError(f"`{value}` are no settings; write them like `shared_buffers=1GB;fsync=on`")
+            raise ValueError(f"`{value}` are not settings; write them like `shared_buffers=1GB;fsync=on`")
         value = {name.strip(): text.strip() for name, _, text in pairs}
     if not isinstance(value, Mapping):
         raise ValueError('settings are a table of the server\'s own names, such as `{ shared_buffers = "1GB" }`')
@@ -48,7 +48,7 @@ def parse_url(value: Any) -> str | None:
 
     found = parse(str(value))
     if found.kind not in NAMES:
-        raise ValueError(f"`{found.text}` is no address of a database server with SQL")
+        raise ValueError(f"`{found.text}` is not an address of a database server with SQL")
     return found.text
 
 
@@ -99,9 +99,7 @@ class OltpFields(BaseModel, ABC):
         description="Kill the server (SIGKILL) this long after the start of the measurement, restart it, and look up "
         "every acknowledged commit; empty: never.",
     )
-    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
-        default_factory=list, description="CPUs of the client, as a list or `0-3`; empty: any."
-    )
+    cpus: Cpus = Field(default_factory=list, description="CPUs of the client, as a list or `0-3`; empty: any.")
 
     @property
     def settings(self) -> dict[str, SettingValue]:

@@ -24,7 +24,7 @@ def check_place(whole: Any, target: Target) -> None:
     """Raise unless a server can be started on the target with these settings. Nothing is written."""
     if target.kind != "directory":
         raise TargetError(
-            f"`{target.name}` is no directory, and a database server needs a file system",
+            f"`{target.name}` is not a directory, and a database server needs a file system",
             where="by the parameter `server`",
             hint="name a directory as the target, or create a file system on the device with `--set file_system=ext4`",
         )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from iosonde.units import MIB
 from iosonde.workload.reading import (
+    Cpus,
     DurationOrZero,
     Interval,
     Size,
-    parse_cpus,
+    WithRules,
     parse_duration_or_none,
     parse_size_or_none,
 )
@@ -26,13 +27,13 @@ def parse_pattern(value: Any) -> str:
     """`uniform`, `sequential`, `zipfian:THETA` or `normal:DEVIATION`, with the number written out."""
     name, _, number = str(value).partition(":")
     if name not in PATTERNS or (number and name not in DEFAULTS):
-        raise ValueError(f"`{value}` is no pattern; it is `uniform`, `zipfian:0.99`, `normal:0.125` or `sequential`")
+        raise ValueError(f"`{value}` is not a pattern; it is `uniform`, `zipfian:0.99`, `normal:0.125` or `sequential`")
     if name not in DEFAULTS:
         return name
     try:
         shape = float(number) if number else DEFAULTS[name]
     except ValueError:
-        raise ValueError(f"`{number}` is no number; write the pattern like `{name}:{DEFAULTS[name]:g}`") from None
+        raise ValueError(f"`{number}` is not a number; write the pattern like `{name}:{DEFAULTS[name]:g}`") from None
     if not 0 < shape <= 100:
         raise ValueError(f"the number of `{value}` must be above 0 and at most 100")
     return f"{name}:{shape:g}"
@@ -48,7 +49,7 @@ def _parse_count(value: Any) -> int | None:
     return value
 
 
-class PagingParameters(BaseModel):
+class PagingParameters(WithRules):
     """One stream: `jobs` threads that access pages of one mapping, each with one access at a time."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -99,16 +100,9 @@ class PagingParameters(BaseModel):
         None, description="Accesses that the stream does at most in the measurement."
     )
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
-    cpus: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)] = Field(
+    cpus: Cpus = Field(
         default_factory=list, description="CPUs to run on (job `i` on the `i`-th), as a list or `0-3`; empty: any."
     )
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        for wrong, message in self._rules():
-            if wrong:
-                raise ValueError(message)
-        return self
 
     def _rules(self) -> list[tuple[bool, str]]:
         is_file = self.mapping == "file"

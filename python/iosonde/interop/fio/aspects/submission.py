@@ -63,7 +63,7 @@ def io_mode(given: Given) -> dict[str, Any]:
     name = given.last_of("direct", "buffered", "atomic")
     is_direct = name is not None and given.flag(name) != (name == "buffered")
     if name == "atomic" and is_direct:
-        given.note("atomic", why="atomic writes are not asked for", instead="writes are plain direct I/O")
+        given.note("atomic", why="atomic writes are not requested", instead="writes are plain direct I/O")
     return {"io_mode": "direct" if is_direct else "buffered"}
 
 
