@@ -69,7 +69,7 @@ def test_what_interferes_with_the_kernel_is_described() -> None:
     assert "execution/instruments/kernel_trace.py" in TEXT
     assert kernel_trace.KernelTrace in INSTRUMENTS
     assert "storage/nvme/handover.py" in TEXT
-    assert journal._REMOVERS[journal_entry.NVME_DRIVER] == "iosonde.storage.nvme.handover"
+    assert journal.UNDO[journal_entry.NVME_DRIVER] == "iosonde.storage.nvme.handover"
 
 
 def test_the_example_study_expands() -> None:

@@ -43,7 +43,11 @@ BANNED = {
     r"\bat its end\b": "finished, at the end",
     r"\bowes?\b": "missing runs",
     r"\boffers? no way\b|\bhas it\b(?= that)": "report",
-    r"\bwhat (?:a|one) row speaks\b": "scope",
+    r"\bspeaks?\b|\bspoke\b": "use (a protocol), describe",
+    r"\b(?:some|no|any)body\b|\bwhoever\b": "another user, another process, none",
+    r"\basks? for\b|\basked for\b": "require, request",
+    r"(?<!there )\bis no (?:address|directory|key|number|operation|parameter|setting)\b": "is not a",
+    r"\btid(?:y|ies) up\b": "collect garbage",
 }
 """Pattern -> what to write instead."""
 
@@ -52,6 +56,9 @@ BANNED_IN_CODE = {
     r"(?<![a-z])(?:begun|begin_of)(?![a-z])|\b(?:the|its|their) begin\b": "started, start",
     r"(?<![a-z])anew(?![a-z])": "again",
     r"\bof (?:its|their) own accord\b": "by itself, scheduled",
+    r"(?<!of )(?<![a-z])courses?(?![a-z])": "run, progress, schedule",
+    r"at_begin(?![a-z])": "at_start",
+    r"\bspeaks?\b|\bspoke\b": "use (a protocol)",
     r"(?<![a-z])(?:furnish|unmade)\w*": "create, remove",
     r"\bspeaks? of\b|\bspoken of\b": "describe",
     r"\b(?:as it|may|what) (?:stands?|stood)\b|\bstands? (?:behind|beside|still|at the)\b": "is, is based on",

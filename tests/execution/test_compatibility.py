@@ -68,7 +68,7 @@ def test_an_older_engine_is_refused_before_there_is_a_result_set(
     with pytest.raises(EngineError) as error:
         execute(short_plan(), tmp_path / "results")
     assert str(error.value).replace(str(tmp_path), "BIN") == snapshot("""\
-the engine `BIN/iosonde-engine` is of another version than iosonde: it does not know `workload.streams[0].active`
+the engine `BIN/iosonde-engine` is of another version than iosonde: it does not support `workload.streams[0].active`
   found before anything was written
 
 hint: build both from the same sources: `make setup` in a checkout, `pip install` elsewhere; if the variable `IOSONDE_ENGINE` names another build, remove it or build that again (`cargo build --release`)\
@@ -117,9 +117,9 @@ def lacks_a_word(schema: dict[str, Any]) -> None:
     [
         (lambda schema: schema.update(protocol=99), f"it uses protocol 99, iosonde uses {VERSION}"),
         (lambda schema: schema["spec"]["required"].append("zones"), "it needs `zones`, which is missing"),
-        (without_active, "it does not know `workload.streams[0].active`"),
-        (lacks_a_backend, "it does not know `workload.backend: null`"),
-        (lacks_a_word, "it does not know `workload.streams[0].io_mode: direct`"),
+        (without_active, "it does not support `workload.streams[0].active`"),
+        (lacks_a_backend, "it does not support `workload.backend: null`"),
+        (lacks_a_word, "it does not support `workload.streams[0].io_mode: direct`"),
     ],
 )
 def test_the_differences_are_named(tmp_path: Path, change: Callable[[dict[str, Any]], Any], said: str) -> None:

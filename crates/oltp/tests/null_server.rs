@@ -1,4 +1,4 @@
-//! Whole runs against the null server, in both protocols, and against peers that do not speak them.
+//! Whole runs against the null server, in both protocols, and against peers with another protocol.
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;

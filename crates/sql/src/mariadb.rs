@@ -495,7 +495,7 @@ struct Greeting {
 
 impl Greeting {
     fn parse(body: &[u8]) -> Result<Greeting, SqlError> {
-        let foreign = || SqlError::protocol("the peer does not speak the protocol of MariaDB and MySQL");
+        let foreign = || SqlError::protocol("the peer does not use the protocol of MariaDB and MySQL");
         let end = body.iter().position(|byte| *byte == 0).ok_or_else(foreign)?;
         if body[0] != 10 || body.len() < end + 46 {
             return Err(foreign());

@@ -103,7 +103,7 @@ impl Postgresql {
                 b'Z' => return Ok(()),
                 b'E' => return Err(self.error(body)),
                 b'K' | b'N' | b'v' => {}
-                _ => return Err(SqlError::protocol("the peer does not speak PostgreSQL's protocol 3.0")),
+                _ => return Err(SqlError::protocol("the peer does not use PostgreSQL's protocol 3.0")),
             }
         }
     }
@@ -183,7 +183,7 @@ impl Postgresql {
         let length = &self.receive[self.parsed + 1..self.parsed + 5];
         let length = u32::from_be_bytes(length.try_into().expect("4 bytes")) as usize;
         if !(4..1 << 30).contains(&length) {
-            return Err(SqlError::protocol("the peer does not speak PostgreSQL's protocol 3.0"));
+            return Err(SqlError::protocol("the peer does not use PostgreSQL's protocol 3.0"));
         }
         self.fill(1 + length)?;
         let body = self.parsed + 5..self.parsed + 1 + length;

@@ -83,13 +83,13 @@ def _mismatch(value: Any, schema: Mapping[str, Any], definitions: Mapping[str, A
     if variants:
         fitting = [each for each in variants if _fits(value, each)]
         problems = [_mismatch(value, each, definitions, path) for each in fitting]
-        return min(problems) if problems else f"it does not know `{_named(path, value)}`"
+        return min(problems) if problems else f"it does not support `{_named(path, value)}`"
     if isinstance(value, Mapping):
         return _mismatch_of_fields(value, schema, definitions, path)
     if isinstance(value, list):
         each = (_mismatch(item, schema.get("items", {}), definitions, f"{path}[{at}]") for at, item in enumerate(value))
         return next(filter(None, each), "")
-    return "" if _fits(value, schema) else f"it does not know `{_named(path, value)}`"
+    return "" if _fits(value, schema) else f"it does not support `{_named(path, value)}`"
 
 
 def _mismatch_of_fields(
@@ -101,7 +101,7 @@ def _mismatch_of_fields(
             return f"it needs `{_joined(path, name)}`, which is missing"
     for name, part in value.items():
         if name not in known and schema.get("additionalProperties") is False:
-            return f"it does not know `{_joined(path, name)}`"
+            return f"it does not support `{_joined(path, name)}`"
         problem = _mismatch(part, known.get(name, {}), definitions, _joined(path, name))
         if problem:
             return problem

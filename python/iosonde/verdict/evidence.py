@@ -155,7 +155,7 @@ class Evidence:
 
     @cached_property
     def busiest_core_share(self) -> float | None:
-        """Share of time that the busiest core was not idle, whoever used it."""
+        """Share of time that the busiest core was not idle, in any process."""
         return array_threads.busiest_core_share(self.observed)
 
     @cached_property
