@@ -194,7 +194,7 @@ def test_settings_are_the_public_fields_of_the_class_that_the_configuration_is_r
         ("read_request_timeout", ["60s", "10ms"], ["60", "1 s", 60], "a duration"),
         ("commitlog_sync", ["batch", "group"], ["never"], "`periodic`, `batch`, `group`"),
         ("disk_access_mode", ["mmap", "auto"], ["mapped", "MMAP", ""], "`auto`, `mmap`, `standard`"),
-        ("commitlog_compression", [], ["LZ4Compressor"], "no single value"),
+        ("commitlog_compression", [], ["LZ4Compressor"], "not a single value"),
     ],
 )
 def test_values_are_those_that_the_fields_take(

@@ -251,7 +251,7 @@ def test_no_spelling_of_a_name_sets_what_iosonde_chooses(kind: str, name: str) -
     """Servers take dashes for underscores, ignore case, accept prefixes, and split what they get at `=` and commas. With
     `archive-command` a study, or a result set, ran a command without consent."""
     installation = Installation(version="1", build="", programs={})
-    with pytest.raises(StudyError, match=r"chosen by iosonde|no name of a setting"):
+    with pytest.raises(StudyError, match=r"chosen by iosonde|not a name of a setting"):
         servers.named(kind).check_settings(installation, {name: True})  # type: ignore[arg-type]
 
 

@@ -128,7 +128,7 @@ def test_addresses_of_servers(text: str, expected: tuple[Any, ...]) -> None:
     ("text", "message"),
     [
         ("postgresql://me:secret@db", "contains a password"),
-        ("ftp://db", "no address of a server"),
+        ("ftp://db", "not an address of a server"),
         ("postgresql://me@db/production", "names more than a server"),
         ("postgresql://me@db:x", "no valid port"),
     ],
