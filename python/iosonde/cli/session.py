@@ -118,7 +118,7 @@ def carry_out(
 
 
 def _stopped(page: LivePage | None, *lines: str) -> NoReturn:
-    """Say that the study was stopped, and exit."""
+    """Report that the study was stopped, and exit."""
     for line in lines:
         messages.warning(line)
     if page:

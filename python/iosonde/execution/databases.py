@@ -18,7 +18,7 @@ EARLIER_SESSION = "an earlier session"
 
 
 class Databases:
-    """Knows which run last wrote to each database since it was loaded."""
+    """Records which run last wrote to each database since it was loaded."""
 
     def __init__(self) -> None:
         self._written_by: dict[str, str] = {}

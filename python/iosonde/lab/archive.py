@@ -1,4 +1,4 @@
-"""A cpio archive as Linux takes it after its initial file system: how the guest gets to know what to do.
+"""A cpio archive as Linux takes it after its initial file system: how the guest gets its command.
 
 The format is "newc" (the kernel's `Documentation/driver-api/early-userspace/buffer-format.rst`).
 """

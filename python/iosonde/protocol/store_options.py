@@ -281,4 +281,4 @@ STORE_OPTIONS: dict[str, tuple[str, ...]] = {
         "type",
     ),
 }
-"""Names that the engine knows. A RocksDB other than 7.8 may have others."""
+"""Names that the engine supports. A RocksDB other than 7.8 may have others."""

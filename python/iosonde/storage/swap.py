@@ -2,7 +2,7 @@
 
 No path is trusted. The header is written to a descriptor whose identity was checked, and swapon(2) and swapoff(2) get
 that descriptor (`/proc/self/fd/N`), so what was checked is what the kernel uses. An area is in the journal before the
-kernel knows it, so `iosonde cleanup` turns it off after a kill.
+kernel uses it, so `iosonde cleanup` turns it off after a kill.
 
 The kernel has no means to reserve an area for one control group. A run's group may use as much swap as the area has
 (`control_group.py`), and other processes use swap only when memory is short for them. `Use` states who used the area.

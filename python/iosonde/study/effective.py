@@ -1,7 +1,7 @@
 """A study with a profile and the user's settings worked into it.
 
 Later wins: the study's measurement, the part's, its streams', the profile's, the profile's for that part, the user's
-settings; a factor's level wins over all of them. What comes out is a study again, in which every part says what holds
+settings; a factor's level wins over all of them. What comes out is a study again, in which every part states what holds
 for it, and every level is written as readers of results meet it (sizes in bytes, times in nanoseconds).
 """
 

@@ -1,7 +1,7 @@
 """What every kind of workload offers; each is a package, and the package itself is the object.
 
 A *stream*'s parameters are a frozen pydantic model of the workload's own; what is passed around here is a mapping from
-the streams' names to them. Everything that a plan needs to know of a load it asks here.
+the streams' names to them. Plans read the properties of a load here and nowhere else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Layout = Literal["missing", "always", "never"]
 
 
 class Room(Protocol):
-    """What the parameters need to know of a target."""
+    """Properties of a target that the parameters need."""
 
     def backend(self) -> JsonObject | None:
         """The backend, where the target leaves no choice."""

@@ -87,7 +87,7 @@ def reference_of(view: View, material: Material) -> Reference | None:
 
 
 def cited_note(rows: list[Row], reference: Reference) -> str:
-    """Say whose figures are drawn besides one's own, and on which scale."""
+    """Name the source of figures that are drawn besides one's own, and on which scale."""
     names = unique(row["source"].removesuffix(_PUBLISHED) for row in rows if row["published"])
     sources = names[0] if len(names) == 1 else f"{', '.join(names)} ({reference.source})"
     mixed = {row["panel"] for row in rows if row["published"]} & {row["panel"] for row in rows if not row["published"]}

@@ -185,7 +185,7 @@ def _domain(rows: list[Row], sketch: Sketch) -> tuple[float, float]:
 
 
 def _description(view: View, sketch: Sketch, rows: list[Row], panels: Sequence[str]) -> str:
-    """Say what the figure shows, for readers who cannot see it."""
+    """Describe the figure, for readers who cannot see it."""
     own = [row for row in rows if row["y"] is not None and not row["published"]]
     kinds = {
         "lines": "Line chart",

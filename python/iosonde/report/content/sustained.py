@@ -99,7 +99,7 @@ def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: st
 
 
 def _steady_text(state: DeviceState) -> str:
-    """Say whether a stable rate is steady state of the device."""
+    """Describe whether a stable rate is steady state of the device."""
     return "yes" if state in ("steady", "not_applicable") else f"rate only, device {state}"
 
 

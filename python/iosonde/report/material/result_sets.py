@@ -270,7 +270,7 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
 
 
 def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
-    """Say whether load waited for completions: `closed loop`, `open loop`, or both."""
+    """Describe whether load waited for completions: `closed loop`, `open loop`, or both."""
     workloads = [spec["workload"] for spec in specs]
     if workloads and all(map(is_command, workloads)):
         return "loop not reported"  # Only the command could report it.

@@ -1,8 +1,8 @@
 """Models of simulated drives: TOML with units, read, checked and converted for the engine's spec.
 
-Those that come with iosonde are in `models/`; one of a user's own is named by its path. A model says what a drive is
-made of, and where each figure comes from; how it behaves is the engine's business (`crates/ssd`), which also refuses
-what could not be built. docs/simulation.md explains the fields.
+Those that come with iosonde are in `models/`; one of a user's own is named by its path. A model lists the parts of a
+drive and the source of each value; the engine simulates its behaviour (`crates/ssd`) and refuses impossible models.
+docs/simulation.md explains the fields.
 """
 
 from __future__ import annotations

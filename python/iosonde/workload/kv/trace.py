@@ -1,8 +1,8 @@
 """Traces of operations on a key-value store (docs/traces.md): checked row by row, and converted for the engine.
 
-A trace is somebody else's file. It is read in blocks, so memory does not grow with it, and the first wrong value is
-reported with its row and column. The engine gets rows of fixed size (`crates/kv/src/trace.rs`), in which a hash stands
-for the key. They are kept in the cache directory, under a name that changes with the trace.
+A trace is a foreign file. It is read in blocks, so memory does not grow with it, and the first wrong value is
+reported with its row and column. The engine gets rows of fixed size (`crates/kv/src/trace.rs`), in which a hash
+replaces the key. They are kept in the cache directory, under a name that changes with the trace.
 """
 
 from __future__ import annotations

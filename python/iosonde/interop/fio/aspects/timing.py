@@ -11,7 +11,7 @@ from iosonde.interop.fio.given import Given
 from iosonde.units import compact_duration
 
 UNBOUNDED_DURATION_NS = 10 * 10**9
-"""How long a job is measured whose end the job file leaves to the size of a target that it does not know."""
+"""How long a job is measured whose end the job file leaves to the size of an unknown target."""
 
 
 def arrival(given: Given, direction: Direction, stream: dict[str, Any], jobs: int) -> dict[str, Any]:
