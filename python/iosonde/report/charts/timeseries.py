@@ -28,7 +28,7 @@ _RUN = ("result_set", "run_id")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Course:
+class _TimeAxis:
     """The x axis: its title, the name of its column in a CSV, what a tooltip calls it, and every interval on it."""
 
     title: str
@@ -123,13 +123,13 @@ def _whole_load(table: pl.DataFrame) -> pl.DataFrame:
     return overall(table).with_columns(stream=pl.lit(None), operation=pl.lit(None))
 
 
-def _over_time(table: pl.DataFrame, view: View, material: Material) -> _Course:
+def _over_time(table: pl.DataFrame, view: View, material: Material) -> _TimeAxis:
     """Seconds since the measurement began; of rounds and stages since the first did."""
     end_to_end = view.x in (ROUND, STAGE)
     ends = table.select(*_RUN, "interval", "begin_ns", "end_ns").unique().sort(*_RUN, "begin_ns")
     begin = _begins(ends, material, end_to_end=end_to_end)
     seconds = [round((r["end_ns"] - begin[r["result_set"], r["run_id"]]) / 1e9, 3) for r in ends.to_dicts()]
-    return _Course(
+    return _TimeAxis(
         title="Time (s), one load after the other" if end_to_end else "Time in the measurement (s)",
         column="seconds",
         called="Time",
@@ -159,7 +159,7 @@ def _order(material: Material) -> dict[tuple[str, str], int]:
 
 def _over_written(
     found: list[Subject], table: pl.DataFrame, chosen: dict[str, list[str]], view: View, material: Material
-) -> _Course | None:
+) -> _TimeAxis | None:
     """Bytes written since the measurement began; None where streams have ranges of their own, or nothing is written.
 
     Of rounds and stages since the first began, as time is.
@@ -180,7 +180,7 @@ def _over_written(
         .with_columns(bytes=pl.col("moved").cum_sum().over(by))
     )
     rows = [(r, ranges[r["result_set"], r["case_id"]] or 1) for r in places.to_dicts()]
-    return _Course(
+    return _TimeAxis(
         title=f"Written (multiples of the active range{_of(ranges)})",
         column="active_ranges_written",
         called="Written",

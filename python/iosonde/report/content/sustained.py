@@ -38,7 +38,7 @@ def tables(material: Material) -> list[Table]:
         if part.rounds
         for table in _of_part(part, source, material)
     ]
-    found += [_of_courses(source, material) for source in material.sources]
+    found += [_of_long_runs(source, material) for source in material.sources]
     return [table for table in found if table.rows]
 
 
@@ -128,7 +128,7 @@ def _window(part: Part, means: pl.DataFrame, of: str) -> Table:
     )
 
 
-def _of_courses(source: Source, material: Material) -> Table:
+def _of_long_runs(source: Source, material: Material) -> Table:
     """Every run that is judged by its own rounds: steady state, the plateau, the cliff before it."""
     of = f" of {source.label}" if len(material.sources) > 1 else ""
     states = material.device_states[source.label]
