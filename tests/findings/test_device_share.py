@@ -66,7 +66,7 @@ def test_without_enough_cpu_time_nothing_is_named_as_the_limit() -> None:
     [found] = findings(wait=0.1, busy=0.5)
     assert isinstance(found, DeviceShare)
     assert not found.is_cpu_limited
-    assert "neither the device nor CPU time alone limits it" in found.sentence
+    assert "limit undetermined (jobs waited for reads in " in found.sentence
 
 
 def test_without_the_devices_reads_there_is_no_finding() -> None:

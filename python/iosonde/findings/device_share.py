@@ -64,7 +64,10 @@ class DeviceShare(Finding):
         if self.is_cpu_limited and self.edges_per_core_sec is not None:
             core = wording.value_text("edges_per_sec", self.edges_per_core_sec.value)
             return f"CPU time limits it to {core} per core"
-        return "neither the device nor CPU time alone limits it"
+        return (
+            f"limit undetermined (jobs waited for reads in {100 * (self.read_wait or 0):.0f} % of their time, and the "
+            f"busiest used {100 * (self.thread_cpu or 0):.0f} % of a CPU)"
+        )
 
     def _shares_text(self) -> str:
         used = wording.value_text(BANDWIDTH, self.bandwidth.value)
