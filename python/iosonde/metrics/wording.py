@@ -105,7 +105,9 @@ def _ends_text(low: str, high: str) -> str:
 
 
 def ratio_text(value: float) -> str:
-    """Write a ratio: two decimals below 10, then whole numbers."""
+    """Write a ratio: two decimals below 10, then whole numbers; one digit where two decimals would be zeros."""
+    if 0 < value < 0.005:
+        return f"{value:.1g}"
     return f"{value:.2f}" if value < 9.995 else f"{value:,.0f}"
 
 
