@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from lab_guest import Guest, Report
@@ -23,8 +22,8 @@ IOPS = 300
 BANDWIDTH = 10_000_000
 """Low enough that two emulated processors keep eight drives busy beside other work."""
 
-DRIVES = Drives(count=8, unlimited=4, size_bytes=512 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH))
-SETTINGS = Settings(drives=DRIVES, silence_s=900)
+DRIVES = Drives(count=8, unlimited=4, pairs=1, size_bytes=512 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH))
+SETTINGS = Settings(drives=DRIVES, iommu=True, silence_s=300)
 
 Start = Callable[[Image], Guest | None]
 
@@ -56,7 +55,8 @@ def guest_start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
     def start(built: Image) -> Guest | None:
         if not guests and any(map(_reads_report, request.session.items)):
-            guests.append(Guest(built, tmp_path_factory.mktemp("guest"), SETTINGS, str(IOPS), str(BANDWIDTH)))
+            arguments = map(str, (IOPS, BANDWIDTH, DRIVES.failing_byte))
+            guests.append(Guest(built, tmp_path_factory.mktemp("guest"), SETTINGS, *arguments))
         return guests[0] if guests else None
 
     yield start
@@ -66,13 +66,7 @@ def guest_start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="session")
 def guest_report(machine_image: Image, guest_start: Start) -> Report:
-    """What one start of the machine reports: everything that tests look at in a guest is tried in it, in turn."""
+    """What one start of the machine reports: all that `guest.py` tries."""
     guest = guest_start(machine_image)
     assert guest
     return guest.report()
-
-
-@pytest.fixture(scope="session")
-def studies_said(guest_report: Report) -> dict[str, Any]:
-    """Results of the studies of `guest_studies.py`."""
-    return guest_report.file("studies.json")

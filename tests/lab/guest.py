@@ -1,15 +1,74 @@
-"""What is tried on throttled drives inside the lab's machine: `guest.py ENGINE IOPS BANDWIDTH`.
+"""All that tests look at in the lab's machine: `guest.py ENGINE IOPS BANDWIDTH FAILING_BYTE`.
 
-Only the standard library, because everything is emulated; results are JSON Lines, judged outside.
+One start of the machine and one process do it all: emulated, each costs half a minute. Steps follow one another. Their
+results are JSON Lines on standard output (`guest_md.say`), or `NAME.json` and result sets in the working directory.
+What can be computed from these is computed outside, where nothing is emulated.
 """
 
-import sys
+from __future__ import annotations
 
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import guest_arrays
+import guest_block_caches
+import guest_user_driver
 from guest_failures import fail_members
 from guest_guard import try_guard
+from guest_md_builder import try_builder
+from guest_memory import try_limits
+from guest_nvme import try_backends, try_drive
 from guest_rates import measure_all
+from guest_sessions import waiting_session
+from guest_unplug import try_unplug
 
-engine, iops, bandwidth = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-measure_all(engine, iops, bandwidth)
-fail_members(engine)
-try_guard()
+from iosonde.execution import environment
+from iosonde.storage.consent import NO_CONSENT
+
+BEGAN = time.monotonic()
+
+
+def try_all(engine: str, iops: int, bandwidth: int, failing_byte: int) -> None:
+    """Each step in turn; one that fails fails its own tests only."""
+    environment.capture(Path(engine))  # The digest of the engine takes seconds: once for all sessions.
+    # A process forks before Polars starts threads, which it would not have.
+    arrays = waiting_session(guest_arrays.CONSENT), waiting_session(guest_arrays.CONSENT)
+    cache, limits = waiting_session(guest_block_caches.CONSENT), waiting_session(NO_CONSENT)
+    driver = waiting_session(guest_user_driver.consent_for(guest_user_driver.DRIVE.resolve()))
+    carry_out("rates", lambda: measure_all(engine, iops, bandwidth))
+    carry_out("failures", lambda: fail_members(engine))
+    carry_out("guard", try_guard)
+    carry_out("caches", lambda: guest_block_caches.try_caches(cache))
+    carry_out("builder", try_builder)
+    carry_out("arrays", lambda: guest_arrays.try_arrays(*arrays))
+    carry_out("drive", try_drive)
+    carry_out("backends", try_backends)
+    for name, part in guest_user_driver.parts_of_user_driver(driver, failing_byte).items():
+        carry_out(f"driver-{name}", part)
+    carry_out("limits", lambda: try_limits(limits))  # Its control groups and file system stay mounted.
+    carry_out("unplug", try_unplug)  # Drives have other names after it.
+
+
+def carry_out(name: str, step: Callable[[], dict[str, Any] | None]) -> None:
+    """Write the results of a step, or its traceback; and when it ended."""
+    try:
+        found = step()
+    except Exception:
+        found = {"broken": traceback.format_exc()}
+        print(found["broken"], file=sys.stderr)
+    if found is not None:
+        Path(f"{name}.json").write_text(json.dumps(found))
+    print(f"{time.monotonic() - BEGAN:.0f} s: {name}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
+    print(f"imported {time.clock_gettime(time.CLOCK_BOOTTIME):.0f} s after the start of the machine", file=sys.stderr)
+    try_all(sys.argv[1], *map(int, sys.argv[2:]))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from guest_md import LAB
 from guest_sessions import Session, is_free
 
 from iosonde.execution import execute, resume
@@ -20,7 +20,7 @@ from iosonde.storage.arrays import md
 from iosonde.storage.consent import Consent
 from iosonde.storage.tools import call
 
-DEVICES = [Path(path).resolve() for path in os.environ["IOSONDE_LAB_DEVICES"].split(",")][:3]
+DEVICES = [(LAB / number).resolve() for number in ("8", "9", "10")]
 TARGET = ",".join(map(str, DEVICES))
 CONSENT = Consent(destroy=tuple(map(str, DEVICES)))
 FAILING = DEVICES[2]
@@ -92,7 +92,8 @@ def after_a_kill(session: Session, recover: Callable[[Path], list[str]]) -> dict
     directory = Path(tempfile.mkdtemp()) / "set"
     ResultSet.create(directory, planned(array=["raid5"], duration=["2s"]))
     session.start(directory)
-    was_measuring = session.kill_while_measuring(running_arrays)
+    was_measuring = session.is_measuring()
+    session.kill()
     return {"was_measuring": was_measuring, "existed": left(), "result": recover(directory), "left": left()}
 
 

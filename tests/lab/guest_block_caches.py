@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from guest_md import LAB
 from guest_sessions import Session, is_free
 
 from iosonde.cli.doctor import block_caches
@@ -23,10 +24,9 @@ from iosonde.storage import cleanup, journal, open_target
 from iosonde.storage.block_caches import BlockCache, bcache, kernel_support, superblock
 from iosonde.storage.consent import Consent
 
-LAB = Path("/dev/lab")
 BACKING, CACHE = (LAB / number for number in ("6", "8"))
 """A drive with a limit, and one without."""
-OTHER = tuple(LAB / str(number) for number in range(12) if number not in (6, 8))
+OTHER = tuple(LAB / str(number) for number in range(13) if number not in (6, 8))
 """All other drives, which nothing may write."""
 TARGET = f"{BACKING.resolve()},{CACHE.resolve()}"
 SLOW_CACHE = f"{CACHE.resolve()},{BACKING.resolve()}"
@@ -81,8 +81,8 @@ CONGESTED = {"congested": {**ALL_CACHED, "queue_depth": 32}}
 KILLED = {"cache": "bcache", "cache_mode": "writeback", "cache_state": "kept", "file_system": "ext4"}
 
 
-def try_caches(to_kill: Session, out: Path) -> None:
-    """Measure, and write what `doctor` finds and what sessions leave, also one that is killed."""
+def try_caches(to_kill: Session) -> dict[str, Any]:
+    """Measure, and report what `doctor` finds and what sessions leave, also one that is killed."""
     before = written_sectors()
     found = {
         "doctor": {each.name: each.found for each in block_caches()},
@@ -91,7 +91,7 @@ def try_caches(to_kill: Session, out: Path) -> None:
         "killed": after_a_kill(to_kill),
         "support": {each.kind: each.state for each in kernel_support.every()},
     }
-    out.write_text(json.dumps(found | {"written_to_others": written_sectors() - before}))
+    return found | {"written_to_others": written_sectors() - before}
 
 
 def measure() -> int:
@@ -134,7 +134,8 @@ def after_a_kill(session: Session) -> dict[str, Any]:
     directory = Path(tempfile.mkdtemp()) / "set"
     ResultSet.create(directory, planned({"long": KILLED}, duration="60s"))
     session.start(directory)
-    was_measuring = session.kill_while_measuring(registered)
+    was_measuring = session.is_measuring()
+    session.kill()
     at_kill = left()
     cleaned = [each.reason for each in cleanup()]
     return {"was_measuring": was_measuring, "at_kill": at_kill, "cleaned": cleaned, "left": left()}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
+
+from guest_md import LAB
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
@@ -12,7 +13,7 @@ from iosonde.storage import journal
 from iosonde.storage.arrays import md
 
 NAME = "iosonde-0a0b0c0d"
-DEVICES = [Path(path).resolve() for path in os.environ["IOSONDE_LAB_DEVICES"].split(",")]
+DEVICES = [(LAB / number).resolve() for number in ("8", "9", "10", "11")]
 STATES: dict[str, dict[str, Any]] = {
     "raid0": {"array_state": "clean"},
     "raid1": {"array_state": "clean"},

@@ -5,19 +5,20 @@ Its kernel has both versions, and nothing mounted: so the limit is version 2's, 
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import tempfile
 import time
-import traceback
 from pathlib import Path
 from typing import Any
+
+from guest_md import LAB
+from guest_sessions import Session
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
 from iosonde.storage import cleanup, control_group, open_target
 from iosonde.storage.journal import entries
 
@@ -47,9 +48,9 @@ GROUPS = Path("/sys/fs/cgroup")
 PLACE = Path("/mnt/limited")
 
 
-def try_limits() -> dict[str, Any]:
+def try_limits(to_kill: Session) -> dict[str, Any]:
     """What came of three runs on the first drive, one of them killed, while the second is swap."""
-    drive, swap = (Path(each).resolve() for each in os.environ["IOSONDE_LAB_DEVICES"].split(",")[:2])
+    drive, swap = (LAB / "8").resolve(), (LAB / "9").resolve()
     _run("mount", "-t", "cgroup2", "none", GROUPS)
     _run("mkswap", swap)
     _run("swapon", swap)
@@ -58,7 +59,7 @@ def try_limits() -> dict[str, Any]:
     _run("mount", drive, PLACE)
     return {
         "version": control_group.hierarchy().version,
-        "killed": killed(),
+        "killed": killed(to_kill),
         "read": limited("read", READ),
         "too_little": limited("too-little", TOO_LITTLE),
         "swapped_out": _swapped_out(),
@@ -70,27 +71,21 @@ def plan(measurement: str) -> Plan:
     return expand(parse(STUDY.format(measurement=measurement)), open_target(str(PLACE)))
 
 
-def killed() -> dict[str, Any]:
+def killed(session: Session) -> dict[str, Any]:
     """A load whose iosonde is killed: what it leaves, and what cleanup does about it."""
-    session = os.fork()
-    if session == 0:
-        try:
-            execute(plan(LONG), Path(tempfile.mkdtemp()) / "set")
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    deadline = time.monotonic() + 120
-    while not list(PLACE.glob("iosonde-*/lmdb-*/database/data.mdb")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(session, signal.SIGKILL)
-    os.waitpid(session, 0)
+    directory = Path(tempfile.mkdtemp()) / "set"
+    ResultSet.create(directory, plan(LONG))
+    session.start(directory)
+    was_loading = session.is_measuring() and bool(list(PLACE.glob("iosonde-*/lmdb-*/database/data.mdb")))
+    session.kill()
     left = groups()
+    deadline = time.monotonic() + 120
     while any((GROUPS / each / "cgroup.procs").read_text() for each in left) and time.monotonic() < deadline:
         time.sleep(0.05)
     journal = sorted(entry.what for entry in entries())
     cleaned = [each.reason for each in cleanup()]
     return {
+        "was_loading": was_loading,
         "left": left,
         "journal": journal,
         "cleaned": cleaned,

@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from guest_md import LAB
+
 from iosonde.errors import StudyError
 from iosonde.execution import execute
-from iosonde.planning import expand, parse
+from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.consent import Consent
@@ -45,31 +47,31 @@ metrics = ["media_write_amplification"]
 [profiles.standard]
 """
 
+DRIVE = (LAB / "8").resolve()
 BEYOND = 8 * MIB
 """Behind everything that the study writes."""
 
 
 def try_drive() -> dict[str, Any]:
     """What a purged drive held before and after, and what it reports of its media; the result set goes out as `purged`."""
-    drive = Path(os.environ["IOSONDE_LAB_DEVICES"].split(",")[0]).resolve()
-    with drive.open("r+b", buffering=0) as device:
+    with DRIVE.open("r+b", buffering=0) as device:
         os.pwrite(device.fileno(), b"\xab" * 4096, BEYOND)
         os.fsync(device.fileno())
-    before = held(drive)
-    plan = expand(parse(STUDY), open_target(str(drive)))
-    records = execute(plan, "purged", consent=Consent(destroy=(str(drive),))).records()
+    before = held(DRIVE)
+    plan = expand(parse(STUDY), open_target(str(DRIVE)))
+    records = execute(plan, "purged", consent=Consent(destroy=(str(DRIVE),))).records()
     return {
-        "can_format": can_format(drive.name),
-        "can_sanitize": can_sanitize(drive.name),
-        "refused": refused(drive),
+        "can_format": can_format(DRIVE.name),
+        "can_sanitize": can_sanitize(DRIVE.name),
+        "refused": refused(DRIVE),
         "before": before,
-        "after": held(drive),
+        "after": held(DRIVE),
         "destroys": [each.what for each in plan.destroys],
         "purges": [record.parameters.get("purge") for record in records],
         "failures": [record.failure and record.failure.message for record in records],
         "drives": [record.drives for record in records],
-        "now": counters.now(drive.name),
-        "handover": handover.refusals(handover.controller_of(number_of(drive))),
+        "now": counters.now(DRIVE.name),
+        "handover": handover.refusals(handover.controller_of(number_of(DRIVE))),
     }
 
 
@@ -89,44 +91,19 @@ def held(drive: Path) -> str:
         return os.pread(device.fileno(), 4096, BEYOND)[:8].hex()
 
 
-BACKENDS = """
-name = "backends"
-title = "Backends"
-question = "?"
-repeats = 1
-
-[measurement]
-access = "random"
-read_fraction = 0.5
-block_size = "4KiB"
-span = "4MiB"
-verify = "after"
-fallback = "refuse"
-kernel_trace = true
-ramp = "300ms"
-duration = "1s"
-interval = "100ms"
-
-[[parts]]
-[parts.factors]
-interface = [
-  { label = "sync", set = { backend = "sync" } },
-  { label = "libaio", set = { backend = "libaio" } },
-  { label = "uring", set = { backend = "uring" } },
-  { label = "uring iopoll", set = { backend = "uring", completion_polling = true } },
-  { label = "uring_nvme", set = { backend = "uring_nvme" } },
-  { label = "uring_nvme iopoll", set = { backend = "uring_nvme", completion_polling = true } },
-]
-
-[profiles.standard]
-"""
+KERNEL_TAX = {
+    "operation": "write",
+    "kernel_trace": "true",
+    "verify": "after",
+    "span": "4MiB",
+}
+"""What the shipped study is set to: every backend once, traced, and what it wrote is verified."""
 
 
 def try_backends() -> dict[str, Any]:
-    """Verified and traced runs of each backend on a whole namespace; the result set goes out as `backends`."""
-    drive = Path(os.environ["IOSONDE_LAB_DEVICES"].split(",")[0]).resolve()
-    plan = expand(parse(BACKENDS), open_target(str(drive)))
-    records = execute(plan, "backends", consent=Consent(destroy=(str(drive),))).records()
+    """Verified and traced runs of each backend on a whole namespace; the result set goes out as `kernel-tax`."""
+    plan = expand(load("kernel-tax"), open_target(str(DRIVE)), profile="quick", repeats=1, settings=KERNEL_TAX)
+    records = execute(plan, "kernel-tax", consent=Consent(destroy=(str(DRIVE),))).records()
     return {
         str(record.levels["interface"]): {
             "failure": record.failure and record.failure.message,

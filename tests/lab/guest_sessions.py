@@ -1,20 +1,40 @@
-"""Sessions in processes of their own, which are killed while they measure."""
+"""Sessions in processes of their own, which are killed while they measure, and what other steps do during a run."""
 
 from __future__ import annotations
 
-import contextlib
 import os
+import select
 import signal
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from iosonde.execution import resume
 from iosonde.storage.consent import Consent
 
-ACTIVE_WITHIN_S = 300.0
+MEASURES_WITHIN_S = 300.0
+
+
+class During:
+    """An observer that does something once, in an interval of the measurement."""
+
+    def __init__(self, action: Callable[[], object], *, interval: int = 0) -> None:
+        self.action, self.interval, self.is_done = action, interval, False
+        self.notes: list[str] = []
+
+    def run_started(self, *_: Any) -> None: ...
+
+    def event(self, run: Any, event: dict[str, Any]) -> None:
+        if event["event"] == "interval" and event["index"] >= self.interval and not self.is_done:
+            self.is_done = True
+            self.action()
+
+    def run_ended(self, *_: Any) -> None: ...
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,41 +42,39 @@ class Session:
     """A process that waits for the directory of a result set, and then resumes it."""
 
     pid: int
-    pipe: int
+    directory: int
     """Descriptor that it reads the directory from."""
+    measures: int
+    """Descriptor to which it writes when it has measured an interval."""
 
     def start(self, directory: Path) -> None:
-        os.write(self.pipe, str(directory).encode())
-        os.close(self.pipe)
+        os.write(self.directory, str(directory).encode())
+        os.close(self.directory)
 
-    def kill_while_measuring(self, active: Callable[[], list[str]]) -> bool:
-        """Kill it once its engine measures something `active`; False if it never did."""
-        deadline = time.monotonic() + ACTIVE_WITHIN_S
-        while not (is_measuring := self._is_measuring(active)) and time.monotonic() < deadline:
-            time.sleep(0.05)
+    def is_measuring(self) -> bool:
+        """Wait until it measures; False if it never does."""
+        ready, _, _ = select.select([self.measures], [], [], MEASURES_WITHIN_S)
+        return bool(ready) and os.read(self.measures, 1) == b"x"
+
+    def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
-        return is_measuring
-
-    def _is_measuring(self, active: Callable[[], list[str]]) -> bool:
-        if not active():
-            return False
-        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        with contextlib.suppress(FileNotFoundError):  # A process that has just ended is none.
-            return any("engine" in Path(f"/proc/{child}/comm").read_text() for child in children)
-        return False
 
 
 def waiting_session(consent: Consent) -> Session:
     """A process that shares what this one has imported, which takes long here; to be forked before threads start."""
-    reading, writing = os.pipe()
+    reading, directory = os.pipe()
+    measures, writing = os.pipe()
     pid = os.fork()
     if pid:
         os.close(reading)
-        return Session(pid=pid, pipe=writing)
-    os.close(writing)
+        os.close(writing)
+        return Session(pid=pid, directory=directory, measures=measures)
+    os.close(directory)
+    os.close(measures)
     try:
-        resume(os.read(reading, 4096).decode(), consent=consent)
+        observer: Any = During(lambda: os.write(writing, b"x"))
+        resume(os.read(reading, 4096).decode(), consent=consent, observer=observer)
     except BaseException:
         traceback.print_exc()
     finally:

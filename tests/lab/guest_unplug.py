@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from guest_md import LAB
+from guest_sessions import During
+
 from iosonde.errors import IosondeError
 from iosonde.execution import execute, resume
 from iosonde.plan import Plan
@@ -18,8 +21,7 @@ from iosonde.results import ResultSet
 from iosonde.storage import journal, open_target
 from iosonde.storage.consent import Consent
 
-NEIGHBOUR, DRIVE = (Path(path).resolve() for path in os.environ["IOSONDE_LAB_DEVICES"].split(",")[2:4])
-"""The last two drives: other steps are over with them."""
+NEIGHBOUR, DRIVE = (LAB / "10").resolve(), (LAB / "11").resolve()
 PATTERN = b"\xa5" * (1 << 20)
 STUDY = """
 name = "unplugged"
@@ -69,7 +71,7 @@ def unplugged(measurement: str) -> dict[str, Any]:
         drive.remove()
         neighbour.rebind()  # It takes the lowest free number: perhaps that of the drive.
 
-    observer = During(unplug)
+    observer = During(unplug, interval=2)
     directory = Path(tempfile.mkdtemp()) / "set"
     found: dict[str, Any] = {"error": attempted(lambda: execute(plan, directory, observer=observer, consent=consent))}
     found |= {
@@ -103,26 +105,6 @@ def attempted(action: Callable[[], object]) -> str:
     except Exception:
         return traceback.format_exc()
     return ""
-
-
-class During:
-    """Does something in the middle of the first run."""
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        self.action, self.is_done = action, False
-        self.notes: list[str] = []
-
-    def run_started(self, *_: Any) -> None: ...
-
-    def event(self, run: Any, event: dict[str, Any]) -> None:
-        if event["event"] == "interval" and event["index"] == 2 and not self.is_done:
-            self.is_done = True
-            self.action()
-
-    def run_ended(self, *_: Any) -> None: ...
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 class Controller:

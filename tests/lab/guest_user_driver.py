@@ -1,7 +1,4 @@
-"""Drives an NVMe controller from user space inside the lab's machine, which has an emulated IOMMU.
-
-`guest_user_driver.py OUT FAILING_BYTE`: results go to `OUT`, as JSON.
-"""
+"""Drives an NVMe controller from user space inside the lab's machine, which has an emulated IOMMU."""
 
 from __future__ import annotations
 
@@ -10,15 +7,16 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from guest_md import LAB
+from guest_sessions import Session
 
 from iosonde.errors import IosondeError
 from iosonde.execution import execute, user_driver
@@ -35,6 +33,8 @@ from iosonde.storage.nvme import admin, handover
 from iosonde.storage.nvme.handover import Controller
 from iosonde.storage.workspace import journal_directory
 
+SLOW, DRIVE = LAB / "7", LAB / "12"
+"""A drive with limits, and the one with two namespaces."""
 OWN = "iosonde-0a0b0c0d"
 MIB = 1 << 20
 MEASUREMENT = {
@@ -52,6 +52,8 @@ BACKENDS = ["sync", "preadv2", "libaio", "uring", "uring_nvme", "nvme_user"]
 SIZES = "512/10:1KiB/10:1536/10:4KiB/10:4608/10:8KiB/10:64KiB/10:68KiB/10:512KiB/20"
 LARGEST = 512 << 10
 """Bytes that a command of QEMU's controller transfers at most."""
+SIZES_OF_PASSTHROUGH = SIZES.replace("512KiB", "508KiB")
+"""The kernel's driver takes 127 pages that are not adjacent in memory at most."""
 ENDLESS = 100_000_000
 PATIENCE_S = 300
 PATTERN = bytes(range(256)) * 4096
@@ -59,35 +61,25 @@ DEALLOCATED, KEPT = 16 * MIB, 17 * MIB
 """Where the pattern is written: what the driver deallocates, and what nothing may change."""
 
 
-def try_user_driver(failing_byte: int) -> dict[str, Any]:
-    """What each part found, or a traceback."""
-    for module in ("vfio_iommu_type1", "vfio-pci"):
-        subprocess.run(["modprobe", module], check=True)
-    slow, drive = (Path(each).resolve() for each in os.environ["IOSONDE_LAB_DEVICES"].split(",")[:2])
+def parts_of_user_driver(to_kill: Session, failing_byte: int) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Each part, by name."""
+    slow, drive = SLOW.resolve(), DRIVE.resolve()
     second = Path(str(drive)[:-1] + "2")
-    parts: dict[str, Callable[[], dict[str, Any]]] = {
+    return {
         "identified": lambda: identified(drive),
-        # It forks, which has to happen before Polars starts threads.
-        "killed": lambda: killed(drive),
+        "killed": lambda: killed(to_kill, drive),
         "crossed": lambda: crossed(drive, BACKENDS),
-        "second namespace": lambda: crossed(second, ["uring", "nvme_user"]),
+        "second-namespace": lambda: crossed(second, ["uring", "nvme_user"]),
         "session": lambda: session(drive, failing_byte),
-        "timed out": lambda: timed_out(slow),
+        "timed-out": lambda: timed_out(slow),
         "removed": lambda: removed(drive),
     }
-    found: dict[str, Any] = {}
-    for name, part in parts.items():
-        began = time.monotonic()
-        try:
-            found[name] = part()
-        except Exception:
-            found[name] = {"broken": traceback.format_exc()}
-        print(f"user-level driver: {name}, {time.monotonic() - began:.0f} s", file=sys.stderr)
-    return found
 
 
 def identified(drive: Path) -> dict[str, Any]:
     """Data structures of Identify, by the kernel's driver and by ours."""
+    for module in ("vfio_iommu_type1", "vfio-pci"):
+        subprocess.run(["modprobe", module], check=True)
     controller = handover.controller_of(number_of(drive))
     probed = {each.name: each.is_available for each in probe_backends(find_engine(), drive)}
     kernel = {}
@@ -119,26 +111,21 @@ def identified(drive: Path) -> dict[str, Any]:
     }
 
 
-def killed(drive: Path) -> dict[str, Any]:
+def killed(session: Session, drive: Path) -> dict[str, Any]:
     """Session and engine are killed during writes; `cleanup` returns the controller, and nothing else has changed."""
     controller = handover.controller_of(number_of(drive))
     write(drive, PATTERN, KEPT)
-    reading, writing = os.pipe()
-    process = os.fork()
-    if process == 0:
-        try:
-            writes = {"read_fraction": 0.0, "block_size": 65536, "queue_depth": 32, "limit_operations": ENDLESS}
-            plan = expand(parse(study({"writes": (writes, {"backend": ["nvme_user"]})})), open_target(str(drive)))
-            report: Any = During(lambda: os.write(writing, b"x"))
-            execute(plan, Path(tempfile.mkdtemp()) / "set", consent=consent_for(drive, controller), observer=report)
-        finally:
-            os._exit(1)
-    os.close(writing)
-    has_measured = os.read(reading, 1) == b"x"
+    writes = {"read_fraction": 0.0, "block_size": 65536, "queue_depth": 32, "limit_operations": ENDLESS}
+    plan = expand(parse(study({"writes": (writes, {"backend": ["nvme_user"]})})), open_target(str(drive)))
+    directory = Path(tempfile.mkdtemp()) / "set"
+    ResultSet.create(directory, plan)
+    session.start(directory)
+    has_measured = session.is_measuring()
     in_use = [each.reason for each in journal.cleanup()]
-    for each in [process, *engines()]:
-        os.kill(each, signal.SIGKILL)
-    os.waitpid(process, 0)
+    session.kill()
+    for each in engines():
+        with suppress(ProcessLookupError):  # It may end with its session.
+            os.kill(each, signal.SIGKILL)
     wait_for(lambda: not engines())
     remaining = [entry.what for entry in journal.entries()]
     cleaned = [(each.reason, each.failed) for each in journal.cleanup()]
@@ -196,7 +183,11 @@ def session(drive: Path, failing_byte: int) -> dict[str, Any]:
     trims = {"read_fraction": 0.0, "trim_fraction": 1.0, "access": "sequential", "layout": "never"}
     trimmed = {"offset": DEALLOCATED, "span": MIB, "block_size": 65536, "limit_operations": 16}
     parts: dict[str, Part] = {
-        "sizes": ({"verify": "during", "block_size": SIZES}, {"backend": BACKENDS}),
+        "sizes": (
+            {"verify": "during", "block_size": SIZES},
+            {"backend": [each for each in BACKENDS if each != "uring_nvme"]},
+        ),
+        "passthrough": ({"verify": "during", "block_size": SIZES_OF_PASSTHROUGH}, {"backend": ["uring_nvme"]}),
         "refused": ({"block_size": LARGEST + 512}, user_level),
         "deep": (deep, {"way": [{"label": way["data_pointers"], "set": way} for way in ways]}),
         "failing": ({**failing, "limit_operations": 1}, {"backend": ["uring", "nvme_user"]}),
@@ -233,9 +224,9 @@ def session(drive: Path, failing_byte: int) -> dict[str, Any]:
 
 
 def timed_out(slow: Path) -> dict[str, Any]:
-    """Reads of 64 MiB at 4 MB/s, by commands that may take 4 s: they are aborted, and then the controller is reset."""
+    """Reads of 32 MiB at 10 MB/s, by commands that may take 1 s: they are aborted, and then the controller is reset."""
     controller = handover.controller_of(number_of(slow))
-    with driven(slow, reads(slow, block_size=LARGEST, queue_depth=128, span="64MiB", command_timeout="4s")) as spec:
+    with driven(slow, reads(slow, block_size=LARGEST, queue_depth=64, span="32MiB", command_timeout="1s")) as spec:
         ended = carried_out(spec)
     return {"ended": ended, **state(controller)}
 
@@ -325,27 +316,10 @@ def toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def consent_for(drive: Path, controller: Controller) -> Consent:
+def consent_for(drive: Path, controller: Controller | None = None) -> Consent:
     """All options that a run with the user-level driver needs."""
+    controller = controller or handover.controller_of(number_of(drive))
     return Consent(destroy=(str(drive), controller.address), confirm=(controller.serial,))
-
-
-class During:
-    """Does something in the first run."""
-
-    def __init__(self, action: Callable[[], Any]) -> None:
-        self.action, self.is_done = action, False
-
-    def run_started(self, *_: Any) -> None: ...
-
-    def event(self, run: Any, event: dict[str, Any]) -> None:
-        if event["event"] == "interval" and not self.is_done:
-            self.is_done = True
-            self.action()
-
-    def run_ended(self, *_: Any) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 def write(drive: Path, data: bytes, offset: int) -> None:
@@ -375,8 +349,3 @@ def wait_for(what: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError("waited in vain")
         time.sleep(0.05)
-
-
-if __name__ == "__main__":
-    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
-    Path(sys.argv[1]).write_text(json.dumps(try_user_driver(int(sys.argv[2]))))

@@ -21,20 +21,10 @@ from iosonde.lab.machine import Machine, Settings
 from iosonde.report.content.report import collect
 from iosonde.results import ResultSet
 
-GUEST = """
-set -e
-echo "rates, failures, guard" >&2
-"$0" -B "$1/guest.py" "$2" "$3" "$4"
-export IOSONDE_LAB_DEVICES=/dev/lab/8,/dev/lab/9,/dev/lab/10,/dev/lab/11
-echo "arrays built by iosonde, studies" >&2
-"$0" -B "$1/guest_studies.py" studies.json >&2
-"""
-"""The first eight drives have limits. What comes on standard output are the JSON Lines of `guest.py`."""
-
 
 @dataclass
 class Report:
-    """What a guest said, by the name of what it tried."""
+    """What a guest reported: JSON Lines by what they are about, and files."""
 
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
     complaint: str = ""
@@ -42,12 +32,13 @@ class Report:
     results: Path = Path()
     """The directory that the guest could write to."""
 
-    def file(self, name: str) -> dict[str, Any]:
-        """What it wrote to a JSON file."""
-        path = self.results / name
-        assert path.exists(), f"the guest did not write `{name}`: exit code {self.exit_code}\n{self.complaint}"
-        read: dict[str, Any] = json.loads(path.read_text())
-        return read
+    def step(self, name: str) -> dict[str, Any]:
+        """What a step of `guest.py` found."""
+        path = self.results / f"{name}.json"
+        assert path.exists(), f"the guest did not get to `{name}`: exit code {self.exit_code}\n{self.complaint}"
+        found: dict[str, Any] = json.loads(path.read_text())
+        assert "broken" not in found, found["broken"]
+        return found
 
     def result_set(self, name: str) -> ResultSet:
         """A result set that it wrote."""
@@ -92,8 +83,10 @@ class Guest:
         folder = Path(__file__).parent
         for code in (CHECKOUT / "python", folder):  # Emulated, compiling all modules takes a minute.
             compileall.compile_dir(code, quiet=2)
-        command = ["sh", "-c", GUEST, sys.executable, str(folder), str(real_engine()), *arguments]
+        command = [sys.executable, "-B", str(folder / "guest.py"), str(real_engine()), *arguments]
         environment = {"PYTHONPATH": str(CHECKOUT / "python"), "IOSONDE_ENGINE": str(real_engine())}
+        if sys.pycache_prefix:
+            environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
         try:
             with Machine(command, image=image, results=results, settings=settings, environment=environment) as machine:
                 self._machine = machine

@@ -67,7 +67,7 @@ class Measured:
 @pytest.fixture(scope="module")
 def said(guest_report: Report) -> dict[str, Any]:
     """What the guest saw."""
-    return guest_report.file("caches.json")
+    return guest_report.step("caches")
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,9 @@ from iosonde.lab.image import Image, image
 from iosonde.lab.machine import Machine, Settings
 from iosonde.lab.qemu import Drives
 
+SMALL = {"memory_bytes": 512 << 20, "cpus": 1}
+"""Settings of guests that do little: emulated, every page and processor costs time at the start."""
+HANDOVER = "from iosonde.storage.nvme import handover as h; print(h.refusals(h.controllers()[0])[0])"
 GUEST = """
 echo "drives $IOSONDE_LAB_DEVICES"
 for drive in /dev/lab/*; do echo "$drive $(cat /sys/class/nvme/$(basename $(readlink $drive) n1)/serial)"; done
@@ -29,6 +32,7 @@ for drive in /dev/lab/*; do echo "$drive $(cat /sys/class/nvme/$(basename $(read
 sha256sum <"$IOSONDE_ENGINE"
 touch "$(dirname "$IOSONDE_ENGINE")/written-by-the-guest" && echo touched
 test -t 1 || echo "no terminal"
+"$0" -B -c "$1"
 sleep 1000 &
 echo trouble >&2
 exit 7
@@ -53,8 +57,9 @@ def lab_run(*arguments: str) -> list[str]:
 def test_a_command_runs_in_the_machine_and_only_results_are_returned(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
+    options = ("--drives", "3", "--size", "1MiB", "--memory", "512MiB", "--results")
     done = subprocess.run(
-        [*lab_run("--drives", "3", "--size", "1MiB", "--results", str(tmp_path)), "--", "sh", "-c", GUEST],
+        [*lab_run(*options, str(tmp_path)), "--", "sh", "-c", GUEST, sys.executable, HANDOVER],
         capture_output=True,
         text=True,
         env=environment,
@@ -69,6 +74,7 @@ def test_a_command_runs_in_the_machine_and_only_results_are_returned(
             f"{digest}  -",
             "touched",
             "no terminal",
+            "no IOMMU limits which memory the device may access",  # The user-level driver is refused then.
         ],
     ), done.stderr
     assert "trouble" in done.stderr.splitlines()
@@ -95,7 +101,7 @@ def test_nothing_of_a_machine_remains_when_its_owner_is_killed(environment: dict
 
 
 def test_a_machine_that_does_not_start_in_time_reports_its_last_output(machine_image: Image, tmp_path: Path) -> None:
-    settings = Settings(drives=Drives(count=0), boot_s=0.01)
+    settings = Settings(drives=Drives(count=0), **SMALL, boot_s=0.01)
     with (
         Machine(["true"], image=machine_image, results=tmp_path, settings=settings) as machine,
         pytest.raises(LabError, match="did not start in time") as raised,
@@ -107,8 +113,8 @@ def test_a_machine_that_does_not_start_in_time_reports_its_last_output(machine_i
 def test_a_guest_that_hangs_at_its_start_is_started_again(
     machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient = Settings(drives=Drives(count=0))
-    impatient = Settings(drives=Drives(count=0), boot_s=0.5)
+    patient = Settings(drives=Drives(count=0), **SMALL)
+    impatient = Settings(drives=Drives(count=0), **SMALL, boot_s=0.5)
     with Machine(["sh", "-c", "exit 9"], image=machine_image, results=tmp_path, settings=impatient) as machine:
         start = machine._start
 
@@ -130,10 +136,9 @@ def test_a_guest_that_cannot_start_its_command_ends_with_an_error(machine_image:
     broken.kernel.symlink_to(machine_image.kernel)
     broken.initrd.write_bytes(b"")
     (tmp_path / "results").mkdir()
+    settings = Settings(drives=Drives(count=0), **SMALL)
     with (
-        Machine(
-            ["true"], image=broken, results=tmp_path / "results", settings=Settings(drives=Drives(count=0))
-        ) as machine,
+        Machine(["true"], image=broken, results=tmp_path / "results", settings=settings) as machine,
         pytest.raises(LabError, match="ended without an exit code"),
     ):
         list(machine.output())

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lab_guest import Report
 
 from iosonde.storage.arrays import mdstat
 
 
 @pytest.fixture(scope="module")
-def states_by_level(studies_said: dict[str, Any]) -> dict[str, Any]:
+def states_by_level(guest_report: Report) -> dict[str, Any]:
     """What the guest saw of each level."""
-    said: dict[str, Any] = studies_said["builder"]
-    return said
+    return guest_report.step("builder")
 
 
 @pytest.mark.parametrize(

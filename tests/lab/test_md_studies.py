@@ -11,10 +11,9 @@ NOTHING = {"superblocks": ["", "", ""], "running": [], "journal": [], "free": [T
 
 
 @pytest.fixture(scope="module")
-def said(studies_said: dict[str, Any]) -> dict[str, Any]:
+def said(guest_report: Report) -> dict[str, Any]:
     """What the guest saw."""
-    arrays: dict[str, Any] = studies_said["arrays"]
-    return arrays
+    return guest_report.step("arrays")
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ LIMIT = 40 << 20
 
 
 @pytest.fixture(scope="module")
-def limits(studies_said: dict[str, Any]) -> dict[str, Any]:
+def limits(guest_report: Report) -> dict[str, Any]:
     """What came of three runs; `guest_memory.py`."""
-    said: dict[str, Any] = studies_said["limits"]
+    said = guest_report.step("limits")
     assert said["version"] == 2
     return said
 
@@ -56,6 +56,7 @@ def test_no_group_is_left_after_a_run(limits: dict[str, Any]) -> None:
 
 def test_a_kill_in_the_middle_of_a_load_leaves_nothing_after_cleanup(limits: dict[str, Any]) -> None:
     killed = limits["killed"]
+    assert killed["was_loading"]
     assert len(killed["left"]) == 1
     assert killed["journal"] == ["control group", "directory"]
     assert killed["cleaned"] == ["removed", "removed"]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lab_guest import Report
 
 KINDS = ("raw", "file system")
 
 
 @pytest.fixture(scope="module")
-def unplugged(studies_said: dict[str, Any]) -> dict[str, Any]:
+def unplugged(guest_report: Report) -> dict[str, Any]:
     """What `guest_unplug.py` reports."""
-    said: dict[str, Any] = studies_said["unplug"]
+    said = guest_report.step("unplug")
     for each in said.values():
         assert "broken" not in each, each["broken"]
     return said

@@ -1,60 +1,23 @@
-"""The user-level NVMe driver in the lab's machine: what it reads and writes, what it refuses, and how it ends.
-
-It has a start of the machine for itself: with an emulated IOMMU, one controller with two namespaces, and a slow one.
-"""
+"""The user-level NVMe driver in the lab's machine: what it reads and writes, what it refuses, and how it ends."""
 
 from __future__ import annotations
 
-import compileall
-import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CHECKOUT
-from engines import real_engine
 from guest_user_driver import BACKENDS, LARGEST
+from lab_guest import Report
 
-from iosonde.lab import Limits
-from iosonde.lab.image import Image
-from iosonde.lab.machine import Machine, Settings
-from iosonde.lab.qemu import Drives
 from iosonde.storage.journal_entry import NVME_DRIVER
 
-SLOW = Limits(bandwidth=4_000_000)
-SETTINGS = Settings(drives=Drives(count=1, limits=SLOW, pairs=1, size_bytes=64 << 20), iommu=True, silence_s=900)
 Part = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def driven(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `guest_user_driver.py` reports."""
-    results, folder = tmp_path_factory.mktemp("user-driver"), Path(__file__).parent
-    for code in (CHECKOUT / "python", folder):  # Emulated, compiling all modules takes a minute.
-        compileall.compile_dir(code, quiet=2)
-    command = [sys.executable, "-B", str(folder / "guest_user_driver.py"), "out.json"]
-    command.append(str(SETTINGS.drives.failing_byte))
-    environment = {"PYTHONPATH": str(CHECKOUT / "python"), "IOSONDE_ENGINE": str(real_engine())}
-    with Machine(command, image=machine_image, results=results, settings=SETTINGS, environment=environment) as machine:
-        output = b"".join(data for _, data in machine.output())
-    path = results / "out.json"
-    assert path.exists(), output.decode(errors="replace")
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
-
-
-@pytest.fixture(scope="module")
-def part(driven: dict[str, Any]) -> Part:
+def part(guest_report: Report) -> Part:
     """What one of its parts found."""
-
-    def found(name: str) -> dict[str, Any]:
-        said: dict[str, Any] = driven[name]
-        assert "broken" not in said, said["broken"]
-        return said
-
-    return found
+    return lambda name: guest_report.step(f"driver-{name}")
 
 
 def test_identify_returns_what_the_driver_of_the_kernel_returns(part: Part) -> None:
@@ -65,7 +28,7 @@ def test_identify_returns_what_the_driver_of_the_kernel_returns(part: Part) -> N
     assert said["answer"]["largest_transfer_bytes"] == LARGEST
 
 
-@pytest.mark.parametrize("name", ["crossed", "second namespace"])
+@pytest.mark.parametrize("name", ["crossed", "second-namespace"])
 def test_every_backend_reads_what_each_backend_wrote(part: Part, name: str) -> None:
     said = part(name)
     backends, ended = said["backends"], said["ended"]
@@ -82,7 +45,7 @@ def test_every_backend_reads_what_each_backend_wrote(part: Part, name: str) -> N
 def test_mixed_sizes_are_verified_with_every_backend(part: Part) -> None:
     said = part("session")
     assert said["error"] == ""
-    records = said["parts"]["sizes"]
+    records = said["parts"]["sizes"] + said["parts"]["passthrough"]
     assert {each["backend"] for each in records} == set(BACKENDS)
     check_verified(records)
 
@@ -133,12 +96,12 @@ def test_a_killed_session_leaves_an_entry_and_cleanup_gives_the_controller_back(
 
 
 def test_commands_that_take_too_long_end_the_run(part: Part) -> None:
-    ended = part("timed out")["ended"]
+    ended = part("timed-out")["ended"]
     assert ended["event"] == "error"
     assert "timed out" in ended["message"], ended
 
 
-@pytest.mark.parametrize("name", ["identified", "killed", "crossed", "second namespace", "session", "timed out"])
+@pytest.mark.parametrize("name", ["identified", "killed", "crossed", "second-namespace", "session", "timed-out"])
 def test_the_driver_of_the_kernel_has_the_controller_again(part: Part, name: str) -> None:
     said = part(name)
     assert said["is_back"]

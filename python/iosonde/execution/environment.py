@@ -190,10 +190,18 @@ def _engine_version(engine: Path) -> str | None:
     return asked.stdout.strip() or None
 
 
+_DIGESTS: dict[tuple[int, ...], str] = {}
+
+
 def _sha256(path: Path) -> str | None:
+    """Digest of a file; computed once in a process, unless the file changes: an engine is large."""
     try:
         with os.fdopen(text_files.open_regular(path), "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            status = os.fstat(file.fileno())
+            identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            if identity not in _DIGESTS:
+                _DIGESTS[identity] = hashlib.file_digest(file, "sha256").hexdigest()
+            return _DIGESTS[identity]
     except OSError:
         return None
 

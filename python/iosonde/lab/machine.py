@@ -218,6 +218,8 @@ def mount_points_of_programs() -> list[Path]:
     from iosonde.execution.engine import find_engine
 
     needed = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent, Path.cwd()]
+    if sys.pycache_prefix and Path(sys.pycache_prefix).is_dir():
+        needed.append(Path(sys.pycache_prefix))
     with suppress(EngineError):  # What runs in the guest may need none.
         needed.append(find_engine())
     points = {mount.point for path in needed if (mount := mount_of(path)) is not None}

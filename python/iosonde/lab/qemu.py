@@ -18,9 +18,13 @@ Accelerator = Literal["kvm", "tcg"]
 
 ACCELERATORS: dict[Accelerator, tuple[str, ...]] = {
     "kvm": ("-accel", "kvm", "-cpu", "host"),
-    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max"),
+    # Fast copies (ERMS) would be carried out byte by byte; the others make each access to memory or user space slower.
+    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max,-erms,-smap,-smep,-la57"),
 }
 """Options for KVM and for emulation of the processor."""
+
+PARAMETERS: dict[Accelerator, str] = {"kvm": "", "tcg": " mitigations=off init_on_alloc=0 apparmor=0 audit=0"}
+"""Further kernel parameters: what protects a kernel from its programs costs an emulated one much time."""
 
 Stream = Literal["console", "out", "err"]
 STREAMS: tuple[Stream, ...] = ("console", "out", "err")
@@ -160,6 +164,7 @@ def qemu_command(
     arguments = "console=ttyS0 panic=-1 loglevel=3 tsc=reliable nvme.poll_queues=1" + (
         " intel_iommu=on iommu=pt" if iommu else ""
     )
+    arguments += PARAMETERS[accelerator]
     return [
         find_tool("qemu-system-x86_64"),
         *("-machine", "q35,kernel-irqchip=split" if iommu else "q35", *ACCELERATORS[accelerator], *translation),
