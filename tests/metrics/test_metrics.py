@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import fabricate
 import numpy as np
@@ -12,6 +13,7 @@ from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
 from iosonde.metrics import block_cache, graph, objects, oltp, paging
+from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.histogram import PERCENTILES
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
@@ -20,6 +22,8 @@ from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
 from iosonde.results import ResultSet
+from iosonde.results.columns import RUNS
+from iosonde.workload import Name
 
 RANDOM = np.random.default_rng(7)
 
@@ -354,3 +358,20 @@ def test_levels_of_queue_depth_may_have_labels(tmp_path: Path) -> None:
     table = run_metrics(fabricate.result_set(tmp_path / "set", facts, seconds=2))
     for label in ("shallow", "deep"):
         assert table["case_id"].str.contains(f"queue_depth={label}").any(), label
+
+
+@pytest.mark.parametrize("workload", get_args(Name))
+@pytest.mark.parametrize("loop", ["closed", "open"])
+def test_a_metric_is_null_where_no_scope_has_what_it_is_made_from(workload: str, loop: str) -> None:
+    """Which is why the expressions of such metrics are left out, most of those that there are."""
+    present = {"stream": "main", "operation": "all", "workload": workload, "loop": loop, "seconds": 1.0}
+    present |= dict.fromkeys(("count", "bytes", "errors", "completion_sum_ns", "response_count"), 7)
+    assert set(present) == ALWAYS_KNOWN
+    wrong = []
+    for name, metric in METRICS.items():
+        roots = set(metric.expression.meta.root_names()) if metric.expression is not None else set()
+        if metric.expression is not None and not roots <= ALWAYS_KNOWN:
+            absent = {root: pl.Series([None], dtype=RUNS.schema.get(root, pl.Float64)) for root in roots - set(present)}
+            row = pl.DataFrame({**{each: [present[each]] for each in present}, **absent})
+            wrong += [] if row.select(metric.expression).item() is None else [name]
+    assert wrong == []

@@ -9,18 +9,52 @@ from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
 
+ALWAYS_KNOWN = frozenset(
+    (*SCOPE_KEYS, "workload", "loop", "seconds", "count", "bytes", "errors", "completion_sum_ns", "response_count")
+)
+"""Columns that say nothing about whether a metric has a value: every scope has them."""
+
 
 def derived(table: pl.DataFrame) -> pl.DataFrame:
-    """Add every metric of a run's scope."""
-    whole = store_accounts.over_the_run(_at_their_scope(table))
-    metrics = derived_counts(whole).with_columns(
-        **{
-            name: metric.expression
-            for name, metric in METRICS.items()
-            if metric.expression is not None and not metric.per_interval
-        }
-    )
+    """Add every metric of a run's scope; those that no scope has may be missing."""
+    counted = derived_counts(store_accounts.over_the_run(_at_their_scope(table)))
+    metrics = counted.with_columns(**_expressions(counted, per_interval=False))
     return _without_sums_over_streams(metrics)
+
+
+def _expressions(table: pl.DataFrame, *, per_interval: bool) -> dict[str, pl.Expr]:
+    """The expressions of metrics over the columns of a table.
+
+    Most metrics are of other workloads, and an expression costs as much for three rows as for thousands: where all that
+    a metric is made from is null, it is null.
+    """
+    columns, known = set(table.columns), known_columns(table) | ALWAYS_KNOWN
+    found = {}
+    for name, metric in METRICS.items():
+        if metric.expression is None or metric.per_interval != per_interval:
+            continue
+        roots = _ROOTS[name]
+        if per_interval and not roots <= columns:
+            continue
+        has_values = not known.isdisjoint(roots - ALWAYS_KNOWN or roots)
+        found[name] = metric.expression if has_values else _NULL
+    return found
+
+
+_NULL = pl.lit(None, dtype=pl.Float64)
+
+_ROOTS = {
+    name: frozenset(metric.expression.meta.root_names())
+    for name, metric in METRICS.items()
+    if metric.expression is not None
+}
+"""Columns that each metric is made from."""
+
+
+def known_columns(table: pl.DataFrame) -> set[str]:
+    """Return the columns that have any value."""
+    rows = len(table)
+    return {name for name, nulls in zip(table.columns, table.null_count().row(0), strict=True) if nulls < rows}
 
 
 OF_ONE_LOAD = ("rate", "latency", "concurrency", "spread")
@@ -32,6 +66,8 @@ def _without_sums_over_streams(table: pl.DataFrame) -> pl.DataFrame:
 
     An external command has none at all.
     """
+    if not set(table["workload"].unique()) & {"kv", "command"}:
+        return table
     together = (pl.col("workload") == "kv") & (pl.col("stream") == ALL)
     several = together & (pl.col("stream") != ALL).any().over(RUN_KEYS) | (pl.col("workload") == "command")
     names = [name for name, metric in METRICS.items() if metric.kind in OF_ONE_LOAD and name in table.columns]
@@ -40,66 +76,63 @@ def _without_sums_over_streams(table: pl.DataFrame) -> pl.DataFrame:
 
 def derived_counts(table: pl.DataFrame) -> pl.DataFrame:
     """Add the metrics that counts, sums and percentiles over `seconds` give; percentiles only where there are any."""
-    columns = set(table.columns)
-    expressions = {
-        name: metric.expression
-        for name, metric in METRICS.items()
-        if metric.expression is not None and metric.per_interval and set(metric.expression.meta.root_names()) <= columns
-    }
+    expressions = _expressions(table, per_interval=True)
     counted = table.with_columns(**expressions)
+    if "command" not in table["workload"].unique():
+        return counted
     # Nothing is known of the operations of an external command: not even that there were none.
     unknown = [name for name in (*expressions, "errors") if name in counted.columns]
     return counted.with_columns(pl.when(pl.col("workload") != "command").then(name).alias(name) for name in unknown)
 
 
+_OF_STREAM = ("in_flight_sum_ns", "stream_concurrency", "core_utilisation", "due", "started")
+_OF_RUN = (
+    *("process_user_ns", "process_system_ns", "device_read_bytes", "device_write_bytes"),
+    *("media_write_bytes", "media_taken_bytes"),
+    *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
+    *(
+        "member_most_bytes",
+        "rebuild_share",
+        "rebuild_share_seconds",
+        *("array_thread_share", "array_cpu_ns", "kernel_cpu_ns", "busiest_core_share"),
+        "verified_bytes",
+        "engine_stalled_ns",
+        "wrong_sectors",
+        *sustained.METRICS,
+        *store_accounts.FACTS,
+        *oltp.FACTS,
+        *paging.FACTS,
+        *graph.FACTS,
+        *objects.FACTS,
+        *io_path.FACTS,
+        *block_cache.FACTS,
+    ),
+)
+
+
 def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
     """Keep what belongs to a stream at its operation `all`, and what belongs to the run at its widest scope."""
-    whole_stream = pl.col("operation") == ALL
-    several = (pl.col("stream") == ALL).any().over(RUN_KEYS)
-    whole_run = whole_stream & ((pl.col("stream") == ALL) | ~several)
-    of_stream = ("in_flight_sum_ns", "stream_concurrency", "core_utilisation", "due", "started")
-    of_run = (
-        *("process_user_ns", "process_system_ns", "device_read_bytes", "device_write_bytes"),
-        *("media_write_bytes", "media_taken_bytes"),
-        *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
-        *(
-            "member_most_bytes",
-            "rebuild_share",
-            "rebuild_share_seconds",
-            *("array_thread_share", "array_cpu_ns", "kernel_cpu_ns", "busiest_core_share"),
-            "verified_bytes",
-            "engine_stalled_ns",
-            "wrong_sectors",
-            *sustained.METRICS,
-            *store_accounts.FACTS,
-            *oltp.FACTS,
-            *paging.FACTS,
-            *graph.FACTS,
-            *objects.FACTS,
-            *io_path.FACTS,
-            *block_cache.FACTS,
-        ),
-    )
+    alone = ~(pl.col("stream") == ALL).any().over(RUN_KEYS)
+    table = table.with_columns(is_together=(pl.col("stream") == ALL) | alone)
+    together, whole_stream = pl.col("is_together"), pl.col("operation") == ALL
+    table = table.with_columns(is_whole_run=whole_stream & together)
+    whole_run = pl.col("is_whole_run")
+    known = known_columns(table)
     # Half of what is read, modified and written was read.
     halved = pl.when(pl.col("operation") == "read_modify_write").then(pl.col("bytes") / 2).otherwise("bytes")
     reads, writes = (
-        halved.filter(pl.col("operation").is_in(operations) & ((pl.col("stream") == ALL) | ~several)).sum()
+        halved.filter(pl.col("operation").is_in(operations) & together).sum()
         for operations in (("read", "scan", "read_modify_write"), ("write", "read_modify_write"))
     )
-    written = pl.col("count").filter(
-        pl.col("operation").is_in(("write", "read_modify_write")) & ((pl.col("stream") == ALL) | ~several)
-    )
+    written = pl.col("count").filter(pl.col("operation").is_in(("write", "read_modify_write")) & together)
     new_orders = pl.col("count").filter(pl.col("operation") == "new_order").sum().over(RUN_KEYS)
     faults = {
-        f"{name}_count": pl.col("count")
-        .filter((pl.col("operation") == name) & ((pl.col("stream") == ALL) | ~several))
-        .sum()
-        .over(RUN_KEYS)
+        f"{name}_count": pl.col("count").filter((pl.col("operation") == name) & together).sum().over(RUN_KEYS)
         for name in ("minor_fault", "major_fault")
     }
     return table.with_columns(
-        *(pl.when(whole_stream).then(name).alias(name) for name in of_stream),
-        *(pl.when(whole_run).then(name).alias(name) for name in of_run),
+        *(pl.when(whole_stream).then(name).alias(name) for name in _OF_STREAM if name in known),
+        *(pl.when(whole_run).then(name).alias(name) for name in _OF_RUN if name in known),
         new_order_count=pl.when(whole_run).then(new_orders),
         **{name: pl.when(whole_run).then(count) for name, count in faults.items()},
         read_bytes=reads.over(RUN_KEYS),

@@ -1,6 +1,6 @@
 """The facts of a result set as frames that metrics can be computed from: sums and buckets, nothing divided yet.
 
-The large tables are scanned and summed up without being taken into memory. A *member* is one row of `counts`: one
+Large tables are scanned and summed up without being taken into memory. A *member* is one row of `counts`: one
 operation of one stream in one run, interval or case; its buckets carry its number.
 
 Without SQL: procedures need the metrics of a single run after each run, and starting DuckDB costs more than they do.
@@ -9,6 +9,8 @@ Without SQL: procedures need the metrics of a single run after each run, and sta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Literal
 
 import polars as pl
@@ -34,6 +36,9 @@ _KEYS: dict[Per, tuple[str, ...]] = {
 
 BLOCK_CACHE = "block_cache."
 """Prefix of the statistics of block caches."""
+
+_SMALL_BYTES = 1 << 20
+"""A table with files of fewer bytes is read once and kept: scanning it for each sum costs several times as much."""
 
 _RUNS_A_BATCH = 150
 """Runs whose intervals' buckets are taken into memory at a time."""
@@ -64,6 +69,8 @@ _SUMS: dict[str, tuple[str, Callable[[pl.Expr], pl.Expr]]] = {
 
 _NAMES = tuple(_SUMS)
 
+_UNSIGNED = tuple(each.name for each in RUNS.columns if each.dtype is U64)
+
 _OF_MEMBERS = (
     pl.col("member"),
     (pl.col("latency") == "response").alias("response"),
@@ -85,12 +92,19 @@ class Facts:
             [each for each in one.records() if each.outcome == "complete" and (chosen is None or each.run_id in chosen)]
             for one in sets
         ]
-        self._runs = self._small(frames.runs).select(
-            "result_set",
-            *(pl.col(each.name).cast(pl.Int64) if each.dtype is U64 else each.name for each in RUNS.columns),
-        )
-        self._cases = stack([labelled(frames.cases(one.known_cases()), name) for name, one in self._sets])
+        self._runs = self._small(frames.fixed_runs).with_columns(pl.col(_UNSIGNED).cast(pl.Int64))
         self._counts: dict[Per, pl.DataFrame] = {}
+        self._small_tables: dict[tuple[int, str], pl.DataFrame] = {}
+
+    @cached_property
+    def _cases(self) -> pl.DataFrame:
+        """The cases of the runs, with the parameters that are read here."""
+        found = []
+        for (name, one), records in zip(self._sets, self._records, strict=True):
+            measured = {each.case_id for each in records}
+            cases = [each for each in one.known_cases() if each.case_id in measured]
+            found.append(labelled(frames.cases(cases, _is_read), name))
+        return stack(found)
 
     def runs(self) -> pl.DataFrame:
         """One row a run: identity, measured time, concurrency, loop, and the resources that its process used."""
@@ -160,9 +174,9 @@ class Facts:
         and the criteria (`Rounds.criteria`).
         """
         known = set(self._cases.columns)
-        if not {"round_length", "tracking"} <= known:
+        if not known >= _ROUNDS:
             return self._cases.select("result_set", "case_id").clear()
-        present = [name for name in ("active", "span", "files", "jobs", *Rounds().criteria) if name in known]
+        present = [name for name in _OF_ROUNDS if name in known]
         return self._cases.filter(pl.col("round_length").is_not_null() & ~pl.col("control")).select(
             "result_set", "case_id", "round_length", "tracking", *present
         )
@@ -332,17 +346,48 @@ class Facts:
     ) -> pl.DataFrame:
         """Collect rows of a table of each result set, with a column `result_set`: of all runs, or of some."""
         parts = []
-        for (name, one), records in zip(self._sets, self._records, strict=True):
-            chosen = [each for each in records if run_ids is None or each.run_id in run_ids]
-            with one.scan(table, chosen) as scanned:
-                labelled_rows = scanned.select(pl.lit(name).alias("result_set"), pl.all())
-                parts.append(rows(labelled_rows).collect(engine="streaming"))
+        for place in range(len(self._sets)):
+            small = self._small_table(table, place)
+            if small is None:
+                with self._scan(table, place, run_ids) as scanned:
+                    parts.append(rows(scanned).collect(engine="streaming"))
+            else:
+                chosen = small if run_ids is None else small.filter(pl.col("run_id").is_in(run_ids))
+                parts.append(rows(chosen.lazy()).collect())
         return pl.concat(parts)
+
+    def _small_table(self, table: str, place: int) -> pl.DataFrame | None:
+        """A table of all runs of a result set, unless it is large."""
+        key = (place, table)
+        if key not in self._small_tables:
+            if self._sets[place][1].table_bytes(table, self._records[place]) >= _SMALL_BYTES:
+                return None
+            with self._scan(table, place) as scanned:
+                self._small_tables[key] = scanned.collect()
+        return self._small_tables[key]
+
+    @contextmanager
+    def _scan(self, table: str, place: int, run_ids: frozenset[str] | None = None) -> Iterator[pl.LazyFrame]:
+        """Scan a table of all runs of a result set, or of some."""
+        name, one = self._sets[place]
+        chosen = [each for each in self._records[place] if run_ids is None or each.run_id in run_ids]
+        with one.scan(table, chosen) as scanned:
+            yield scanned.select(pl.lit(name).alias("result_set"), pl.all())
 
     def _small(self, table: Callable[[Sequence[Record]], pl.DataFrame]) -> pl.DataFrame:
         """A table that is made from records."""
         named = zip(self._sets, self._records, strict=True)
         return stack([labelled(table(records), name) for (name, _), records in named])
+
+
+_ROUNDS = {"round_length", "tracking"}
+_OF_ROUNDS = ("active", "span", "files", "jobs", *Rounds().criteria)
+
+
+def _is_read(parameter: str) -> bool:
+    """Whether a parameter of cases is read here; of a stream it is named `STREAM.NAME`."""
+    own_name = parameter.rpartition(".")[2]
+    return own_name in ("queue_depth", "active", STAGE) or parameter in _ROUNDS or parameter in _OF_ROUNDS
 
 
 def _summed(*, from_table: bool) -> list[pl.Expr]:

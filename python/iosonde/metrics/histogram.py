@@ -8,7 +8,9 @@ decided here, for every percentile that iosonde prints.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
+import numpy as np
 import polars as pl
 
 from iosonde.results.histogram import midpoint_ns
@@ -44,12 +46,15 @@ def percentiles(histograms: pl.DataFrame, *, by: Sequence[str], parts: Mapping[s
             total=pl.col("count").sum().over(by),
         )
     )
-    reached = {name: pl.col("bucket").filter(pl.col("upto") >= _rank(part)).first() for name, part in parts.items()}
-    supported = {f"{name}_supported": _supported(part).first() for name, part in parts.items()}
-    found = ranked.group_by(by, maintain_order=True).agg(**reached, **supported)
-    return found.select(
-        *by, *(pl.when(f"{name}_supported").then(_latency_ns(found[name])).alias(name) for name in parts)
-    )
+    found = ranked.group_by(by, maintain_order=True).agg(_expressions(tuple(parts.items())))
+    return found.select(*by).with_columns(_latency_ns(found[name], found[f"{name}_supported"]) for name in parts)
+
+
+@cache
+def _expressions(parts: tuple[tuple[str, int], ...]) -> list[pl.Expr]:
+    """The bucket that reaches each percentile, and whether it is supported."""
+    reached = [pl.col("bucket").filter(pl.col("upto") >= _rank(part)).first().alias(name) for name, part in parts]
+    return reached + [_supported(part).first().alias(f"{name}_supported") for name, part in parts]
 
 
 def _rank(part: int) -> pl.Expr:
@@ -62,5 +67,7 @@ def _supported(part: int) -> pl.Expr:
     return pl.col("total") - _rank(part) >= SAMPLES_BEYOND
 
 
-def _latency_ns(buckets: pl.Series) -> pl.Series:
-    return pl.Series(buckets.name, midpoint_ns(buckets.fill_null(0).to_numpy())).cast(pl.Float64)
+def _latency_ns(buckets: pl.Series, supported: pl.Series) -> pl.Series:
+    """Return the midpoints of buckets; null where not supported."""
+    midpoints = midpoint_ns(np.nan_to_num(buckets.to_numpy())).astype(np.float64)
+    return pl.Series(buckets.name, np.where(supported.to_numpy(), midpoints, np.nan), nan_to_null=True)

@@ -20,7 +20,7 @@ from iosonde.metrics import (
     store_accounts,
     sustained,
 )
-from iosonde.metrics.derivation import derived, derived_counts, iops_variation, of_streams
+from iosonde.metrics.derivation import derived, derived_counts, iops_variation, known_columns, of_streams
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.registry import METRICS, least_value, named_among
@@ -243,7 +243,8 @@ def percentile_curves(results: Results) -> pl.DataFrame:
 
 def _long(table: pl.DataFrame, *, keys: Sequence[str], metrics: Iterable[str]) -> pl.DataFrame:
     """Turn one column per metric into one row per metric; a metric without a value has no row."""
-    metrics = list(metrics)
+    known = known_columns(table)
+    metrics = [name for name in metrics if name in known]
     if not metrics:
         return table.select(*keys, metric=pl.lit(""), value=pl.lit(0.0)).clear()
     return (

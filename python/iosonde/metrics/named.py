@@ -36,10 +36,12 @@ _SCOPE = (pl.lit(STREAM).alias("stream"), pl.lit(ALL).alias("operation"))
 def run_values(facts: Facts) -> pl.DataFrame:
     """Return one row per run and named metric: `result_set, run_id, stream, operation, metric, value`."""
     rows = values(facts)
+    keys = ("result_set", "run_id", "metric")
+    if rows.is_empty():
+        return rows.select("result_set", "run_id", *_SCOPE, "metric", "value").clear()
     chosen = pl.coalesce(
         pl.when(pl.col("aggregate").first() == name).then(expression) for name, expression in _AGGREGATES.items()
     )
-    keys = ("result_set", "run_id", "metric")
     return (
         rows.group_by(keys, maintain_order=True)
         .agg(value=chosen)
@@ -73,6 +75,8 @@ def values(facts: Facts) -> pl.DataFrame:
     `ResultsError` if two result sets define a metric differently: their values cannot be in one table.
     """
     rows = facts.named_values()
+    if rows.is_empty():
+        return rows
     known: dict[str, tuple[str, str]] = {}
     for each in rows.select("metric", "title", "unit", "better").unique(maintain_order=True).iter_rows(named=True):
         definition = (each["unit"], each["better"])

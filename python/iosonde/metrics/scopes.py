@@ -133,11 +133,13 @@ def latency_percentiles(
 
 
 def _both_latencies(histogram: pl.DataFrame, parts: Mapping[str, int]) -> pl.DataFrame:
+    is_open_loop = histogram["response"].any()
     completion, response = (
-        percentiles(histogram.filter(pl.col("response") == response), by=["group"], parts=parts).rename(
-            {part: f"{name}_latency_ns_{part}" for part in parts}
+        percentiles(of_latency, by=["group"], parts=parts).rename({part: f"{name}_latency_ns_{part}" for part in parts})
+        for name, of_latency in (
+            ("completion", histogram.filter(~pl.col("response")) if is_open_loop else histogram),
+            ("response", histogram.filter("response") if is_open_loop else histogram.clear()),
         )
-        for name, response in (("completion", False), ("response", True))
     )
     return completion.join(response, on="group", how="left")
 

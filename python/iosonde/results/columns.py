@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import polars as pl
@@ -65,7 +66,7 @@ class Table:
     text: str
     columns: tuple[Column, ...]
 
-    @property
+    @cached_property
     def schema(self) -> pl.Schema:
         """Names and types of the stored columns."""
         return pl.Schema({each.name: each.dtype for each in self.columns if not each.computed})

@@ -20,8 +20,8 @@ from iosonde.results.schema import Record
 Row = dict[str, Any]
 
 
-def cases(cases: Sequence[Case]) -> pl.DataFrame:
-    """One row per case: its factors, then every other parameter."""
+def cases(cases: Sequence[Case], wanted: Callable[[str], bool] = lambda _: True) -> pl.DataFrame:
+    """One row per case: its factors, then every other parameter; only those with a name that is wanted."""
     fixed = pl.DataFrame(
         [
             (case.case_id, case.part, case.control, case.device_state, case.cost.seconds, case.cost.write_bytes)
@@ -30,13 +30,18 @@ def cases(cases: Sequence[Case]) -> pl.DataFrame:
         schema=CASES.schema,
         orient="row",
     )
-    return _with_columns(fixed, [{**case.parameters, **case.levels} for case in cases])
+    rows = ({**case.parameters, **case.levels} for case in cases)
+    return _with_columns(fixed, [{name: row[name] for name in row if wanted(name)} for row in rows])
 
 
 def runs(records: Sequence[Record]) -> pl.DataFrame:
     """One row per record, in the order of execution."""
-    fixed = pl.DataFrame([row for record in records for row in run_rows(record)], schema=RUNS.schema)
-    return _with_columns(fixed, [record.levels for record in records])
+    return _with_columns(fixed_runs(records), [record.levels for record in records])
+
+
+def fixed_runs(records: Sequence[Record]) -> pl.DataFrame:
+    """`runs` without the columns of factors."""
+    return pl.DataFrame([row for record in records for row in run_rows(record)], schema=RUNS.schema)
 
 
 def jobs(records: Iterable[Record]) -> pl.DataFrame:

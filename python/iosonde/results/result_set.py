@@ -232,6 +232,11 @@ class ResultSet:
         """Return the latest attempt of a run, if it has a record."""
         return self._contents.records.get(run_id)
 
+    @property
+    def attempts(self) -> int:
+        """Number of all attempts of all runs: another one after every record that is written."""
+        return sum(self._contents.attempts.values())
+
     def only(self, run_ids: Collection[str]) -> ResultSet:
         """Return the same result set with only the records of these runs."""
         part = ResultSet(self.directory, self.plan)
@@ -303,6 +308,13 @@ class ResultSet:
         """Scan a table of some runs, without SQL; collect what is needed of it within the block."""
         with scan_table(self.directory, name, self._files(name, records)) as rows:
             yield rows
+
+    def table_bytes(self, name: str, records: Sequence[Record]) -> int:
+        """Return the size of the files of a table of some runs; 0 if one cannot be read, which `scan` reports."""
+        try:
+            return sum((self.directory / "records" / path).stat().st_size for path in self._files(name, records))
+        except OSError:
+            return 0
 
     def known_runs(self) -> list[Run]:
         """The runs of the plan, and those that procedures have decided on, in the order of execution."""
