@@ -155,17 +155,21 @@ class RecordedObservations:
 
     def elapsed_s(self) -> float:
         """From the times in the records."""
-        spans = [
-            datetime.fromisoformat(record.ended_at) - datetime.fromisoformat(record.started_at)
-            for record in self._results.records()
-        ]
-        return sum(span.total_seconds() for span in spans)
+        key = ("elapsed_s", self._results.attempts)
+        if key not in self._results.memo:
+            spans = [
+                datetime.fromisoformat(record.ended_at) - datetime.fromisoformat(record.started_at)
+                for record in self._results.records()
+            ]
+            self._results.memo[key] = sum(span.total_seconds() for span in spans)
+        elapsed_s: float = self._results.memo[key]
+        return elapsed_s
 
     def correlation(self) -> float:
         """As in `case_metrics`."""
-        records = [record for record in self._results.records() if record.outcome == "complete" and not record.control]
-        key = ("correlation", *((record.run_id, record.attempt) for record in records))
+        key = ("correlation", self._results.attempts)
         if key not in self._results.memo:
+            records = [each for each in self._results.records() if each.outcome == "complete" and not each.control]
             frames = [found.metrics for record in records if (found := self._observation(record))]
             self._results.memo[key] = _correlation(frames)
         correlation: float = self._results.memo[key]

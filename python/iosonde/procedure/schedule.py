@@ -50,6 +50,8 @@ class Schedule:
         self._attempts = {run.run_id: result_set.next_attempt(run.run_id) for run in self._planned}
         failed = [each for each in result_set.records() if retry_failed and each.is_failed]
         ignoring = [(each.run_id, each.attempt) for each in failed]
+        self._replayed: dict[str, Progress] = {}
+        self._replayed_at = -1
         self._evidence = RecordedObservations(result_set, ignoring=ignoring, session=session)
 
     def next_run(self) -> Run | None:
@@ -103,7 +105,12 @@ class Schedule:
         return min(turn, key=lambda run: random.Random(f"{plan.seed}/{number}/{run.case_id}").random())
 
     def _progress(self, case: Case) -> Progress:
-        return progress(case, self._evidence)
+        """Replayed once after each record, however often it is asked for."""
+        if self._replayed_at != self._result_set.attempts:
+            self._replayed_at, self._replayed = self._result_set.attempts, {}
+        if case.case_id not in self._replayed:
+            self._replayed[case.case_id] = progress(case, self._evidence)
+        return self._replayed[case.case_id]
 
     def _left(self, case: Case, *, earlier_is_open: bool) -> int:
         """Upper bound of the remaining runs of a case; all of them where it waits for the results of earlier ones."""
