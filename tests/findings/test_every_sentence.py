@@ -6,6 +6,7 @@ sentence, and checks them against the values that the study was made from.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -88,13 +89,20 @@ def findings_of(made: World, rng: random.Random) -> list[Finding]:
     return findings(model, cases.with_columns(fraction), runs)
 
 
+@functools.cache
+def studied(seed: int) -> tuple[World, list[Finding]]:
+    """A random study and its findings."""
+    rng = random.Random(seed)
+    made = world(rng)
+    return made, findings_of(made, rng)
+
+
 @pytest.mark.parametrize("start", range(0, SEEDS, 50))
 def test_no_sentence_is_false(start: int) -> None:
     checked = 0
     for seed in range(start, start + 50):
-        rng = random.Random(seed)
-        made = world(rng)
-        for finding in findings_of(made, rng):
+        made, found = studied(seed)
+        for finding in found:
             if finding.topic == "quality":
                 continue
             true = CHECKS[type(finding)](finding, made)
@@ -307,9 +315,8 @@ def test_the_evaluator_rejects_false_findings() -> None:
     """Else 500 studies without a false sentence would show nothing."""
     rejected: dict[type[Finding], int] = {}
     for seed in range(200):
-        rng = random.Random(seed)
-        made = world(rng)
-        for finding in findings_of(made, rng):
+        made, found = studied(seed)
+        for finding in found:
             false = spoilt(finding) if finding.topic != "quality" else None
             if false is None:
                 continue
