@@ -24,10 +24,22 @@ impl Arena {
     /// # Errors
     /// When there is no memory.
     pub fn new(slots: u32, slot_bytes: u64) -> io::Result<Arena> {
+        Arena::mapped(slots, slot_bytes, |bytes| Ok(Arc::new(faulted_in(bytes)?.into())))
+    }
+
+    /// Slots in memory that a device reads and writes itself: `map` makes a mapping of at least so many bytes.
+    ///
+    /// # Errors
+    /// Those of `map`.
+    pub fn mapped(
+        slots: u32,
+        slot_bytes: u64,
+        map: impl FnOnce(usize) -> io::Result<Arc<MmapRaw>>,
+    ) -> io::Result<Arena> {
         let slots = slots as usize;
         let slot_bytes = (slot_bytes as usize).next_multiple_of(SLOT_ALIGNMENT);
         Ok(Arena {
-            mapping: Arc::new(faulted_in(slots * slot_bytes)?.into()),
+            mapping: map(slots * slot_bytes)?,
             slot_bytes,
             slots,
         })

@@ -51,7 +51,7 @@ pub(crate) fn run(
             "name devices as `major:minor`, as in `lsblk`",
         )
     })?;
-    let arenas = arenas(workload, &planned_jobs)?;
+    let arenas = arenas(workload, &transports, &planned_jobs)?;
     let buffer_bytes = arenas.iter().flatten().map(|arena| arena.bytes() as u64).sum();
     let places: Vec<(usize, u32)> = planned_jobs
         .iter()
@@ -236,12 +236,18 @@ fn check_memory(workload: &BlockWorkload) -> Result<(), BlockError> {
 }
 
 /// Buffers for every job; none where nothing is moved.
-fn arenas(workload: &BlockWorkload, planned_jobs: &[PlannedJob]) -> Result<Vec<Option<Arena>>, BlockError> {
+fn arenas(
+    workload: &BlockWorkload,
+    transports: &[Transport],
+    planned_jobs: &[PlannedJob],
+) -> Result<Vec<Option<Arena>>, BlockError> {
     if matches!(workload.backend, Backend::Null) {
         return Ok(planned_jobs.iter().map(|_| None).collect());
     }
-    let arena =
-        |planned: &PlannedJob| Arena::new(planned.plan.queue_depth, planned.plan.phases.largest_bytes).map(Some);
+    let arena = |planned: &PlannedJob| {
+        let (depth, bytes) = (planned.plan.queue_depth, planned.plan.phases.largest_bytes);
+        transports[planned.stream].arena(depth, bytes).map(Some)
+    };
     planned_jobs
         .iter()
         .map(arena)

@@ -15,6 +15,7 @@ use crate::backend::{
     AioContext, Backend, BlockEntries, Calls, Entries, JobFiles, LibaioBackend, NullBackend, NvmeController, NvmeRing,
     SyncBackend, UringBackend, UringFeatures, libaio, probe,
 };
+use crate::buffer::Arena;
 use crate::error::BlockError;
 
 /// The backend of a stream, with what was found out about it.
@@ -154,6 +155,14 @@ impl Transport {
             kind: Kind::NvmeUser(Arc::clone(&controller)),
         };
         Ok(Some(workload.streams.iter().map(transport).collect()))
+    }
+
+    /// Buffers of a job: for a device that reads and writes them itself, near the device.
+    pub(crate) fn arena(&self, slots: u32, slot_bytes: u64) -> io::Result<Arena> {
+        match &self.kind {
+            Kind::NvmeUser(controller) => controller.arena(slots, slot_bytes),
+            _ => Arena::new(slots, slot_bytes),
+        }
     }
 
     /// What was found out about the backend.

@@ -128,7 +128,11 @@ fn main() {
     }
     all_ns.sort_by(f64::total_cmp);
     let median_ns = all_ns[all_ns.len() / 2];
-    println!(r#"{{"queue_depth": {depth}, "ns_per_io_median": {median_ns:.1}, "ns_per_io_best": {best_ns:.1}}}"#);
+    let ios = all_ns.len() as f64 * f64::from(ROUNDS * depth);
+    let writes = pair.doorbell_writes() as f64 / ios;
+    println!(
+        r#"{{"queue_depth": {depth}, "ns_per_io_median": {median_ns:.1}, "ns_per_io_best": {best_ns:.1}, "doorbell_writes_per_io": {writes:.3}}}"#
+    );
 }
 
 /// `depth` I/Os from submission to completion.

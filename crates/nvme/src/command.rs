@@ -36,6 +36,8 @@ pub mod admin {
     pub const ABORT: u8 = 0x08;
     /// Set Features, section 5.27.
     pub const SET_FEATURES: u8 = 0x09;
+    /// Doorbell Buffer Config, section 5.8.
+    pub const DOORBELL_BUFFER_CONFIG: u8 = 0x7c;
 }
 
 /// Opcodes of I/O commands (NVM Command Set Specification 1.0, section 3; Flush is in section 7 of the base specification).
@@ -156,6 +158,11 @@ impl Command {
         Command::new(admin::SET_FEATURES, 0)
             .with_dword(10, NUMBER_OF_QUEUES)
             .with_dword(11, less_one | less_one << 16)
+    }
+
+    /// Doorbell Buffer Config: pages of shadow doorbells and of event indexes.
+    pub fn shadow_doorbells(doorbells: u64, event_indexes: u64) -> Command {
+        Command::new(admin::DOORBELL_BUFFER_CONFIG, 0).with_data(DataPointer::Prp(doorbells, event_indexes))
     }
 
     /// Create I/O Completion Queue, physically contiguous; with an interrupt vector, or polled.

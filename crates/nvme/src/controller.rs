@@ -10,9 +10,10 @@ use crate::NvmeError;
 use crate::bus::Bus;
 use crate::command::{Command, Structure};
 use crate::completion::Completion;
+use crate::doorbell::ShadowPages;
 use crate::identify::{ControllerIdentity, Namespace, STRUCTURE_BYTES, namespace_list};
 use crate::memory::{Memory, PAGE_BYTES};
-use crate::queue::Step;
+use crate::queue::{Queue, Step};
 use crate::registers::{
     ADMIN_COMPLETION_QUEUE, ADMIN_QUEUE_ATTRIBUTES, ADMIN_SUBMISSION_QUEUE, CAPABILITIES, CONFIGURATION, Capabilities,
     ControllerStatus, ENABLED, SHUTDOWN, STATUS,
@@ -34,6 +35,7 @@ pub struct Controller<B: Bus> {
     page: Memory,
     page_address: u64,
     identity: ControllerIdentity,
+    shadows: Option<ShadowPages>,
     is_usable: bool,
 }
 
@@ -48,9 +50,9 @@ impl<B: Bus> Controller<B> {
         let capabilities = Capabilities(registers.read64(CAPABILITIES));
         check_supported(capabilities)?;
         disable(bus.as_ref(), capabilities)?;
-        let page = Memory::allocate(PAGE_BYTES).map_err(NvmeError::system("allocate memory"))?;
+        let page = Memory::near(PAGE_BYTES, bus.numa_node()).map_err(NvmeError::system("allocate memory"))?;
         let page_address = bus.map(&page).map_err(NvmeError::system("map memory for the device"))?;
-        let admin = Rings::new(bus.as_ref(), capabilities, 0, ADMIN_ENTRIES)?;
+        let admin = Rings::new(bus.as_ref(), capabilities, Queue::new(0, ADMIN_ENTRIES), None)?;
         let mut controller = Controller {
             bus,
             capabilities,
@@ -58,12 +60,32 @@ impl<B: Bus> Controller<B> {
             page,
             page_address,
             identity: ControllerIdentity::parse(&[0; STRUCTURE_BYTES]),
+            shadows: None,
             is_usable: true,
         };
         controller.enable()?;
         let page = controller.identify(Structure::Controller)?;
         controller.identity = ControllerIdentity::parse(&page);
+        if controller.identity.has_shadow_doorbells && controller.bus.may_use_shadow_doorbells() {
+            controller.shadows = controller.set_up_shadows()?;
+        }
         Ok(controller)
+    }
+
+    /// Shadow doorbells for the I/O queues; none if the controller refuses them.
+    fn set_up_shadows(&mut self) -> Result<Option<ShadowPages>, NvmeError> {
+        let memory =
+            Memory::near(ShadowPages::BYTES, self.bus.numa_node()).map_err(NvmeError::system("allocate memory"))?;
+        let address = self
+            .bus
+            .map(&memory)
+            .map_err(NvmeError::system("map memory for the device"))?;
+        let command = Command::shadow_doorbells(address, address + PAGE_BYTES as u64);
+        match self.command("Doorbell Buffer Config", command) {
+            Ok(_) => Ok(Some(ShadowPages::new(memory))),
+            Err(NvmeError::Command { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn enable(&mut self) -> Result<(), NvmeError> {
@@ -90,6 +112,11 @@ impl<B: Bus> Controller<B> {
     /// Identify Controller.
     pub fn identity(&self) -> &ControllerIdentity {
         &self.identity
+    }
+
+    /// Whether its I/O queues have shadow doorbells.
+    pub fn has_shadow_doorbells(&self) -> bool {
+        self.shadows.is_some()
     }
 
     /// The bus that it is on.
@@ -167,7 +194,10 @@ impl<B: Bus> Controller<B> {
                 "the controller has queues of {most} entries, and {entries} are needed"
             )));
         }
-        let rings = Rings::new(self.bus.as_ref(), self.capabilities, number, entries)?;
+        let queue = Queue::new(number, entries);
+        // With an interrupt, the controller has to know at once which completions were seen.
+        let queue = if vector.is_none() { queue.deferring() } else { queue };
+        let rings = Rings::new(self.bus.as_ref(), self.capabilities, queue, self.shadows.as_ref())?;
         let completions = Command::create_completion_queue(number, entries, rings.completion_address(), vector);
         self.command("Create I/O Completion Queue", completions)?;
         let submissions = Command::create_submission_queue(number, entries, rings.submission_address());

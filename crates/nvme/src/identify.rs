@@ -22,6 +22,8 @@ pub struct ControllerIdentity {
     pub namespaces: u32,
     /// Whether it has Dataset Management (ONCS bit 2).
     pub can_deallocate: bool,
+    /// Whether it has shadow doorbells (OACS bit 8).
+    pub has_shadow_doorbells: bool,
     /// Whether it has a volatile write cache (VWC bit 0).
     pub has_write_cache: bool,
     /// Whether commands of the NVM command set may use SGLs of byte-aligned or dword-aligned data (SGLS bits 0 and 1).
@@ -39,6 +41,7 @@ impl ControllerIdentity {
             abort_limit: page[258],
             namespaces: word32(page, 516),
             can_deallocate: word16(page, 520) & 1 << 2 != 0,
+            has_shadow_doorbells: word16(page, 256) & 1 << 8 != 0,
             has_write_cache: page[525] & 1 != 0,
             has_sgl: matches!(word32(page, 536) & 3, 1 | 2),
         }
@@ -187,6 +190,7 @@ mod tests {
         page[24..64].copy_from_slice(format!("{:<40}", "A drive").as_bytes());
         page[64..72].copy_from_slice(b"1.0     ");
         page[77] = 5;
+        page[257] = 1;
         page[520] = 4;
         page[525] = 1;
         page[536] = 1;
@@ -196,7 +200,7 @@ mod tests {
             ("SERIAL", "A drive", "1.0")
         );
         assert_eq!(found.largest_transfer_bytes(4096), 128 << 10);
-        assert!(found.can_deallocate && found.has_write_cache && found.has_sgl);
+        assert!(found.can_deallocate && found.has_write_cache && found.has_sgl && found.has_shadow_doorbells);
         page[77] = 0;
         assert_eq!(ControllerIdentity::parse(&page).largest_transfer_bytes(4096), u64::MAX);
     }

@@ -9,35 +9,40 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use memmap2::{MmapMut, MmapRaw};
 
+use crate::placement;
+
 /// Bytes of a page of the controller's (CC.MPS = 0): the unit of PRP entries.
 pub const PAGE_BYTES: usize = 4096;
-/// Bytes of a huge page, from which on they are requested.
-const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Page-aligned memory that a device may access; clones share it.
 #[derive(Debug, Clone)]
 pub struct Memory(Arc<MmapRaw>);
 
 impl Memory {
-    /// Zeroed memory, faulted in: in huge pages where the kernel has them for this size.
+    /// Zeroed memory, faulted in, on any NUMA node.
     ///
     /// # Errors
     /// When there is no memory.
     pub fn allocate(bytes: usize) -> io::Result<Memory> {
-        let mut mapping = MmapMut::map_anon(bytes.next_multiple_of(PAGE_BYTES))?;
-        if bytes >= HUGE_PAGE_BYTES {
-            // Kernels without huge pages refuse.
-            let _ = mapping.advise(memmap2::Advice::HugePage);
-        }
-        for page in mapping.chunks_mut(PAGE_BYTES) {
-            page[0] = std::hint::black_box(0);
-        }
-        Ok(Memory(Arc::new(mapping.into())))
+        Memory::near(bytes, None)
+    }
+
+    /// Zeroed memory, faulted in, preferred on a NUMA node, and in huge pages where the kernel has them for this size.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn near(bytes: usize, node: Option<u32>) -> io::Result<Memory> {
+        Ok(Memory(Arc::new(placement::map(bytes, node)?.into())))
     }
 
     /// The same mapping; its start is page-aligned, as of all mappings.
     pub fn of(mapping: Arc<MmapRaw>) -> Memory {
         Memory(mapping)
+    }
+
+    /// The mapping.
+    pub fn into_mapping(self) -> Arc<MmapRaw> {
+        self.0
     }
 
     /// First address.
@@ -83,6 +88,53 @@ impl Memory {
             word.store(value, Ordering::Relaxed);
         }
     }
+}
+
+/// Bits of a set of NUMA nodes, of which the kernel reads one less than it is told.
+const NODES: usize = 1024;
+/// `linux/mempolicy.h`: the node of an address, not the policy.
+const NODE_OF_ADDRESS: u64 = 1 | 2;
+
+/// Asks for pages of a NUMA node, of a mapping that was not touched; other nodes are used if it has none (mbind(2)).
+pub(crate) fn prefer_node(mapping: &mut MmapMut, node: u32) -> io::Result<()> {
+    let mut nodes = [0u64; NODES / 64];
+    let word = nodes.get_mut(node as usize / 64);
+    *word.ok_or(io::ErrorKind::InvalidInput)? |= 1 << (node % 64);
+    // SAFETY: a policy has no effect on the contents of memory, and the range is a mapping that we own.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            mapping.as_mut_ptr(),
+            mapping.len(),
+            libc::c_long::from(libc::MPOL_PREFERRED),
+            nodes.as_ptr(),
+            NODES,
+            0usize,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The NUMA node of the page at an offset (get_mempolicy(2)); `None` if the kernel knows no nodes.
+pub(crate) fn node_of(memory: &Memory, offset: usize) -> Option<u32> {
+    let mut node: libc::c_int = -1;
+    let address = memory.address() + offset as u64;
+    // SAFETY: the kernel writes one integer; the address is only looked up.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            &raw mut node,
+            std::ptr::null_mut::<u64>(),
+            0usize,
+            address,
+            NODE_OF_ADDRESS,
+        )
+    };
+    (result == 0).then(|| u32::try_from(node).ok())?
 }
 
 /// A controller's registers; clones share them.
@@ -141,20 +193,20 @@ impl Registers {
     }
 }
 
-/// A doorbell: a register that is written without further checks.
+/// The register of a doorbell, which is written without further checks.
 #[derive(Debug, Clone)]
-pub struct Doorbell {
+pub struct DoorbellRegister {
     registers: Registers,
     register: *mut u32,
 }
 
 // SAFETY: the register lives as long as `registers`, and any thread may write it.
-unsafe impl Send for Doorbell {}
+unsafe impl Send for DoorbellRegister {}
 
-impl Doorbell {
-    /// The doorbell at an offset.
-    pub fn new(registers: &Registers, offset: usize) -> Doorbell {
-        Doorbell {
+impl DoorbellRegister {
+    /// The one at an offset.
+    pub fn new(registers: &Registers, offset: usize) -> DoorbellRegister {
+        DoorbellRegister {
             register: registers.register(offset),
             registers: registers.clone(),
         }
@@ -162,9 +214,9 @@ impl Doorbell {
 
     /// Writes it, after everything that was written to memory before.
     #[inline]
-    pub fn ring(&self, value: u16) {
+    pub fn write(&self, value: u16) {
         before_device_write();
-        // SAFETY: the register was checked when the doorbell was made, and `registers` keeps its mapping.
+        // SAFETY: the register was checked when this was made, and `registers` keeps its mapping.
         unsafe { self.register.write_volatile(value.into()) };
     }
 

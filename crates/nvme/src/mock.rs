@@ -1,7 +1,8 @@
 //! A controller in memory, for tests: it follows the specification, and breaks it on request.
 //!
 //! It works whenever the driver polls ([`Bus::relax`]), in the driver's thread, so every run of a test is the same.
-//! Addresses that it has for memory are not those of the program, and an access outside mapped memory panics.
+//! Addresses that it has for memory are not those of the program. An access outside mapped memory panics, and so does a
+//! completion for which the driver has left no room.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -17,13 +18,15 @@ use crate::memory::{Memory, PAGE_BYTES, Registers};
 use crate::pointers::pages_of;
 use crate::registers::{
     ADMIN_COMPLETION_QUEUE, ADMIN_QUEUE_ATTRIBUTES, ADMIN_SUBMISSION_QUEUE, CAPABILITIES, CONFIGURATION, Capabilities,
-    STATUS,
+    DOORBELLS, STATUS,
 };
 
 const REGISTER_BYTES: usize = 0x4000;
 /// Entries of a queue, less one; ready within 1 s; NVM command set.
 const CAPABILITIES_VALUE: u64 = 1023 | 2 << 24 | 1 << 37;
 const FIRST_ADDRESS: u64 = 0x4000_0000;
+/// Value of a doorbell register that was not written since the controller looked.
+const NOT_RUNG: u32 = u32::MAX;
 
 /// What the controller is.
 #[derive(Debug, Clone)]
@@ -38,6 +41,8 @@ pub struct MockSettings {
     pub honours_abort: bool,
     /// I/O queue pairs that it grants.
     pub queue_pairs: u16,
+    /// Looks at a shadow doorbell without news before it waits for a write to the register; none without shadow doorbells.
+    pub shadow_looks: Option<u32>,
 }
 
 impl Default for MockSettings {
@@ -48,6 +53,7 @@ impl Default for MockSettings {
             has_sgl: true,
             honours_abort: true,
             queue_pairs: 8,
+            shadow_looks: None,
         }
     }
 }
@@ -87,6 +93,7 @@ struct State {
     is_dead: bool,
     queues: BTreeMap<u16, Rings>,
     completion_queues: BTreeMap<u16, (u64, u16)>,
+    shadows: Option<(u64, u64)>,
     contents: Vec<Vec<u8>>,
     faults: BTreeMap<u64, MockFault>,
     io_commands: u64,
@@ -102,8 +109,14 @@ struct Rings {
     submissions: u64,
     entries: u16,
     head: u16,
+    /// Tail of the submission ring as far as the driver has reported it.
+    end: u16,
+    /// Looks at the shadow doorbell that remain.
+    looks: u32,
     completions: u64,
     completion_entries: u16,
+    /// Head of the completion ring as far as the driver has reported it.
+    freed: u16,
     tail: u16,
     phase: bool,
 }
@@ -117,6 +130,7 @@ impl Mock {
         let mapping = memmap2::MmapMut::map_anon(REGISTER_BYTES).expect("memory for registers");
         let registers = Registers::of(MmapRaw::from(mapping));
         registers.write64(CAPABILITIES, CAPABILITIES_VALUE);
+        clear_doorbells(&registers);
         let contents = settings.namespaces.iter();
         let contents = contents
             .map(|(bytes, blocks)| vec![0; (u64::from(*bytes) * blocks) as usize])
@@ -131,6 +145,7 @@ impl Mock {
                 is_dead: false,
                 queues: BTreeMap::new(),
                 completion_queues: BTreeMap::new(),
+                shadows: None,
                 contents,
                 faults: BTreeMap::new(),
                 io_commands: 0,
@@ -196,6 +211,10 @@ impl Bus for Mock {
         Ok(address)
     }
 
+    fn may_use_shadow_doorbells(&self) -> bool {
+        true
+    }
+
     fn relax(&self) {
         self.work();
     }
@@ -216,10 +235,8 @@ impl State {
             self.completion_queues.clear();
             self.forgotten.clear();
             self.delayed.clear();
-            for queue in 0..64 {
-                registers.write32(Capabilities(CAPABILITIES_VALUE).doorbell(queue, false), 0);
-                registers.write32(Capabilities(CAPABILITIES_VALUE).doorbell(queue, true), 0);
-            }
+            self.shadows = None;
+            clear_doorbells(registers);
             registers.write32(STATUS, 0);
         } else if configuration >> 14 & 3 != 0 && is_enabled {
             registers.write32(STATUS, 1 | 2 << 2);
@@ -235,8 +252,11 @@ impl State {
             submissions,
             entries,
             head: 0,
+            end: 0,
+            looks: 0,
             completions,
             completion_entries,
+            freed: 0,
             tail: 0,
             phase: true,
         };
@@ -245,9 +265,11 @@ impl State {
     }
 
     fn fetch(&mut self, number: u16, registers: &Registers) {
-        let tail = registers.read32(Capabilities(CAPABILITIES_VALUE).doorbell(number, false)) as u16;
+        if self.queues.contains_key(&number) {
+            self.read_doorbells(number, registers);
+        }
         while let Some(&rings) = self.queues.get(&number) {
-            if rings.head == tail || self.is_dead {
+            if rings.head == rings.end || self.is_dead {
                 return;
             }
             let mut bytes = [0; COMMAND_BYTES];
@@ -264,6 +286,51 @@ impl State {
                 0 => self.admin(&Command(dwords)),
                 _ => self.io(number, &Command(dwords), registers),
             }
+        }
+    }
+
+    /// Takes note of the positions that the driver reports for a queue.
+    fn read_doorbells(&mut self, number: u16, registers: &Registers) {
+        let end = take_doorbell(registers, number, false);
+        let freed = take_doorbell(registers, number, true);
+        let looks = self.settings.shadow_looks.unwrap_or(0);
+        let rings = self.rings(number);
+        if let Some(end) = end {
+            (rings.end, rings.looks) = (end, looks);
+        }
+        rings.freed = freed.unwrap_or(rings.freed);
+        if rings.looks == 0 {
+            return;
+        }
+        let end = rings.end;
+        match self.shadow(number, false) {
+            Some(position) if position != end => {
+                let rings = self.rings(number);
+                (rings.end, rings.looks) = (position, looks);
+            }
+            Some(_) => {
+                let rings = self.rings(number);
+                rings.looks -= 1;
+                if rings.looks == 0 {
+                    self.store_event(number, false, end);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// What a shadow doorbell has, if the queue has one.
+    fn shadow(&self, number: u16, is_completion: bool) -> Option<u16> {
+        let (doorbells, _) = self.shadows.filter(|_| number > 0)?;
+        let mut word = [0; 4];
+        self.load(doorbells + shadow_offset(number, is_completion), &mut word);
+        Some(u32::from_le_bytes(word) as u16)
+    }
+
+    fn store_event(&self, number: u16, is_completion: bool, position: u16) {
+        if let Some((_, events)) = self.shadows.filter(|_| number > 0) {
+            let word = u32::from(position).to_le_bytes();
+            self.store(events + shadow_offset(number, is_completion), &word);
         }
     }
 
@@ -285,6 +352,13 @@ impl State {
                 result = less_one | less_one << 16;
                 Status::SUCCESS
             }
+            admin::DOORBELL_BUFFER_CONFIG if self.settings.shadow_looks.is_some() => match command.data() {
+                DataPointer::Prp(doorbells, events) => {
+                    self.shadows = Some((doorbells, events));
+                    Status::SUCCESS
+                }
+                _ => Status::INVALID_FIELD,
+            },
             admin::CREATE_COMPLETION_QUEUE => {
                 self.completion_queues.insert(queue, (address, entries + 1));
                 Status::SUCCESS
@@ -318,6 +392,7 @@ impl State {
             (1, _) => {
                 page[4..8].copy_from_slice(b"MOCK");
                 page[77] = self.settings.transfer_exponent;
+                page[257] = u8::from(self.settings.shadow_looks.is_some());
                 page[516..520].copy_from_slice(&count.to_le_bytes());
                 page[520] = 1 << 2;
                 page[536] = u8::from(self.settings.has_sgl);
@@ -463,7 +538,16 @@ impl State {
     }
 
     fn post(&mut self, number: u16, entry: Completion) {
+        let freed = self.rings(number).freed;
+        self.store_event(number, true, freed);
+        let freed = self.shadow(number, true).unwrap_or(freed);
         let rings = self.rings(number);
+        rings.freed = freed;
+        assert_ne!(
+            (rings.tail + 1) % rings.completion_entries,
+            rings.freed,
+            "the driver has left no room for a completion"
+        );
         let address = rings.completions + u64::from(rings.tail) * COMPLETION_BYTES as u64;
         rings.tail = (rings.tail + 1) % rings.completion_entries;
         if rings.tail == 0 {
@@ -490,5 +574,24 @@ impl State {
     fn store(&self, address: u64, bytes: &[u8]) {
         let (memory, offset) = self.memory(address, bytes.len());
         memory.store(offset, bytes);
+    }
+}
+
+fn shadow_offset(number: u16, is_completion: bool) -> u64 {
+    (Capabilities(CAPABILITIES_VALUE).doorbell(number, is_completion) - DOORBELLS) as u64
+}
+
+/// What the driver has written to a doorbell since the last call.
+fn take_doorbell(registers: &Registers, number: u16, is_completion: bool) -> Option<u16> {
+    let offset = Capabilities(CAPABILITIES_VALUE).doorbell(number, is_completion);
+    let value = registers.read32(offset);
+    registers.write32(offset, NOT_RUNG);
+    (value != NOT_RUNG).then_some(value as u16)
+}
+
+fn clear_doorbells(registers: &Registers) {
+    for queue in 0..64 {
+        take_doorbell(registers, queue, false);
+        take_doorbell(registers, queue, true);
     }
 }

@@ -141,7 +141,7 @@ impl<B: Bus> Device<B> {
             return Err(NvmeError::Unsupported("the buffers do not fit the queue depth".into()));
         }
         let allocate = |bytes: usize| -> Result<(Memory, u64), NvmeError> {
-            let memory = Memory::allocate(bytes).map_err(NvmeError::system("allocate memory"))?;
+            let memory = Memory::near(bytes, self.bus.numa_node()).map_err(NvmeError::system("allocate memory"))?;
             let address = self.map(&memory)?;
             Ok((memory, address))
         };
@@ -214,6 +214,11 @@ impl<B: Bus> IoPair<B> {
     /// The namespace of its I/Os.
     pub fn namespace(&self) -> Namespace {
         self.namespace
+    }
+
+    /// Writes to doorbell registers so far.
+    pub fn doorbell_writes(&self) -> u64 {
+        self.rings.doorbell_writes()
     }
 
     /// Why the controller can no longer be used, once it cannot.

@@ -33,6 +33,8 @@ pub struct Queue {
     /// Next entry of the completion ring, and the value that its doorbell has.
     completion_head: u16,
     rung_completion_head: u16,
+    /// Whether the completion queue head doorbell waits until entries run short.
+    defers: bool,
     /// Phase tag of new entries: 1 in the first pass, since the ring is zeroed when it is created.
     phase: bool,
     slots: Vec<Slot>,
@@ -125,10 +127,19 @@ impl Queue {
             head: 0,
             completion_head: 0,
             rung_completion_head: 0,
+            defers: false,
             phase: true,
             slots: vec![slot; slots.into()],
             free: (0..slots).rev().collect(),
         }
+    }
+
+    /// The same, for polling: the completion queue head doorbell is written only when the entries that the controller
+    /// believes to be in use are more than half of those that no command in flight needs. It always has an entry for each
+    /// command in flight, so nothing waits for the doorbell.
+    pub fn deferring(mut self) -> Queue {
+        self.defers = true;
+        self
     }
 
     /// Queue identifier.
@@ -195,12 +206,20 @@ impl Queue {
         }
     }
 
-    /// Value for the completion queue head doorbell, if entries were taken since the last call.
+    /// Value for the completion queue head doorbell, if entries were taken since the last value.
     #[inline]
     pub fn completion_doorbell(&mut self) -> Option<u16> {
-        let is_new = self.completion_head != self.rung_completion_head;
+        let taken = self.distance(self.rung_completion_head, self.completion_head);
+        let may_wait = if self.defers {
+            (u32::from(self.entries) - 1 - self.in_flight() as u32) / 2
+        } else {
+            0
+        };
+        if taken <= may_wait {
+            return None;
+        }
         self.rung_completion_head = self.completion_head;
-        is_new.then_some(self.completion_head)
+        Some(self.completion_head)
     }
 
     /// Commands whose deadline is over at this instant.
@@ -282,7 +301,7 @@ impl Queue {
         if entry + 1 == self.entries { 0 } else { entry + 1 }
     }
 
-    /// Entries from one position of the submission ring forward to another.
+    /// Entries from one position of a ring forward to another.
     #[inline]
     fn distance(&self, from: u16, to: u16) -> u32 {
         let (from, to) = (u32::from(from), u32::from(to));

@@ -6,9 +6,10 @@ use crate::NvmeError;
 use crate::bus::Bus;
 use crate::command::{COMMAND_BYTES, Command};
 use crate::completion::{COMPLETION_BYTES, Completion, PHASE};
-use crate::memory::{Doorbell, Memory, PAGE_BYTES};
+use crate::doorbell::{Doorbell, ShadowPages};
+use crate::memory::{DoorbellRegister, Memory, PAGE_BYTES};
 use crate::queue::{Queue, Step, Submitted};
-use crate::registers::Capabilities;
+use crate::registers::{Capabilities, DOORBELLS};
 
 /// A queue pair that exists on a controller.
 pub(crate) struct Rings {
@@ -21,11 +22,18 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Zeroed rings, mapped for the device, which does not know them yet.
-    pub fn new<B: Bus>(bus: &B, capabilities: Capabilities, number: u16, entries: u16) -> Result<Rings, NvmeError> {
+    /// Zeroed rings of a queue pair, mapped for the device, which does not know them yet.
+    pub fn new<B: Bus>(
+        bus: &B,
+        capabilities: Capabilities,
+        queue: Queue,
+        shadows: Option<&ShadowPages>,
+    ) -> Result<Rings, NvmeError> {
+        let (number, entries) = (queue.number(), queue.entries());
         let ring = |entry_bytes: usize| -> Result<(Memory, u64), NvmeError> {
             let bytes = (usize::from(entries) * entry_bytes).next_multiple_of(PAGE_BYTES);
-            let memory = Memory::allocate(bytes).map_err(NvmeError::system("allocate memory for a queue"))?;
+            let memory =
+                Memory::near(bytes, bus.numa_node()).map_err(NvmeError::system("allocate memory for a queue"))?;
             let address = bus
                 .map(&memory)
                 .map_err(NvmeError::system("map memory for the device"))?;
@@ -38,13 +46,14 @@ impl Rings {
                     "the controller has no doorbell for queue {number}"
                 )));
             }
-            Ok(Doorbell::new(bus.registers(), offset))
+            let shadow = shadows.and_then(|pages| pages.at(offset - DOORBELLS));
+            Ok(Doorbell::new(DoorbellRegister::new(bus.registers(), offset), shadow))
         };
         let (submission_doorbell, completion_doorbell) = (doorbell(false)?, doorbell(true)?);
         let (submissions, submission_address) = ring(COMMAND_BYTES)?;
         let (completions, completion_address) = ring(COMPLETION_BYTES)?;
         Ok(Rings {
-            queue: Queue::new(number, entries),
+            queue,
             submissions,
             completions,
             addresses: (submission_address, completion_address),
@@ -83,6 +92,11 @@ impl Rings {
         if let Some(head) = self.queue.completion_doorbell() {
             self.completion_doorbell.ring(head);
         }
+    }
+
+    /// Writes to doorbell registers so far.
+    pub fn doorbell_writes(&self) -> u64 {
+        self.submission_doorbell.writes() + self.completion_doorbell.writes()
     }
 
     /// Whether the controller has written the next completion.

@@ -88,6 +88,7 @@ struct IrqSet {
 
 /// A device of this process. The descriptors are closed in this order, and then the memory may be reused.
 pub struct Vfio {
+    numa_node: Option<u32>,
     registers: Registers,
     interrupts: Vec<File>,
     removal: Option<File>,
@@ -132,6 +133,7 @@ impl Vfio {
         let registers = Registers::of(mapping.map_err(NvmeError::system("map the registers of the device"))?);
         enable_bus_master(&device)?;
         Ok(Vfio {
+            numa_node: numa_node(address),
             registers,
             interrupts: interrupts(&device, vectors)?,
             removal: removal_event(&device),
@@ -178,6 +180,15 @@ impl Bus for Vfio {
         mapped.memory.push(memory.clone());
         Ok(device_address)
     }
+
+    fn numa_node(&self) -> Option<u32> {
+        self.numa_node
+    }
+
+    /// Nothing: a job that polls has its CPU for itself. `pause` would delay its next look, and in virtual machines it can
+    /// leave the guest.
+    #[inline]
+    fn relax(&self) {}
 
     fn wait_for_interrupt(&self, vector: u16, timeout_ns: u64) {
         let Some(event) = self.interrupts.get(usize::from(vector)) else {

@@ -27,6 +27,7 @@ struct Wanted {
     depth: u32,
     uses_sgl: bool,
     force_unit_access: bool,
+    vector: Option<u16>,
 }
 
 impl Default for Wanted {
@@ -37,6 +38,7 @@ impl Default for Wanted {
             depth: 4,
             uses_sgl: false,
             force_unit_access: false,
+            vector: None,
         }
     }
 }
@@ -56,7 +58,7 @@ impl Job {
             uses_sgl: wanted.uses_sgl,
             force_unit_access: wanted.force_unit_access,
             timeout_ns: TIMEOUT_NS,
-            vector: None,
+            vector: wanted.vector,
         };
         Job {
             pair: device.pair(&plan).expect("a queue pair"),
@@ -182,6 +184,60 @@ fn rings_wrap_around_many_times() {
         job.mock().contents(1, 999 * 4 * 512, 512),
         pattern((999u32 & 0xff) as u8, 512)
     );
+}
+
+/// Writes to doorbell registers for each I/O: `rounds` times as many reads as the queue is deep, submitted together.
+fn doorbell_writes(wanted: Wanted, rounds: u32) -> f64 {
+    let depth = wanted.depth;
+    let mut job = Job::new(wanted);
+    for round in 0..rounds {
+        for slot in 0..depth {
+            let transfer = Transfer {
+                kind: Kind::Read,
+                offset_bytes: u64::from((round * 7 + slot) % 4096) * 512,
+                bytes: 512,
+                start: 0,
+            };
+            job.pair.push(slot, &transfer, 0);
+        }
+        assert_eq!(job.finish().len(), depth as usize);
+    }
+    job.pair.doorbell_writes() as f64 / f64::from(rounds * depth)
+}
+
+#[test]
+fn a_polled_queue_writes_the_tail_once_for_each_batch_and_the_head_when_entries_run_short() {
+    let at = |depth| Wanted {
+        depth,
+        ..Wanted::default()
+    };
+    // 32 of the 63 usable entries are taken before the head is reported.
+    assert_eq!(doorbell_writes(at(1), 3200), 1.0 + 1.0 / 32.0);
+    assert_eq!(doorbell_writes(at(32), 100), 2.0 / 32.0);
+    let with_interrupts = Wanted {
+        vector: Some(1),
+        ..at(1)
+    };
+    assert_eq!(
+        doorbell_writes(with_interrupts, 100),
+        2.0,
+        "an interrupt needs the head at once"
+    );
+}
+
+#[test]
+fn shadow_doorbells_replace_writes_to_registers_while_the_controller_reads_them() {
+    let looking = |looks| Wanted {
+        depth: 1,
+        settings: MockSettings {
+            shadow_looks: Some(looks),
+            ..MockSettings::default()
+        },
+        ..Wanted::default()
+    };
+    assert_eq!(doorbell_writes(looking(1), 3200), 1.0 + 1.0 / 32.0);
+    // A tail at the event index, once around the ring, and each report of the head.
+    assert_eq!(doorbell_writes(looking(1000), 3200), 1.0 / 64.0 + 1.0 / 32.0);
 }
 
 #[test]
@@ -435,8 +491,12 @@ proptest! {
             Just(MockFault::Fatal),
             Just(MockFault::Remove),
         ]), 0..3),
+        shadow_looks in prop::option::of(1u32..20),
     ) {
-        let mut job = Job::new(Wanted::default());
+        let mut job = Job::new(Wanted {
+            settings: MockSettings { shadow_looks, ..MockSettings::default() },
+            ..Wanted::default()
+        });
         for (number, fault) in faults {
             job.mock().inject(number, fault);
         }

@@ -172,9 +172,13 @@ struct Trial {
 
 impl Trial {
     fn new(entries: u16) -> Trial {
+        Trial::of(Queue::new(NUMBER, entries))
+    }
+
+    fn of(queue: Queue) -> Trial {
         Trial {
-            queue: Queue::new(NUMBER, entries),
-            model: Model::new(entries),
+            model: Model::new(queue.entries()),
+            queue,
             next: 0,
             in_flight: HashMap::new(),
             reported: 0,
@@ -218,7 +222,18 @@ impl Trial {
             self.model.doorbell = tail;
         }
         assert_eq!(self.queue.submission_doorbell(), None);
+        self.free_completions();
         self.model.fetch();
+    }
+
+    fn free_completions(&mut self) {
+        if let Some(head) = self.queue.completion_doorbell() {
+            assert_ne!(
+                head, self.model.freed_completions,
+                "a doorbell is written only with news"
+            );
+            self.model.freed_completions = head;
+        }
     }
 
     fn reap(&mut self) {
@@ -235,9 +250,7 @@ impl Trial {
                 }
             }
         }
-        if let Some(head) = self.queue.completion_doorbell() {
-            self.model.freed_completions = head;
-        }
+        self.free_completions();
     }
 
     fn check(&self) {
@@ -286,6 +299,22 @@ proptest! {
         }
         prop_assert_eq!(trial.fault, None);
         prop_assert_eq!(trial.reported, trial.next);
+    }
+
+    #[test]
+    fn a_queue_that_defers_its_head_leaves_room_for_every_command_in_flight(
+        entries in 2u16..80, actions in prop::collection::vec(rightful(), 0..400)
+    ) {
+        let mut trial = Trial::of(Queue::new(NUMBER, entries).deferring());
+        for action in &actions {
+            trial.act(action);
+            trial.check();
+            if matches!(action, Action::Ring) {
+                let used = (trial.model.tail_of_completions + entries - trial.model.freed_completions) % entries;
+                prop_assert!(usize::from(used) + trial.model.fetched.len() < usize::from(entries));
+            }
+        }
+        prop_assert_eq!(trial.fault, None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `nvme_user`: I/O by the user-level driver, without system calls. All jobs of a run share one controller.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -7,11 +8,15 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use iosonde_load::Io;
 use iosonde_metrics::clock::Clock;
 use iosonde_nvme::NvmeError;
+use iosonde_nvme::bus::Bus;
 use iosonde_nvme::identify::Namespace;
 use iosonde_nvme::memory::Memory;
 use iosonde_nvme::pair::{Device, IoPair, Kind, PairPlan, Transfer};
-use iosonde_nvme::vfio::{Vfio, numa_node};
-use iosonde_protocol::{BackendInEffect, BlockWorkload, Durability, NvmeDataPointers, NvmeUserOptions, Operation};
+use iosonde_nvme::placement::{Pages, Placed, placed};
+use iosonde_nvme::vfio::Vfio;
+use iosonde_protocol::{
+    BackendInEffect, BlockWorkload, Durability, Fallback, NvmeDataPointers, NvmeUserOptions, Operation,
+};
 
 use super::{Backend, Wait, try_one};
 use crate::buffer::Arena;
@@ -24,8 +29,8 @@ pub(crate) struct NvmeController {
     namespace: Namespace,
     force_unit_access: bool,
     uses_sgl: bool,
+    has_shadow_doorbells: bool,
     next_queue: AtomicU16,
-    numa_node: Option<u32>,
 }
 
 impl NvmeController {
@@ -38,7 +43,7 @@ impl NvmeController {
         let pairs = u16::try_from(jobs + 1).map_err(|_| NvmeError::Unsupported(format!("{jobs} jobs")))?;
         let vectors = if options.interrupts { pairs + 1 } else { 0 };
         let device = Device::start(Vfio::open(&place.address, vectors)?)?;
-        let (namespace, has_sgl) = {
+        let (namespace, has_sgl, has_shadow_doorbells) = {
             let mut controller = device.controller();
             let serial = &controller.identity().serial;
             if *serial != place.serial {
@@ -50,7 +55,11 @@ impl NvmeController {
             controller.request_queues(pairs)?;
             let namespace = controller.namespace(place.namespace)?;
             check_transfers(workload, controller.largest_transfer_bytes(), namespace)?;
-            (namespace, controller.identity().has_sgl)
+            (
+                namespace,
+                controller.identity().has_sgl,
+                controller.has_shadow_doorbells(),
+            )
         };
         let controller = NvmeController {
             device,
@@ -61,8 +70,8 @@ impl NvmeController {
                 .iter()
                 .any(|stream| stream.durability == Durability::Dsync),
             uses_sgl: options.data_pointers == NvmeDataPointers::Sgl && has_sgl,
+            has_shadow_doorbells,
             next_queue: AtomicU16::new(1),
-            numa_node: numa_node(&place.address),
         };
         controller.probe()?;
         Ok(controller)
@@ -70,7 +79,9 @@ impl NvmeController {
 
     /// Reads the first block.
     fn probe(&self) -> Result<(), NvmeError> {
-        let arena = Arena::new(1, self.namespace.block_bytes.into()).map_err(NvmeError::system("allocate a buffer"))?;
+        let arena = self
+            .arena(1, self.namespace.block_bytes.into())
+            .map_err(NvmeError::system("allocate a buffer"))?;
         let mut backend = self.backend(Clock::monotonic(), &arena, 1)?;
         let io = Io {
             operation: Operation::Read,
@@ -80,14 +91,21 @@ impl NvmeController {
         try_one(&mut backend, &io).map_err(NvmeError::system("read the first block of the namespace"))
     }
 
+    /// Buffers of a job.
+    pub(crate) fn arena(&self, slots: u32, slot_bytes: u64) -> io::Result<Arena> {
+        let node = self.device.bus().numa_node();
+        Arena::mapped(slots, slot_bytes, |bytes| Ok(Memory::near(bytes, node)?.into_mapping()))
+    }
+
     /// A queue pair for a job.
     pub(crate) fn backend(&self, clock: Clock, arena: &Arena, depth: u32) -> Result<NvmeBackend, NvmeError> {
         let number = self.next_queue.fetch_add(1, Ordering::Relaxed);
+        let buffers = Memory::of(arena.mapping());
         let pair = self.device.pair(&PairPlan {
             number,
             namespace: self.namespace,
             queue_depth: depth,
-            buffers: &Memory::of(arena.mapping()),
+            buffers: &buffers,
             slot_bytes: arena.slot_bytes(),
             uses_sgl: self.uses_sgl,
             force_unit_access: self.force_unit_access,
@@ -96,8 +114,9 @@ impl NvmeController {
         })?;
         Ok(NvmeBackend {
             clock,
+            read_ns: Cell::new(clock.now()),
             pair,
-            in_effect: self.in_effect(),
+            in_effect: with_placement(self.in_effect(), placed(&buffers), self.device.bus().numa_node()),
         })
     }
 
@@ -113,13 +132,41 @@ impl NvmeController {
         if self.force_unit_access {
             features.push("force_unit_access".into());
         }
-        features.extend(self.numa_node.map(|node| format!("numa_node_{node}")));
+        if self.has_shadow_doorbells {
+            features.push("shadow_doorbells".into());
+        }
         BackendInEffect {
             kind: "nvme_user".into(),
             features,
             ..BackendInEffect::default()
         }
     }
+}
+
+/// Adds where the buffers of a job are, and where they were to be, for a device on this NUMA node.
+fn with_placement(mut in_effect: BackendInEffect, placed: Placed, wanted: Option<u32>) -> BackendInEffect {
+    match placed.pages {
+        Pages::Huge => in_effect.features.push("huge_pages".into()),
+        Pages::Transparent => in_effect.features.push("transparent_huge_pages".into()),
+        Pages::Small => in_effect.fallbacks.push(Fallback {
+            feature: "huge_pages".into(),
+            reason: "none are reserved (`vm.nr_hugepages`), and the kernel has no transparent ones for the buffers"
+                .into(),
+        }),
+        Pages::TooSmall => {}
+    }
+    match (wanted, placed.node) {
+        (Some(wanted), Some(node)) if wanted == node => in_effect.features.push(format!("numa_node_{node}")),
+        (Some(wanted), found) => in_effect.fallbacks.push(Fallback {
+            feature: format!("numa_node_{wanted}"),
+            reason: match found {
+                Some(node) => format!("the buffers are on NUMA node {node}"),
+                None => "the buffers are on several NUMA nodes, or the kernel does not report the node".into(),
+            },
+        }),
+        (None, _) => {}
+    }
+    in_effect
 }
 
 /// Refuses a workload whose I/Os the controller cannot do, or that addresses more than the namespace has.
@@ -154,6 +201,8 @@ fn check_transfers(workload: &BlockWorkload, largest: u64, namespace: Namespace)
 /// One job's queue pair.
 pub(crate) struct NvmeBackend {
     clock: Clock,
+    /// When the clock was last read: recent enough for the time limit of a command.
+    read_ns: Cell<u64>,
     pair: IoPair<Vfio>,
     in_effect: BackendInEffect,
 }
@@ -161,7 +210,9 @@ pub(crate) struct NvmeBackend {
 impl Backend for NvmeBackend {
     #[inline]
     fn now(&self) -> u64 {
-        self.clock.now()
+        let now_ns = self.clock.now();
+        self.read_ns.set(now_ns);
+        now_ns
     }
 
     #[inline]
@@ -178,7 +229,7 @@ impl Backend for NvmeBackend {
             bytes: io.bytes,
             start: 0,
         };
-        self.pair.push(slot, &transfer, self.clock.now());
+        self.pair.push(slot, &transfer, self.read_ns.get());
     }
 
     #[inline]
@@ -208,5 +259,32 @@ impl Backend for NvmeBackend {
 
     fn in_effect(&self) -> BackendInEffect {
         self.in_effect.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(pages: Pages, node: Option<u32>, wanted: Option<u32>) -> (Vec<String>, Vec<String>) {
+        let found = with_placement(BackendInEffect::default(), Placed { pages, node }, wanted);
+        let fallbacks = found.fallbacks.into_iter();
+        (found.features, fallbacks.map(|fallback| fallback.feature).collect())
+    }
+
+    #[test]
+    fn buffers_near_the_device_are_features_and_others_are_fallbacks() {
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let both = recorded(Pages::Huge, Some(1), Some(1));
+        assert_eq!(both, (texts(&["huge_pages", "numa_node_1"]), vec![]));
+        let other = recorded(Pages::Small, Some(0), Some(1));
+        assert_eq!(other, (vec![], texts(&["huge_pages", "numa_node_1"])));
+        let several = recorded(Pages::Transparent, None, Some(0));
+        assert_eq!(several, (texts(&["transparent_huge_pages"]), texts(&["numa_node_0"])));
+        assert_eq!(
+            recorded(Pages::TooSmall, Some(0), None),
+            (vec![], vec![]),
+            "a machine with one node"
+        );
     }
 }

@@ -1,0 +1,205 @@
+//! Where memory for a device is placed: the kind of pages, and the NUMA node.
+//!
+//! Memory of 2 MiB or more is taken from the huge pages that the administrator has reserved; without any, from transparent
+//! huge pages; without those, from pages of the usual size. All of it is preferred on the device's NUMA node. The kernel
+//! may do otherwise with each of these, so [`Placed`] is read back from the kernel.
+
+use std::fs;
+use std::io;
+
+use memmap2::{Advice, MmapMut, MmapOptions};
+
+use crate::memory::{Memory, PAGE_BYTES, node_of, prefer_node};
+
+/// Bytes of a huge page, and its logarithm for the kernel.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+const HUGE_PAGE_BITS: u8 = 21;
+
+/// How memory was placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Its pages.
+    pub pages: Pages,
+    /// NUMA node of all of it that was looked at; `None` if that is several or the kernel knows none.
+    pub node: Option<u32>,
+}
+
+/// Kinds of pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// Reserved huge pages (hugetlbfs).
+    Huge,
+    /// Transparent huge pages, at least in part.
+    Transparent,
+    /// Pages of the usual size, although huge pages would fit.
+    Small,
+    /// Too little memory for a huge page.
+    TooSmall,
+}
+
+/// Zeroed memory, faulted in, preferred on a NUMA node.
+pub(crate) fn map(bytes: usize, node: Option<u32>) -> io::Result<MmapMut> {
+    choose(
+        bytes.next_multiple_of(PAGE_BYTES),
+        |bytes| {
+            faulted_in(
+                MmapOptions::new().len(bytes).huge(Some(HUGE_PAGE_BITS)).map_anon()?,
+                node,
+            )
+        },
+        |bytes, wants_huge| {
+            let mapping = MmapMut::map_anon(bytes)?;
+            if wants_huge {
+                // Kernels without transparent huge pages refuse.
+                let _ = mapping.advise(Advice::HugePage);
+            }
+            faulted_in(mapping, node)
+        },
+    )
+}
+
+/// The kind of mapping: `huge` in whole huge pages if they fit, otherwise `plain`, with whether huge pages are wanted.
+fn choose<M>(
+    bytes: usize,
+    huge: impl FnOnce(usize) -> io::Result<M>,
+    plain: impl FnOnce(usize, bool) -> io::Result<M>,
+) -> io::Result<M> {
+    if bytes < HUGE_PAGE_BYTES {
+        return plain(bytes, false);
+    }
+    huge(bytes.next_multiple_of(HUGE_PAGE_BYTES)).or_else(|_| plain(bytes, true))
+}
+
+fn faulted_in(mut mapping: MmapMut, node: Option<u32>) -> io::Result<MmapMut> {
+    if let Some(node) = node {
+        // A node without memory, or a kernel without NUMA: the kernel then places it where it can.
+        let _ = prefer_node(&mut mapping, node);
+    }
+    match mapping.advise(Advice::PopulateWrite) {
+        // Linux before 5.14 does not have it. With it, a shortage of huge pages is an error; without, a signal.
+        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => return Err(error),
+        _ => {}
+    }
+    for page in mapping.chunks_mut(PAGE_BYTES) {
+        page[0] = std::hint::black_box(0);
+    }
+    Ok(mapping)
+}
+
+/// How the kernel has placed memory.
+pub fn placed(memory: &Memory) -> Placed {
+    let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let pages = match memory.bytes() {
+        bytes if bytes < HUGE_PAGE_BYTES => Pages::TooSmall,
+        _ => pages_in(&smaps, memory.address()),
+    };
+    let last = (memory.bytes() - 1) / PAGE_BYTES * PAGE_BYTES;
+    let nodes = [0, last / 2 / PAGE_BYTES * PAGE_BYTES, last].map(|offset| node_of(memory, offset));
+    Placed {
+        pages,
+        node: nodes[0].filter(|_| nodes.iter().all(|node| *node == nodes[0])),
+    }
+}
+
+/// Pages of the mapping with this address, from proc(5) `smaps`.
+fn pages_in(smaps: &str, address: u64) -> Pages {
+    let mut lines = smaps.lines().skip_while(|line| !is_start_of(line, address));
+    lines.next();
+    for line in lines.take_while(|line| range_of(line).is_none()) {
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
+        let kibibytes: u64 = value.trim().trim_end_matches(" kB").parse().unwrap_or(0);
+        match name {
+            "KernelPageSize" if kibibytes * 1024 >= HUGE_PAGE_BYTES as u64 => return Pages::Huge,
+            "AnonHugePages" if kibibytes > 0 => return Pages::Transparent,
+            _ => {}
+        }
+    }
+    Pages::Small
+}
+
+fn is_start_of(line: &str, address: u64) -> bool {
+    range_of(line).is_some_and(|(start, end)| (start..end).contains(&address))
+}
+
+/// The addresses in the first line of a mapping.
+fn range_of(line: &str) -> Option<(u64, u64)> {
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// What is mapped when reserved huge pages are there or not.
+    fn chosen(bytes: usize, has_huge: bool) -> (&'static str, usize) {
+        let huge = |bytes| match has_huge {
+            true => Ok(("huge", bytes)),
+            false => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+        };
+        let plain = |bytes, wants_huge| Ok((if wants_huge { "transparent" } else { "small" }, bytes));
+        choose(bytes, huge, plain).expect("one of them")
+    }
+
+    #[test]
+    fn huge_pages_are_used_where_they_fit_and_exist_and_transparent_ones_otherwise() {
+        assert_eq!(chosen(2 * MIB - PAGE_BYTES, true), ("small", 2 * MIB - PAGE_BYTES));
+        assert_eq!(chosen(2 * MIB, true), ("huge", 2 * MIB));
+        assert_eq!(chosen(3 * MIB, true), ("huge", 4 * MIB));
+        assert_eq!(chosen(3 * MIB, false), ("transparent", 3 * MIB));
+        let refused = choose(4096, |_| Ok(()), |_, _| Err(io::Error::from_raw_os_error(libc::ENOMEM)));
+        assert!(refused.is_err());
+    }
+
+    const SMAPS: &str = "\
+7f0000000000-7f0000400000 rw-p 00000000 00:0f 1234  /anon_hugepage (deleted)
+Size:               4096 kB
+KernelPageSize:     2048 kB
+AnonHugePages:         0 kB
+VmFlags: rd wr mr mw me de ht
+7f0000400000-7f0000800000 rw-p 00000000 00:00 0
+KernelPageSize:        4 kB
+AnonHugePages:      2048 kB
+7f0000800000-7f0000c00000 rw-p 00000000 00:00 0
+KernelPageSize:        4 kB
+AnonHugePages:         0 kB
+";
+
+    #[test]
+    fn the_pages_of_a_mapping_are_those_that_the_kernel_lists() {
+        assert_eq!(pages_in(SMAPS, 0x7f00_0000_0000), Pages::Huge);
+        assert_eq!(pages_in(SMAPS, 0x7f00_0050_0000), Pages::Transparent);
+        assert_eq!(pages_in(SMAPS, 0x7f00_0080_0000), Pages::Small);
+        assert_eq!(pages_in(SMAPS, 0x1000), Pages::Small);
+        assert_eq!(pages_in("", 0x1000), Pages::Small);
+    }
+
+    #[test]
+    fn memory_is_zeroed_and_on_the_only_node_of_a_machine_with_one() {
+        for bytes in [100, 3 * MIB] {
+            let memory = Memory::near(bytes, Some(0)).expect("memory");
+            assert!(memory.bytes() >= bytes);
+            assert!(
+                memory
+                    .words()
+                    .iter()
+                    .all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0)
+            );
+            let found = placed(&memory);
+            assert_eq!(found.pages == Pages::TooSmall, bytes < HUGE_PAGE_BYTES);
+            if std::path::Path::new("/sys/devices/system/node/node0").exists()
+                && !std::path::Path::new("/sys/devices/system/node/node1").exists()
+            {
+                assert_eq!(found.node, Some(0));
+            }
+        }
+        assert!(
+            Memory::near(4096, Some(4095)).is_ok(),
+            "a node that the machine does not have"
+        );
+    }
+}
