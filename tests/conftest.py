@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pytest
 from command_line import Iosonde, in_own_process, in_this_process
+from hypothesis import settings
 from mounted import LoopFileSystem
 
 from iosonde.tools import path_with_system_directories
 
 pytest_plugins = ["tiers"]
+
+# No test depends on the speed of the machine.
+settings.register_profile("iosonde")
+settings.load_profile("iosonde")
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ SPEC = null_spec("mangled", duration_ns=1_000_000)
 PATHS = list(paths(SPEC))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(path=st.sampled_from(PATHS), value=st.sampled_from([MISSING, *NONSENSE]))
 def test_nonsense_anywhere_is_refused_in_words_or_carried_out(path: tuple[Any, ...], value: Any) -> None:
     text = json.dumps(replaced(SPEC, path, value))

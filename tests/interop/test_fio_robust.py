@@ -34,7 +34,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINES, max_size=14))
 def test_any_text_becomes_a_study_or_an_error_with_a_reason(lines: list[str], tmp_path: Path) -> None:
     path = tmp_path / "any.fio"

@@ -20,7 +20,7 @@ def histogram(groups: dict[str, list[int]]) -> pl.DataFrame:
 
 
 @given(latencies, latencies)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_each_group_has_its_own_percentiles_within_a_bucket_of_the_exact_ones(one: list[int], other: list[int]) -> None:
     groups = {"one": one, "other": other}
     found = {row["group"]: row for row in percentiles(histogram(groups), by=["group"]).iter_rows(named=True)}

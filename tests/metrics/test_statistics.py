@@ -133,7 +133,7 @@ def test_a_correlation_needs_many_cases_and_is_zero_for_independent_repeats() ->
 
 
 @given(st.lists(positive, min_size=3, max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_interval_contains_the_median(values: list[float]) -> None:
     estimate = repeats_interval(values)
     assert estimate.low is not None and estimate.high is not None
@@ -141,7 +141,7 @@ def test_an_interval_contains_the_median(values: list[float]) -> None:
 
 
 @given(st.lists(positive, min_size=3, max_size=8), st.floats(min_value=0.01, max_value=100))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_an_interval_scales_with_its_unit(values: list[float], factor: float) -> None:
     one, other = repeats_interval(values), repeats_interval([value * factor for value in values])
     assert (other.low, other.high) == (pytest.approx(one.low * factor), pytest.approx(one.high * factor))  # type: ignore[operator]

@@ -14,7 +14,7 @@ precisions = st.sampled_from([0.001, 0.01, 0.05, 0.3, 1.0])
 repeats = st.integers(min_value=1, max_value=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(boundary=boundaries, start=st.integers(1, 10**6), precision=precisions, repeats=repeats)
 def test_a_search_ends_within_its_bound_and_finds_the_boundary(
     boundary: float, start: int, precision: float, repeats: int
@@ -30,7 +30,7 @@ def test_a_search_ends_within_its_bound_and_finds_the_boundary(
     assert len({run.run_id for run in runs}) == len(runs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(boundary=st.integers(1, 4095), highest=st.integers(2, 4096), start=st.integers(1, 4096), precision=precisions)
 def test_whole_numbers_are_bracketed_to_neighbours_or_to_the_precision(
     boundary: int, highest: int, start: int, precision: float
@@ -46,7 +46,7 @@ def test_whole_numbers_are_bracketed_to_neighbours_or_to_the_precision(
     assert found.fails_at - found.value == 1 or found.fails_at / found.value <= 1 + precision
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(boundary=boundaries, start=st.integers(1, 10**6), repeats=repeats, stop=st.integers(0, 60))
 def test_a_search_stopped_at_any_run_resumes_with_the_same_result(
     boundary: float, start: int, repeats: int, stop: int
@@ -76,7 +76,7 @@ def test_too_few_samples_are_no_pass() -> None:
     assert found.reason == "too few samples at rate 1000000 and below to show that it holds"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(start=st.integers(1, 10**6))
 def test_a_rate_too_low_for_enough_samples_does_not_keep_a_search_from_higher_ones(start: int) -> None:
     def observe(run: Run) -> Made:

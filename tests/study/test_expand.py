@@ -270,7 +270,7 @@ def test_a_factor_in_time_is_read_back_from_its_levels() -> None:
     assert [case.levels for case in again.cases] == [case.levels for case in plan.cases]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     levels=st.integers(1, 9),
     every=st.none() | st.integers(1, 12),

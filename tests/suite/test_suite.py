@@ -337,7 +337,7 @@ EDITS = {
 }
 
 
-@pytest.mark.unit
+@pytest.mark.engine
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_description_that_its_result_sets_contradict_is_refused(file: Path, tmp_path: Path, edit: str) -> None:
     """A page would show values of one study or target under the title of another."""
