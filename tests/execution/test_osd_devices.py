@@ -201,7 +201,7 @@ def test_a_device_of_another_cluster_is_not_wiped_after_a_kill(tmp_path: Path) -
     [
         (
             {"file_system": "none", "osds": "1", "replication": "1", "osd_size": "1GiB"},
-            "is no directory.*--set file_system=bluestore",
+            "is not a directory.*--set file_system=bluestore",
         ),
         ({"array": "raid0"}, "gives each object daemon a device"),
         ({"mount_options": "noatime"}, "BlueStore has none"),

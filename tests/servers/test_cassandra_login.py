@@ -66,6 +66,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         authenticator = {
             "authenticator": {"class_name": "PasswordAuthenticator"},
             "role_manager": "CassandraRoleManager",
+            # Cached for two seconds by default: the old password would be accepted and the new one refused.
+            "credentials_validity": "0ms",
         }
         patch.setattr(cassandra_files, "DEFAULTS", {**cassandra_files.DEFAULTS, **authenticator})
         options = (*cassandra_files.JVM_OPTIONS, "-Dcassandra.superuser_setup_delay_ms=0")
