@@ -218,7 +218,7 @@ impl<B: Bus> Controller<B> {
             .map(|_| ())
     }
 
-    /// Asks the controller to abort a command. Whether it did shows in the completion of that command.
+    /// Requests the abort of a command. The completion of that command has the result.
     ///
     /// # Errors
     /// When the controller does not answer.

@@ -181,7 +181,7 @@ mod tests {
             let words = shadow.pages.words();
             let (mut checked, mut position) = (0, 0);
             let (mut is_rung, mut seen, mut stage) = (false, 0, Stage::Asleep);
-            // At the end, both finish what they have begun.
+            // At the end, both sides finish what they started.
             let end = [Action::Check].into_iter().chain([Action::Controller; 12]);
             for action in actions.into_iter().chain(end) {
                 match action {

@@ -90,7 +90,7 @@ impl Memory {
     }
 }
 
-/// Bits of a set of NUMA nodes, of which the kernel reads one less than it is told.
+/// Size of a set of NUMA nodes in bits; the kernel reads one bit less than the argument states.
 const NODES: usize = 1024;
 /// `linux/mempolicy.h`: the node of an address, not the policy.
 const NODE_OF_ADDRESS: u64 = 1 | 2;
