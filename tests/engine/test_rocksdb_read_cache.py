@@ -179,7 +179,7 @@ def test_headers_beside_a_library_that_others_can_write_are_refused(tmp_path: Pa
     library.write_bytes(shim.ROCKSDB.symbol)
     header.touch()
     header.chmod(0o666)
-    with pytest.raises(StudyError, match="others can write to"):
+    with pytest.raises(StudyError, match="other users can write to"):
         plan(tmp_path, f'library = "{library}"\nread_cache = "100MiB"')
 
 
@@ -204,7 +204,7 @@ def test_only_a_shim_that_nobody_else_can_have_written_is_opened(
         pass
     copy.unlink()
     own.chmod(0o755)
-    with pytest.raises(shim.UnavailableError, match="others may use it"), shim.opened(shim.ROCKSDB, None):
+    with pytest.raises(shim.UnavailableError, match="other users may use it"), shim.opened(shim.ROCKSDB, None):
         pass
     assert list(own.iterdir()) == []
 

@@ -71,11 +71,11 @@ def test_the_record_has_version_interface_and_options(tmp_path: Path) -> None:
 def test_direct_io_is_confirmed_by_the_flags_of_the_open_files(tmp_path: Path) -> None:
     place = tmp_path / "direct"
     place.mkdir()
-    options = {"direct_io": "[data]", "cache_size": 1 << 20}
+    options = {"direct_io": "[data]", "cache_size": 2 << 20}
     output = carry_out(spec("wiredtiger", place, READER, options=options, value_bytes=4000))
     assert (output.store["build"]["data_files"], output.store["build"]["log_files"]) == ("direct", "buffered")
     read = output.store["statistics_at_end"]["block-manager: bytes read"]
-    assert read > 4 << 20, "most values are not in a cache of 1 MiB"
+    assert read > 4 << 20, "most values are not in a cache of 2 MiB"
     assert (output.checks("values"), output.checks("corrupted"), output.checks("missing")) == (2000, 0, 0)
 
 

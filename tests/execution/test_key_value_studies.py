@@ -146,7 +146,7 @@ def test_the_report_has_the_loaded_records_and_the_verification(place: Path, tmp
     assert any(title.startswith("All ") and title.endswith(" values read are correct") for title in titles)
     accounts = next(table for table in chapter.tables if table.title == "Loads")
     assert accounts.rows[0][0].text == "LMDB"
-    assert any(table.title.startswith("What LMDB 0.9") for table in chapter.tables)
+    assert any(table.title.startswith("Statistics of LMDB 0.9") for table in chapter.tables)
 
 
 def test_reads_of_a_cached_database_are_reported_as_cache_served(place: Path, tmp_path: Path) -> None:
