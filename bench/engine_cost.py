@@ -47,7 +47,7 @@ HARNESS_HEAD = ("load", "queue depth", "CPU per I/O (ns)")
 OPEN_LOOP_HEAD = ("schedule", "rate wanted", "rate kept", "starts late by, p50 (ns)", "p99", "p99.9", "CPU used")
 SIMULATED_HEAD = ("in flight", "IOPS, closed form", "IOPS", "error", "latency (ns), closed form", "latency", "error")
 STORE_HEAD = ("phase", "value", "CPU per operation (ns)")
-FIGURE_HEAD = ("figure", "value")
+FIGURE_HEAD = ("quantity", "value")
 
 
 @dataclass(frozen=True, kw_only=True)

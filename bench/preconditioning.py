@@ -6,7 +6,7 @@ Each drive is preconditioned three ways, and then written at random (4 KiB, 128 
 
 - `sequential`: twice over in order, as SNIA's workload-independent preconditioning does;
 - `sequential + random`: the same, and then four capacities of the random writes themselves, which is the state sought;
-- `one pass`: aging, by the drive's own spare room; and with half and twice of it, as for drives whose spare room is
+- `one pass`: aging, by the spare capacity of the drive; and with half and twice of it, as for drives on which it is
   guessed.
 
 For each the table has what preconditioning wrote and how long it took (on the drive's own clock), and of the writes
@@ -114,14 +114,14 @@ def compare(model: str, capacity: int) -> list[Found]:
 
 
 def ways(spare: float) -> list[Way]:
-    """The ways that are compared, for a drive with that spare room."""
+    """The ways that are compared, for a drive with that spare capacity."""
     aging = {"precondition": "4KiB", "precondition_access": "aging"}
     return [
         Way("sequential", {"precondition": "128KiB"}),
         Way("sequential + random", {"precondition": "128KiB"}, settles=True),
         Way("one pass", aging),
         *(
-            Way(f"one pass, {words} the spare room", {**aging, "over_provisioning": f"{spare * factor:g}"})
+            Way(f"one pass, {words} the spare capacity", {**aging, "over_provisioning": f"{spare * factor:g}"})
             for words, factor in (("half", 0.5), ("twice", 2.0))
         ),
     ]

@@ -206,14 +206,14 @@ def run_fio(
 
 
 def _fio_percentiles(read: dict[str, Any]) -> dict[str, float | None]:
-    told = read["lat_ns"]["percentile"]
+    percentiles = read["lat_ns"]["percentile"]
     keys = {"p50": "50.000000", "p90": "90.000000", "p99": "99.000000", "p99_9": "99.900000"}
     beyond = {name: read["total_ios"] * (1 - part / 1e6) for name, part in PERCENTILES.items()}
-    return {name: told[key] if beyond[name] >= 10 else None for name, key in keys.items()}
+    return {name: percentiles[key] if beyond[name] >= 10 else None for name, key in keys.items()}
 
 
 def _run(command: list[str], text: str = "") -> str:
-    """Its standard output; the engine ends with status 1 after an error that it tells of there."""
+    """Its standard output; the engine exits with status 1 after an error that it reports there."""
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode not in (0, 1) or not done.stdout:
         raise MeasurementError(f"`{' '.join(command)}` ended with status {done.returncode}: {done.stderr.strip()}")

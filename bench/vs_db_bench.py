@@ -1,17 +1,19 @@
 """The engine against RocksDB's own db_bench, in paired, interleaved runs on the same library.
 
     python bench/vs_db_bench.py [--pairs 5] [--seconds 5] [--records 2000000] [--directory DIR] [--output FILE.json]
-                                [--interface shim|c] [--only TEXT] [--histogram]
+                                [--interface shim|c] [--only TEXT] [--histogram] [--baseline ENGINE]
 
 Four comparisons, keys of 16 and values of 100 bytes, no compression, no statistics, every option that matters set on
 both sides: `fillseq` into an empty database; `readrandom` from a block cache that holds everything, and past it with
-direct reads and a small cache; `readwhilewriting` with 4 readers and one writer as fast as it goes. Ours keeps a full
-histogram of every interval and compares every value read with what its key demands; db_bench does neither. What that
-costs is measured on the store `null`, which does all of it and stores nothing, and printed below the table.
+direct reads and a small cache; `readwhilewriting` with 4 readers and one writer as fast as it goes. Loads that only
+read use one database for both programs: their keys are alike. Ours keeps a full histogram of every interval and
+compares every value read with what its key demands; db_bench does neither. What that costs is measured on the store
+`null`, which does all of it and stores nothing, and printed below the table.
 
 The engine reads through the C++ shim (`--interface shim`), as iosonde does where it can compile it, or through
 RocksDB's C interface (`--interface c`), which allocates an object for each read. With `--histogram` db_bench measures
-every latency too (its option of the same name), and still verifies nothing.
+every latency too (its option of the same name), and still verifies nothing. With `--baseline` another build of the
+engine takes the place of db_bench: what a change of the engine gains.
 
 Debian's db_bench (package `rocksdb-tools`) is linked to the same `librocksdb.so` that the engine loads; the library of
 both is printed. Prints a Markdown table; `--output` keeps every run with its command.
@@ -28,7 +30,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -59,9 +61,10 @@ OPTIONS: Mapping[str, int | bool] = {
 DB_BENCH_NAMES = {"max_open_files": "open_files"}
 """What db_bench calls an option otherwise."""
 
-LINE = re.compile(r"^(\w+)\s*:\s*([\d.]+) micros/op (\d+) ops/sec", re.MULTILINE)
+FOUND = re.compile(r"\((\d+) of (\d+) found\)")
+"""Reads of `readrandom` that returned a value, and all."""
 
-HEAD = ("load", "operations/s, engine", "operations/s, db_bench", "ratio")
+LINE = re.compile(r"^(\w+)\s*:\s*([\d.]+) micros/op (\d+) ops/sec", re.MULTILINE)
 
 
 class BenchError(Exception):
@@ -88,6 +91,11 @@ class Load:
     direct_reads: bool = False
     jobs: int = 1
     stream: str = "main"
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the files of the database are the same before and after it."""
+        return self.phase == "readrandom"
 
 
 LOADS = (
@@ -116,13 +124,19 @@ class Bench:
     histogram: bool
     shim: int | None
     """Descriptor of the C++ shim; None for the C interface."""
+    baseline: Path | None = None
+    """Another engine to compare with, instead of db_bench."""
 
     def compare(self, load: Load) -> list[tuple[Measured, Measured]]:
-        """Both programs in turn, each on its own database of the same records and options."""
+        """Both programs in turn: on one database if they only read, otherwise each on its own of the same records."""
         print(load.name, file=sys.stderr)
         if load.phase != "fillseq":
             self._fill(load)
-        return interleaved(lambda: self.ours(load), lambda: self.theirs(load), pairs=self.pairs)
+        return interleaved(lambda: self.ours(load), lambda: self.other(load), pairs=self.pairs)
+
+    def other(self, load: Load) -> Measured:
+        """What the engine is compared with."""
+        return replace(self, engine=self.baseline).ours(load) if self.baseline else self.theirs(load)
 
     def ours(self, load: Load) -> Measured:
         """The engine."""
@@ -157,7 +171,7 @@ class Bench:
 
     def theirs(self, load: Load, *, num: int | None = None) -> Measured:
         """db_bench."""
-        place = self.scratch / "theirs"
+        place = self.scratch / ("ours/database" if load.is_read_only else "theirs")
         if load.phase == "fillseq":
             _emptied(place)
         command = self._command(load, place, num or self.records)
@@ -166,13 +180,17 @@ class Bench:
         rates = [float(rate) for name, _, rate in found if name == load.phase]
         if not rates:
             raise BenchError(f"db_bench gave no figure:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        counts = [(int(found), int(all_)) for found, all_ in FOUND.findall(done.stdout)]
+        if load.is_read_only and (not counts or any(found != all_ for found, all_ in counts)):
+            raise BenchError(f"db_bench did not find every record that it read: {counts}")
         return Measured(program="db_bench", ops_per_sec=rates[-1], command=" ".join(command))
 
     def _fill(self, load: Load) -> None:
-        """A fresh database for both, so that neither has what a comparison before it has left."""
+        """Fresh databases, so that neither program has what a comparison before it has left."""
         filled = Load(name="fill", phase="fillseq", cache_bytes=load.cache_bytes)
         self.ours(filled)
-        self.theirs(filled)
+        if not load.is_read_only:
+            self.theirs(filled)
 
     def _spec(self, load: Load, place: Path) -> dict[str, Any]:
         is_fill = load.phase == "fillseq"
@@ -280,10 +298,12 @@ def main() -> None:
             pairs=chosen.pairs,
             histogram=chosen.histogram,
             shim=closing.enter_context(shim.opened(shim.ROCKSDB, None)) if chosen.interface == "shim" else None,
+            baseline=chosen.baseline,
         )
         comparisons = {load.name: bench.compare(load) for load in LOADS if chosen.only in load.name}
         harness_ns = bench.harness_ns()
-    print(f"\n{table(HEAD, rows(comparisons))}")
+    other = chosen.baseline or "db_bench"
+    print(f"\n{table(('load', 'operations/s, engine', f'operations/s, {other}', 'ratio'), rows(comparisons))}")
     print(f"\nReads through: {'C++ shim' if chosen.interface == 'shim' else 'C interface'}.", end=" ")
     print(f"Choosing a record, verifying its value and recording its latency take {harness_ns:.0f} ns per read.")
     if chosen.output:
@@ -310,6 +330,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--interface", choices=("shim", "c"), default="shim", help="what the engine reads through")
     parser.add_argument("--only", default="", help="only comparisons whose name holds this text")
     parser.add_argument("--histogram", action="store_true", help="let db_bench measure every latency, too")
+    parser.add_argument("--baseline", type=Path, help="another engine to compare with, instead of db_bench")
     parser.add_argument("--output", type=Path, help="JSON file for every run with its command")
     return parser.parse_args()
 

@@ -18,7 +18,7 @@ from iosonde.tools import path_with_system_directories
 pytest_plugins = ["tiers"]
 
 # No test depends on the speed of the machine.
-settings.register_profile("iosonde")
+settings.register_profile("iosonde", deadline=None)
 settings.load_profile("iosonde")
 
 

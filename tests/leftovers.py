@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,10 +14,11 @@ from iosonde.storage import cleanup, journal, loop_status
 SESSION = """
 import sys
 from iosonde.execution import resume
+from iosonde.storage.consent import Consent
 
 print("ready", flush=True)
 sys.stdin.readline()
-resume(sys.argv[1], retry_failed=True)
+resume(sys.argv[1], retry_failed=True, consent=Consent(destroy=tuple(sys.argv[2:])))
 """
 
 
@@ -40,19 +40,28 @@ def nothing_left(place: Path) -> Iterator[Path]:
 
 
 def resumed_and_killed(results: Path, directory: Path, *, after_s: float) -> None:
-    """Resume a study in a process of its own, and kill it `after_s` after something exists in the directory."""
-    session = subprocess.Popen(
-        [sys.executable, "-c", SESSION, str(results)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert session.stdin and session.stdout and session.stdout.readline() == "ready\n"
-    session.stdin.write("go\n")
-    session.stdin.flush()
-    deadline = time.monotonic() + 60
-    while not leftovers(directory) and session.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.001)
-    time.sleep(after_s)
-    session.send_signal(signal.SIGKILL)
-    session.communicate()
+    """Resume a study, and kill the session `after_s` after something exists in the directory."""
+    killed_once(results, lambda: bool(leftovers(directory)), after_s=after_s)
+
+
+def killed_once(
+    results: Path, is_due: Callable[[], bool], *, destroy: Sequence[str] = (), after_s: float = 0.0
+) -> None:
+    """Resume a study in a process of its own, and kill it once `is_due`, or after two minutes."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SESSION, str(results), *destroy],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as session:  # fmt: skip
+        try:
+            assert session.stdin and session.stdout and session.stdout.readline() == "ready\n"
+            session.stdin.write("go\n")
+            session.stdin.flush()
+            deadline = time.monotonic() + 120
+            while not is_due() and session.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.001)
+            time.sleep(after_s)
+        finally:
+            session.kill()
 
 
 def clean(directory: Path) -> None:

@@ -6,14 +6,32 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from iosonde.storage.block_nodes import number_of
+from iosonde.storage.loop_devices import LoopDevice
 from iosonde.storage.loop_status import attached_loops
 
 MIB = 1 << 20
 SWAP_BYTES = 40 << 10
 """The smallest that mkswap makes."""
+
+
+@contextmanager
+def loop_devices(directory: Path, *sizes: int) -> Iterator[list[Path]]:
+    """Loop devices on sparse files of these sizes, which are removed with them."""
+    with ExitStack() as closing:
+        found = []
+        for number, size in enumerate(sizes):
+            image = directory / f"image-{number}"
+            with image.open("xb") as file:
+                os.truncate(file.fileno(), size)
+            closing.callback(image.unlink)
+            device = LoopDevice(image)
+            closing.callback(device.close)
+            found.append(device.path)
+        yield found
 
 
 class Loops:

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from namespaces import private_mounts
 
 from iosonde.errors import EngineError, IosondeError
 from iosonde.tools import TOOLS
@@ -154,7 +155,7 @@ def _overlay() -> str:
     if reason := _root():
         return reason
     script = "mount -t tmpfs t /mnt && mkdir /mnt/l /mnt/u /mnt/w /mnt/m && mount -t overlay o -o lowerdir=/mnt/l,upperdir=/mnt/u,workdir=/mnt/w /mnt/m"
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(private_mounts(script), capture_output=True, text=True, check=False)
     return f"overlay cannot be mounted: {done.stderr.strip()}" if done.returncode else ""
 
 

@@ -83,7 +83,7 @@ def degraded(engine: Path, name: str, fill: float, block_bytes: int, jobs: int) 
     """Bytes per second in the last sixth of the hour of random writes in a file that fills so much.
 
     The file is written in order first, as `dd` did. The SATA drive has been used before, as the study's other tests use
-    it, and nobody told it what is free (no TRIM in 2010).
+    it, and never trimmed (no TRIM in 2010).
     """
     target, hour = f"sim:{name},capacity={CAPACITY}", HOUR_SECONDS
     span = round(fill * CAPACITY)

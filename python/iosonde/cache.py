@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+TEMPORARY = ".tmp-"
 
 
 def cache_directory() -> Path:
@@ -14,10 +18,28 @@ def cache_directory() -> Path:
     return Path(cache).expanduser() / "iosonde"
 
 
+def temporary_file(directory: Path) -> Any:
+    """A new file to write and rename; `abandoned` finds it if this process is killed."""
+    return tempfile.NamedTemporaryFile(dir=directory, prefix=f"{TEMPORARY}{os.getpid()}-", delete=False)
+
+
+def abandoned() -> list[Path]:
+    """Temporary files of this user in the cache, whose writers no longer run."""
+    found = []
+    for path in cache_directory().rglob(f"{TEMPORARY}*"):
+        writer = path.name.removeprefix(TEMPORARY).partition("-")[0]
+        with suppress(OSError):
+            status = path.lstat()
+            is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+            if is_own and not (writer.isdecimal() and Path("/proc", writer).exists()):
+                found.append(path)
+    return found
+
+
 def remember(path: Path, content: bytes) -> None:
     """Write a file of the cache in one step; what cannot be written is computed or measured again next time."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".tmp-", delete=False) as file:
+        with temporary_file(path.parent) as file:
             file.write(content)
         Path(file.name).replace(path)

@@ -1,6 +1,6 @@
 """Removal of directories whose contents another user or program has written.
 
-Links are not followed, and nothing is removed from what is mounted inside, be it a bind mount of the same file system.
+Links are not followed. A file system that is mounted inside is an error, also a bind mount of the same one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_DEEPEST = 200
-"""Levels of directories; each takes a descriptor while its contents are removed."""
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_DEPTH = 200
+"""Levels of directories; each needs a descriptor while its contents are removed."""
 
 
 def remove(parent: int, name: str) -> None:
@@ -23,7 +24,7 @@ def remove(parent: int, name: str) -> None:
 
 def empty(path: Path | int) -> None:
     """Remove the contents of a directory, given by path or descriptor; `OSError` as above."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if isinstance(path, Path) else os.dup(path)
+    directory = os.open(path, _FLAGS) if isinstance(path, Path) else os.dup(path)
     try:
         _empty(directory, 0)
     finally:
@@ -31,8 +32,8 @@ def empty(path: Path | int) -> None:
 
 
 def _remove(parent: int, name: str, depth: int) -> None:
-    if depth > _DEEPEST:
-        raise OSError(errno.ELOOP, f"directories are nested more than {_DEEPEST} deep", name)
+    if depth > _MAX_DEPTH:
+        raise OSError(errno.ELOOP, f"directories are nested more than {_MAX_DEPTH} deep", name)
     with opened_in(parent, name) as directory:
         if _mount_of(directory) != _mount_of(parent):
             raise OSError(errno.EXDEV, "another file system is mounted there", name)
@@ -56,8 +57,8 @@ def names(directory: int) -> list[str]:
 
 @contextmanager
 def opened_in(parent: int, name: str) -> Iterator[int]:
-    """A descriptor of a directory in another one, which is no link."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    """A descriptor of a directory in another one; `OSError` for a link."""
+    descriptor = os.open(name, _FLAGS, dir_fd=parent)
     try:
         yield descriptor
     finally:

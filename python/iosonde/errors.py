@@ -9,7 +9,7 @@ by us is an assertion. The tree:
     │   └── ServerError a server on it cannot be found, started, reached or used
     ├── EngineError     the engine could not be started, or violated the protocol
     ├── ResultsError    a result set is missing, in use, damaged or of another format
-    └── LabError        a device or virtual machine of the lab cannot be made, or did not hold
+    └── LabError        a device or virtual machine of the lab cannot be created, or failed
 """
 
 from __future__ import annotations
@@ -63,4 +63,4 @@ class ResultsError(IosondeError):
 
 
 class LabError(IosondeError):
-    """A device or virtual machine of the lab cannot be made, or did not hold."""
+    """A device or virtual machine of the lab cannot be created, or failed."""

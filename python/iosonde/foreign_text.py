@@ -1,6 +1,6 @@
 """Text of others in what iosonde writes: titles, names of devices, levels, messages of errors, named metrics.
 
-A result set may come from somebody else, and text in it could act where it is shown: control characters change a
+A result set may come from another person, and text in it could act where it is shown: control characters change a
 terminal, markup changes a page, and a spreadsheet evaluates cells that look like formulas. Jinja escapes HTML; this
 module does the rest. Each writer uses it in one place.
 """

@@ -8,6 +8,6 @@ import sys
 def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module of iosonde with this interpreter.
 
-    `-P`: without it Python would import from the working directory first, which may have come from somebody else.
+    `-P`: without it Python would import from the working directory first, which may belong to another user.
     """
     return [sys.executable, "-P", "-m", module, *arguments]

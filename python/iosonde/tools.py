@@ -82,6 +82,10 @@ def _tool(name: str, package: str, kind: Kind, purpose: str, *version: str) -> T
     return Tool(name=name, packages=tuple(package.split("|")), kind=kind, purpose=purpose, version=version)
 
 
+def _library(name: str, package: str, kind: Kind, purpose: str) -> Tool:
+    return Tool(name=name, packages=tuple(package.split("|")), kind=kind, purpose=purpose, form="library")
+
+
 _RUNTIME = (
     _tool("mdadm", "mdadm", "runtime", "md arrays", "--version"),
     _tool("btrfs", "btrfs-progs", "runtime", "btrfs arrays", "--version"),
@@ -98,13 +102,7 @@ _RUNTIME = (
     _tool("blkid", "util-linux", "runtime", "signatures in `iosonde devices`", "--version"),
     _tool("setpriv", "util-linux", "runtime", "servers without root's privileges, which end with iosonde", "--version"),
     _tool("systemd-detect-virt", "systemd", "runtime", "the hypervisor in the record", "--version"),
-    Tool(
-        name="rocksdb",
-        packages=("librocksdb7.8", "librocksdb8.9", "librocksdb9.10", "librocksdb9.11"),
-        kind="runtime",
-        purpose="the store `rocksdb`",
-        form="library",
-    ),
+    _library("rocksdb", "librocksdb7.8|librocksdb8.9|librocksdb9.10|librocksdb9.11", "runtime", "the store `rocksdb`"),
     _tool("g++", "g++", "runtime", "RocksDB's persistent read cache and reads into a reused slice", "--version"),
     Tool(
         name="rocksdb-headers",
@@ -114,13 +112,7 @@ _RUNTIME = (
         form="files",
         places=("/usr/include/rocksdb", "/usr/local/include/rocksdb"),
     ),
-    Tool(
-        name="wiredtiger",
-        packages=("libwiredtiger0",),
-        kind="runtime",
-        purpose="the store `wiredtiger`",
-        form="library",
-    ),
+    _library("wiredtiger", "libwiredtiger0", "runtime", "the store `wiredtiger`"),
     Tool(
         name="wiredtiger-header",
         packages=("libwiredtiger-dev",),
@@ -158,13 +150,7 @@ _LAB = (
 
 _DEV = (
     _tool("fio", "fio", "dev", "comparison with fio, in tests and in `bench/`", "--version"),
-    Tool(
-        name="lmdb",
-        packages=("liblmdb0",),
-        kind="dev",
-        purpose="the store `lmdb` with the library of the system, and its tests",
-        form="library",
-    ),
+    _library("lmdb", "liblmdb0", "dev", "the store `lmdb` with the library of the system, and its tests"),
     _tool("mdb_stat", "lmdb-utils", "dev", "the test of databases of the system's LMDB", "-V"),
     _tool("fio_jsonplus_clat2csv", "fio", "dev", "the test of the fio export"),
     Tool(

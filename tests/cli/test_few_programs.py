@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from command_line import CHECKOUT
 from engines import real_engine
+from namespaces import private_mounts
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("root", "unshare", "loop devices")]
 
@@ -67,9 +68,8 @@ def bare(tmp_path: Path) -> Bare:
 
     def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
         command = [str(python), "-m", "iosonde", *map(str, arguments)]
-        unshare = str(shutil.which("unshare"))
         done = subprocess.run(
-            [unshare, "--mount", "sh", "-c", HIDE, "sh", str(place), *command],
+            private_mounts(HIDE, place, *command),
             capture_output=True, text=True, check=False, env={**environment, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
         )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr

@@ -12,12 +12,16 @@ from iosonde.cli import COMMANDS, app, manual, reference
 from iosonde.data import shipped
 
 SOURCE = "".join(path.read_text() for path in (CHECKOUT / "python/iosonde").rglob("*.py"))
+ENGINE = "".join(path.read_text() for path in (CHECKOUT / "crates").glob("*/src/**/*.rs"))
+SECRET_OR_HOME = r"\"((?:[A-Z]+_)*(?:PGPASS[A-Z]+|PWD|PASSWORD|KEY|KEY_ID|TOKEN|HOME))\""
 RICH = {"NO_COLOR", "COLUMNS"}
 """Read by the library that prints, not by iosonde."""
 
 
 def test_every_environment_variable_in_the_code_is_documented_and_no_other() -> None:
     used = set(re.findall(r"\b(?:IOSONDE|XDG)_[A-Z_]+\b", SOURCE))
+    # Names that the code reads, directly or by a constant: passwords, keys and directories of programs.
+    used |= set(re.findall(SECRET_OR_HOME, SOURCE + ENGINE)) - {"HOME"}
     assert used == set(reference.ENVIRONMENT) - RICH
 
 

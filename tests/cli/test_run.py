@@ -221,7 +221,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_engine(home: Path, hanging: subpr
     seconds, _, stderr = seconds_until_exit(hanging)
     assert seconds < BUSY_S
     assert hanging.returncode == 130
-    assert stderr.endswith("Stopped immediately.\nRemove leftover files with: iosonde cleanup\n")
+    assert stderr.endswith("Stopped immediately.\nRemove leftovers with: iosonde cleanup\n")
     assert [record.run_id for record in ResultSet.open(home / "out").records()] == ["c0001-r1"]
 
 

@@ -58,7 +58,7 @@ def test_a_run_that_meets_wrong_data_warns_and_keeps_what_it_found(
     again = (*VERIFIED, "--read-fraction", "1", "--set", "verify=during", "--set", "access=sequential")
     done = iosonde("io", "--target", str(kept), *again, "--output", str(output))
     assert done.returncode == 0
-    assert "warning: data did not come back as it was written (sectors: " in done.stderr
+    assert "warning: data read differs from data written (sectors: " in done.stderr
     rows = iosonde("sql", str(output), "SELECT fault, offset_bytes, bytes FROM faults", "--format", "csv").stdout
     assert rows.split() == ["fault,offset_bytes,bytes", "flipped,512,512"]
     rows = iosonde("sql", str(output), "SELECT wrong_sectors > 0 AS wrong FROM runs", "--format", "csv").stdout

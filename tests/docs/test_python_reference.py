@@ -57,7 +57,9 @@ def signature(function: Any) -> str:
         if each.kind is each.KEYWORD_ONLY and not keyword_only:
             written.append("*")
             keyword_only = True
-        written.append(str(each).replace("'", ""))
+        # Annotations are texts, and so appear in quotes; a default that is a text keeps its own.
+        declared = str(each.replace(default=each.empty)).replace("'", "")
+        written.append(declared if each.default is each.empty else f"{declared} = {each.default!r}")
     result = str(inspect.signature(function).return_annotation).replace("'", "")
     one_line = f"({', '.join(written)}) -> {result}"
     return one_line if len(one_line) < 90 else "(\n    " + ",\n    ".join(written) + f",\n) -> {result}"

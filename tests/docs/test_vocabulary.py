@@ -9,7 +9,9 @@ from vocabulary import (
     BANNED_IN_CODE,
     ROOT,
     messages,
+    page_sources,
     pages,
+    rust_messages,
     sources,
     study_texts,
     uses,
@@ -43,6 +45,25 @@ def test_messages() -> None:
         for path in MODULES
         for line, text in messages(path.read_text())
         for use in uses(text, f"{path.relative_to(ROOT)}:{line}")
+    ]
+    assert found == []
+
+
+def test_messages_of_the_engine() -> None:
+    found = [
+        str(use)
+        for path in sorted((ROOT / "crates").glob("*/src/**/*.rs"))
+        for line, text in rust_messages(path.read_text())
+        for use in uses(text, f"{path.relative_to(ROOT)}:{line}")
+    ]
+    assert found == []
+
+
+def test_pages_suites_adapters_and_models() -> None:
+    found = [
+        str(use)
+        for path in page_sources()
+        for use in uses(path.read_text().replace("Promise", ""), str(path.relative_to(ROOT)))
     ]
     assert found == []
 

@@ -48,6 +48,7 @@ BANNED = {
     r"\basks? for\b|\basked for\b": "require, request",
     r"(?<!there )\bis no (?:address|directory|key|number|operation|parameter|setting)\b": "is not a",
     r"\btid(?:y|ies) up\b": "collect garbage",
+    r"\bso many\b": "this many",
 }
 """Pattern -> what to write instead."""
 
@@ -129,6 +130,22 @@ def sources() -> Iterator[Path]:
     """Every module of the product."""
     yield from sorted((ROOT / "python").rglob("*.py"))
     yield from sorted((ROOT / "crates").rglob("*.rs"))
+
+
+def rust_messages(source: str) -> Iterator[tuple[int, str]]:
+    """String literals of a Rust module before its tests, with their lines."""
+    code = re.sub(r"//[^\n]*", "", source.partition("#[cfg(test)]")[0])
+    for found in re.finditer(r'"((?:[^"\\]|\\.)*)"', code, re.DOTALL):
+        yield code[: found.start()].count("\n") + 1, found[1]
+
+
+def page_sources() -> Iterator[Path]:
+    """Templates and scripts of pages, suites, adapters and models of devices: files with texts that users see."""
+    package = ROOT / "python/iosonde"
+    yield from sorted(path for ending in ("html", "js") for path in package.rglob(f"*.{ending}"))
+    yield from sorted(
+        path for name in ("suites", "adapters", "models") for path in (package / "data" / name).glob("*.toml")
+    )
 
 
 def study_texts(path: Path) -> Iterator[str]:

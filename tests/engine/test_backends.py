@@ -129,6 +129,26 @@ def test_every_size_is_written_and_read(name: str, probed: dict[str, ProbedBacke
             assert done["event"] == "result", (block_bytes, done)
 
 
+def test_submission_polling_has_room_for_ios_that_complete_before_the_ring_is_freed(
+    probed: dict[str, ProbedBackend], file: Path
+) -> None:
+    """Reads of the page cache complete while the kernel's thread submits them, before it frees their entries."""
+    name = "uring with submission polling"
+    if not probed[name].is_available:
+        assert probed[name].reason
+        return
+    for queue_depth in (1, 4):
+        polled = spec(file, BACKENDS[name], block_bytes=4096, reads=True, io_mode="buffered", queue_depth=queue_depth)
+        del polled["workload"]["verify"]
+        polled["workload"]["streams"][0] |= {
+            "access": {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}},
+            "limit_bytes": None,
+            "limit_operations": 50_000,
+        }
+        done = carry_out(polled)
+        assert done["event"] == "result", done
+
+
 @pytest.mark.parametrize(
     ("backend", "stream", "field"),
     [

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from command_line import Iosonde
 
+from iosonde.errors import ResultsError
 from iosonde.execution import Interrupted, Observer, execute, resume
 from iosonde.plan import Plan, Run
 from iosonde.planning import Against, expand, parse
@@ -117,6 +118,23 @@ def test_two_directories_each_have_files_of_their_own(tmp_path: Path) -> None:
     assert not [*(tmp_path / "one").iterdir(), *(tmp_path / "two").iterdir()]
 
 
+@pytest.mark.parametrize("kind", ["link", "file"])
+def test_nothing_is_written_through_what_replaces_the_drive_state_of_arm_b(kind: str, tmp_path: Path) -> None:
+    """A received result set may have a link there: it is refused, and nothing is created where it leads to."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    plan = planned("sim:sp900", "sim:p900")
+    place = ResultSet.create(tmp_path / "results", plan).directory / "against"
+    if kind == "link":
+        place.symlink_to(victim)
+    else:
+        place.write_text("a file")
+    with pytest.raises(ResultsError, match="is not a directory"):
+        resume(tmp_path / "results")
+    assert list(victim.iterdir()) == []
+    assert place.is_symlink() or place.read_text() == "a file"
+
+
 def test_the_command_line_runs_and_compares_both_arms(iosonde: Iosonde, tmp_path: Path) -> None:
     study = tmp_path / "arms.toml"
     study.write_text(STUDY)
@@ -127,4 +145,4 @@ def test_the_command_line_runs_and_compares_both_arms(iosonde: Iosonde, tmp_path
     assert compared.returncode == 0, compared.stderr
     assert '"paired": true' in compared.stdout
     refused = iosonde("compare", tmp_path / "results", tmp_path / "results")
-    assert refused.returncode != 0 and "is compared by itself" in refused.stderr
+    assert refused.returncode != 0 and "is compared without a second result set" in refused.stderr

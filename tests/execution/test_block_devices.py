@@ -8,21 +8,20 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import signal
 import stat
 import struct
 import subprocess
-import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import Iosonde
 from engines import real_engine
+from leftovers import killed_once
+from namespaces import private_mounts
 from needs import BTRFS, XFS
 
 from iosonde.errors import TargetError
@@ -231,8 +230,7 @@ def test_a_device_that_is_mounted_in_another_namespace_is_refused(disks: Callabl
     run("mkfs.ext4", "-q", disk.path)
     (tmp_path / "point").mkdir()
     script = f"mount {disk.path} {tmp_path}/point && echo ready && read line"
-    command = [str(tools.find("unshare")), "--mount", "sh", "-c", script]
-    inside = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    inside = subprocess.Popen(private_mounts(script), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert inside.stdout and inside.stdout.readline() == b"ready\n"
         assert f"is mounted at `{tmp_path}/point`" in refusal(tmp_path, disk)
@@ -501,36 +499,16 @@ def test_a_resumed_study_requires_consent_again(disks: Callable[..., Disk], tmp_
     assert {record.outcome for record in ended.records()} == {"complete"}
 
 
-SESSION = """
-import sys
-from iosonde.execution import resume
-from iosonde.storage.consent import Consent
-print("ready", flush=True)
-sys.stdin.readline()
-resume(sys.argv[1], consent=Consent(destroy=(sys.argv[2],)))
-"""
-
-
 def test_after_a_kill_cleanup_wipes_what_was_created_and_nothing_else(
     disks: Callable[..., Disk], tmp_path: Path
 ) -> None:
     disk = disks()
-    plan = planned(disk, file_system="ext4", duration="20s")
-    result_set = ResultSet.create(tmp_path / "set", plan)
-    with ExitStack() as ending:
-        session = subprocess.Popen(
-            [sys.executable, "-c", SESSION, str(result_set.directory), disk.path],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        ending.callback(session.kill)
-        assert session.stdin and session.stdout and session.stdout.readline() == "ready\n"
-        session.stdin.write("go\n")
-        session.stdin.flush()
-        deadline = time.monotonic() + 60
-        while not any(entry.what == "mount" for entry in journal.entries()) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        session.send_signal(signal.SIGKILL)
-        session.communicate()
+    result_set = ResultSet.create(tmp_path / "set", planned(disk, file_system="ext4", duration="20s"))
+    killed_once(
+        result_set.directory,
+        lambda: any(entry.what == "mount" for entry in journal.entries()),
+        destroy=[disk.path],
+    )
     cleaned = cleanup()
     assert cleaned and not any(each.failed for each in cleaned), cleaned
     assert open_target(disk.path).asks() == [f"--destroy {disk.path}"]

@@ -96,7 +96,7 @@ def test_a_warm_cache_is_loaded_until_its_hit_ratio_is_reached(monkeypatch: pyte
     fake = Fake(monkeypatch, cache_state="warm", cache_hit_ratio=0.9)
     _, ready = fake.prepare()
     assert fake.done == ["layout", "layout recorded", "emptied", "step", "step", "step"]
-    assert ready.facts["cache_prepared"] == {"state": "warm", "asked_hit_ratio": 0.9, "hit_ratio": 0.95, "steps": 3}
+    assert ready.facts["cache_prepared"] == {"state": "warm", "requested_hit_ratio": 0.9, "hit_ratio": 0.95, "steps": 3}
     seeds = [spec["seed"] for spec in fake.specs]
     assert len(set(seeds)) == len(seeds) and 7 not in seeds[1:]
 

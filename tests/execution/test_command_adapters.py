@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +21,8 @@ from iosonde.planning import expand, load
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.consent import Consent
+from iosonde.study.model import Level
+from iosonde.supervisor.watch import free_port
 
 SHORT: dict[str, dict[str, str]] = {
     "command-fio": {"queue_depth": "4", "duration": "200ms", "size": "4M", "space": "16MiB"},
@@ -77,3 +82,51 @@ def test_an_adapter_reads_every_metric_of_the_real_program(
 def test_every_adapter_is_tested_here_but_those_that_need_a_cluster_or_a_drive() -> None:
     others = {"command-rados-bench", "command-spdk-perf", "command-fio-xnvme"}
     assert set(adapters()) - set(SHORT) == others, "their parsers have tests of their own"
+
+
+@pytest.mark.system
+@pytest.mark.needs("memcaslap", "memcached", "root")
+def test_the_extstore_level_of_memcaslap_reads_from_extstore(tmp_path: Path) -> None:
+    study = load("command-memcaslap")
+    filled = {
+        "port": str(free_port()),
+        "directory": str(tmp_path),
+        "clients": "4",
+        "duration": "2",
+        "value_size": "4096",
+    }
+    [part] = study.parts
+    [level] = [each for each in part.factors["tier"] if isinstance(each, Level) and each.label == "extstore"]
+    [background] = level.set["background"]
+    server = subprocess.Popen([each.format(**filled) for each in background["command"]])
+    try:
+        wait_for_port(int(filled["port"]))
+        subprocess.run(
+            [each.format(**filled) for each in study.measurement["command"]], check=True, capture_output=True
+        )
+        counters = statistics_of(int(filled["port"]))
+    finally:
+        server.kill()
+        server.wait()
+    assert counters["get_extstore"] > counters["cmd_get"] / 2
+    assert counters["get_misses"] == 0
+
+
+def wait_for_port(port: int) -> None:
+    """Wait until a server accepts connections."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def statistics_of(port: int) -> dict[str, int]:
+    """The counters of a memcached server."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"stats\r\nquit\r\n")
+        text = connection.makefile("rb").read().decode()
+    pairs = [line.split()[1:3] for line in text.splitlines() if line.startswith("STAT ")]
+    return {name: int(value) for name, value in pairs if value.isdecimal()}

@@ -95,7 +95,7 @@ def test_what_the_file_system_keeps_back_cannot_be_filled(loop_file_system: Call
     with pytest.raises(StudyError) as raised:
         plan_of(directory, fill="99")
     assert "99 % of" in raised.value.what and "cannot be filled" in raised.value.what
-    assert "since the file system keeps back" in raised.value.what
+    assert "; the file system reserves " in raised.value.what
     assert "--set fill=" in raised.value.hint
     assert {path.name for path in directory.iterdir()} == {"lost+found"}
 

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 from engines import real_engine
+from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
@@ -23,7 +24,6 @@ from iosonde.results.schema import Record
 from iosonde.storage import journal, open_target
 from iosonde.storage.admission import Admission
 from iosonde.storage.consent import Consent
-from iosonde.storage.loop_devices import LoopDevice
 
 MIB = 1 << 20
 
@@ -168,41 +168,29 @@ def test_other_paths_in_a_received_plan_are_refused(tmp_path: Path, change: dict
 
 
 @pytest.mark.system
+@pytest.mark.needs("loop devices")
 def test_a_graph_is_written_to_and_read_from_a_raw_device(tmp_path: Path) -> None:
-    image = tmp_path / "disk"
-    with image.open("wb") as file:
-        file.truncate(64 * MIB)
-    device = LoopDevice(image)
-    try:
-        consent = Consent(destroy=(str(device.path),))
-        results = carried_out(tmp_path, Path(device.path), consent=consent, algorithm="pagerank")
-        [record] = results.records()
-        assert facts(record)["check"]["violations"] == 0
-        assert record.result is not None
-        assert record.result["devices"][0]["read_bytes"] >= facts(record)["adjacency_bytes"]
-    finally:
-        device.close()
+    with loop_devices(tmp_path, 64 * MIB) as [device]:
+        consent = Consent(destroy=(str(device),))
+        results = carried_out(tmp_path, device, consent=consent, algorithm="pagerank")
+    [record] = results.records()
+    assert facts(record)["check"]["violations"] == 0
+    assert record.result is not None
+    assert record.result["devices"][0]["read_bytes"] >= facts(record)["adjacency_bytes"]
 
 
 @pytest.mark.system
 @pytest.mark.needs("loop devices")
 def test_an_edge_list_whose_graph_is_larger_than_the_device_fails_the_run(tmp_path: Path) -> None:
-    """The size of a list says nothing about the numbers of its vertices, which decide the size of the index."""
-    (tmp_path / "edges.txt").write_text("0 1\n1 20000000\n")
-    image = tmp_path / "disk"
-    with image.open("wb") as file:
-        file.truncate(64 * MIB)
-    device = LoopDevice(image)
-    try:
-        consent = Consent(destroy=(str(device.path),))
-        results = carried_out(
-            tmp_path, Path(device.path), consent=consent, algorithm="components", edge_list=str(tmp_path / "edges.txt")
-        )
-        [record] = results.records()
-    finally:
-        device.close()
+    """The size of the index follows from the numbers of the vertices, not from the size of the list."""
+    edges = tmp_path / "edges.txt"
+    edges.write_text("0 1\n1 20000000\n")
+    with loop_devices(tmp_path, 64 * MIB) as [device]:
+        consent = Consent(destroy=(str(device),))
+        results = carried_out(tmp_path, device, consent=consent, algorithm="components", edge_list=str(edges))
+        assert not any(device.read_bytes())
+    [record] = results.records()
     assert record.outcome == "failed"
     assert record.failure is not None
     assert (record.failure.code, record.failure.context) == ("no_space", "phase `layout`")
     assert "the device" in record.failure.message and "smaller graph" in record.failure.hint
-    assert not any(image.read_bytes())

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engines import real_engine
 from leftovers import clean, nothing_left, resumed_and_killed
+from loop_stacks import loop_devices
 from needs import BTRFS
 
 from iosonde.errors import TargetError
@@ -27,7 +27,6 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import journal, loop_status, open_target, tools
 from iosonde.storage.arrays import btrfs, members
-from iosonde.storage.loop_devices import LoopDevice
 
 MIB = 1 << 20
 
@@ -127,24 +126,8 @@ def test_only_root_can_create_arrays(directory: Path, monkeypatch: pytest.Monkey
         planned(directory, "raid1", devices="2")
 
 
-@contextmanager
-def loops(directory: Path, *sizes: int) -> Iterator[list[Path]]:
-    made = []
-    try:
-        for number, size in enumerate(sizes):
-            image = directory / f"image-{number}"
-            with image.open("xb") as file:
-                os.truncate(file.fileno(), size)
-            made.append(LoopDevice(image, sector_bytes=512))
-        yield [device.path for device in made]
-    finally:
-        for device in made:
-            device.close()
-            device.image.unlink()
-
-
 def test_the_same_device_under_two_names_is_refused(directory: Path) -> None:
-    with loops(directory, 8 * MIB) as [device]:
+    with loop_devices(directory, 8 * MIB) as [device]:
         other = directory / "other-name"
         other.symlink_to(device)
         with pytest.raises(TargetError) as caught:
@@ -154,19 +137,19 @@ def test_the_same_device_under_two_names_is_refused(directory: Path) -> None:
 
 
 def test_too_few_devices_are_refused(directory: Path) -> None:
-    with loops(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
+    with loop_devices(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
         members.check(devices, Setup(devices=2, array="raid6"))
     assert "needs 4 devices, and there are 2" in caught.value.what
 
 
 def test_a_chunk_that_members_do_not_hold_is_refused(directory: Path) -> None:
-    with loops(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
+    with loop_devices(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
         members.check(devices, Setup(devices=2, array="raid0", chunk=8 * MIB))
     assert caught.value.what == "a chunk of 8 MiB is too large for members of 8 MiB"
 
 
 def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path) -> None:
-    with loops(directory, 160 * MIB, 192 * MIB) as devices:
+    with loop_devices(directory, 160 * MIB, 192 * MIB) as devices:
         built = btrfs.build(
             devices, Setup(devices=2, array="raid0", array_kind="btrfs", file_system="btrfs"), "iosonde-00000001"
         )
@@ -179,7 +162,7 @@ def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path)
 
 def test_a_device_that_carries_another_label_is_not_wiped(directory: Path) -> None:
     """What was ours when it was killed may be somebody else's when it is cleaned up."""
-    with loops(directory, 160 * MIB, 160 * MIB) as devices:
+    with loop_devices(directory, 160 * MIB, 160 * MIB) as devices:
         setup = Setup(devices=2, array="raid1", array_kind="btrfs", file_system="btrfs")
         built = btrfs.build(devices, setup, "iosonde-00000002")
         tools.call("btrfs", "filesystem", "label", devices[0], "precious")
@@ -270,7 +253,7 @@ def test_after_a_kill_at_any_moment_cleanup_removes_the_array_and_nothing_else(d
     result_set = ResultSet.create(tmp_path / "set", plan)
     bystander = tmp_path / "bystander"
     bystander.mkdir()
-    with loops(bystander, 160 * MIB) as [other]:
+    with loop_devices(bystander, 160 * MIB) as [other]:
         tools.call("mkfs.btrfs", "-q", "-L", "precious", other)
         for attempt in range(3):
             resumed_and_killed(result_set.directory, directory, after_s=chance.uniform(0, 0.6))

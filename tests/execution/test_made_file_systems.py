@@ -21,6 +21,8 @@ from needs import BTRFS, XFS
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.execution import execute, resume
+from iosonde.execution.observer import Silent
+from iosonde.lab.bound_process import end, start_bound
 from iosonde.plan import Plan
 from iosonde.planning import Against, expand, parse
 from iosonde.report.content import comparison
@@ -295,13 +297,7 @@ def test_files_of_others_in_the_directory_of_images_prevent_its_removal(director
     """A file that lies in the directory of images and is not ours stops the removal, and the file stays."""
     plan = planned(directory, file_system="ext4")
 
-    class PutsAFile:
-        def run_started(self, *_: Any) -> None: ...
-
-        def event(self, *_: Any) -> None: ...
-
-        def note(self, text: str) -> None: ...
-
+    class PutsAFile(Silent):
         def run_ended(self, run: Any, record: Record) -> None:
             (directory / f"{plan.created_name}-setup" / "mine").mkdir(exist_ok=True)
 
@@ -310,6 +306,54 @@ def test_files_of_others_in_the_directory_of_images_prevent_its_removal(director
     (mine,) = directory.glob("*/mine")
     mine.rmdir()
     journal.clear(plan.created_name)
+
+
+def test_a_mount_in_another_namespace_is_named_as_the_reason(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container started during a run keeps a copy of the mount; after it has ended, cleanup succeeds."""
+    monkeypatch.setattr(file_systems, "BUSY_S", 0.2)
+    plan = planned(directory, file_system="ext4")
+    copies: list[subprocess.Popen[bytes]] = []
+
+    class StartsAContainer(Silent):
+        def event(self, *_: Any) -> None:
+            if not copies:
+                copies.append(
+                    subprocess.Popen(
+                        ["unshare", "--mount", "sh", "-c", "echo && read line"],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                    )
+                )
+                assert copies[0].stdout and copies[0].stdout.readline() == b"\n"
+
+    try:
+        with pytest.raises(
+            TargetError, match=r"mounted at `/run/iosonde/.*` in the mount namespace of process"
+        ) as caught:
+            execute(plan, tmp_path / "set", observer=StartsAContainer())
+        assert f"process {copies[0].pid}" in str(caught.value)
+    finally:
+        copies[0].communicate(b"\n")
+    journal.clear(plan.created_name)
+
+
+def test_a_process_of_the_lab_keeps_no_copy_of_a_mount_of_a_study(directory: Path, tmp_path: Path) -> None:
+    bound: list[subprocess.Popen[bytes]] = []
+
+    class StartsIt(Silent):
+        def event(self, *_: Any) -> None:
+            if not bound:
+                bound.append(start_bound("echo && exec cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+                assert bound[0].stdout and bound[0].stdout.readline() == b"\n"
+
+    try:
+        result_set = execute(planned(directory, file_system="ext4"), tmp_path / "set", observer=StartsIt())
+        assert bound[0].poll() is None
+    finally:
+        end(bound[0])
+    assert {(record.outcome, record.failure) for record in result_set.records()} == {("complete", None)}
 
 
 def test_the_records_survive_as_json(directory: Path, tmp_path: Path) -> None:
@@ -333,7 +377,7 @@ def test_two_file_systems_of_one_target_are_compared_in_one_session(directory: P
     records = in_order(results)
     kinds = [(record.arm, record.target["file_system"]["kind"]) for record in records]
     assert sorted(kinds) == [("a", "ext4")] * 2 + [("b", "xfs")] * 2, kinds
-    assert {record.outcome for record in records} == {"complete"}
+    assert {(record.outcome, record.failure) for record in records} == {("complete", None)}
     assert sorted(record.arm or "" for record in records[:2]) == ["a", "b"], "a pair is measured before the next"
     [material] = gather([results])
     assert comparison.pairs(material, metrics=("iops",))["repeats_baseline"].to_list() == [2]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from engines import real_engine
+from leftovers import killed_once
+from loop_stacks import loop_devices
 
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.execution import execute
@@ -22,11 +21,10 @@ from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
 from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
-from iosonde.storage import bluestore, cleanup, guard, journal, open_target
+from iosonde.storage import bluestore, cleanup, device_target, guard, journal, open_target
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.consent import Consent
 from iosonde.storage.journal_entry import MOUNTS
-from iosonde.storage.loop_devices import LoopDevice
 from iosonde.storage.signatures import EDGE_BYTES
 
 GIB = 1 << 30
@@ -72,16 +70,8 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 @contextmanager
 def devices(directory: Path, count: int) -> Iterator[list[Path]]:
-    """Loop devices on sparse files of 1.5 GiB."""
-    with ExitStack() as closing:
-        found = []
-        for number in range(count):
-            image = directory / f"disk-{number}"
-            with image.open("wb") as file:
-                file.truncate(3 * GIB // 2)
-            device = LoopDevice(image)
-            closing.callback(device.close)
-            found.append(device.path)
+    """Loop devices of 1.5 GiB."""
+    with loop_devices(directory, *[3 * GIB // 2] * count) as found:
         yield found
 
 
@@ -145,14 +135,8 @@ def test_each_daemon_has_a_device_of_its_own_which_is_claimed_and_blank_in_the_e
         assert all(map(is_blank, targets))
 
 
-SESSION = """
-import sys
-from iosonde.execution import resume
-from iosonde.storage.consent import Consent
-print("ready", flush=True)
-sys.stdin.readline()
-resume(sys.argv[1], consent=Consent(destroy=(sys.argv[2],)))
-"""
+def is_daemon_started() -> bool:
+    return any(entry.path.endswith("osd.0") for entry in journal.entries())
 
 
 @CEPH
@@ -160,22 +144,10 @@ def test_after_a_kill_cleanup_wipes_the_device_and_removes_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    with devices(tmp_path, 1) as [device], ExitStack() as ending:
+    with devices(tmp_path, 1) as [device]:
         plan = planned([device], osds="1", replication="1", duration="60s")
         result_set = ResultSet.create(tmp_path / "set", plan)
-        session = subprocess.Popen(
-            [sys.executable, "-c", SESSION, str(result_set.directory), str(device)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        ending.callback(session.kill)
-        assert session.stdin and session.stdout and session.stdout.readline() == "ready\n"
-        session.stdin.write("go\n")
-        session.stdin.flush()
-        deadline = time.monotonic() + 120
-        while not any(entry.path.endswith("osd.0") for entry in journal.entries()) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        session.send_signal(signal.SIGKILL)
-        session.communicate()
+        killed_once(result_set.directory, is_daemon_started, destroy=[str(device)])
         with device.open("rb") as file:
             assert bluestore.has_label_of(file.fileno(), plan.created_name)
         cleaned = cleanup()
@@ -184,17 +156,24 @@ def test_after_a_kill_cleanup_wipes_the_device_and_removes_everything(
         assert not guard.is_claimed(number_of(device))
 
 
-def test_a_device_of_another_cluster_is_not_wiped_after_a_kill(tmp_path: Path) -> None:
-    """The journal says that a device was ours; its label says that another cluster has it by now."""
+@pytest.mark.parametrize(("label_of", "is_wiped"), [("iosonde-00000000", True), ("iosonde-11111111", False)])
+def test_a_device_of_another_cluster_is_not_wiped_after_a_kill(
+    tmp_path: Path, label_of: str, *, is_wiped: bool
+) -> None:
+    """By the journal the device was ours. By its label another cluster may have it now."""
     with devices(tmp_path, 1) as [device]:
-        foreign = b"bluestore block device\n" + bluestore.identity_of("iosonde-11111111", 0).encode()
-        with device.open("r+b", buffering=0) as file:
-            file.write(foreign.ljust(4096, b"\n"))
-        with device.open("rb") as file:
-            assert not bluestore.has_label_of(file.fileno(), "iosonde-00000000")
-            assert bluestore.has_label_of(file.fileno(), "iosonde-11111111")
+        own = "iosonde-00000000"
+        facts = {"own": own, "device": str(device), "identity": device_target._identity(number_of(device))}
+        journal.created(MOUNTS / own / f"on-{device.name}", "device", facts=facts)
+        [file] = journal._directory().glob("*.json")
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"owner": "another boot 1 1"}))
+        label = b"bluestore block device\n" + bluestore.identity_of(label_of, 0).encode()
+        with device.open("r+b", buffering=0) as raw:
+            raw.write(label.ljust(4096, b"\n"))
         with pytest.raises(TargetError, match="member of an array or pool"):
             open_target(str(device))
+        assert [each.failed for each in cleanup()] == [False]
+        assert is_blank(device) == is_wiped
 
 
 @pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool")

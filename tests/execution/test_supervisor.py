@@ -120,6 +120,41 @@ def test_preparation_background_commands_and_a_file_as_output(tmp_path: Path) ->
     assert "warning" not in done, "a background command is no process that the command has left"
 
 
+def test_a_background_command_that_exits_while_its_child_holds_stderr_fails_the_run(tmp_path: Path) -> None:
+    background = [{"command": ["sh", "-c", "echo broken >&2; sleep 1000 & exit 1"], "ready": "{directory}/never"}]
+    began = time.monotonic()
+    done = run(tmp_path, "echo x=1", background=background)
+    assert (done["error"]["code"], done["error"]["context"]) == ("background_failed", "broken")
+    assert time.monotonic() - began < 20
+
+
+def test_a_background_command_may_print_more_than_a_pipe_holds(tmp_path: Path) -> None:
+    fill = "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; echo up > "
+    background = [
+        {"command": ["sh", "-c", f"{fill} ready; while [ ! -e go ]; do sleep 0.01; done; {fill} done; exec sleep 1000"],
+         "ready": "{directory}/ready"}
+    ]  # fmt: skip
+    script = "touch go; while [ ! -e done ]; do sleep 0.01; done; echo x=1"
+    done = run(tmp_path, script, background=background, interval_ns=600 * SECOND)
+    assert done["result"]["outcome"] == "complete"
+
+
+def test_the_time_limit_holds_beside_a_background_command_that_prints_all_the_time(tmp_path: Path) -> None:
+    background = [{"command": ["sh", "-c", "while :; do head -c 1000000 /dev/zero; done"], "ready": ""}]
+    done = run(tmp_path, "exec sleep 1000", background=background, timeout_ns=SECOND)
+    assert done["error"]["code"] == "timeout"
+
+
+def test_a_request_to_stop_ends_the_wait_for_a_background_command(tmp_path: Path) -> None:
+    background = [{"command": ["sh", "-c", "echo $$ > started; exec sleep 1000"], "ready": "{directory}/never"}]
+    supervisor = Supervisor(spec_of(tmp_path, "echo x=1", background=background))
+    process = int(supervisor.wait_for(tmp_path / "started"))
+    assert supervisor.process.stdin
+    supervisor.process.stdin.close()
+    assert supervisor.process.wait(20) == 0
+    assert not is_running(process)
+
+
 def test_lines_over_time_have_their_own_intervals(tmp_path: Path) -> None:
     lines = METRIC | {"pattern": "", "lines": r"\[ (?P<seconds>\S+)s \] tps: (?P<value>\S+)"}
     done = run(tmp_path, "echo '[ 1s ] tps: 10'; echo other; echo '[ 2s ] tps: 30'", metrics={"x": lines})
@@ -245,3 +280,25 @@ def test_a_working_directory_that_is_another_is_refused(tmp_path: Path) -> None:
 def test_the_version_of_a_program_is_recorded(tmp_path: Path) -> None:
     done = run(tmp_path, "echo x=1", versions={"sh": ["sh", "-c", "echo tool 1.2; echo more"]})
     assert done["result"]["command"]["programs"]["sh"]["version"] == "tool 1.2"
+
+
+def test_a_program_that_starts_working_when_its_version_is_requested_leaves_nothing(tmp_path: Path) -> None:
+    version = ["sh", "-c", "touch left; sleep 1000 & echo $! > /dev/null; echo tool 1.2"]
+    done = run(tmp_path, "echo files: $(ls); echo x=1", versions={"sh": version})
+    assert done["result"]["command"]["first_lines"].startswith("files:\n")
+    assert "warning" not in done, "its processes are not those of the command"
+
+
+def test_a_program_without_a_version_fails_with_a_hint_that_names_the_parameter(tmp_path: Path) -> None:
+    error = run(tmp_path, "echo x=1", versions={"sh": ["sh", "-c", "exec sleep 1000"]})["error"]
+    assert error["code"] == "timeout"
+    assert "version" in error["message"]
+    assert "`version`" in error["hint"]
+
+
+def test_peak_memory_is_that_of_the_command_without_its_preparation(tmp_path: Path) -> None:
+    prepare = [["sh", "-c", "head -c 200000000 /dev/zero | tail -n 1 > /dev/null"]]
+    peak = run(tmp_path, "echo x=1", prepare=prepare)["result"]["peak_memory_bytes"]
+    assert 0 < peak < 150_000_000
+    peak = run(tmp_path, "head -c 200000000 /dev/zero | tail -n 1 > /dev/null; echo x=1")["result"]["peak_memory_bytes"]
+    assert peak > 150_000_000

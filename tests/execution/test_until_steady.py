@@ -133,7 +133,7 @@ def test_a_run_that_is_too_short_has_not_achieved_steady_state(tmp_path: Path) -
 
 
 def test_a_drive_of_known_spare_area_slows_down_when_it_is_used_up(tmp_path: Path) -> None:
-    """The pm963 has 7 % of spare room: new, it takes 1.07 times its capacity of random writes before it must collect.
+    """The pm963 has 7 % of spare capacity: new, it takes 1.07 times its capacity of random writes before it must collect.
 
     Its steady state then is what collecting leaves: with `a = exp(-(1 - a) 1.07)` of a block valid when it is collected,
     each write costs 1 / (1 - a) programs. Greedy collection, small blocks and the buffer are worth a fifth.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from iosonde.findings.backend_steps import LATENCY, BackendStep, SoftwareShare, UnknownSoftwareShare, find
+from iosonde.findings.backend_steps import LATENCY, BackendStep, SoftwareShare, TotalGain, UnknownSoftwareShare, find
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import answer
 from iosonde.findings.question import Question
@@ -48,10 +49,10 @@ def question(iops: Mapping[str, Sequence[float]], ns: Mapping[str, Sequence[floa
 
 def test_each_step_and_the_total_have_a_ratio_with_its_interval() -> None:
     steps = [each for each in findings(IOPS, NS) if isinstance(each, BackendStep)]
-    assert [(step.before, step.after, step.is_total) for step in steps] == [
-        ("sync", "libaio", False),
-        ("libaio", "uring", False),
-        ("sync", "uring", True),
+    assert [(step.before, step.after, step.kind) for step in steps] == [
+        ("sync", "libaio", "backend step"),
+        ("libaio", "uring", "backend step"),
+        ("sync", "uring", "total backend gain"),
     ]
     assert [round(step.ratio.value, 2) for step in steps] == [1.05, 1.43, 1.5]
     for step in steps:
@@ -59,7 +60,7 @@ def test_each_step_and_the_total_have_a_ratio_with_its_interval() -> None:
         assert step.ratio.low < step.ratio.value < step.ratio.high
     assert "uring has 1.43 times" in steps[1].sentence
     assert "IOPS of libaio" in steps[1].sentence
-    assert "in total, uring has" in steps[2].sentence
+    assert "uring, the best backend, has 1.50 times" in steps[2].sentence
 
 
 def test_a_backend_that_was_not_available_is_stepped_over() -> None:
@@ -92,13 +93,48 @@ def test_the_share_of_software_is_what_exceeds_the_latency_of_the_user_level_dri
     assert low is not None and high is not None and low < 0.5 < high
     assert share.floor.value == 33_000
     assert "software is 50 %" in share.sentence and "67 %" in share.sentence
-    assert "with uring to" in share.sentence and "with sync of the latency" in share.sentence
+    assert "of the latency with uring to" in share.sentence and "67 %" in share.sentence.partition("to ")[2]
     assert "the floor is 33 µs" in share.sentence
+
+
+def test_a_backend_that_is_faster_than_the_user_level_driver_has_no_software_share() -> None:
+    slow = {"nvme_user": [80_000.0, 80_100.0, 79_900.0]}
+    [share] = [each for each in findings(IOPS | DRIVER_IOPS, NS | slow) if isinstance(each, SoftwareShare)]
+    assert dict(share.shares)["uring"].value < 0
+    assert "%" in share.sentence and "-" not in share.sentence.partition("software is")[2].partition("with libaio")[0]
+    assert "the latency of uring is not above that of the user-level driver; the floor is 80 µs" in share.sentence
+    assert "uring 0.0 %" in share.evidence
+    slowest = {"nvme_user": [200_000.0, 200_100.0, 199_900.0]}
+    [share] = [each for each in findings(IOPS | DRIVER_IOPS, NS | slowest) if isinstance(each, SoftwareShare)]
+    assert "software is" not in share.sentence
+    assert "the latency of sync, libaio and uring is not above that of the user-level driver" in share.sentence
+
+
+def test_a_study_without_the_user_level_driver_makes_no_statement_on_software() -> None:
+    study = load("kernel-tax")
+    asked = question(IOPS, NS)
+    asked = replace(
+        asked,
+        study=study,
+        analysis=next(each for each in study.analysis if each.kind == "backend_steps"),
+        cases=asked.cases.with_columns(part=pl.lit("main"), kernel_trace=pl.lit(False)),
+        runs=asked.runs.with_columns(part=pl.lit("main")),
+    )
+    assert {type(each) for each in find(asked)} == {BackendStep, TotalGain}
+
+
+def test_steps_of_cpu_time_are_written_in_its_unit_and_the_best_has_the_least() -> None:
+    asked = question(IOPS, NS)
+    cpu = next(each for each in asked.study.analysis if each.metric == "cpu_ns_per_operation")
+    runs = asked.runs.with_columns(pl.col("metric").replace(LATENCY, "cpu_ns_per_operation"))
+    steps = [each for each in find(replace(asked, analysis=cpu, runs=runs)) if isinstance(each, BackendStep)]
+    assert [(step.before, step.after, step.kind) for step in steps][-1] == ("sync", "uring", "total backend gain")
+    assert "times the CPU time per operation of" in re.sub(r" \(.*?\)", "", steps[0].sentence)
 
 
 def test_the_share_is_stated_once_where_two_parts_measure_queue_depth_1() -> None:
     study = load("jo2024-driver")
-    first, second = [each for each in study.analysis if each.kind == "backend_steps"]
+    first, second, *_ = [each for each in study.analysis if each.kind == "backend_steps"]
     asked = question(IOPS | DRIVER_IOPS, NS | DRIVER_NS)
     assert asked.analysis == first
     assert not [each for each in find(replace(asked, analysis=second)) if isinstance(each, SoftwareShare)]

@@ -69,5 +69,9 @@ def test_without_enough_cpu_time_nothing_is_named_as_the_limit() -> None:
     assert "limit undetermined (jobs waited for reads in " in found.sentence
 
 
-def test_without_the_devices_reads_there_is_no_finding() -> None:
-    assert findings(wait=0.1, device=False) == []
+def test_without_the_devices_reads_there_is_a_rate_and_no_share() -> None:
+    [found] = findings(wait=0.8, device=False)
+    assert isinstance(found, DeviceShare)
+    assert found.shares == ()
+    assert found.sentence.endswith("the device limits it, with 900 MB/s"), found.sentence
+    assert "were not measured" in found.evidence

@@ -1,4 +1,4 @@
-"""What the kernel adds to a major fault, from latencies with a known difference."""
+"""A major fault compared with a read of the device, from latencies with a known difference."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from iosonde.planning import load
 pytestmark = pytest.mark.unit
 
 
-def findings(faults: list[float], reads: list[float]) -> list[Finding]:
+def findings(faults: list[float], reads: list[float], **parameters: float | str) -> list[Finding]:
     cases = pl.DataFrame(
         {
             "case_id": ["f", "d"], "part": ["patterns", "device"], "control": [False, False],
             "pattern": ["uniform", None], "overcommit": [2.0, None],
+            **{name: [value, None] for name, value in parameters.items()},
         }
     )  # fmt: skip
     values = {("f", "patterns", "major_fault"): faults, ("f", "patterns", "hit"): [90.0] * len(faults)}
@@ -43,10 +44,24 @@ def test_the_difference_has_an_interval_and_the_answer_names_both_latencies() ->
     assert found.added.high is not None
     assert found.added.low < 11_000 < found.added.high
     assert found.added.high - found.added.low < 2_000
-    assert found.sentence.startswith("The kernel adds 11")
-    assert "to each major fault" in found.sentence
+    assert found.sentence.startswith("A major fault takes 11")
+    assert "longer than a direct 4 KiB read" in found.sentence
+    assert found.included == ()
     assert "uniform" in found.sentence
     assert "4 runs each" in found.evidence
+
+
+def test_the_evidence_names_read_ahead_and_writes_that_a_fault_includes() -> None:
+    [found] = findings([91.0, 92.0, 93.0], [80.0, 81.0, 82.0], swap="target", page_cluster=3, read_fraction=0.5)
+    assert isinstance(found, FaultOverhead)
+    assert len(found.included) == 2
+    assert "up to 8 pages" in found.evidence
+    assert "write of another page" in found.evidence
+    [found] = findings([91.0, 92.0, 93.0], [80.0, 81.0, 82.0], swap="target", read_fraction=1.0)
+    assert "`page_cluster` is the system's" in found.evidence
+    [found] = findings([91.0, 92.0, 93.0], [80.0, 81.0, 82.0], swap="target", page_cluster=0, read_fraction=1.0)
+    assert isinstance(found, FaultOverhead)
+    assert found.included == ()
 
 
 def test_latencies_within_the_noise_are_no_overhead() -> None:

@@ -137,6 +137,20 @@ def test_an_answer_has_three_findings_and_every_fact_once() -> None:
     assert [each.topic for each in said.rest] == sorted((each.topic for each in said.rest), key=list(TOPICS).index)
 
 
+def test_an_answer_has_other_values_before_a_second_rate() -> None:
+    loads = [(4096, 0.0), (4096, 1.0), (8192, 0.0), (8192, 1.0)]
+    metrics: dict[str, Any] = {
+        "iops": {load: around(1e4 + number) for number, load in enumerate(loads)},
+        "completion_latency_ns_p50": {load: around(1e5) for load in loads},
+        "completion_latency_ns_p99": {load: around(2e5) for load in loads},
+        "concurrency": {load: [1] * 5 for load in loads},
+    }
+    cases, runs = results(["block_size", "read_fraction"], metrics, **{**LOAD, "queue_depth": 1})
+    levels = {"block_size": [4096, 8192], "read_fraction": [0.0, 1.0]}
+    found = answer(study(levels, []), cases, runs)
+    assert [each.kind for each in found.summary[:3]] == ["throughput", "unloaded latency", "throughput"]
+
+
 def test_a_step_without_gain_names_the_block_sizes_it_is_true_for() -> None:
     """Up to 64 KiB the second I/O in flight brings nothing; above it doubles the bandwidth."""
     sizes = [4096 << shift for shift in range(8)]

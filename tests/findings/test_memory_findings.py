@@ -45,14 +45,14 @@ def test_the_largest_share_with_an_equal_latency_is_the_answer() -> None:
     assert 1.0 <= found.ratio.value <= 1.02
     assert (found.next_replaced, found.next_decision) == (0.75, "worse")
     assert 3.0 < found.next_ratio.value < 3.1
-    assert found.sentence.startswith("Flash tier (extstore): the device replaces 50 % of memory at equal p99")
+    assert found.sentence.startswith("Flash tier (extstore): with 50 % of memory replaced, p99")
     assert "with 75 % replaced it is 3.0" in found.sentence
 
 
 def test_a_device_that_replaces_nothing_and_one_that_replaces_everything_measured() -> None:
     none = share([[100.0, 101, 99], [200.0, 201, 202], [100.0, 100, 101], [300.0, 310, 305]])
     assert (none.replaced, none.ratio, none.next_replaced) == (0, None, 0.25)
-    assert "the device replaces no measured share of memory" in none.sentence
+    assert "no measured share of memory can be replaced" in none.sentence
     every = share([[100.0, 101, 99]] * 4)
     assert (every.replaced, every.next_replaced) == (0.75, None)
     assert every.sentence.endswith("no larger share was measured")
@@ -61,7 +61,7 @@ def test_a_device_that_replaces_nothing_and_one_that_replaces_everything_measure
 def test_noise_is_not_called_a_limit() -> None:
     found = share([[100.0, 101, 99], [80.0, 200, 120], [100.0, 100, 101], [300.0, 310, 305]])
     assert (found.replaced, found.next_decision) == (0, "unclear")
-    assert "not clear whether the device replaces any memory" in found.sentence
+    assert "not clear whether any memory can be replaced" in found.sentence
 
 
 def test_a_store_keeps_a_share_of_its_throughput_with_each_extension() -> None:

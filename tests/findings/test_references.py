@@ -8,7 +8,7 @@ from by_publication import as_results
 from hand_made import results
 
 from iosonde.data import shipped
-from iosonde.findings.reference import beside, cells, published
+from iosonde.findings.reference import cells, matched, published
 from iosonde.metrics.metrics import case_metrics
 from iosonde.planning import load
 from iosonde.study.model import Reference
@@ -45,7 +45,7 @@ def test_every_reference_of_every_shipped_study_has_values() -> None:
 def test_own_values_are_joined_and_missing_ones_stay_empty() -> None:
     _, cases, runs = as_results("davidovic2019-grid", "one-drive")
     half = runs.filter(pl.col("case_id").str.contains("read")).with_columns(pl.col("value") * 2)
-    joined = beside(published(reference("davidovic2019-grid", "one-drive")), cases, case_metrics(half))
+    joined = matched(published(reference("davidovic2019-grid", "one-drive")), cases, case_metrics(half))
     assert len(joined) == 340
     reads, writes = (joined.filter(pl.col("operation") == operation) for operation in ("read", "write"))
     assert reads["ratio"].unique().to_list() == [2]
@@ -56,7 +56,7 @@ def test_an_operation_that_is_no_factor_is_matched_with_the_results_of_that_oper
     latency = {(1,): [200e3], (16,): [900e3]}
     cases, runs = results(["queue_depth"], {"completion_latency_ns_p99_999": latency}, part="depth")
     apart = pl.concat([runs, runs.with_columns(pl.col("value") * 10, operation=pl.lit("read"))])
-    joined = beside(published(reference("jo2024-mixed", "five-nines-reads")), cases, case_metrics(apart))
+    joined = matched(published(reference("jo2024-mixed", "five-nines-reads")), cases, case_metrics(apart))
     assert set(joined["median"]) == {2e6, 9e6}
 
 

@@ -134,15 +134,15 @@ def test_searches_without_a_boundary_name_the_reason(findings: list[Finding]) ->
     [everywhere], [nowhere], [short] = (
         of(findings, NoBoundary, part) for part in ("everywhere", "nowhere", "too-short")
     )
-    assert "everywhere up to 4000" in everywhere.reason
-    assert "nowhere down to 1000" in nowhere.reason
+    assert "hold up to 4000" in everywhere.reason
+    assert "fail down to 1000" in nowhere.reason
     assert "too few samples at rate 4000 and below" in short.reason
     assert all(each.finished for each in (everywhere, nowhere, short))
 
 
 def test_conditions_that_are_not_decisive_have_a_finding_of_their_own(findings: list[Finding]) -> None:
     [boundary], [also] = of(findings, NoBoundary, "beside"), of(findings, AlsoMet, "beside")
-    assert "everywhere up to 20000" in boundary.reason
+    assert "hold up to 20000" in boundary.reason
     assert (also.conditions, also.highest) == ("`achieved_rate_fraction >= 0.99`", 8000)
 
 

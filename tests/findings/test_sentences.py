@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 from hand_made import controls
 from inline_snapshot import snapshot
@@ -13,11 +15,12 @@ from iosonde.findings.asymmetry import Comparison
 from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.drift import drift
 from iosonde.findings.open_loop import OfferedRates, Rate
+from iosonde.findings.peak import Peak
 from iosonde.findings.quality import ControlDrift, Verdicts
 from iosonde.findings.saturation import Point, Saturation
 from iosonde.findings.steady import SteadyRun
 from iosonde.findings.tails import TailGrowth
-from iosonde.findings.throughput import Throughput
+from iosonde.findings.throughput import Throughput, UnloadedLatency
 from iosonde.metrics.statistics import Estimate
 from iosonde.metrics.steady_state import SNIA
 from iosonde.plan import DeviceState
@@ -47,6 +50,35 @@ def test_highest_rates() -> None:
     assert rate(lower_bound=True, unsaturated=False).sentence == snapshot(
         "4 KiB random reads: at least 85.3 k IOPS at queue depth 64 (95 % CI 83.5–93.7 k IOPS)"
     )
+
+
+def test_the_answer_in_the_tutorial() -> None:
+    peak = Peak(
+        load="1 MiB sequential reads",
+        metric="bandwidth",
+        value=Estimate(2.0e9, 2.0e9, 2.01e9),
+        maximum=Estimate(2.0e9, 2.0e9, 2.01e9),
+        candidates=2,
+        setting="queue depth 8",
+        reached="queue depth 8",
+        reached_value=2.0e9,
+        repeats=3,
+        lower_bound=False,
+        verdicts="",
+        strength="strong",
+    )
+    latency = UnloadedLatency(
+        load="4 KiB random reads",
+        p50=Estimate(78.5e3, 78.2e3, 78.8e3),
+        p99=84.2e3,
+        repeats=3,
+        verdicts="",
+        strength="strong",
+    )
+    page = (Path(__file__).parents[2] / "docs/tutorial.md").read_text()
+    sample = " ".join(re.sub(r" +\(\d\)$", "", page, flags=re.MULTILINE).split())
+    for finding in (peak, replace(rate(), value=Estimate(435e3, 435e3, 435e3)), latency):
+        assert f"● {finding.sentence}." in sample
 
 
 def test_the_interval_is_that_of_the_case_and_the_effect_of_its_selection_is_evidence() -> None:
@@ -160,7 +192,7 @@ def test_steady_state() -> None:
         "4 KiB random writes: 88.9 k IOPS (95 % CI 88–89.5 k IOPS), stable after 24 min, 29 % of the best round; device state unknown"
     )
     assert steady(outcome="changed", changed_to=47_600.0).sentence == snapshot(
-        "4 KiB random writes: no lasting steady state, 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min became 47.6 k IOPS by the end (1 h)"
+        "4 KiB random writes: steady state lost, 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min, 47.6 k IOPS at the end (1 h)"
     )
     assert steady(outcome="not steady", window=None, level=None).sentence == snapshot(
         "4 KiB random writes: no steady state within 1 h: IOPS still changing 4.0 % per window"

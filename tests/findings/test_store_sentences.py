@@ -13,7 +13,7 @@ from iosonde.findings.durability import difference
 from iosonde.findings.findings import findings
 from iosonde.findings.peak import Fastest
 from iosonde.findings.question import Question
-from iosonde.findings.reference import BesidePublished
+from iosonde.findings.reference import PublishedComparison
 from iosonde.findings.store import CancelledWrites, StoreLoad
 from iosonde.metrics import wording
 
@@ -79,7 +79,7 @@ def test_several_published_devices_are_one_finding_with_the_ratio_of_each() -> N
     values = {("fillrandom",): [650_000.0] * 3, ("fillseq",): [180_000.0] * 3}
     cases, runs = results(["load"], {"ops_per_sec": values}, database="loaded", store="rocksdb")
     found = findings(study({"load": ["fillrandom", "fillseq"]}, [], references=[reference]), cases, runs)
-    [finding] = [each for each in found if isinstance(each, BesidePublished)]
+    [finding] = [each for each in found if isinstance(each, PublishedComparison)]
     assert finding.labels == ("raid0", "raid1", "raid10", "raid5", "raid6")
     assert dict(finding.medians)["raid0"] == pytest.approx(0.30, abs=0.005)
     assert [case for case, _ in (finding.ratios[0], finding.ratios[-1])] == [

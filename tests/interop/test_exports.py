@@ -17,7 +17,7 @@ from hdrh.log import HistogramLogReader
 from plans import a_failure, a_record, hand_plan, tables
 
 from iosonde.interop.fio import bins
-from iosonde.interop.fio.given_back import job_options
+from iosonde.interop.fio.job_options import job_options
 from iosonde.interop.hdr.encoding import HIGHEST_NS, encode, slot_of
 from iosonde.interop.hdr.log import values
 from iosonde.metrics.metrics import run_metrics

@@ -23,7 +23,7 @@ BANDWIDTH = 10_000_000
 """Low enough that two emulated processors keep eight drives busy beside other work."""
 
 DRIVES = Drives(count=8, unlimited=4, pairs=1, size_bytes=512 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH))
-SETTINGS = Settings(drives=DRIVES, iommu=True, silence_s=300)
+SETTINGS = Settings(drives=DRIVES, iommu=True, silence_s=900)
 
 Start = Callable[[Image], Guest | None]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from command_line import CHECKOUT
+from namespaces import private_mounts
 
 RELEASE = "bookworm"
 INSTALLED = ("git", "make", "python3", "ca-certificates")
@@ -57,7 +58,7 @@ class Debian:
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         }
         process = subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c", ENTER, "sh", str(self.root), f"cd {self.checkout}\n{script}"],
+            private_mounts(ENTER, self.root, f"cd {self.checkout}\n{script}"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

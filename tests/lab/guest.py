@@ -7,6 +7,7 @@ What can be computed from these is computed outside, where nothing is emulated.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -33,6 +34,8 @@ from iosonde.execution import environment
 from iosonde.storage.consent import NO_CONSENT
 
 BEGAN = time.monotonic()
+SLOW_S = 150
+"""A step that takes this long prints where it is, and again after the same time: a slow guest is not a silent one."""
 
 
 def try_all(engine: str, iops: int, bandwidth: int, failing_byte: int) -> None:
@@ -58,11 +61,14 @@ def try_all(engine: str, iops: int, bandwidth: int, failing_byte: int) -> None:
 
 def carry_out(name: str, step: Callable[[], dict[str, Any] | None]) -> None:
     """Write the results of a step, or its traceback; and when it ended."""
+    faulthandler.dump_traceback_later(SLOW_S, repeat=True)
     try:
         found = step()
     except Exception:
         found = {"broken": traceback.format_exc()}
         print(found["broken"], file=sys.stderr)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
     if found is not None:
         Path(f"{name}.json").write_text(json.dumps(found))
     print(f"{time.monotonic() - BEGAN:.0f} s: {name}", file=sys.stderr, flush=True)

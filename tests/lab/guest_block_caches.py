@@ -75,6 +75,13 @@ STATES: dict[str, dict[str, Any]] = {
         "span": "1MiB",
     },
     "dm-cache": {"cache": "dm-cache", "cache_mode": "writeback", "read_fraction": 0.5, "block_size": "64KiB"},
+    "dm-cache, warm": {
+        "cache": "dm-cache",
+        "cache_mode": "writethrough",
+        "cache_state": "warm",
+        "cache_hit_ratio": 0.5,
+        "read_fraction": 0.5,
+    },
     "dm-writecache": {"cache": "dm-writecache", "cache_state": "dirty", "cache_dirty_fraction": 0.005},
 }
 CONGESTED = {"congested": {**ALL_CACHED, "queue_depth": 32}}

@@ -23,7 +23,7 @@ from iosonde.execution import execute, user_driver
 from iosonde.execution.backend_probe import probe_backends
 from iosonde.execution.engine import find_engine
 from iosonde.execution.setups import ReadyTarget
-from iosonde.planning import expand, parse
+from iosonde.planning import expand, load, parse
 from iosonde.results import ResultSet
 from iosonde.storage import journal, open_target
 from iosonde.storage.block_nodes import number_of
@@ -53,7 +53,15 @@ SIZES = "512/10:1KiB/10:1536/10:4KiB/10:4608/10:8KiB/10:64KiB/10:68KiB/10:512KiB
 LARGEST = 512 << 10
 """Bytes that a command of QEMU's controller transfers at most."""
 SIZES_OF_PASSTHROUGH = SIZES.replace("512KiB", "508KiB")
-"""The kernel's driver takes 127 pages that are not adjacent in memory at most."""
+"""A command of the kernel's driver has 127 memory segments at most, so larger ones need huge pages."""
+HUGE_PAGES = Path("/proc/sys/vm/nr_hugepages")
+BACKENDS_STUDY = {
+    "operation": "read",
+    "interface": "sync,uring,nvme_user",
+    "queue_depth": "4",
+    "span": "16MiB",
+}
+"""What the shipped study is set to."""
 ENDLESS = 100_000_000
 PATIENCE_S = 300
 PATTERN = bytes(range(256)) * 4096
@@ -71,6 +79,8 @@ def parts_of_user_driver(to_kill: Session, failing_byte: int) -> dict[str, Calla
         "crossed": lambda: crossed(drive, BACKENDS),
         "second-namespace": lambda: crossed(second, ["uring", "nvme_user"]),
         "session": lambda: session(drive, failing_byte),
+        "large-commands": lambda: large_commands(drive),
+        "study": lambda: shipped_study(drive),
         "timed-out": lambda: timed_out(slow),
         "removed": lambda: removed(drive),
     }
@@ -221,6 +231,31 @@ def session(drive: Path, failing_byte: int) -> dict[str, Any]:
         "is_intact": read(drive, len(PATTERN), KEPT) == PATTERN,
         **state(controller),
     }
+
+
+def large_commands(drive: Path) -> dict[str, Any]:
+    """Passthrough of the largest command, without and with huge pages for its buffers."""
+    large = {"block_size": LARGEST, "span": "2MiB", "queue_depth": 2, "layout": "always", "verify": "during"}
+    part: Part = ({**large, "limit_operations": 16}, {"backend": ["uring_nvme"]})
+    [spec] = expand(parse(study({"large": part})), open_target(str(drive))).specs()
+    journals = journal_directory(str(drive))
+    journals.mkdir(parents=True, exist_ok=True)
+    ended = {}
+    for pages in (0, 4):
+        HUGE_PAGES.write_text(str(pages))
+        ended[pages] = carried_out(spec)
+    HUGE_PAGES.write_text("0")
+    shutil.rmtree(journals)
+    return {"without": ended[0], "with": ended[4]}
+
+
+def shipped_study(drive: Path) -> dict[str, Any]:
+    """The study of all backends with three of them; the result set goes out as `jo2024-driver`."""
+    controller = handover.controller_of(number_of(drive))
+    target = open_target(str(drive))
+    plan = expand(load("jo2024-driver"), target, profile="quick", repeats=3, settings=BACKENDS_STUDY)
+    execute(plan, "jo2024-driver", consent=consent_for(drive, controller))
+    return state(controller)
 
 
 def timed_out(slow: Path) -> dict[str, Any]:

@@ -6,26 +6,31 @@ Everything is measured in one start of the machine (`guest_rates.py`), and judge
 from __future__ import annotations
 
 import pytest
-from guest_rates import CLOSED_FORM, PARITY
+from guest_rates import CLOSED_FORM, PARITY, SECONDS
 from lab_guest import Report
 
+BURST_S = 0.1
+"""After a pause the throttle lets pass what it would have let pass in this time (QEMU, `docs/throttle.txt`)."""
+LOWEST = 0.8
+"""Of the expected rate: a guest that waits for the host's CPUs reaches less than the drives would give."""
 
-def judge(guest_report: Report, name: str, tolerance: float) -> None:
-    """Drives never exceed their limits by more than the burst; a starved guest reaches less."""
+
+def judge(guest_report: Report, name: str) -> None:
+    """Drives never exceed their limits by more than the burst."""
     said = guest_report.of(name)
-    last = said["measured"]
-    assert (1 - tolerance) * said["expected"] < last < 1.03 * said["expected"], said
+    highest = (1 + BURST_S / SECONDS) * 1.01
+    assert LOWEST * said["expected"] < said["measured"] < highest * said["expected"], said
 
 
 @pytest.mark.parametrize("what", ["reads", "writes"])
 @pytest.mark.parametrize("name", [f"{level}x{count}" for level, count, _, _ in CLOSED_FORM])
 def test_raid_0_1_and_10_match_the_closed_form(guest_report: Report, name: str, what: str) -> None:
-    judge(guest_report, f"{name} {what}", 0.1)
+    judge(guest_report, f"{name} {what}")
 
 
 @pytest.mark.parametrize("name", [f"{level}x{count}" for level, count, _, _ in PARITY])
 def test_raid_5_and_6_read_from_all_drives(guest_report: Report, name: str) -> None:
-    judge(guest_report, f"{name} reads", 0.1)
+    judge(guest_report, f"{name} reads")
 
 
 def test_the_more_parity_the_slower_full_stripes_are_written(guest_report: Report) -> None:

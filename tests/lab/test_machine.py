@@ -129,19 +129,23 @@ def test_a_guest_that_hangs_at_its_start_is_started_again(
         assert (machine.exit_code, machine._qemu.pid != hung) == (9, True)
 
 
-def test_a_guest_that_cannot_start_its_command_ends_with_an_error(machine_image: Image, tmp_path: Path) -> None:
+def test_a_guest_that_panics_at_its_start_is_started_again_and_ends_with_an_error_at_last(
+    machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A kernel that gets no job to do panics at once, and QEMU ends."""
     broken = Image(directory=tmp_path / "image")
     broken.directory.mkdir()
     broken.kernel.symlink_to(machine_image.kernel)
     broken.initrd.write_bytes(b"")
     (tmp_path / "results").mkdir()
-    settings = Settings(drives=Drives(count=0), **SMALL)
-    with (
-        Machine(["true"], image=broken, results=tmp_path / "results", settings=settings) as machine,
-        pytest.raises(LabError, match="ended without an exit code"),
-    ):
-        list(machine.output())
+    settings = Settings(drives=Drives(count=0), **SMALL, starts=2)
+    starts = []
+    with Machine(["true"], image=broken, results=tmp_path / "results", settings=settings) as machine:
+        start = machine._start
+        monkeypatch.setattr(machine, "_start", lambda: starts.append(start()))
+        with pytest.raises(LabError, match="ended without an exit code"):
+            list(machine.output())
+    assert len(starts) == 1, "beside the start of the machine"
 
 
 @pytest.mark.system

@@ -19,6 +19,7 @@ import pytest
 from command_line import CHECKOUT, Iosonde
 from engines import real_engine
 from lab_load import SEQUENTIAL, Measured, measure
+from namespaces import private_mounts
 from needs import BTRFS
 
 from iosonde.errors import LabError
@@ -96,7 +97,7 @@ def striped(count: int, read_fraction: float) -> Measured:
     inside = f"{sys.executable} {Path(__file__).with_name('stream_file.py')} {real_engine()} /mnt/data {read_fraction}"
     with throttled_devices(Limits(bandwidth=BANDWIDTH), count=count, size_bytes=256 * MIB) as devices:
         done = subprocess.run(
-            ["unshare", "--mount", "sh", "-c", script + inside, "sh", *(str(each.path) for each in devices)],
+            private_mounts(script + inside, *(each.path for each in devices)),
             capture_output=True,
             text=True,
             timeout=300,
@@ -280,6 +281,7 @@ def test_mistakes_on_the_command_line_are_distinguished(iosonde: Iosonde) -> Non
     )
 
 
+@pytest.mark.alone
 def test_exhausted_burst_credit_lowers_throughput_and_a_short_run_reports_the_time(tmp_path: Path) -> None:
     """Four times the rate until the credit is gone: 2.7 s and 213 MB, from rest."""
     limits = Limits(bandwidth=BANDWIDTH, burst_bandwidth=4 * BANDWIDTH, burst_length_s=2)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import polars as pl
 import pytest
 from guest_user_driver import BACKENDS, LARGEST
 from lab_guest import Report
 
+from iosonde.findings.backend_steps import LATENCY, BackendStep, SoftwareShare
+from iosonde.metrics.metrics import run_metrics
+from iosonde.report.content.report import collect
+from iosonde.results.schema import Record
 from iosonde.storage.journal_entry import NVME_DRIVER
 
 Part = Callable[[str], dict[str, Any]]
@@ -53,7 +58,10 @@ def test_mixed_sizes_are_verified_with_every_backend(part: Part) -> None:
 def test_prp_lists_polled_with_fua_and_sgl_with_interrupts_and_flush_move_intact_data(part: Part) -> None:
     records = part("session")["parts"]["deep"]
     found = {each["data_pointers"]: each["in_effect"]["features"] for each in records}
-    assert found == {"prp": ["prp", "polling", "force_unit_access"], "sgl": ["sgl", "interrupts"]}
+    assert found == {
+        "prp": ["prp", "polling", "force_unit_access", "shadow_doorbells"],
+        "sgl": ["sgl", "interrupts", "shadow_doorbells"],
+    }
     check_verified(records)
 
 
@@ -95,13 +103,67 @@ def test_a_killed_session_leaves_an_entry_and_cleanup_gives_the_controller_back(
     assert said["is_intact"], "data beside what was measured"
 
 
+def test_a_command_with_more_memory_segments_than_it_can_have_needs_huge_pages(part: Part) -> None:
+    said = part("large-commands")
+    refused, ended = said["without"], said["with"]
+    assert refused["event"] == "error"
+    assert refused["code"] == "unsupported"
+    assert f"a block of {LARGEST} bytes has up to 128 memory segments, one command takes 127" in refused["message"]
+    assert "vm.nr_hugepages" in refused["hint"]
+    assert ended["event"] == "result", ended
+    assert "huge_pages" in ended["backend"]["features"]
+    assert ended["verification"]["checked_bytes"] > 0
+    assert not any(ended["verification"]["faults"].values())
+
+
+def test_the_shipped_study_reports_gains_and_the_software_share_beside_published_values(guest_report: Report) -> None:
+    """Emulated, no value means anything: the report has each with its interval, and each backend was measured."""
+    results = guest_report.result_set("jo2024-driver")
+    assert {(record.outcome, record.failure) for record in results.records()} == {("complete", None)}
+    [chapter] = collect([results]).chapters
+    [(_, answer)] = chapter.answers
+    steps = [each for each in answer.findings if isinstance(each, BackendStep) and each.part == "single"]
+    for metric in ("iops", "cpu_ns_per_operation"):
+        found = [step for step in steps if step.metric == metric and step.kind == "backend step"]
+        assert [(step.before, step.after) for step in found] == [("sync", "uring"), ("uring", "nvme_user")]
+    for step in steps:
+        assert step.repeats == 3
+        assert step.ratio.low is not None and step.ratio.high is not None
+        assert step.ratio.low <= step.ratio.value <= step.ratio.high
+    share = answer.summary[0]
+    assert isinstance(share, SoftwareShare)
+    assert [name for name, _ in share.shares] == ["sync", "uring"]
+    assert answer.summary[1].kind == "total backend gain"
+    rates = [each for each in answer.findings if each.kind in ("throughput", "unloaded latency")]
+    assert rates and all(" with " in each.sentence for each in rates), "without the backend"
+    drivers = {each.run_id for each in results.records() if each.case_id.startswith("single") and is_user_level(each)}
+    values = run_metrics(results).filter(pl.col("operation") == "all", pl.col("run_id").is_in(list(drivers)))
+    floor = values.filter(metric=LATENCY)["value"]
+    assert len(drivers) == 3 and floor.min() <= share.floor.value <= floor.max()
+    assert {"cpu_ns_per_operation", "iops_per_core"} <= set(values["metric"])
+    assert "Five-nines latency over queue depth" in [each.title for each in chapter.undrawn], "too few I/Os"
+    [gain] = [table for table in chapter.tables if table.title.startswith("Gain of the user-level driver")]
+    assert [(row[0].text, row[1].text) for row in gain.rows] == [
+        ("nvme_user", "sync"),
+        ("nvme_user", "uring"),
+        ("Optane SSD (P4800X)", "kernel driver"),
+        ("Z-SSD (SZ985)", "kernel driver"),
+    ]
+
+
+def is_user_level(record: Record) -> bool:
+    return record.parameters["backend"] == "nvme_user"
+
+
 def test_commands_that_take_too_long_end_the_run(part: Part) -> None:
     ended = part("timed-out")["ended"]
     assert ended["event"] == "error"
     assert "timed out" in ended["message"], ended
 
 
-@pytest.mark.parametrize("name", ["identified", "killed", "crossed", "second-namespace", "session", "timed-out"])
+@pytest.mark.parametrize(
+    "name", ["identified", "killed", "crossed", "second-namespace", "session", "study", "timed-out"]
+)
 def test_the_driver_of_the_kernel_has_the_controller_again(part: Part, name: str) -> None:
     said = part(name)
     assert said["is_back"]

@@ -60,7 +60,7 @@ def measured(directory: Path, *, kind: str, mode: str) -> ResultSet:
     cache: dict[str, Any] = {
         "kind": kind,
         "mode": mode,
-        "prepared": {"state": "warm", "asked_hit_ratio": 0.5, "hit_ratio": 0.62, "steps": 3},
+        "prepared": {"state": "warm", "requested_hit_ratio": 0.5, "hit_ratio": 0.62, "steps": 3},
         "at_start": READINGS[0],
         "at_end": READINGS[-1],
         "counters_before": {},

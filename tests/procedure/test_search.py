@@ -63,17 +63,17 @@ def test_a_search_stopped_at_any_run_resumes_with_the_same_result(
 def test_a_condition_met_everywhere_or_nowhere_is_reported_with_the_bound(start: int) -> None:
     everywhere, runs = carry_out(search_case(start=start), up_to(10**9))
     assert (everywhere.reached, everywhere.value, everywhere.fails_at) == (False, 10**6, None)
-    assert everywhere.reason == "it holds everywhere up to 1000000, the highest rate to be tried"
+    assert everywhere.reason == "the conditions hold up to 1000000, the highest rate of the search"
     nowhere, more = carry_out(search_case(start=start), up_to(0))
     assert (nowhere.reached, nowhere.value, nowhere.fails_at) == (False, None, 1)
-    assert nowhere.reason == "it holds nowhere down to 1, the lowest rate to be tried"
+    assert nowhere.reason == "the conditions fail down to 1, the lowest rate of the search"
     assert max(len(runs), len(more)) <= 21
 
 
 def test_too_few_samples_are_no_pass() -> None:
     found, _ = carry_out(search_case(), lambda run: Made(None))
     assert (found.reached, found.value, found.fails_at) == (False, None, None)
-    assert found.reason == "too few samples at rate 1000000 and below to show that it holds"
+    assert found.reason == "too few samples at rate 1000000 and below to decide"
 
 
 @settings(max_examples=40)

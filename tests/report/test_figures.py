@@ -15,8 +15,9 @@ from jsonschema import ValidationError
 
 from iosonde.plan import Run
 from iosonde.report import figures, save_figures
-from iosonde.report.charts import svg
+from iosonde.report.charts import svg, vega
 from iosonde.report.charts.figure import Figure, Undrawn
+from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.content.report import Chapter, collect
 from iosonde.report.writers.document import embedded_json
 from iosonde.report.writers.html import differences
@@ -152,6 +153,41 @@ def test_parts_of_a_stacked_bar_are_metrics_in_their_order(tmp_path: Path) -> No
         assert low == 0
         assert top == pytest.approx(1.05 * max(sums))
     assert tail.description.startswith("Stacked bar chart: Completion latency, mean")
+
+
+def test_the_summary_of_stacked_bars_has_the_lowest_whole_bar(tmp_path: Path) -> None:
+    metrics = ["completion_latency_ns_min", "completion_latency_ns_p50"]
+    chapter = _of_tails(tmp_path, kind="stack", y="completion_latency_ns_mean", metrics=metrics)
+    (tail,) = (figure for figure in chapter.figures if figure.title == "Tail")
+    table = chapter.summary
+    assert table is not None
+    lowest = tail.rows.group_by("panel", maintain_order=True).agg(pl.col("total").min())["total"]
+    [column] = [place for place, head in enumerate(table.heads) if head.startswith("Completion latency, mean")]
+    assert [row[column].number for row in table.rows] == lowest.to_list()
+    assert table.caption.startswith("Lowest values")
+
+
+INTERFACES = ["sync", "preadv2", "libaio", "uring", "uring sqpoll", "uring iopoll", "uring_nvme", "uring_nvme iopoll"]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("labels", "width", "angle", "broken"),
+    [
+        (["4 KiB", "64 KiB"], 640, 0, ["length(datum.label) > 12"]),
+        (INTERFACES, 540, 0, ["length(datum.label) > 10"]),
+        (INTERFACES[3:], 308, 0, ["length(datum.label) > 9"]),
+        (INTERFACES, 308, -40, []),
+    ],
+)
+def test_labels_of_bars_never_overlap(labels: list[str], width: int, angle: int, broken: list[str]) -> None:
+    """Labels without room have a line for each word, and are slanted where a word has no room either."""
+    frame = Frame(x=Axis(title="Interface", kind="category", order=labels), y=Axis(title="IOPS"), width=width)
+    for chart in (vega.bars(frame), vega.stacked(frame, top=1)):
+        axis = chart["layer"][0]["encoding"]["x"]["axis"]
+        assert axis["labelAngle"] == angle
+        assert [each for each in broken if not axis.get("labelExpr", "").startswith(each)] == []
+        assert ("labelExpr" in axis) == bool(broken)
 
 
 def test_a_run_with_one_interval_is_a_point_over_time(tmp_path: Path) -> None:

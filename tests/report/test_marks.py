@@ -96,7 +96,7 @@ def test_exports_are_marked(simulated: ResultSet, measured: ResultSet, tmp_path:
         logs = [path.read_text() for path in runs if path.suffix == ".hlog"]
         assert len(documents) == len(logs) == len(result_set.records())
         assert {document["iosonde"]["simulated"] for document in documents} == {result_set is simulated}
-        assert {"#[iosonde: simulated, " in log for log in logs} == {result_set is simulated}
+        assert {"#[iosonde: simulated: " in log for log in logs} == {result_set is simulated}
 
 
 def test_every_figure_is_marked_and_no_sentence_repeats_it(simulated: ResultSet, measured: ResultSet) -> None:

@@ -73,12 +73,57 @@ def test_the_passing_load_is_listed_between_published_ones_and_its_improvement_a
 @pytest.mark.engine
 def test_read_latency_under_writes_is_listed_above_published_improvements(tmp_path: Path) -> None:
     slow, fast = measured("write-stress", SLOW, tmp_path / "a"), measured("write-stress", FAST, tmp_path / "b")
-    rows = texts(table_of(collect([slow, fast]).chapters[0], "Read latency beside"))
+    rows = texts(table_of(collect([slow, fast]).chapters[0], "Read latency and the"))
     own, cited = rows[:4], rows[4:]
     assert [row[2] for row in own] == ["128 KiB sequential", "4 KiB random"] * 2
     assert [row[4] for row in own[:2]] == ["-", "-"]
     assert all(float(row[4].removesuffix("×")) > 1 for row in own[2:]), "the second device answers sooner"
     assert [(row[0], row[4]) for row in cited] == [("Optane SSD (P4800X)", "95×"), ("Z-SSD (SZ985)", "31×")]
+
+
+LEVELS = """
+name = "levels"
+title = "Levels"
+question = "?"
+repeats = 1
+[measurement]
+duration = "200ms"
+interval = "100ms"
+ramp = 0
+[[parts]]
+[parts.factors]
+read_fraction = [1.0, 0.0]
+queue_depth = [1, 2, 4]
+[profiles.standard]
+[[references]]
+name = "published"
+csv = "jo2024_driver.csv"
+source = "Jo 2024, Figure 3"
+value = "improvement_low"
+value_high = "improvement_high"
+label = "device"
+against = "against"
+[[views]]
+kind = "improvements"
+title = "Gain"
+x = "queue_depth"
+y = "iops"
+where = { read_fraction = 1.0 }
+reference = "published"
+"""
+
+
+@pytest.mark.engine
+def test_the_last_level_of_a_factor_over_each_other_is_listed_above_published_improvements(tmp_path: Path) -> None:
+    results = execute(expand(parse(LEVELS), open_target(SLOW)), tmp_path / "set")
+    rows = texts(table_of(collect([results]).chapters[0], "Gain"))
+    own, cited = rows[:2], rows[2:]
+    assert [(row[0], row[1], row[2]) for row in own] == [("4", "1", "read fraction 1"), ("4", "2", "read fraction 1")]
+    assert [row[4] for row in own] == ["4×", "2×"]
+    assert [(row[0], row[4]) for row in cited] == [
+        ("Optane SSD (P4800X)", "1 to 3.1×"),
+        ("Z-SSD (SZ985)", "1 to 1.16×"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from iosonde.findings.finding import TOPICS
 from iosonde.report.content.report import Chapter, collect
-from iosonde.report.content.sections import _VIEWS_OF_TOPIC, BESIDE
+from iosonde.report.content.sections import _VIEWS_OF_TOPIC, MAX_FINDINGS
 from iosonde.report.content.table import DEVICE_STATE, Cell, Table, folded
 from iosonde.results import ResultSet
 
@@ -32,7 +32,14 @@ def test_findings_are_beside_a_figure_of_their_part(chapter: Chapter) -> None:
     for section, finding in beside:
         parts = {finding.part} if finding.part else {case_id.partition("/")[0] for case_id in finding.case_ids}
         assert section.figure and section.figure.part in parts
-    assert max(len(section.findings) for section in chapter.sections) <= BESIDE
+        metric, kinds = getattr(finding, "metric", ""), _VIEWS_OF_TOPIC[finding.topic]
+        drawn = {
+            each.figure.metric
+            for each in chapter.sections
+            if each.figure and each.figure.part in parts and each.figure.kind in kinds
+        }
+        assert metric not in drawn or section.figure.metric == metric
+    assert max(len(section.findings) for section in chapter.sections) <= MAX_FINDINGS
 
 
 def test_every_topic_has_its_figures() -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from iosonde.report import terminal, write
 from iosonde.report.writers.markdown import escape
+from iosonde.report.writers.terminal import _short
 from iosonde.results import ResultSet
 
 
@@ -122,7 +123,7 @@ Report: report.html
 
 
 def test_the_terminal_needs_no_colour(tmp_path: Path) -> None:
-    """What colour says is said in words too: the two prints differ in nothing else."""
+    """Words have the meaning of every colour: the two outputs differ in nothing else."""
     results = small(tmp_path)
     prints = []
     for colours in (None, "truecolor"):
@@ -132,3 +133,15 @@ def test_the_terminal_needs_no_colour(tmp_path: Path) -> None:
         terminal(results, console)
         prints.append(console.export_text())
     assert prints[0] == prints[1]
+
+
+@pytest.mark.parametrize(
+    ("head", "shown"),
+    [
+        ("Completion latency, p99", "p99"),
+        ("Time in garbage collection, %", "Time in garbage collection, %"),
+        ("Size of a read, mean", "Size of a read, mean"),
+    ],
+)
+def test_only_heads_of_latencies_are_shortened(head: str, shown: str) -> None:
+    assert _short(head) == shown

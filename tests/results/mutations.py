@@ -55,6 +55,12 @@ VALUES: tuple[Any, ...] = (
     *(10**400, 1e-320, "1e999", "2026-01-01T00:00:00", [0] * 100, {"x": {"x": {"x": [{}]}}}),
 )
 
+NAMES = (
+    *("against", "temporary-drive-state", "lock", "report.html", "report.md", "figures", "suite.json", "log"),
+    *(".tmp-reserve", ".tmp-plan.json", "records/.tmp-c0001-r1", "records/c0001-r1", "environments/x.json"),
+)
+"""Names in a result set that some command writes, or that mean something to one."""
+
 CPU_S = 60
 """CPU time after which an action counts as endless."""
 
@@ -75,6 +81,8 @@ def _mutate_once(directory: Path, chosen: random.Random) -> str:
     if not files:
         return "nothing"
     documents = [path for path in files if path.suffix == ".json"]
+    if chosen.random() < 0.1:
+        return chosen.choice((_replace_directory, _add_name))(directory, chosen)
     if documents and chosen.random() < 0.7:
         plan = directory / "plan.json"
         file = plan if chosen.random() < 0.4 and plan in documents else chosen.choice(documents)
@@ -142,6 +150,32 @@ def _link(file: Path, chosen: random.Random) -> str:
     return f"linked to {to}"
 
 
+def _replace_directory(directory: Path, chosen: random.Random) -> str:
+    """Put a link or a file in place of a directory."""
+    path = chosen.choice(sorted(each for each in directory.rglob("*") if each.is_dir() and not each.is_symlink()))
+    shutil.rmtree(path)
+    return f"{path.relative_to(directory)}: {_create(path, directory, chosen)}"
+
+
+def _add_name(directory: Path, chosen: random.Random) -> str:
+    """Add a link, a file or a directory under a name that means something."""
+    path = directory / chosen.choice(NAMES)
+    if os.path.lexists(path) or not path.parent.is_dir() or path.parent.is_symlink():
+        return "nothing"
+    return f"{path.relative_to(directory)}: {_create(path, directory, chosen)}"
+
+
+def _create(path: Path, directory: Path, chosen: random.Random) -> str:
+    kind = chosen.choice(("file", "directory", "link to a directory", "link to a file"))
+    if kind == "file":
+        path.write_bytes(chosen.randbytes(100))
+    elif kind == "directory":
+        (path / "inner").mkdir(parents=True)
+    else:
+        path.symlink_to(directory.parents[1] / ("target" if kind == "link to a directory" else "victim"))
+    return f"a {kind} in its place"
+
+
 def _swap(file: Path, chosen: random.Random) -> str:
     others = sorted(path for path in file.parent.rglob("*") if _is_plain(path) and path != file)
     if not others:
@@ -195,13 +229,24 @@ def _sign(directory: Path) -> None:
             facts = None
         if isinstance(facts, dict):
             form.write_text(json.dumps({**facts, "plan_sha256": hashlib.sha256(plan.read_bytes()).hexdigest()}))
-    for record in (directory / "records").iterdir():
-        if (record / MANIFEST).exists() and all(path.is_file() and not path.is_symlink() for path in record.iterdir()):
+    for record in _inside(directory / "records"):
+        if (
+            record.is_dir()
+            and (record / MANIFEST).exists()
+            and all(path.is_file() and not path.is_symlink() for path in record.iterdir())
+        ):
             sign(record)
-    for environment in (directory / "environments").iterdir():
+    for environment in _inside(directory / "environments"):
         if environment.is_file() and not environment.is_symlink():
             name = hashlib.sha256(environment.read_bytes()).hexdigest()[:16]
             environment.rename(environment.with_name(f"{name}.json"))
+
+
+def _inside(directory: Path) -> list[Path]:
+    """What is in a directory that is none of the victims."""
+    if directory.is_symlink() or not directory.is_dir():
+        return []
+    return [each for each in directory.iterdir() if not each.is_symlink()]
 
 
 def read(directory: Path) -> None:

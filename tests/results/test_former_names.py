@@ -122,6 +122,12 @@ def test_setups_in_former_records_are_renamed() -> None:
     assert former_names.record(former) == {"setup": current}
 
 
+def test_states_of_block_caches_in_former_records_are_renamed() -> None:
+    former = {"setup": {"cache": {"prepared": {"state": "warm", "asked_hit_ratio": 0.9}}}}
+    current = {"setup": {"cache": {"prepared": {"state": "warm", "requested_hit_ratio": 0.9}}}}
+    assert former_names.record(former) == current
+
+
 def test_other_keys_of_former_records_are_renamed() -> None:
     drive = {"name": "sda", "begin": {"untold": "no NVMe drive"}, "end": {"media": {}}}
     assert former_names.record({"ended": "it was steady", "drives": [drive]}) == {

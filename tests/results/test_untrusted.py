@@ -251,7 +251,10 @@ def test_a_hard_linked_lock_is_refused(victim: Path, tmp_path: Path) -> None:
     directory = measured(tmp_path).directory
     (directory / "lock").unlink()
     os.link(victim / "file", directory / "lock")
-    with pytest.raises(ResultsError, match="not a regular file with one name"), ResultSet.open(directory).lock():
+    with (
+        pytest.raises(ResultsError, match="not a regular file with a single hard link"),
+        ResultSet.open(directory).lock(),
+    ):
         pass
     assert (victim / "file").read_text() == "years of work"
 
@@ -529,6 +532,7 @@ PLANS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "unknown procedure": (_procedure("x", {}), "`procedure.kind` of the case"),
     "repeats without a bound": (_procedure("until", {**REPEATS, "maximum": None}), "`maximum` is null"),
+    "bytes below 0": (lambda plan: plan["cases"][0]["cost"].update(write_bytes=-1), "cost.write_bytes"),
     "unknown setting": (_procedure("until", {**REPEATS, "x": 1}), "`x` is 1, and there is no such field"),
 }
 

@@ -8,11 +8,14 @@ import struct
 import threading
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from iosonde.errors import ServerError, StudyError
+from iosonde.execution.stop import Stop
 from iosonde.servers import cassandra, cassandra_files, cql, java
 from iosonde.servers.account import account_for
 from iosonde.servers.cassandra import HEAP, Cassandra, RunningCassandra, loopback_of
@@ -345,6 +348,18 @@ def test_compactions_without_progress_end_the_load_with_an_error(monkeypatch: py
     assert "`iosonde.records`: 100 of 900 bytes" in raised.value.where
 
 
+def test_a_stop_ends_the_wait_for_compactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cassandra, "POLL_S", 0)
+    stop = Stop()
+    try:
+        stop.set()
+        with pytest.raises(ServerError) as raised:
+            Cassandra().finish_load(Compacting([("iosonde", "records", "compaction", 100, 900)]), stop.check)
+    finally:
+        stop.close()
+    assert raised.value.code == "stopped"
+
+
 # A server of the user -------------------------------------------------------------------------------------------------
 
 
@@ -371,7 +386,8 @@ class Keyspaces:
 )
 def test_only_a_keyspace_that_iosonde_created_is_dropped(tables: tuple[str, ...], is_dropped: bool) -> None:
     connection = Keyspaces(*tables)
-    RunningCassandra().drop_database(connection, "iosonde_12ab34cd")
+    with nullcontext() if is_dropped else pytest.raises(ServerError, match="iosonde did not create it"):
+        RunningCassandra().drop_database(connection, "iosonde_12ab34cd")
     assert ("DROP KEYSPACE IF EXISTS iosonde_12ab34cd" in connection.executed) == is_dropped
 
 
@@ -488,7 +504,18 @@ def test_a_password_is_sent_only_to_a_server_that_asks_for_it(
     assert serve.running[0].received[1] == cell(b"\0me\0secret")
 
 
-@pytest.mark.parametrize(("number", "code"), [(0x0100, "authentication"), (0x2400, "foreign_data"), (0x2200, "server")])
+def test_a_server_that_asks_for_a_password_of_nobody_is_an_error(serve) -> None:  # type: ignore[no-untyped-def]
+    address = replace(serve(frame(0x03, text("PasswordAuthenticator"))), user="")
+    with pytest.raises(ServerError, match="the address names no user") as raised:
+        cql.connect(address)
+    assert raised.value.code == "authentication"
+    assert "cql://USER@HOST:PORT" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(0x0100, "authentication"), (0x2100, "authentication"), (0x2400, "foreign_data"), (0x2200, "server")],
+)
 def test_an_error_of_the_server_has_its_message_and_code(number: int, code: str, serve) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ServerError, match="Cassandra: not like this") as raised:
         cql.connect(serve(frame(0x00, struct.pack(">i", number) + text("not like this"))))

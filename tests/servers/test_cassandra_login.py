@@ -126,4 +126,5 @@ def test_a_wrong_password_fails_the_run_and_the_hint_names_the_variable(
         done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=stop)
     finally:
         stop.close()
-    assert done.failure and "CASSANDRA_PASSWORD" in done.failure.hint, "the engine by itself"
+    assert done.failure and done.failure.code == "authentication", "the engine by itself"
+    assert "CASSANDRA_PASSWORD" in done.failure.hint

@@ -85,11 +85,18 @@ def test_options_of_its_rocksdb_name_no_places(options: str) -> None:
         ceph.check_settings({"bluestore_rocksdb_options": options})
 
 
-def test_a_port_that_is_in_use_is_not_chosen() -> None:
-    first = ceph.free_port()
+def test_a_port_that_is_in_use_is_not_chosen(tmp_path: Path) -> None:
+    first = ceph.free_port(tmp_path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", first))
-        assert ceph.free_port() != first
+        assert ceph.free_port(tmp_path) != first
+
+
+def test_clusters_in_different_directories_have_different_ports() -> None:
+    """Both ports are free: the monitor binds its port after both were chosen."""
+    ports = {ceph.free_port(Path(f"/mnt/{name}/data")) for name in ("disk", "array", "cache")}
+    assert len(ports) == 3
+    assert all(ceph.FIRST_PORT <= port < ceph.LAST_PORT for port in ports)
 
 
 def test_counters_of_all_daemons_are_added() -> None:
@@ -140,7 +147,19 @@ def test_missing_programs_are_an_error_that_names_the_packages(monkeypatch: pyte
     assert "ceph-osd" in raised.value.hint
 
 
+def test_a_missing_client_library_is_an_error_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iosonde.servers.programs.find", lambda name, places=(): str(tmp_path / name))
+    monkeypatch.setattr(ceph, "LIBRARY_DIRECTORIES", (str(tmp_path),))
+    monkeypatch.setattr(ceph, "find_library", lambda _: None)
+    with pytest.raises(ServerError, match="librados, the client library of Ceph, is not installed") as raised:
+        ceph.locate()
+    assert (raised.value.code, "librados2" in raised.value.hint) == ("missing_library", True)
+
+
 def test_a_version_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceph, "find_library", lambda _: "librados.so.2")
     printed = "ceph version 14.2.22 (ca74598065096e6fcbd8433c8779a2be0c889351) nautilus (stable)\n"
     monkeypatch.setattr("iosonde.servers.programs.find", lambda name, places=(): str(tmp_path / name))
     monkeypatch.setattr(

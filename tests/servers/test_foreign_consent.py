@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import in_this_process
 from engines import FAKE
 
 from iosonde.errors import ServerError
@@ -15,7 +18,8 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.servers import foreign_database
 from iosonde.servers.url import parse as parse_url
-from iosonde.storage import open_target
+from iosonde.storage import journal, open_target
+from iosonde.storage.journal_entry import DATABASE_ON_SERVER, DATABASES
 
 STUDY = """
 name = "commits"
@@ -105,3 +109,27 @@ def test_a_host_is_one_name_and_nothing_else(text: str) -> None:
 )
 def test_names_and_addresses_are_hosts(text: str) -> None:
     assert parse_url(text).host in text
+
+
+@pytest.mark.engine
+def test_a_database_on_a_server_that_no_longer_exists_is_forgotten_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens on the port. Other entries cannot be forgotten, and without the request the entry stays."""
+    monkeypatch.setattr(foreign_database, "RESTART_S", 0.0)
+    path = DATABASES / "iosonde_0badcafe"
+    facts = {"url": URL, "database": path.name, "own": "iosonde-0badcafe"}
+    child = os.fork()
+    if child == 0:
+        journal.created(path, DATABASE_ON_SERVER, facts=facts)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    failed = in_this_process("cleanup")
+    assert (failed.returncode, failed.stdout.partition(": ")[0]) == (1, str(path)), failed.stderr
+    assert "could not be removed" in failed.stdout and URL in failed.stdout
+    assert "iosonde cleanup --forget PATH" in failed.stderr
+    refused = in_this_process("cleanup", "--forget", "/tmp")
+    assert refused.returncode == 1 and "the journal has no database on a server as `/tmp`" in refused.stderr
+    assert journal.find(path) is not None
+    forgotten = in_this_process("cleanup", "--forget", path)
+    assert forgotten.returncode == 0, forgotten.stderr
+    assert forgotten.stdout.startswith(f"{path}: was forgotten and not dropped")
+    assert journal.find(path) is None

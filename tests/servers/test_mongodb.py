@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from pymongo import MongoClient
 
 from iosonde.errors import ServerError, StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.observer import Silent
+from iosonde.execution.session import Interrupted
 from iosonde.execution.stop import Stop
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
@@ -28,7 +34,7 @@ from iosonde.servers.mongodb import MongoDb
 from iosonde.servers.url import parse as parse_url
 from iosonde.storage import journal, open_target
 from iosonde.storage.consent import Consent
-from iosonde.storage.journal_entry import DATABASE_ON_SERVER
+from iosonde.storage.journal_entry import DATABASE_ON_SERVER, DATABASES
 from iosonde.tools import TOOLS
 
 pytestmark = [pytest.mark.engine, pytest.mark.needs("ferretdb")]
@@ -170,7 +176,9 @@ def test_a_database_of_that_name_is_not_touched(server: Server, tmp_path: Path) 
     [record] = records_of(plan, tmp_path / "r")
     assert record.failure and record.failure.code == "foreign_data"
     assert connection.has(name, "accounts", "mine")
-    MongoDb().drop_database(connection, name)
+    with pytest.raises(ServerError, match="iosonde did not create it") as error:
+        MongoDb().drop_database(connection, name)
+    assert f"db.getSiblingDB('{name}').dropDatabase()" in error.value.hint
     assert connection.has(name, "accounts", "mine"), "cleanup drops only what iosonde created"
     connection.close()
 
@@ -179,6 +187,83 @@ def test_the_engine_refuses_a_database_that_iosonde_did_not_create(server: Serve
     plan = server.plan()
     done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
     assert done.failure and done.failure.code == "foreign_data", done.failure
+    assert own_databases(server) == set()
+
+
+class _StopUnderLoad(Silent):
+    """Sends a signal to this process once the engine loads records."""
+
+    def __init__(self, server: Server, database: str, number: signal.Signals) -> None:
+        self._server, self._database, self._number = server, database, number
+
+    def event(self, run: Run, event: Event) -> None:
+        if event["event"] == "phase" and event["phase"] == "layout" and event["edge"] == "begin":
+            threading.Thread(target=self._stop).start()
+
+    def _stop(self) -> None:
+        client: MongoClient[dict[str, object]] = MongoClient(self._server.url.removeprefix("mongodb://"))
+        while not client[self._database]["records"].find_one():
+            time.sleep(0.005)
+        client.close()
+        os.kill(os.getpid(), self._number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_load_leaves_no_database(server: Server, tmp_path: Path, number: signal.Signals) -> None:
+    """The server still inserts a batch of the engine that was stopped, and creates the dropped database again."""
+    plan = server.plan(load_batch="20000", records="200k", value_size="1000")
+    [name] = names_of(plan)
+    with pytest.raises(Interrupted):
+        execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)), observer=_StopUnderLoad(server, name, number))
+    time.sleep(3)
+    assert own_databases(server) == set()
+    assert [entry for entry in journal.entries() if entry.what == DATABASE_ON_SERVER] == []
+
+
+def test_a_database_that_a_client_creates_again_stays_in_the_journal(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mongodb, "DROP_S", 0.5)
+    connection = MongoDb().connect(parse_url(server.url).address())
+    MongoDb().create_database(connection, "iosonde_12ab34cd")
+    drop = connection.drop
+
+    def drop_and_insert(name: str) -> None:
+        drop(name)
+        connection.insert(name, "records", {"_id": "late"})
+
+    monkeypatch.setattr(connection, "drop", drop_and_insert)
+    with pytest.raises(ServerError, match="exists again each time that it is dropped"):
+        MongoDb().drop_database(connection, "iosonde_12ab34cd")
+    monkeypatch.undo()
+    MongoDb().drop_database(connection, "iosonde_12ab34cd")
+    assert own_databases(server) == set(), "a later attempt still knows that iosonde created it"
+    connection.close()
+
+
+def test_cleanup_drops_the_database_of_a_killed_iosonde(server: Server, tmp_path: Path) -> None:
+    plan = server.plan(duration="60s")
+    [name] = names_of(plan)
+    code = (
+        "import sys; from iosonde.execution import execute; from iosonde.plan import Plan; "
+        "from iosonde.storage.consent import Consent; "
+        "execute(Plan.model_validate_json(sys.stdin.read()), sys.argv[1], consent=Consent(confirm=(sys.argv[2],)))"
+    )
+    running = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "r"), name], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        text=True,
+    )  # fmt: skip
+    assert running.stdin is not None
+    running.stdin.write(plan.model_dump_json())
+    running.stdin.close()
+    deadline = time.monotonic() + 60
+    while own_databases(server) != {name} and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running.kill()
+    running.wait()
+    assert own_databases(server) == {name}
+    [cleaned] = [each for each in journal.cleanup() if name in each.path]
+    assert (cleaned.reason, cleaned.failed) == ("the database was removed", False)
     assert own_databases(server) == set()
 
 
@@ -208,7 +293,7 @@ def test_a_killed_server_fails_the_run_and_its_database_stays_in_the_journal(
     assert record.failure and record.failure.code in ("server_vanished", "connection_refused"), record.failure
     kept = [entry.facts["database"] for entry in journal.entries() if entry.what == DATABASE_ON_SERVER]
     assert kept == [name]
-    journal.removed(foreign_database.JOURNAL / name)
+    journal.removed(DATABASES / name)
 
 
 def test_a_server_that_is_not_there_fails_the_run(

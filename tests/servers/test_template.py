@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from iosonde.errors import ServerError
+from iosonde.servers import template as templates
+from iosonde.servers.account import account_for
 from iosonde.servers.template import DATA, Template
 
 pytestmark = pytest.mark.engine
@@ -55,3 +59,37 @@ def test_a_file_changed_by_one_byte_is_damage(template: Template, tmp_path: Path
     (template.data / "base/2").write_bytes(b"b" * 49 + b"c")
     with pytest.raises(ServerError, match="`base/2` is not what was loaded"):
         template.restore(tmp_path / "copy")
+
+
+@pytest.fixture
+def other_file_system() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        yield Path(place)
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_log_is_moved_as_the_user_of_the_server(tmp_path: Path, other_file_system: Path, elsewhere: bool) -> None:
+    """Links in the data directory lead root nowhere: what they name keeps its owner and is not copied."""
+    account = account_for([])
+    data, parent = tmp_path / "data", other_file_system if elsewhere else tmp_path
+    victim = tmp_path / "victim"
+    victim.write_text("years of work")
+    victim.chmod(0o600)
+    (data / "wal/inner").mkdir(parents=True)
+    (data / "wal/1").write_bytes(b"a" * 5000)
+    (data / "wal/inner/link").symlink_to(victim)
+    for path in [data, *data.rglob("*")]:
+        account.own(path)
+    for path in [*tmp_path.parents, tmp_path, other_file_system]:
+        if path.stat().st_mode & 0o711 != 0o711:
+            path.chmod(0o711)
+    (parent / "place").mkdir()
+    account.own(parent / "place")
+    templates.move(data / "wal", parent / "place/log", account)
+    moved = parent / "place/log"
+    assert (moved / "1").read_bytes() == b"a" * 5000
+    assert (moved / "inner/link").is_symlink()
+    assert {each.lstat().st_uid for each in [moved, *moved.rglob("*")]} == {account.uid}
+    assert (victim.stat().st_uid, victim.read_text()) == (0, "years of work")
+    assert list(data.iterdir()) == []

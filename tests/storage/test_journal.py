@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.storage import journal
+from iosonde.storage import journal, journal_entry, queue_settings
 
 pytestmark = pytest.mark.engine
 
@@ -195,8 +195,11 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "which is not a path of a file of iosonde": damage("path", "/tmp/../etc/passwd"),
     "is damaged: `files` is wrong": damage("files", {"../data": 5}),
     "is not the entry about `/etc/passwd`": damage("path", "/etc/passwd"),
+    "is damaged: it has characters that no path has": damage("path", "/tmp/x\ud800"),
+    "is damaged: it has characters that no path has ": damage("facts", {"device": "/dev/a\0b"}),
+    "is damaged: it has characters that no path has  ": damage("owner", "a\0 1 2"),
     "can be written by other users": lambda file: file.chmod(0o666),
-    "is not a regular file with one name": lambda file: file.with_name("second").hardlink_to(file),
+    "is not a regular file with a single hard link": lambda file: file.with_name("second").hardlink_to(file),
     "cannot be read": lambda file: file.rename(file.with_name("moved")).parent.joinpath(file.name).symlink_to("moved"),
 }
 
@@ -227,6 +230,30 @@ def test_an_entry_of_another_user_is_not_acted_on(tmp_path: Path) -> None:
     assert (tmp_path / "left").exists()
 
 
+def test_a_process_number_with_other_digits_is_none(tmp_path: Path) -> None:
+    left_by_a_killed_process(tmp_path / "left")
+    (file,) = journal._directory().glob("*.json")
+    damage("owner", "a ² b")(file)
+    assert reasons() == ["removed"]
+
+
+@pytest.mark.parametrize(("boot", "is_written"), [("now", True), ("earlier", False)])
+def test_kernel_state_of_an_earlier_boot_is_not_restored(
+    monkeypatch: pytest.MonkeyPatch, boot: str, is_written: bool
+) -> None:
+    """After a reboot the setting has the kernel's own value, and a device with the name is perhaps another one."""
+    undone: list[str] = []
+    monkeypatch.setattr(queue_settings, "undo", lambda entry: undone.append(entry.path))
+    path = Path("/sys/block/none/queue/scheduler")
+    journal.created(path, journal_entry.QUEUE_SETTING, facts={"value": "none", "own": "iosonde-12345678"})
+    (file,) = journal._directory().glob("*.json")
+    owner = json.loads(file.read_text())["owner"] if boot == "now" else "00000000-0000-0000-0000-000000000000 1 2"
+    damage("owner", owner.replace(f" {os.getpid()} ", " 999999999 "))(file)
+    assert reasons() == ["the queue setting was removed" if is_written else "ended with the last boot"]
+    assert undone == ([str(path)] if is_written else [])
+    assert journal.find(path) is None
+
+
 def test_an_undo_that_fails_does_not_prevent_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left_by_a_killed_process(tmp_path / "left")
     left_by_a_killed_process(tmp_path / "other")
@@ -239,6 +266,17 @@ def test_an_undo_that_fails_does_not_prevent_the_others(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(journal, "remove", fail)
     assert reasons() == ["could not be removed: the device does not answer", "removed"]
+
+
+def test_what_a_killed_writer_left_in_the_cache_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    traces = tmp_path / "iosonde/traces"
+    traces.mkdir(parents=True)
+    for name in (".tmp-999999999-x", f".tmp-{os.getpid()}-x", ".tmp-old", "kept.rows"):
+        (traces / name).touch()
+    (traces / ".tmp-link").symlink_to(traces / "kept.rows")
+    assert reasons() == ["removed", "removed"]
+    assert {each.name for each in traces.iterdir()} == {f".tmp-{os.getpid()}-x", ".tmp-link", "kept.rows"}
 
 
 def test_what_a_killed_writer_left_of_an_entry_is_removed(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
 from iosonde.storage import journal, memory_settings, swap
-from iosonde.storage.block_nodes import number_of
-from iosonde.storage.loop_devices import LoopDevice
+from iosonde.storage.block_nodes import number_of, open_device
+from iosonde.storage.claims import Claims
 
 OWN = "iosonde-12345678"
 BYTES = 4 << 20
@@ -24,16 +25,18 @@ BYTES = 4 << 20
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A loop device of 4 MiB."""
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(BYTES)
-    device = LoopDevice(image)
-    yield device.path
-    device.close()
+    with loop_devices(tmp_path, BYTES) as [device]:
+        yield device
 
 
 def paths() -> list[str]:
     return [each.path for each in swap.active()]
+
+
+def on_device(disk: Path, own: str) -> swap.SwapArea:
+    claims = Claims()
+    claims.take(number_of(disk), str(disk))
+    return swap.SwapArea.on_device(claims, number_of(disk), own, None)
 
 
 def left_by_a_killed_process(directory: Path) -> None:
@@ -46,7 +49,7 @@ def left_by_a_killed_process(directory: Path) -> None:
 
 @pytest.mark.unit
 def test_the_header_is_the_one_that_mkswap_writes(tmp_path: Path) -> None:
-    mine = swap.header(BYTES)
+    mine = swap.header(BYTES, OWN)
     page = os.sysconf("SC_PAGE_SIZE")
     assert len(mine) == page
     assert mine[-10:] == b"SWAPSPACE2"
@@ -72,14 +75,14 @@ def test_the_priority_is_above_that_of_all_other_areas(monkeypatch: pytest.Monke
 @pytest.mark.unit
 @pytest.mark.parametrize(
     ("code", "message"),
-    [(errno.ENOMEM, "not enough memory for what was swapped out"), (-signal.SIGKILL, "the kernel ended swapoff")],
+    [(errno.ENOMEM, "not enough memory for the swapped-out pages"), (-signal.SIGKILL, "the kernel killed swapoff")],
 )
 def test_swap_that_cannot_be_turned_off_is_reported_and_stays_in_the_journal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, message: str
 ) -> None:
     file = tmp_path / f"{OWN}-setup" / "swap"
     file.parent.mkdir()
-    file.write_bytes(b"x")
+    file.write_bytes(swap.header(BYTES, OWN))
     identity = swap._identity_at(str(file))
     line = swap.Active(path=str(file), kind="file", size_bytes=1, used_bytes=1, priority=0)
     monkeypatch.setattr(swap, "active", lambda: [line])
@@ -111,7 +114,7 @@ def test_a_file_becomes_swap_and_nothing_remains_of_it(tmp_path: Path) -> None:
 @pytest.mark.system
 @pytest.mark.alone
 def test_a_device_becomes_swap_and_loses_its_header(disk: Path) -> None:
-    area = swap.SwapArea.on_device(number_of(disk), OWN, None)
+    area = on_device(disk, OWN)
     assert (str(disk) in paths(), area.size_bytes) == (True, BYTES)
     area.remove()
     assert str(disk) not in paths()
@@ -120,8 +123,51 @@ def test_a_device_becomes_swap_and_loses_its_header(disk: Path) -> None:
 
 @pytest.mark.system
 @pytest.mark.alone
+@pytest.mark.needs("mkswap", "swapon")
+def test_swap_of_somebody_else_on_the_device_with_that_number_stays(disk: Path) -> None:
+    """After a reboot the device number of an entry may be that of another area."""
+    facts = {"kind": "device", "area": str(disk), "identity": number_of(disk), "own": OWN}
+    journal.created(swap.key_of(OWN), journal.SWAP, facts=facts)
+    subprocess.run(["mkswap", disk], check=True, capture_output=True)
+    before = disk.read_bytes()
+    subprocess.run(["swapon", disk], check=True)
+    try:
+        journal.undo(swap.key_of(OWN))
+        assert str(disk) in paths()
+    finally:
+        subprocess.run(["swapoff", disk], check=True)
+    journal.created(swap.key_of(OWN), journal.SWAP, facts=facts)
+    journal.undo(swap.key_of(OWN))
+    assert disk.read_bytes() == before, "the header of an area that is not in use"
+
+
+@pytest.mark.system
+@pytest.mark.alone
+def test_a_device_that_another_program_claims_before_swapon_is_refused(disk: Path) -> None:
+    claims = Claims()
+    claims.take(number_of(disk), str(disk))
+
+    def take_it() -> None:
+        if not takers:
+            claims.release(number_of(disk))
+            takers.append(open_device(number_of(disk), os.O_RDONLY | os.O_EXCL))
+
+    takers: list[int] = []
+    area = swap.SwapArea(OWN, "device", disk, number_of(disk), BYTES)
+    descriptor = open_device(number_of(disk), os.O_RDWR)
+    try:
+        with pytest.raises(OSError, match="busy"):
+            area._enable(descriptor, claimed=claims.descriptor(number_of(disk)), release=take_it)
+    finally:
+        for each in (descriptor, *takers):
+            os.close(each)
+    assert str(disk) not in paths()
+
+
+@pytest.mark.system
+@pytest.mark.alone
 def test_a_new_area_comes_before_the_one_in_use(tmp_path: Path, disk: Path) -> None:
-    first = swap.SwapArea.on_device(number_of(disk), "iosonde-00000001", None)
+    first = on_device(disk, "iosonde-00000001")
     try:
         second = swap.SwapArea.on_file(tmp_path, OWN, BYTES)
         assert second.priority > first.priority
@@ -230,3 +276,39 @@ def test_zram_becomes_swap_and_its_device_disappears() -> None:
     area.remove()
     assert str(area.area) not in paths()
     assert not Path("/sys/block", area.area.name).exists()
+
+
+@pytest.mark.unit
+def test_a_zram_device_that_the_kernel_does_not_add_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(swap, "ZRAM_CONTROL", tmp_path)
+    with pytest.raises(TargetError, match="could not add a zram device"):
+        swap.SwapArea.on_zram(OWN, BYTES)
+
+
+@pytest.mark.unit
+def test_a_busy_zram_device_is_removed_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [OSError(errno.EBUSY, "busy"), OSError(errno.EBUSY, "busy"), None]
+    written: list[str] = []
+
+    def write(file: Path, text: str) -> int:
+        written.append(text)
+        if error := answers.pop(0):
+            raise error
+        return 1
+
+    monkeypatch.setattr(Path, "write_text", write)
+    swap._remove_zram(Path("/dev/zram7"))
+    assert written == ["7"] * 3
+
+
+@pytest.mark.unit
+def test_a_zram_device_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(file: Path, text: str) -> int:
+        raise OSError(errno.EBUSY, "busy")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(swap, "RETRIES_S", 0.1)
+    with pytest.raises(OSError, match="busy"):
+        swap._remove_zram(Path("/dev/zram7"))

@@ -370,7 +370,7 @@ def test_buffers_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     text = refusal(target=tmp_path, settings={"queue_depth": "4096", "block_size": "64MiB", "limit_bytes": "1GiB"})
     assert memory < 512 << 30
-    assert text.startswith("512 GiB of I/O buffers are too much")
+    assert text.startswith("a run needs 512 GiB of memory; the limit is ")
     assert "in case `grid/block_size=64MiB/queue_depth=4096/operation=read`" in text
 
 

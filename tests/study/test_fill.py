@@ -65,8 +65,8 @@ def test_the_means_of_the_purge_is_named() -> None:
         (
             FileSystem(used=10, reserved=5),
             {"fill": 98},
-            "98 % of 100 GiB cannot be filled: that takes 88 GiB, and 85 GiB can be written, since the file system "
-            "keeps back 5 GiB",
+            "98 % of 100 GiB cannot be filled: that takes 88 GiB, and 85 GiB can be written; the file system "
+            "reserves 5 GiB",
             "choose lower levels with `--set fill=...`",
         ),
         (
@@ -96,9 +96,9 @@ def test_what_cannot_be_prepared_is_refused(
     ("parameters", "message"),
     [
         ({"fill": 30, "purge": "none"}, "`fill` needs a `purge`"),
-        ({"fill": 30, "offset": "1MiB"}, "it leaves no `offset`"),
+        ({"fill": 30, "offset": "1MiB"}, "leave out `offset`"),
         ({"fill": 101}, "`fill` cannot be `101`"),
-        ({"capacity": "1GiB"}, "`capacity` is what `fill` is a share of"),
+        ({"capacity": "1GiB"}, "`capacity` applies to `fill` only"),
         ({"round_length": "1500ms"}, "`round_length` must be a multiple of `interval`"),
         ({"precondition": "100B"}, "it has 512 B to 64 MiB"),
     ],

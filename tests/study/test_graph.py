@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from iosonde import memory
 from iosonde.errors import StudyError, TargetError
 from iosonde.planning import expand, load
 from iosonde.storage import open_target
+from iosonde.storage.file_target import DirectoryTarget
 from iosonde.workload import graph, named
 from iosonde.workload.graph.needs import graph_name
 from iosonde.workload.graph.size import size_of
@@ -105,3 +107,24 @@ def test_a_graph_that_is_larger_than_the_target_is_refused_while_planning(tmp_pa
             settings={"scale": "26", "edge_factor": "4096", "cache_fraction": "0"},
         )
     assert "`scale`" in refused.value.where
+
+
+def test_a_graph_that_memory_cannot_hold_is_refused_with_its_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "total_bytes", lambda: 8 << 30)
+    with pytest.raises(StudyError, match="of memory; the limit is") as error:
+        expand(load("jo2024-pagerank"), open_target(str(tmp_path)), profile="quick", settings={"scale": "30"})
+    assert "--set scale=" in str(error.value.hint)
+
+
+def test_a_generated_graph_that_is_larger_than_the_target_is_refused_with_its_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the run: the size of a generated graph is known. That of an edge list is not, so its run fails."""
+    monkeypatch.setattr(memory, "total_bytes", lambda: 1 << 50)
+    monkeypatch.setattr(DirectoryTarget, "free_bytes", lambda _: 64 * MIB)
+    with pytest.raises(TargetError, match="no room on") as error:
+        expand(load("jo2024-pagerank"), open_target(str(tmp_path)), profile="quick")
+    assert "`scale`, `edge_factor` and `lists`" in error.value.where
+    assert "--set scale=" in str(error.value.hint)

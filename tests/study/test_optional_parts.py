@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from iosonde.errors import IosondeError, TargetError
-from iosonde.planning import Against, expand, parse
-from iosonde.storage import open_target
+from iosonde.planning import Against, expand, load, parse
+from iosonde.storage import open_target, swap
+
+CHECK_POSSIBLE = swap.check_possible
 
 STUDY = """
 name = "some"
@@ -80,3 +83,19 @@ def test_a_comparison_leaves_out_what_is_impossible_on_either_target(tmp_path: P
     ]
     assert [each.case_id for each in plan.left_out] == ["swapping/swap=target"]
     assert len({run.run_id for run in plan.runs}) == 4
+
+
+@pytest.mark.parametrize(("name", "possible"), [("paging", {"device", "mapped", "reads"}), ("jo2024-swap", {"device"})])
+def test_parts_without_swap_are_possible_without_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, possible: set[str]
+) -> None:
+    def refuse() -> None:
+        raise TargetError("memory cannot be limited")
+
+    monkeypatch.setattr("iosonde.storage.swap.check_possible", CHECK_POSSIBLE)
+    monkeypatch.setattr("iosonde.storage.control_group.hierarchy", refuse)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    plan = expand(load(name), open_target(str(tmp_path)), profile="quick")
+    assert {case.part for case in plan.cases} == possible
+    first = next(each for each in plan.left_out if "root" in each.reason)
+    assert "leave out the cases with swap" in first.hint

@@ -23,7 +23,9 @@ from iosonde.planning import expand, load
 from iosonde.results import plan_shapes
 from iosonde.storage import VirtualTarget, open_target
 from iosonde.storage.target import Files
-from iosonde.study.model import Part, Reference, Study
+from iosonde.study.effective import effective
+from iosonde.study.model import Level, Part, Reference, Study
+from iosonde.units import parse_size
 
 GIB = 1 << 30
 
@@ -373,3 +375,15 @@ def test_an_installation_finds_them_in_the_package(tmp_path: Path) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(tmp_path)}
     )
     assert asked.stdout.split() == list(shipped())
+
+
+@pytest.mark.parametrize("profile", ["quick", "standard"])
+def test_the_memory_limit_of_lmdb_is_half_of_the_data_and_the_engine(profile: str) -> None:
+    study = effective(load("memory-extension"), profile=profile, settings={})
+    [part] = [each for each in study.parts if each.name == "lmdb"]
+    levels = [each for each in part.factors["place"] if isinstance(each, Level) and each.label.startswith("half")]
+    data_bytes = int(str(part.measurement["records"])) * 4096  # A value of 4,000 bytes has an overflow page of its own.
+    own_bytes = 16 << 20
+    for each in levels:
+        limit_bytes = parse_size(str(each.set["memory_limit"]))
+        assert 0.5 * data_bytes <= limit_bytes <= 0.55 * data_bytes + own_bytes

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from command_line import Iosonde
 from pydantic import ValidationError
 
 from iosonde import suite as suites
+from iosonde.cli import suite as command
 from iosonde.data import shipped_suites
-from iosonde.errors import ResultsError, StudyError
+from iosonde.errors import ResultsError, StudyError, TargetError
+from iosonde.plan.cost import Cost
 from iosonde.planning import load as load_study
+from iosonde.results import ResultSet
 from iosonde.storage.consent import NO_CONSENT
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
-from iosonde.suite import page
-from iosonde.suite.model import Suite
+from iosonde.suite import page, summary
+from iosonde.suite.model import Entry, Suite, Value
+from iosonde.suite.planning import total_seconds
+from iosonde.verdict.time_use import TimeUse
 
 SLOW, FAST = (
     "simulated:servers=4,read=100us,write=100us,size=1GiB",
@@ -113,7 +125,7 @@ def test_a_suite_finds_the_known_ratio_and_can_be_resumed(iosonde: Iosonde, file
     assert document["skipped"] == {
         "database": "a database server needs a file system, and a simulated or null device has none"
     }
-    assert document["recommendation"] == [f"{FAST} is better for Device", "Not measured: Database"]
+    assert document["recommendation"] == [f"{FAST} is better for Device (2.00×)", "Not measured: Database"]
     text = Path(document["report"]).read_text()
     assert "<script" not in text
     assert "Two &lt;script&gt;" in text
@@ -123,6 +135,59 @@ def test_a_suite_finds_the_known_ratio_and_can_be_resumed(iosonde: Iosonde, file
     again = iosonde("report", directory, "-o", tmp_path / "again.html")
     assert "random reads" in again.stdout
     assert (tmp_path / "again.html").is_file()
+
+
+REAL = """
+name = "real"
+title = "Two directories"
+question = "Which is faster?"
+
+[[entries]]
+name = "reads"
+study = "quick"
+parts = ["random"]
+repeats = 2
+title = "Reads"
+settings = { queue_depth = "1", operation = "read", span = "4MiB", ramp = "100ms", duration = "200ms", interval = "100ms" }
+values = [{ part = "random", metric = "iops", title = "random reads" }]
+
+[[entries]]
+name = "writes"
+study = "quick"
+parts = ["random"]
+repeats = 2
+title = "Writes"
+settings = { queue_depth = "1", operation = "write", span = "4MiB", ramp = "100ms", duration = "200ms", interval = "100ms" }
+values = [{ part = "random", metric = "iops", title = "random writes" }]
+"""
+
+
+@pytest.mark.engine
+def test_a_killed_suite_keeps_its_records_and_is_resumed(iosonde: Iosonde, tmp_path: Path) -> None:
+    file, directory = tmp_path / "real.toml", tmp_path / "results"
+    file.write_text(REAL)
+    places = [tmp_path / "one", tmp_path / "two"]
+    for place in places:
+        place.mkdir()
+    options = ("--target", places[0], "--against", places[1], "--profile", "quick", "-o", directory)
+    command = [sys.executable, "-m", "iosonde", "suite", str(file), *map(str, options)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and len(list(directory.glob("*/records/c*/record.json"))) < 5:
+            time.sleep(0.005)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL, "it ended by itself"
+    kept = {path: path.read_bytes() for path in directory.glob("*/records/c*/record.json")}
+    assert len(kept) >= 5
+    done = iosonde("resume", directory, "--json")
+    document = json.loads(done.stdout)
+    assert {line["value"] for line in document["lines"]} == {"random reads", "random writes"}
+    assert not {"missing", "value"} & {line["outcome"] for line in document["lines"]}
+    assert {path: path.read_bytes() for path in kept} == kept
+    for name in ("01-reads", "02-writes"):
+        found = ResultSet.open(directory / name)
+        assert sorted(each.run_id for each in found.records()) == sorted(each.run_id for each in found.plan.runs)
+        assert {each.outcome for each in found.records()} == {"complete"}
+    assert [list(place.iterdir()) for place in places] == [[], []]
 
 
 LIMIT = """
@@ -199,6 +264,94 @@ def test_a_log_device_needs_a_second_target(tmp_path: Path) -> None:
     assert "a log device needs a second target" in caught.value.where
 
 
+MIXED = """
+name = "mixed"
+title = "Mixed"
+question = "Which is faster?"
+
+[[entries]]
+name = "act"
+study = "act"
+title = "ACT"
+values = [{ part = "certify", metric = "limit", title = "passing load" }]
+"""
+
+
+@pytest.mark.unit
+def test_targets_that_cannot_be_compared_are_refused_at_planning(tmp_path: Path) -> None:
+    """Also for a study with a search, which has one plan for each target."""
+    suite = suites.Suite.model_validate(tomllib.loads(MIXED))
+    with pytest.raises(TargetError, match="one is simulated and one is measured"):
+        suites.plan_suite(suite, str(tmp_path), SLOW, profile="quick")
+    planned = suites.plan_suite(suite, SLOW, FAST, profile="quick")
+    assert [set(each.plans) for each in planned] == [{"a", "b"}]
+
+
+@pytest.fixture
+def two_studies(tmp_path: Path) -> suites.SuiteDirectory:
+    """A suite of two studies, none of which has run."""
+    studies = [{"name": name, "study": "quick", "title": name, "parts": ["random"], "repeats": 1,
+                "settings": {"queue_depth": "1", "operation": "read"},
+                "values": [{"part": "random", "metric": "iops", "title": "reads"}]}
+               for name in ("first", "second")]  # fmt: skip
+    suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": studies})
+    planned = suites.plan_suite(suite, SLOW, None, profile="quick")
+    return suites.create(tmp_path / "suite", suite, planned, SLOW, None, NO_CONSENT)
+
+
+@pytest.mark.engine
+def test_a_study_that_fails_costs_neither_the_others_nor_the_report(
+    two_studies: suites.SuiteDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_next = suites.run_next
+
+    def fail_first(path: Path, **options: Any) -> ResultSet:
+        if path.name == "01-first":
+            raise TargetError("the device is gone")
+        return run_next(path, **options)
+
+    monkeypatch.setattr(suites, "run_next", fail_first)
+    with pytest.raises(typer.Exit) as caught:
+        command.carry_out(two_studies, consent=NO_CONSENT, retry_failed=False, time_limit_s=None, as_json=True)
+    assert caught.value.exit_code == 3
+    printed = capsys.readouterr()
+    assert "error: the device is gone" in printed.err
+    assert [line["outcome"] for line in json.loads(printed.out)["lines"]] == ["missing", "value"]
+    assert (two_studies.path / "report.html").is_file()
+
+
+@pytest.mark.engine
+def test_a_suite_stops_on_an_interrupt(two_studies: suites.SuiteDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def interrupt(path: Path, **_: Any) -> ResultSet:
+        started.append(path.name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(suites, "run_next", interrupt)
+    with pytest.raises(typer.Exit) as caught:
+        command.carry_out(two_studies, consent=NO_CONSENT, retry_failed=False, time_limit_s=None, as_json=True)
+    assert (caught.value.exit_code, started) == (130, ["01-first"])
+
+
+@pytest.mark.engine
+def test_a_study_that_cannot_be_summarized_is_shown_with_the_reason(
+    two_studies: suites.SuiteDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summarize_study = summary._study
+
+    def refuse_first(entry: Entry, *given: Any) -> summary.Study:
+        if entry.name == "first":
+            raise ResultsError("its results cannot be compared")
+        return summarize_study(entry, *given)
+
+    monkeypatch.setattr(summary, "_study", refuse_first)
+    first, second = suites.summarize(two_studies).studies
+    assert (first.skipped, first.lines[0].outcome) == ("its results cannot be compared", "missing")
+    assert first.result_sets == [two_studies.path / "01-first"]
+    assert second.skipped == "no complete runs"
+
+
 @pytest.mark.unit
 def test_settings_are_for_the_studies_that_have_the_parameter() -> None:
     studies = {"device": "quick", "latency": "latency-curve"}
@@ -251,6 +404,41 @@ def test_a_plan_has_every_study_with_its_time_or_the_reason(iosonde: Iosonde, fi
     done = iosonde("suite", file, "--target", SLOW, "--profile", "quick", "--plan")
     assert "device" in done.stdout
     assert "skipped: a database server needs a file system" in done.stdout
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("costs", "line"),
+    [
+        ([(2**30, 2**20), (2**30, 0)], "writes    2 GiB"),
+        ([(2**30, 0), (None, 2**30)], "writes    2 GiB and more, limited only by time"),
+        ([(None, 0)], "writes    0 B and more, limited only by time"),
+    ],
+)
+def test_a_plan_has_the_sum_of_bytes_written(costs: list[tuple[int | None, int]], line: str) -> None:
+    """Of a study that is limited only by time, what it writes before measuring is known."""
+    entry = {"name": "a", "study": "quick", "title": "A", "parts": ["random"], "values": []}
+    suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})
+    [planned] = suites.plan_suite(suite, SLOW, None, profile="quick")
+    plans = [
+        planned.plans["a"].model_copy(
+            update={"cost": Cost(seconds=1, write_bytes=written), "layout_bytes": layout_bytes}
+        )
+        for written, layout_bytes in costs
+    ]
+    assert line in command.plan_lines(suite, [replace(planned, plans={"a": plan}) for plan in plans])
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("suite", "profile"), [("buy", "standard"), ("han2021", "standard"), ("han2021", "quick")])
+def test_no_study_is_skipped_because_it_needs_an_array(tmp_path: Path, suite: str, profile: str) -> None:
+    """Directories are targets of every study, unless this machine lacks a program, a right or the space."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    against = str(tmp_path / "two") if suite == "han2021" else None
+    planned = suites.plan_suite(suites.load(suite), str(tmp_path / "one"), against, profile=profile)
+    assert not [each.skipped for each in planned if "needs devices" in each.skipped]
+    assert total_seconds(planned) <= {"buy": 2, "han2021": 3}[suite] * 3600
 
 
 @pytest.mark.unit
@@ -325,7 +513,7 @@ def test_a_page_of_a_suite_without_results_states_it(tmp_path: Path) -> None:
         ),
     )
     text = page.render(suites.summarize(directory))
-    assert text.count("Not measured.") == len(suite.entries)
+    assert text.count("<strong>Not measured:</strong>") == len(suite.entries)
     assert "<svg" not in text
 
 
@@ -379,3 +567,58 @@ def test_a_suite_that_differs_from_the_one_of_its_name_states_it(tmp_path: Path)
         for each in (suite, changed)
     ]
     assert ["differs from the suite" in text for text in pages] == [False, True]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("metric", "outcome", "interval", "busy", "decided"),
+    [
+        ("ops_per_sec", "better", (1.3, 1.8), (0.03, 0.03), "unexplained"),
+        ("ops_per_sec", "better", (1.3, 1.8), (0.5, 0.03), "better"),
+        ("ops_per_sec", "better", (1.02, 1.8), (0.03, 0.03), "better"),
+        ("ops_per_sec", "worse", (0.4, 0.6), (0.9, 0.2), "unexplained"),
+        ("ops_per_sec", "worse", (0.4, 0.6), (0.2, 0.9), "worse"),
+        ("iops", "better", (8.0, 9.0), (1.0, 0.1), "better"),
+        ("completion_latency_ns_p99", "better", (8.0, 9.0), (0.1, 0.1), "better"),
+        ("ops_per_sec", "unclear", (0.9, 1.8), (0.03, 0.03), "unclear"),
+    ],
+)
+def test_a_gain_that_the_time_of_the_device_cannot_explain_is_not_ascribed_to_it(
+    metric: str, outcome: Any, interval: tuple[float, float], busy: tuple[float, float], decided: str
+) -> None:
+    value = Value(part="p", metric=metric, title="reads")
+    entry = Entry(name="a", study="quick", title="Application", values=[value])
+    uses = {
+        target: TimeUse(device_busy=share, application_cores=1.0, kernel_cores=0.1, lock_waits=None)
+        for target, share in zip(("a", "b"), busy, strict=True)
+    }
+    low, high = interval
+    line = summary.Line(
+        entry=entry, value=value, case="", outcome=outcome, improvement=(low + high) / 2, low=low, high=high, uses=uses
+    )
+    found = summary._checked_by_device_time(line, ["a", "b"])
+    assert found.outcome == decided
+    if decided == "unexplained":
+        slower, most = ("a", "1.03") if outcome == "better" else ("b", "1.25")
+        assert f"on {slower}, which accounts for {most}× at most" in found.reason
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([("better", 2.0)], "Application (2.00×)"),
+        ([("better", 4.0), ("better", 2.0)], "Application (2.00 to 4.00×)"),
+        ([("better", 4.0), ("unclear", 1.0)], "Application (4.00×, 1 of 2 values)"),
+        ([("worse", 0.5), ("worse", 0.25)], "Application (2.00 to 4.00×)"),
+        ([("better", 2.0), ("same", 1.0), ("worse", 0.5)], "Application (1 of 3 values better, 1 worse)"),
+        ([("same", 1.0)], "Application"),
+    ],
+)
+def test_a_recommendation_states_how_much_better_the_target_is(values: list[tuple[Any, float]], text: str) -> None:
+    value = Value(part="p", metric="iops", title="reads")
+    entry = Entry(name="a", study="quick", title="Application", values=[value])
+    lines = [
+        summary.Line(entry=entry, value=value, case="", outcome=outcome, improvement=ratio) for outcome, ratio in values
+    ]
+    assert summary._with_gain("Application", lines) == text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 from test_server_limits import record
 
+from iosonde.execution.record import judged
 from iosonde.verdict.graph import judge_graph
 
 pytestmark = pytest.mark.unit
@@ -32,3 +34,12 @@ def test_the_jobs_time_decides(wait_s: float, cached: float, client_s: float, ki
     assert verdict.kind == kind
     assert verdict.evidence["read_wait_share"] == pytest.approx(wait_s / 40, abs=1e-3)
     assert verdict.because
+
+
+def test_a_run_that_was_stopped_before_the_measurement_has_no_verdict() -> None:
+    """The engine reports CPU time and devices of it too, but those were not measured for the algorithm."""
+    stopped = record()
+    result = {**(stopped.result or {}), "backend": {"kind": "uring"}, "evidence": {"stalls": None}}
+    spec = {**stopped.spec, "workload": {"kind": "graph"}}
+    stopped = stopped.model_copy(update={"result": result, "spec": spec})
+    assert judged(stopped, pl.DataFrame(), environment={}, study={}) == stopped

@@ -10,7 +10,7 @@ import pytest
 from facts import BLOCK, COUNT, GIB, SECOND, as_writes, device, job, sound, stream
 
 from iosonde.verdict.evidence import Evidence, Interval, RunFacts, Total
-from iosonde.verdict.verdict import Kind, judge, of_repeats
+from iosonde.verdict.verdict import Kind, Verdict, is_disturbed, judge, of_repeats, with_disturbances
 from iosonde.verdict.warning_kinds import WARNINGS
 
 Change = Callable[[RunFacts], RunFacts | None]
@@ -163,6 +163,17 @@ def deeper_than_the_kernel(facts: RunFacts) -> RunFacts:
     return replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=1275 * SECOND)])
 
 
+@pytest.mark.parametrize(("in_flight", "fires"), [(40, False), (100, True)])
+def test_the_queue_depth_of_an_open_loop_is_only_a_limit(in_flight: int, fires: bool) -> None:
+    """What fills the queue of the kernel is the mean number in flight: 40 or 100 of at most 1,024, with 64 slots."""
+    facts = sound()
+    stream(facts).update(arrival={"kind": "constant", "rate": 40_000.0}, queue_depth=1024)
+    device(facts).update(nr_requests=64, hardware_queues=1)
+    job(facts)["schedule"] = {"due": COUNT, "started": COUNT, "start_lag_ns_sum": 0}
+    waited = replace(facts.totals[0], completion_latency_ns_sum=in_flight * 10 * SECOND)
+    assert ("queue_too_short" in codes(replace(facts, totals=[waited]))) == fires
+
+
 def small_span(facts: RunFacts) -> None:
     facts.result["evidence"]["page_cache"]["addressed_bytes"] = 32 << 20
 
@@ -297,7 +308,57 @@ def test_each_rule_fires_on_its_fact_alone(code: str, change: Change, kind: Kind
 
 def test_every_rule_is_tried() -> None:
     (mark,) = test_each_rule_fires_on_its_fact_alone.pytestmark  # type: ignore[attr-defined]
-    assert {case[0] for case in mark.args[1]} == set(WARNINGS)
+    assert {case[0] for case in mark.args[1]} | {"cpus_shared"} == set(WARNINGS)  # Of servers alone, below.
+
+
+def beside_other_processes(facts: RunFacts) -> RunFacts:
+    """Two CPUs for ten seconds: 3 s of the engine, 10 s of its server, 6 s of others, 1 s idle."""
+    times = {"user_ns": 15 * SECOND, "system_ns": 4 * SECOND, "idle_ns": SECOND // 2, "io_wait_ns": SECOND // 2}
+    facts.result["evidence"]["machine"] = {"cpus": 2, "steal_ns": 0, **times}
+    return replace(facts, server_cpu_ns=10 * SECOND)
+
+
+def by_shares(kind: Kind) -> Verdict:
+    return Verdict(kind=kind, because=("a reason",), warnings=(), evidence={"device_busy_share": 0.9})
+
+
+@pytest.mark.parametrize(
+    ("kind", "disturbed"),
+    [
+        ("device-limited", "undetermined"),
+        ("server-CPU-limited", "undetermined"),
+        ("lock-limited", "undetermined"),
+        ("undetermined", "undetermined"),
+        ("harness-limited", "harness-limited"),
+        ("cache-served", "cache-served"),
+    ],
+)
+def test_other_processes_on_its_cpus_leave_the_limit_of_a_server_undetermined(kind: Kind, disturbed: Kind) -> None:
+    verdict = with_disturbances(by_shares(kind), changed(beside_other_processes))
+    assert (verdict.kind, [each.code for each in verdict.warnings]) == (disturbed, ["cpus_shared"])
+    message = "other processes used 30 % of all CPU time, and 5.0 % was left idle"
+    assert verdict.warnings[0].message == message
+    assert verdict.because == ((message,) if kind not in ("harness-limited", "cache-served") else ("a reason",))
+    assert verdict.evidence["device_busy_share"] == 0.9
+    assert verdict.evidence["other_cpu_share"] == 0.3
+
+
+def test_other_processes_do_not_matter_while_cpus_are_idle_or_without_an_account_of_the_server() -> None:
+    idle = changed(beside_other_processes)
+    idle.result["evidence"]["machine"].update(user_ns=13 * SECOND, idle_ns=5 * SECOND // 2)
+    assert with_disturbances(by_shares("device-limited"), idle).warnings == ()
+    unknown = replace(changed(beside_other_processes), server_cpu_ns=None)
+    assert with_disturbances(by_shares("device-limited"), unknown).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "change"),
+    [("engine_stalled", suspended), ("steal_time", stolen), ("throttled_device", throttled), ("hot_device", hot)],
+)
+def test_what_disturbs_a_run_on_a_device_disturbs_every_other(code: str, change: Change) -> None:
+    verdict = with_disturbances(by_shares("device-limited"), changed(change))
+    assert (verdict.kind, [each.code for each in verdict.warnings]) == ("undetermined", [code])
+    assert is_disturbed([code]) and not is_disturbed(["cpu_governor", "core_saturated", "of_the_engine"])
 
 
 def test_a_thread_of_the_array_is_named_and_those_of_other_arrays_are_not_its() -> None:

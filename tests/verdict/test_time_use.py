@@ -17,17 +17,22 @@ def device(busy_ns: int, wait_ns: int = 0) -> dict[str, int]:
     return {"busy_ns": busy_ns, "read_wait_ns": wait_ns // 2, "write_wait_ns": wait_ns - wait_ns // 2}
 
 
-def record(*, busy_ns: int, server: dict[str, Any] | None = None, lock_wait_share: float | None = None) -> Any:
-    """A run of one second with two jobs."""
+def record(
+    *, busy_ns: int, background_ns: int = 0, server: dict[str, Any] | None = None, lock_wait_share: float | None = None
+) -> Any:
+    """A run of one second with two jobs, and threads in the background."""
     usage = {"user_ns": 200_000_000, "system_ns": 100_000_000}
+    process = {"wall_ns": 1_000_000_000, "user_ns": 400_000_000 + background_ns, "system_ns": 200_000_000}
     return SimpleNamespace(
         result={
             "begin_ns": 0,
             "end_ns": 1_000_000_000,
             "jobs": [{"usage": usage}, {"usage": usage}],
+            "process": process,
             "devices": [device(1000), device(busy_ns)],
         },
         server=server,
+        target={},
         verdict=SimpleNamespace(evidence={"lock_wait_share": lock_wait_share}),
     )
 
@@ -41,6 +46,32 @@ def test_time_of_an_embedded_store_is_that_of_the_engine() -> None:
     found = time_use(record(busy_ns=250_000_000))
     assert found == use(device_busy=0.25, application_cores=0.4, kernel_cores=0.2)
     assert found.most_gain == pytest.approx(4 / 3)
+
+
+def test_background_threads_of_a_store_are_counted() -> None:
+    found = time_use(record(busy_ns=0, background_ns=1_500_000_000))
+    assert found is not None
+    assert (found.application_cores, found.kernel_cores) == (pytest.approx(1.9), pytest.approx(0.2))
+
+
+def test_cpu_time_is_of_the_time_that_the_counters_of_the_process_cover() -> None:
+    run = record(busy_ns=0)
+    run.result["process"]["wall_ns"] = 2_000_000_000
+    found = time_use(run)
+    assert found is not None and found.application_cores == pytest.approx(0.2)
+
+
+def test_a_command_has_the_time_of_its_processes() -> None:
+    run = record(busy_ns=0, background_ns=100_000_000)
+    run.result["jobs"] = []
+    found = time_use(run)
+    assert found is not None and found.application_cores == pytest.approx(0.5)
+
+
+def test_a_simulated_run_has_no_time_use() -> None:
+    run = record(busy_ns=0)
+    run.target["simulated"] = True
+    assert time_use(run) is None
 
 
 def test_time_of_a_server_is_added_to_that_of_its_client() -> None:
@@ -80,7 +111,10 @@ def test_the_mean_of_runs_leaves_out_what_was_not_reported() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (use(device_busy=0.5, application_cores=0.2), "50 % of the time, so a faster one gains at most 2.00×"),
+        (use(device_busy=0.95, application_cores=1.5), "95 % of the time, so a faster one gains at most 20.00×"),
+        (use(device_busy=0.5, application_cores=0.2), "gains at most 2.00×; no resource was used completely"),
+        (use(device_busy=0.15, application_cores=0.2), "gains at most 1.18×; no resource was used completely"),
+        (use(device_busy=0.15, lock_waits=0.2), "gains at most 1.18×; no resource was used completely"),
         (use(device_busy=0.2, application_cores=1.5), "gains at most 1.25×; the application used 1.5 cores"),
         (use(device_busy=0.2, kernel_cores=0.9), "gains at most 1.25×; the kernel used 0.9 cores"),
         (use(device_busy=0.1, lock_waits=0.8), "gains at most 1.11×; sessions waited for locks 80 % of the time"),
@@ -88,6 +122,19 @@ def test_the_mean_of_runs_leaves_out_what_was_not_reported() -> None:
 )
 def test_the_reason_of_a_small_gain_is_what_took_the_time(given: TimeUse, sentence: str) -> None:
     assert gain_limit(given).endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("given", "largest"),
+    [
+        (use(device_busy=0.95, application_cores=1.5), "device"),
+        (use(device_busy=0.8, application_cores=1.5), "application"),
+        (use(device_busy=0.8, kernel_cores=0.5), "device"),
+        (use(device_busy=None, lock_waits=0.5), "locks"),
+    ],
+)
+def test_a_device_that_was_busy_takes_precedence_over_cores(given: TimeUse, largest: str) -> None:
+    assert given.largest == largest
 
 
 def test_a_device_that_was_always_busy_bounds_no_gain() -> None:

@@ -4,6 +4,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use iosonde_nvme::placement::map_in_huge_pages;
 use memmap2::{Advice, MmapMut, MmapRaw};
 
 /// Slots begin on page boundaries, which satisfies every direct-I/O alignment in use.
@@ -25,6 +26,16 @@ impl Arena {
     /// When there is no memory.
     pub fn new(slots: u32, slot_bytes: u64) -> io::Result<Arena> {
         Arena::mapped(slots, slot_bytes, |bytes| Ok(Arc::new(faulted_in(bytes)?.into())))
+    }
+
+    /// Slots in reserved huge pages: each 2 MiB from the start is physically contiguous.
+    ///
+    /// # Errors
+    /// When not as many huge pages are free.
+    pub fn in_huge_pages(slots: u32, slot_bytes: u64) -> io::Result<Arena> {
+        Arena::mapped(slots, slot_bytes, |bytes| {
+            Ok(Arc::new(map_in_huge_pages(bytes)?.into()))
+        })
     }
 
     /// Slots in memory that a device reads and writes itself: `map` makes a mapping of at least so many bytes.

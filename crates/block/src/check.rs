@@ -80,7 +80,7 @@ fn check_verification(workload: &BlockWorkload) -> Result<(), BlockError> {
         modes.clone().all(|mode| Some(mode) == modes.clone().next()),
         "verification of a file that some streams reach through the page cache and others past it",
         "`io_mode`, with `verify`",
-        "use one `io_mode` for all streams: Linux promises no order between the two (open(2))",
+        "use one `io_mode` for all streams: Linux does not guarantee their order (open(2))",
     )?;
     let concurrency = |stream: &Stream| u64::from(stream.jobs) * u64::from(stream.queue_depth);
     let concurrency: u64 = workload.streams.iter().map(concurrency).sum();

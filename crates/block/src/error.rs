@@ -211,7 +211,7 @@ fn io_hint(failure: &IoFailure) -> &'static str {
     match -failure.result {
         libc::ENOSPC | libc::EDQUOT => "the file system is full: free some space, or choose a smaller span",
         libc::ENODEV | libc::ENXIO | libc::ESTALE => "the device or its file system went away during the run",
-        libc::EOPNOTSUPP => "the file system or device does not know this operation",
+        libc::EOPNOTSUPP => "the file system or device does not support this operation",
         libc::EINVAL => "direct I/O needs block sizes and offsets that the device accepts: try a multiple of 4096",
         _ if failure.result >= 0 => "the file became shorter during the run: does something else write to it?",
         _ => "the kernel log (`dmesg`) has more about errors of the device",
@@ -235,7 +235,7 @@ fn target_hint(error: &io::Error) -> &'static str {
         Some(libc::EROFS) => "the file system is mounted read-only",
         Some(libc::ENOENT) => "the directory is gone, or was never there",
         Some(libc::EINVAL) => {
-            "this file system may not know direct I/O: use `io_mode = \"buffered\"`, or another place"
+            "this file system may not support direct I/O: use `io_mode = \"buffered\"`, or another target"
         }
         _ => "",
     }

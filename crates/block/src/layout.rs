@@ -1,8 +1,8 @@
-//! Writes the missing parts of a target, so that reads reach the device and no holes.
+//! Writes the missing parts of a target, so that every read reaches the device.
 //!
-//! The file system serves reads of holes and unwritten (preallocated) extents without the device: reads of it
-//! measure nothing. `extents` distinguishes such ranges from written ones. Under verification what is written is sealed, and what
-//! was written before must be sealed already.
+//! A file system serves reads of holes and unwritten (preallocated) extents without the device, so such reads measure
+//! nothing. `extents` distinguishes these ranges from written ones. Under verification, data is written with seals, and
+//! earlier data must have seals already.
 
 use std::fs::File;
 use std::io;

@@ -21,7 +21,8 @@ const BASE_BYTES: usize = 16 << 10;
 const KEY_BYTES: usize = 64;
 /// Unit of compressibility and duplication: what file systems and devices compare and most of them compress.
 pub const GRANULE_BYTES: usize = 4096;
-/// Different duplicates: few, so that nearly all of the requested share are copies, and enough that they are no run.
+/// Number of distinct granules that are copied: few, so that nearly all of the requested share are copies, and enough that
+/// equal granules are rarely adjacent.
 const POOL: usize = 16;
 /// What zstd spends on a granule besides its random bytes: one match and the header of its literals.
 const GRANULE_OVERHEAD_BYTES: f64 = 4.0;

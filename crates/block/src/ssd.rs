@@ -108,10 +108,10 @@ fn warn_of_page_cache(workload: &BlockWorkload, emit: &mut dyn FnMut(Event)) {
         emit(Event::Warning(Warning {
             code: "no_page_cache".into(),
             message: format!(
-                "stream `{}` asks for buffered I/O, and a simulated drive has no page cache above it",
+                "stream `{}` uses buffered I/O, but simulated drives have no page cache",
                 stream.name
             ),
-            hint: "its figures are those of direct I/O; compare them with direct ones only".into(),
+            hint: "treat its results as direct I/O, and compare them only with direct I/O".into(),
         }));
     }
 }

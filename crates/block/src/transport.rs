@@ -63,7 +63,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    fn new(reason: impl ToString, hint: impl Into<String>) -> Unavailable {
+    pub(crate) fn new(reason: impl ToString, hint: impl Into<String>) -> Unavailable {
         Unavailable {
             reason: reason.to_string(),
             hint: hint.into(),
@@ -157,10 +157,14 @@ impl Transport {
         Ok(Some(workload.streams.iter().map(transport).collect()))
     }
 
-    /// Buffers of a job: for a device that reads and writes them itself, near the device.
-    pub(crate) fn arena(&self, slots: u32, slot_bytes: u64) -> io::Result<Arena> {
+    /// Buffers of a job, placed as the backend needs them.
+    ///
+    /// # Errors
+    /// When there is no such memory.
+    pub fn arena(&self, slots: u32, slot_bytes: u64) -> io::Result<Arena> {
         match &self.kind {
             Kind::NvmeUser(controller) => controller.arena(slots, slot_bytes),
+            Kind::UringNvme(ring) => ring.arena(slots, slot_bytes),
             _ => Arena::new(slots, slot_bytes),
         }
     }
@@ -302,10 +306,7 @@ fn uring(
 
 fn uring_nvme(file: &File, options: &UringNvmeOptions, wanted: &Wanted<'_>) -> Result<Kind, Unavailable> {
     let largest = u32::try_from(wanted.largest_bytes).unwrap_or(u32::MAX);
-    let ring = NvmeRing::probe(file, options, largest, wanted.durable_writes).map_err(|reason| {
-        let hint = "it needs a whole NVMe namespace as the target, Linux 5.19, root, and blocks of one command";
-        Unavailable::new(reason, hint)
-    })?;
+    let ring = NvmeRing::probe(file, options, largest, wanted.durable_writes)?;
     match ring.features.refused_polling() {
         Some(refused) => Err(Unavailable::new(&refused.reason, polling_hint(&refused.feature))),
         None => Ok(Kind::UringNvme(ring)),

@@ -156,7 +156,7 @@ fn damage_between_two_runs_is_found_by_the_reads_of_the_second() {
     overwrite(&data(&directory), 5 * BLOCK + 700, &[1, 2, 3]);
     workload.streams[0].mix.read_fraction = 1.0;
     let mut events = Vec::new();
-    let result = run_telling(&workload, &mut |event| events.push(event)).unwrap();
+    let result = run_with_events(&workload, &mut |event| events.push(event)).unwrap();
     let verification = result.verification.unwrap();
     assert!(
         verification.faults.flipped > 1,
@@ -354,7 +354,7 @@ fn after_a_power_cut_what_was_durable_must_be_there_and_what_was_not_need_not() 
             // The end of the run makes all of it durable, so the journal is looked at before.
             let path = journal(&directory);
             let mut copy = Vec::new();
-            run_telling(&workload, &mut |event| {
+            run_with_events(&workload, &mut |event| {
                 if matches!(&event, Event::Phase(phase) if phase.phase == Phase::Verify && phase.edge == Edge::Begin) {
                     copy = std::fs::read(&path).unwrap();
                 }
@@ -477,6 +477,28 @@ fn an_entry_that_no_killed_run_leaves_is_damage() {
 }
 
 #[test]
+fn an_empty_entry_of_a_file_that_was_written_is_damage_also_after_a_restart() {
+    for is_same_boot in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        run(&verified(&directory, VerifyWhen::After)).unwrap();
+        overwrite(&journal(&directory), SETTLED_AT, &0_u32.to_le_bytes());
+        correct_header(&directory);
+        if !is_same_boot {
+            cut_power(&directory);
+        }
+        assert!(check(&data(&directory)).unwrap().findings.is_empty());
+        overwrite(&journal(&directory), ENTRIES_AT + 16 * 5, &[0; 16 * 8]);
+        for failure in [
+            check(&data(&directory)).unwrap_err().to_failure(),
+            run(&verified(&directory, VerifyWhen::After)).unwrap_err().to_failure(),
+        ] {
+            assert_eq!(failure.code, "damaged_journal");
+            assert!(failure.message.contains("its entry 5 is empty"), "{}", failure.message);
+        }
+    }
+}
+
+#[test]
 fn a_damaged_journal_is_replaced_when_all_of_its_file_is_rewritten() {
     let directory = tempfile::tempdir().unwrap();
     let mut workload = verified(&directory, VerifyWhen::After);
@@ -569,7 +591,7 @@ fn what_cannot_be_verified_is_refused_with_the_place() {
         assert_eq!(failure.code, "invalid_spec");
         assert!(
             failure.message.contains(message),
-            "`{}` should tell of `{message}`",
+            "`{}` should mention `{message}`",
             failure.message
         );
         assert!(

@@ -55,7 +55,7 @@ struct Arguments {
     /// Check what was written under verification, a file or a directory of files, and exit
     #[arg(long, value_name = "PATH", conflicts_with_all = ["schema", "probe"])]
     verify: Option<PathBuf>,
-    /// With --verify: where the journals are, if not beside the files
+    /// With --verify: where the journals are, if not next to the files
     #[arg(long, value_name = "DIR", requires = "verify")]
     journal_directory: Option<String>,
     /// Refuse to run unless the path leads to this block device (MAJOR:MINOR), or to this file or directory

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const MIB: u64 = 1 << 20;
 const PRECIOUS: &[u8] = b"precious";
 
-/// A directory with the run's own file, and a file that nobody named.
+/// A directory with the run's own file, and a file that no user named.
 struct Files {
     directory: tempfile::TempDir,
 }

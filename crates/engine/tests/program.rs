@@ -144,7 +144,7 @@ fn what_is_not_a_spec_is_an_error_event_with_a_hint() {
         assert_eq!(error["code"], "invalid_spec");
         assert!(
             error["message"].as_str().unwrap().contains(expected),
-            "{error} should tell of `{expected}`"
+            "{error} should mention `{expected}`"
         );
         assert!(!error["hint"].as_str().unwrap().is_empty());
     }

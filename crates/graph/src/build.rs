@@ -1,7 +1,7 @@
 //! Writes a graph: edges are sorted externally, by distribution, within a memory limit.
 //!
 //! The source is gone through twice. First edges are counted by vertex, which divides the vertices into parts whose edges
-//! fit into memory. Then every edge is written to the sort area of its part, which lies behind the place of the graph.
+//! fit into memory. Then every edge is written to the sort area of its part, which follows the area of the graph.
 //! At last each part is read, sorted, and written to its place without duplicates. The header comes last.
 
 use std::fs::File;

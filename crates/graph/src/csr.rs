@@ -59,7 +59,7 @@ impl Places {
         }
     }
 
-    /// End of a graph with so many edges.
+    /// End of a graph with this many edges.
     pub(crate) fn end(&self, edges: u64) -> u64 {
         self.adjacency_at + pages_of(edges * EDGE_BYTES)
     }

@@ -106,7 +106,7 @@ struct Cursor<'a, P: Program> {
 }
 
 impl<P: Program> Cursor<'_, P> {
-    /// Processes the part of all needed lists that lies on these pages.
+    /// Processes the part of all needed lists that is on these pages.
     #[inline]
     fn process(&mut self, first_page: u64, bytes: &[u8]) {
         let begin = first_page * PAGE_EDGES;
@@ -139,7 +139,7 @@ impl<P: Program> Cursor<'_, P> {
     }
 }
 
-/// Buffers of an arena for so many reads in flight.
+/// Buffers of an arena for this many reads in flight.
 pub(crate) fn slots(depth: u32) -> u32 {
     2 * depth
 }
@@ -496,7 +496,7 @@ fn cpu_ns_since(before_ns: u64) -> u64 {
 /// A part of the slot's buffer. It is only read while no read owns the slot.
 fn buffer(arena: &Arena, slot: u32, offset: u64, bytes: u64) -> &[u8] {
     debug_assert!((offset + bytes) as usize <= arena.slot_bytes(), "within the slot");
-    // SAFETY: the part lies in the slot, and the slot in the arena, which outlives the job; the job owns a slot from the
+    // SAFETY: the part is in the slot, and the slot in the arena, which outlives the job; the job owns a slot from the
     // completion of its read until the piece is processed, and starts no other read into it before.
     unsafe { std::slice::from_raw_parts(arena.slot(slot).add(offset as usize), bytes as usize) }
 }

@@ -68,7 +68,7 @@ impl Inputs<'_> {
         let (run, workload) = (self.run, self.run.workload);
         let transport = self.choose_transport(emit)?;
         let (shared, team) = (Shared::default(), Team::new(workload.jobs as usize));
-        let arenas = self.arenas()?;
+        let arenas = self.arenas(&transport)?;
         let buffer_bytes = arenas.iter().map(|arena| arena.bytes() as u64).sum();
         let threads = Threads {
             inputs: *self,
@@ -124,9 +124,9 @@ impl Inputs<'_> {
         Ok(transport)
     }
 
-    fn arenas(&self) -> Result<Vec<Arena>, GraphError> {
+    fn arenas(&self, transport: &Transport) -> Result<Vec<Arena>, GraphError> {
         let (workload, reading) = (self.run.workload, &self.run.workload.reading);
-        let arena = |_| Arena::new(slots(reading.queue_depth), reading.request_bytes);
+        let arena = |_| transport.arena(slots(reading.queue_depth), reading.request_bytes);
         let arenas: io::Result<Vec<Arena>> = (0..workload.jobs).map(arena).collect();
         arenas.map_err(|error| {
             GraphError::new(

@@ -68,7 +68,7 @@ pub(crate) struct Supervised<T> {
     pub process: Usage,
     /// What the watched devices did during the measurement.
     pub devices: Vec<DeviceUsage>,
-    /// What the machine's CPUs did during the measurement, for everybody.
+    /// What the machine's CPUs did during the measurement, for all processes.
     pub machine: Machine,
     /// What the kernel's own threads used during the measurement.
     pub kernel: Option<KernelTime>,
@@ -110,7 +110,7 @@ impl StartLine {
         self.state().cancelled = true;
     }
 
-    /// For the controller: waits until so many jobs are ready.
+    /// For the controller: waits until this many jobs are ready.
     fn await_jobs(&self, jobs: usize) {
         let mut state = self.state();
         while state.ready < jobs {
@@ -340,7 +340,7 @@ struct Controller<'a, 'e> {
 impl Controller<'_, '_> {
     /// Sets the instant at which all threads begin.
     fn start(&mut self) {
-        // Before anybody's time begins: it may take milliseconds.
+        // Before any measured time starts: it may take milliseconds.
         self.sampler.measure_kernel = kernel_threads::snapshot();
         let begin_ns = self.clock.now() + LEAD_NS;
         self.shared.set_begin(begin_ns, begin_ns + self.ramp_ns);

@@ -13,7 +13,10 @@ use scylla::client::PoolSize;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session as Driver;
 use scylla::client::session_builder::SessionBuilder;
-use scylla::errors::{ExecutionError, PrepareError, RequestAttemptError};
+use scylla::errors::{
+    ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError, ExecutionError, MetadataError,
+    NewSessionError, PrepareError, RequestAttemptError,
+};
 use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::response::query_result::{QueryResult, QueryRowsResult};
 use scylla::statement::prepared::PreparedStatement;
@@ -84,13 +87,8 @@ impl Client {
         if let Some(user) = &endpoint.user {
             builder = builder.user(user, env::var(PASSWORD).unwrap_or_default());
         }
-        let driver = runtime.block_on(builder.build()).map_err(|error| {
-            KvError::new(
-                Code::ConnectionRefused,
-                format!("cannot connect to {NAME} at `{}`: {error}", endpoint.address()),
-                format!("see whether the server is running; the password of a user is read from `{PASSWORD}`"),
-            )
-        })?;
+        let driver = runtime.block_on(builder.build());
+        let driver = driver.map_err(|error| cannot_connect(endpoint, &error))?;
         Ok(Client {
             driver,
             runtime,
@@ -274,8 +272,53 @@ impl Writes {
     }
 }
 
+/// A connection that failed: the server denied access, or it cannot be reached.
+#[cold]
+fn cannot_connect(endpoint: &Endpoint, error: &NewSessionError) -> KvError {
+    let place = format!("at `{}`", endpoint.address());
+    match setup_error(error) {
+        Some(ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, message)) => {
+            denied(message).at(place)
+        }
+        Some(ConnectionSetupRequestErrorKind::MissingAuthentication) => {
+            denied("the server requires a user and a password, and the address names no user").at(place)
+        }
+        _ => KvError::new(
+            Code::ConnectionRefused,
+            format!("cannot connect to {NAME} at `{}`: {error}", endpoint.address()),
+            "see whether the server is running, and whether it requires encryption, which is not supported",
+        )
+        .at(place),
+    }
+}
+
+/// The reason why the server or the driver ended the handshake of a connection; `None` if there was none.
+fn setup_error(error: &NewSessionError) -> Option<&ConnectionSetupRequestErrorKind> {
+    let NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
+        last_connection_error: ConnectionError::ConnectionSetupRequestError(request),
+    })) = error
+    else {
+        return None;
+    };
+    Some(request.get_error())
+}
+
+#[cold]
+fn denied(message: &str) -> KvError {
+    KvError::new(
+        Code::Authentication,
+        format!("{NAME} denied access: {message}"),
+        format!(
+            "name the user in the address, and set its password in `{PASSWORD}`; grant it `CREATE` on all keyspaces"
+        ),
+    )
+}
+
 #[cold]
 fn failed(action: &str, error: &ExecutionError) -> KvError {
+    if let ExecutionError::LastAttemptError(RequestAttemptError::DbError(DbError::Unauthorized, message)) = error {
+        return denied(message);
+    }
     let is_gone = matches!(
         error,
         ExecutionError::ConnectionPoolError(_)
@@ -302,6 +345,9 @@ fn unprepared(statement: &str, error: &PrepareError) -> KvError {
     let action = format!("prepare `{statement}`");
     match error {
         PrepareError::ConnectionPoolError(_) => vanished(&action, error),
+        PrepareError::AllAttemptsFailed {
+            first_attempt: RequestAttemptError::DbError(DbError::Unauthorized, message),
+        } => denied(message),
         _ => KvError::store(NAME, action, error),
     }
 }
@@ -313,6 +359,9 @@ fn unreadable(error: &dyn std::error::Error) -> KvError {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[test]
@@ -365,5 +414,62 @@ mod tests {
             .expect("nothing listens");
         assert_eq!(error.code, Code::ConnectionRefused);
         assert!(error.message.contains("127.0.0.1:1"), "{}", error.message);
+    }
+
+    /// Reads a frame of CQL: its kind, and the number of the request.
+    fn receive(stream: &mut TcpStream) -> std::io::Result<(u8, [u8; 2])> {
+        let mut header = [0; 9];
+        stream.read_exact(&mut header)?;
+        let length = u32::from_be_bytes([header[5], header[6], header[7], header[8]]);
+        stream.read_exact(&mut vec![0; length as usize])?;
+        Ok((header[4], [header[2], header[3]]))
+    }
+
+    /// A server that requires a password and accepts none: it answers each connection until the test ends.
+    fn server_that_denies_access() -> Endpoint {
+        const OPTIONS: u8 = 0x05;
+        const STARTUP: u8 = 0x01;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                while let Ok((kind, id)) = receive(&mut stream) {
+                    let (answer, body) = match kind {
+                        OPTIONS => (0x06, vec![0, 0]),
+                        STARTUP => (0x03, text("org.apache.cassandra.auth.PasswordAuthenticator")),
+                        _ => (0x00, [&[0, 0, 1, 0][..], &text("wrong password")].concat()),
+                    };
+                    let header = [&[0x84, 0, id[0], id[1], answer][..], &(body.len() as u32).to_be_bytes()].concat();
+                    stream.write_all(&[header, body].concat()).unwrap();
+                }
+            }
+        });
+        Endpoint {
+            host: "127.0.0.1".into(),
+            port,
+            keyspace: "k".into(),
+            user: Some("bench".into()),
+        }
+    }
+
+    #[test]
+    fn a_denied_login_is_an_authentication_error() {
+        let endpoint = server_that_denies_access();
+        let error = Client::connect(&endpoint, &Settings::default()).err().expect("denied");
+        assert_eq!(error.code, Code::Authentication, "{}", error.message);
+        assert!(
+            error.message.contains("denied access: wrong password"),
+            "{}",
+            error.message
+        );
+        assert_eq!(error.context, format!("at `{}`", endpoint.address()));
+        assert!(error.hint.contains(PASSWORD), "{}", error.hint);
+
+        let nobody = Endpoint { user: None, ..endpoint };
+        let error = Client::connect(&nobody, &Settings::default()).err().expect("denied");
+        assert_eq!(error.code, Code::Authentication, "{}", error.message);
+        assert!(error.message.contains("the address names no user"), "{}", error.message);
     }
 }

@@ -61,7 +61,7 @@ impl Opener for CassandraOpener {
         };
         if !is_name(database) {
             return Err(KvError::invalid(
-                format!("`{database}` is not a name of a keyspace"),
+                format!("`{database}` is not a valid keyspace name"),
                 "`target.database`",
                 "use lower-case letters, digits and `_`, 48 at most",
             ));
@@ -142,7 +142,7 @@ fn is_name(text: &str) -> bool {
 struct CassandraStore {
     endpoint: Endpoint,
     settings: Settings,
-    /// For what is asked beside the load.
+    /// For what is asked besides the load.
     client: Mutex<Client>,
     commitlog_sync: String,
 }

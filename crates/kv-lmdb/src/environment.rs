@@ -376,7 +376,7 @@ impl Session for LmdbSession<'_> {
         self.step = match (found, direction, key) {
             (Some(_), Direction::Forward, _) | (Some(_), Direction::Reverse, None) => Step::Here(direction),
             (None, Direction::Forward, _) | (None, Direction::Reverse, None) => Step::End,
-            // SAFETY: the key lies in the map as long as the transaction is under way.
+            // SAFETY: the key is in the map as long as the transaction is under way.
             (Some(_), Direction::Reverse, Some(key)) if unsafe { lent(&found_key) } == key => Step::Here(direction),
             // The cursor is on the first record after the key: the one before it is next.
             (Some(_), Direction::Reverse, Some(_)) => Step::On(direction),

@@ -160,7 +160,7 @@ impl Opener for LmdbOpener {
     }
 }
 
-/// LMDB creates a lock file beside the device. A symbolic link to the device moves it from `/dev` to a temporary directory,
+/// LMDB creates a lock file next to the device. A symbolic link to the device moves it from `/dev` to a temporary directory,
 /// which is removed once the environment is open.
 fn open_device(library: &Lmdb, device: &Path, settings: &Settings) -> Result<Environment, KvError> {
     let directory = tempfile::Builder::new()

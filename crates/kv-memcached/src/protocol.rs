@@ -92,7 +92,7 @@ fn digit(value: u8) -> u8 {
 /// The answer to a get at the start of received bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// More bytes are needed, so many at least.
+    /// More bytes are needed, this many at least.
     Incomplete(usize),
     /// The value is in this part of the bytes, and the answer ends there.
     Value {

@@ -17,7 +17,7 @@ use crate::NAME;
 use crate::settings::Settings;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// The driver checks the server this often beside the operations; one server is measured, so it need not often.
+/// The driver checks the server this often besides the operations; one server is measured, so it need not often.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 const PASSWORD: &str = "MONGODB_PASSWORD";
 /// Codes of errors of the server (its `error_codes.yml`).

@@ -121,7 +121,7 @@ fn bytes<'d>(record: &'d RawDocument, field: &str) -> Result<&'d [u8], KvError> 
         KvError::new(
             Code::Store,
             format!("{NAME} returned a record without `{field}`: {error}"),
-            "somebody else has changed the collection",
+            "another client changed the collection",
         )
     })
 }

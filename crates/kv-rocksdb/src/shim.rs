@@ -85,7 +85,7 @@ impl Shim {
 
 impl Version {
     /// # Safety
-    /// The function writes a C string of at most so many bytes.
+    /// The function writes a C string of at most this many bytes.
     unsafe fn of(call: unsafe extern "C" fn(*mut c_char, usize)) -> Version {
         let mut text = [0u8; 32];
         // SAFETY: guaranteed by the caller.

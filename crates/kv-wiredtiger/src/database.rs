@@ -90,7 +90,7 @@ impl Database {
     fn table_options(&self) -> Result<BTreeMap<String, String>, KvError> {
         let file = c_text(FILE).expect("it has no zero byte");
         let mut text = vec![0_u8; CONFIG_BYTES];
-        // SAFETY: the database is open; the call writes a C string of at most so many bytes.
+        // SAFETY: the database is open; the call writes a C string of at most this many bytes.
         let code = unsafe {
             (self.owner.shim.table_config)(self.owner.handle, file.as_ptr(), text.as_mut_ptr().cast(), text.len())
         };

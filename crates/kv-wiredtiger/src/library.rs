@@ -57,7 +57,7 @@ impl WiredTiger {
         load_file(&path).map_err(|error| error.at("`store.library`"))
     }
 
-    /// The library of a compressor, beside WiredTiger's own.
+    /// The library of a compressor, next to WiredTiger's own.
     pub(crate) fn compressor(&self, name: &str) -> Option<PathBuf> {
         let file = self.file.with_file_name(format!("libwiredtiger_{name}.so"));
         file.is_file().then_some(file)

@@ -199,7 +199,7 @@ impl Settings {
         Ok(())
     }
 
-    /// The configuration of `wiredtiger_open`, for so many sessions of the run.
+    /// The configuration of `wiredtiger_open`, for this many sessions of the run.
     pub(crate) fn of_connection(&self, log: Option<&Path>, sessions: u64) -> Result<String, KvError> {
         let mut options = self.connection.clone();
         options

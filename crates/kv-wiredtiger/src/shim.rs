@@ -178,7 +178,7 @@ impl Owner {
     #[cold]
     fn text(&self, code: c_int) -> String {
         let mut text = [0_u8; 640];
-        // SAFETY: the object exists, and the call writes a C string of at most so many bytes.
+        // SAFETY: the object exists, and the call writes a C string of at most this many bytes.
         unsafe { (self.shim.message)(self.handle, code, text.as_mut_ptr().cast(), text.len()) };
         CStr::from_bytes_until_nul(&text).map_or_else(|_| code.to_string(), |text| text.to_string_lossy().into_owned())
     }

@@ -1,4 +1,4 @@
-//! A copy of a closed database beside it, from which later runs restore it: cheaper than loading it again.
+//! A copy of a closed database next to it, from which later runs restore it: cheaper than loading it again.
 //!
 //! Files are cloned where the file system shares extents between files (`FICLONE`: btrfs, XFS). Elsewhere files that the
 //! store never modifies (tables of log-structured stores) become hard links, and all others are copied. So on ext4 a

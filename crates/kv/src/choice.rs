@@ -19,7 +19,7 @@ pub(crate) struct Inserts {
 struct CacheLine(AtomicU64);
 
 impl Inserts {
-    /// Numbers from `first` on, for so many jobs.
+    /// Numbers from `first` on, for this many jobs.
     pub(crate) fn new(first: u64, jobs: usize) -> Inserts {
         Inserts {
             first,
@@ -167,7 +167,7 @@ impl Chooser {
         }
     }
 
-    /// Which of so many fields is updated.
+    /// Which of this many fields is updated.
     #[inline]
     pub(crate) fn field(&mut self, fields: usize) -> usize {
         self.rng.below(fields as u64) as usize

@@ -1,10 +1,10 @@
 //! Location, owner and state of a database.
 //!
 //! An engine never writes to a location with foreign data. In a directory the file `iosonde-database.json`, the marker,
-//! describes the database beside it; on a device the last 4096 bytes do. The marker also distinguishes a complete database
+//! describes the database next to it; on a device the last 4096 bytes do. The marker also distinguishes a complete database
 //! from one that a killed run left incomplete.
 //!
-//! A complete database may have a checkpoint beside it, from which it is restored after runs that wrote to it. A persistent
+//! A complete database may have a checkpoint next to it, from which it is restored after runs that wrote to it. A persistent
 //! read cache has a directory of its own with a marker. It is empty whenever the database is opened, and removed after the run.
 
 use std::fs::{self, File, OpenOptions};
@@ -24,7 +24,7 @@ use crate::store::{CachePlace, Opener, Place};
 
 /// Name of the marker in a directory.
 const MARK: &str = "iosonde-database.json";
-/// Directory of the database beside it.
+/// Directory of the database next to it.
 const DATABASE: &str = "database";
 /// Directory of a separate log.
 const LOG: &str = "log";
@@ -58,7 +58,7 @@ struct Marker {
     state: State,
     /// Records and options of the workload: see [`made_of`].
     made_of: serde_json::Value,
-    /// A complete copy is beside it.
+    /// A complete copy is next to it.
     #[serde(default)]
     has_checkpoint: bool,
 }
@@ -290,7 +290,7 @@ impl Location {
             .is_some_and(|marker| marker.state == State::Complete && marker.made_of == self.made_of)
     }
 
-    /// Whether the checkpoint beside it has every record of the workload.
+    /// Whether the checkpoint next to it has every record of the workload.
     pub(crate) fn has_checkpoint(&self) -> bool {
         self.found
             .as_ref()

@@ -309,6 +309,7 @@ impl<'a> Job<'a> {
     fn read(&mut self, now_ns: u64) -> Result<u64, KvError> {
         let number = self.chooser.record(self.common.inserts);
         self.set_key(number);
+        self.common.contents.prefetch(number);
         let expected = self.expected_generation(number);
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();

@@ -24,7 +24,7 @@ pub(crate) struct Loading {
 const NAP: Duration = Duration::from_millis(50);
 
 impl Loading {
-    /// How much earlier than its rate permits the load has written so many records.
+    /// How much earlier than its rate permits the load has written this many records.
     fn early_by(&self, records: u64, elapsed: Duration) -> Option<Duration> {
         let due = Duration::from_secs_f64(records as f64 / self.rate?);
         due.checked_sub(elapsed).filter(|early| !early.is_zero())

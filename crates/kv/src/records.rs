@@ -24,6 +24,11 @@ pub(crate) const PIECE: usize = 1 << 19;
 /// Bytes of text between the values of a record in two successive generations: odd, so that [`STARTS`] generations have
 /// different positions, and about a cache line, so that a writing job reads the text in order.
 const GENERATION_STRIDE: u64 = 67;
+/// Generation of records that no job has written.
+const LOADED: u64 = 0;
+/// Bytes of text loaded before a read. The CPU itself continues with the following lines.
+const PREFETCHED_BYTES: usize = 128;
+const CACHE_LINE_BYTES: usize = 64;
 /// Distance at which text that can be compressed repeats itself.
 const REPEAT: usize = 128;
 
@@ -176,6 +181,23 @@ impl Contents {
         }
     }
 
+    /// Loads the text that the value of a loaded record is compared with into the CPU's cache, without waiting for it.
+    ///
+    /// A store reads many other cache lines between two uses of the same text, so that the comparison would wait for it.
+    #[inline]
+    pub(crate) fn prefetch(&self, number: u64) {
+        let Sizes::Fixed(bytes) = self.values else {
+            return; // Computing the size can take as long as waiting.
+        };
+        if self.fields > 1 {
+            return;
+        }
+        let start = start(number, LOADED, bytes);
+        for line in self.text[start..start + PREFETCHED_BYTES].chunks(CACHE_LINE_BYTES) {
+            prefetch(line);
+        }
+    }
+
     /// Whether every byte of a value is as written for this record, in any generation.
     #[inline]
     pub fn is_value_of(&self, number: u64, value: &[u8]) -> bool {
@@ -238,6 +260,19 @@ impl Contents {
 fn start(number: u64, generation: u64, bytes: usize) -> usize {
     let place = number.wrapping_mul(bytes as u64);
     place.wrapping_add(generation.wrapping_mul(GENERATION_STRIDE)) as usize % STARTS
+}
+
+/// Starts to load a cache line, where the CPU has such an instruction.
+#[inline]
+fn prefetch(line: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction has no effect but on caches, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 /// The last step of splitmix64: a bijection that scatters neighbours over the whole range.

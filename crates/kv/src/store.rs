@@ -238,7 +238,7 @@ pub trait Session {
     /// Those of the store.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError>;
 
-    /// The same of a record that a cache drops after so many seconds; 0: never. Other stores keep it.
+    /// The same of a record that a cache drops after this many seconds; 0: never. Other stores keep it.
     ///
     /// # Errors
     /// Those of the store.

@@ -11,8 +11,8 @@ use crate::permutation::Permutation;
 use crate::zipf::Zipf;
 use crate::{Purpose, Rng};
 
-/// What a visit needs to know besides its kind.
-pub(crate) struct Ground {
+/// Parameters of a visit besides its kind.
+pub(crate) struct AccessContext {
     /// Units in the region.
     pub(crate) units: u64,
     /// Bytes of a unit.
@@ -39,25 +39,25 @@ pub(crate) enum Visit {
 
 impl Visit {
     /// The visit that a valid `access` describes.
-    pub(crate) fn new(access: &Access, ground: &Ground) -> Self {
+    pub(crate) fn new(access: &Access, context: &AccessContext) -> Self {
         match *access {
-            Access::Sequential => Self::Sequential(Sequential { next: ground.first }),
+            Access::Sequential => Self::Sequential(Sequential { next: context.first }),
             Access::Strided { stride_bytes } => {
-                Self::Strided(Strided::new(stride_bytes / ground.unit_bytes, ground.first))
+                Self::Strided(Strided::new(stride_bytes / context.unit_bytes, context.first))
             }
-            Access::Aging { over_provisioning } => Self::Aging(Aging::new(ground.units, over_provisioning)),
+            Access::Aging { over_provisioning } => Self::Aging(Aging::new(context.units, over_provisioning)),
             Access::Random {
                 coverage: Coverage::EachOnce,
                 ..
-            } => Self::EachOnce(EachOnce::new(ground.units)),
+            } => Self::EachOnce(EachOnce::new(context.units)),
             Access::Random {
                 coverage: Coverage::WithReplacement,
                 distribution,
             } => match distribution {
                 Distribution::Uniform => Self::Uniform,
-                Distribution::Zipfian { theta } => Self::Zipfian(Zipfian::new(theta, ground)),
+                Distribution::Zipfian { theta } => Self::Zipfian(Zipfian::new(theta, context)),
                 Distribution::HotCold { hot_span, hot_access } => {
-                    Self::HotCold(HotCold::new(hot_span, hot_access, ground.units))
+                    Self::HotCold(HotCold::new(hot_span, hot_access, context.units))
                 }
             },
         }
@@ -131,11 +131,11 @@ pub(crate) struct Zipfian {
 }
 
 impl Zipfian {
-    fn new(theta: f64, ground: &Ground) -> Self {
-        let mut rng = Rng::new(ground.seed, &[ground.stream_index, Purpose::Scatter as u64]);
+    fn new(theta: f64, context: &AccessContext) -> Self {
+        let mut rng = Rng::new(context.seed, &[context.stream_index, Purpose::Scatter as u64]);
         Self {
-            ranks: Zipf::new(ground.units, theta),
-            places: Permutation::new(ground.units, &mut rng),
+            ranks: Zipf::new(context.units, theta),
+            places: Permutation::new(context.units, &mut rng),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use iosonde_protocol::{Operation, Sharing, Stream};
 
-use crate::access::{Ground, Visit};
+use crate::access::{AccessContext, Visit};
 use crate::error::{size_range, validate};
 use crate::mix::{Operations, Sizes};
 use crate::{LoadError, Purpose, Region, Rng};
@@ -23,7 +23,7 @@ pub struct Io {
 
 /// The endless sequence of I/Os of one job, determined by stream, region, seed and job number.
 ///
-/// Every I/O lies within the region. Offsets are multiples, from the region's start, of the block size; where sizes are
+/// Every I/O is within the region. Offsets are multiples, from the region's start, of the block size; where sizes are
 /// mixed, of the smallest.
 #[derive(Debug, Clone)]
 pub struct Generator {
@@ -55,7 +55,7 @@ impl Generator {
         }
         let units = region.bytes / unit_bytes;
         let first = first_unit(stream, job, units);
-        let ground = Ground {
+        let context = AccessContext {
             units,
             unit_bytes,
             first,
@@ -66,7 +66,7 @@ impl Generator {
             rng: Rng::new(seed, &[stream_index, Purpose::Generator as u64, u64::from(job)]),
             operations: Operations::new(&stream.mix),
             sizes: Sizes::new(&stream.block_sizes, unit_bytes, region.bytes),
-            visit: Visit::new(&stream.access, &ground),
+            visit: Visit::new(&stream.access, &context),
             offset_bytes: region.offset_bytes,
             unit_bytes,
         })

@@ -16,7 +16,7 @@ pub struct Region {
 
 /// The region of each job of a stream, in a target (or in each job's own file) of `target_bytes`.
 ///
-/// A shared span is everybody's region. A split one is divided into equal parts, each a multiple of the smallest block
+/// A shared span is the region of every job. A split one is divided into equal parts, each a multiple of the smallest block
 /// size; what remains at the end is not addressed.
 ///
 /// # Errors

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(difference(&at(begin, 1, &[]), &at(begin, 0, &[])), None);
     }
 
-    /// In a container with process numbers of its own, number 2 is anybody's and no thread of the kernel's is there.
+    /// In a container with process numbers of its own, number 2 may be any process and no thread of the kernel's is there.
     #[test]
     fn this_kernels_threads_are_seen_but_in_a_container() {
         let threads = snapshot().threads;

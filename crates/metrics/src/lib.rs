@@ -4,7 +4,7 @@
 //! - [`Clock`] reads nanoseconds since the run's 0.
 //! - [`usage`] takes the kernel's account of the process and its threads.
 //! - [`DeviceWatch`] takes the kernel's counters of block devices.
-//! - [`machine`] takes the kernel's account of CPU time and interrupts, everybody's.
+//! - [`machine`] takes the kernel's account of CPU time and interrupts, for all processes.
 //! - [`kernel_threads`] takes its account of its own threads, which work for an array outside of any process.
 //!
 //! This crate gathers facts. Rates, percentiles over a run and intervals of confidence are derived elsewhere.

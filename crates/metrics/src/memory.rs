@@ -10,7 +10,7 @@ pub fn on_exhaustion(handler: fn(usize) -> !) {
     HANDLER.get_or_init(|| handler);
 }
 
-/// Ends the program, because so many bytes could not be had.
+/// Ends the program, because this many bytes could not be had.
 #[cold]
 pub fn exhausted(bytes: usize) -> ! {
     match HANDLER.get() {

@@ -139,12 +139,7 @@ fn main() {
 #[inline(never)]
 fn turn(pair: &mut IoPair<Recording>, responder: &Responder, depth: u32, round: u32) {
     for slot in 0..depth {
-        let transfer = Transfer {
-            kind: Kind::Read,
-            offset_bytes: u64::from((slot * 7 + round) % 512) * 4096,
-            bytes: 4096,
-            start: 0,
-        };
+        let transfer = Transfer::new(Kind::Read, u64::from((slot * 7 + round) % 512) * 4096, 4096);
         pair.push(slot, &transfer, u64::from(round));
     }
     pair.ring();

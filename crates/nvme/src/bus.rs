@@ -16,14 +16,9 @@ pub trait Bus: Send + Sync {
     /// When the kernel refuses, for example because more memory would be locked than this process may.
     fn map(&self, memory: &Memory) -> io::Result<u64>;
 
-    /// The NUMA node of the device, if the machine has several.
+    /// The NUMA node of the device, if the kernel reports one.
     fn numa_node(&self) -> Option<u32> {
         None
-    }
-
-    /// Whether shadow doorbells may be set up. Not on real devices: they are tested on the mock controller only.
-    fn may_use_shadow_doorbells(&self) -> bool {
-        false
     }
 
     /// Called while the driver polls and finds nothing.

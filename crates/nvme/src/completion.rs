@@ -91,18 +91,27 @@ impl Status {
         self.code() == 0
     }
 
-    /// The error number that a read or write through the kernel ends with for this status: `nvme_error_status` and
-    /// `blk_errors` of Linux. 0 for success.
+    /// The error number that a read or write through the kernel ends with for this status: `nvme_error_status` (in
+    /// `drivers/nvme/host/core.c`) and `blk_errors` of Linux. 0 for success.
     pub fn error_number(self) -> i32 {
         match self.code() {
             0x000 => 0,
-            0x007 | 0x008 => libc::ETIMEDOUT,
             0x081 => libc::ENOSPC,
-            0x080 | 0x082 => libc::EREMOTEIO,
+            // Block out of range, command interrupted, namespace not ready.
+            0x080 | 0x021 | 0x082 => libc::EREMOTEIO,
+            // Invalid opcode, field, namespace; conflicting attributes.
             0x001 | 0x002 | 0x00b | 0x180 => libc::EOPNOTSUPP,
-            0x280 | 0x281 | 0x285 | 0x286 | 0x287 | 0x020 => libc::ENODATA,
+            // Write fault, read error, comparison, access, deallocated block; read-only range.
+            0x280 | 0x281 | 0x285 | 0x286 | 0x287 | 0x182 => libc::ENODATA,
+            // Protection information.
             0x282..=0x284 | 0x181 => libc::EILSEQ,
+            // Reservation conflict.
             0x083 => libc::EBADE,
+            // Host path error.
+            0x370 => libc::ENOLINK,
+            // Too many active or open zones.
+            0x1bd => libc::EOVERFLOW,
+            0x1be => libc::ETOOMANYREFS,
             _ => libc::EIO,
         }
     }
@@ -173,5 +182,28 @@ mod tests {
         assert_eq!(do_not_retry.error_number(), libc::ENODATA);
         assert_eq!(do_not_retry.to_string(), "unrecovered read error (0x281)");
         assert!(Status(0x4000).is_success());
+    }
+
+    #[test]
+    fn a_status_has_the_error_number_of_the_kernel() {
+        for (status, number) in [
+            (0x000, 0),
+            (0x4002, libc::EOPNOTSUPP),
+            (0x006, libc::EIO),
+            (0x007, libc::EIO),
+            (0x020, libc::EIO),
+            (0x021, libc::EREMOTEIO),
+            (0x080, libc::EREMOTEIO),
+            (0x081, libc::ENOSPC),
+            (0x083, libc::EBADE),
+            (0x181, libc::EILSEQ),
+            (0x182, libc::ENODATA),
+            (0x282, libc::EILSEQ),
+            (0x287, libc::ENODATA),
+            (0x370, libc::ENOLINK),
+            (0x371, libc::EIO),
+        ] {
+            assert_eq!(Status(status).error_number(), number, "{status:#x}");
+        }
     }
 }

@@ -66,7 +66,7 @@ impl<B: Bus> Controller<B> {
         controller.enable()?;
         let page = controller.identify(Structure::Controller)?;
         controller.identity = ControllerIdentity::parse(&page);
-        if controller.identity.has_shadow_doorbells && controller.bus.may_use_shadow_doorbells() {
+        if controller.identity.has_shadow_doorbells {
             controller.shadows = controller.set_up_shadows()?;
         }
         Ok(controller)

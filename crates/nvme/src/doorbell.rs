@@ -1,15 +1,15 @@
 //! Doorbells: how a queue reports its tail or head to the controller.
 //!
 //! A write to the register crosses the PCIe bus. On an emulated controller it leaves the virtual machine, which takes
-//! longer than anything else in the driver. Such controllers offer shadow doorbells (NVM Express Base Specification 2.0,
-//! section 5.8, "Doorbell Buffer Config command", and annex B.5): the driver stores the position in memory, where the
-//! controller reads it as long as it is busy. Before the controller stops reading, it stores the position it has seen as
-//! the event index, and only a position beyond that needs a write to the register. Linux uses shadow doorbells where it
-//! can.
+//! longer than anything else in the driver. Such controllers have shadow doorbells (NVM Express Base Specification 2.0,
+//! section 5.8, "Doorbell Buffer Config command", and annex B.5): the driver stores the position in memory, and the
+//! controller polls it while it is busy. Before the controller stops polling, it stores the last position that it read as
+//! the event index, and only a position beyond that needs a write to the register. Linux uses shadow doorbells if the
+//! controller has them.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
-use crate::memory::{DoorbellRegister, Memory, PAGE_BYTES};
+use crate::memory::{DoorbellRegister, Memory, PAGE_BYTES, before_device_write, between_write_and_read};
 
 /// The two pages of Doorbell Buffer Config: shadow doorbells, then event indexes. Offsets in them are those of the
 /// doorbell registers.
@@ -53,21 +53,22 @@ impl Shadow {
     /// Stores a position, after everything that was written to memory before.
     #[inline]
     fn store(&self, position: u16) {
+        before_device_write();
         self.pages.words()[self.word].store(position.into(), Ordering::Release);
     }
 
-    /// Whether the register must be written, because the controller may have stopped reading before this position.
+    /// Whether the register must be written because the controller may have stopped polling before this position.
     #[inline]
     fn has_passed_event(&self, last: u16, position: u16) -> bool {
-        // The controller stores the event index and then reads the position; we store the position and then read the event
-        // index. With both in order, one of us sees what the other has stored.
-        fence(Ordering::SeqCst);
+        // The controller stores the event index and then reads the position; the driver stores the position and then reads
+        // the event index. With a full barrier between store and load, at least one of them sees the other's store.
+        between_write_and_read();
         let event = self.pages.words()[self.event_word()].load(Ordering::Relaxed) as u16;
         is_passed(event, last, position)
     }
 }
 
-/// Whether the positions from `last` up to, but without, `position` include the event index.
+/// Whether the event index is in the half-open range of positions from `last` to `position`.
 #[inline]
 fn is_passed(event: u16, last: u16, position: u16) -> bool {
     position.wrapping_sub(event).wrapping_sub(1) < position.wrapping_sub(last)

@@ -58,15 +58,15 @@ impl Memory {
     /// All of it as 32-bit words.
     #[inline]
     pub fn words(&self) -> &[AtomicU32] {
-        // SAFETY: the mapping is page-aligned, readable and writable, and lives as long as `self`; atomics may be accessed
-        // from anywhere, also by the device. Who owns the mapping makes no plain references to bytes that others access.
+        // SAFETY: the mapping is page-aligned, readable and writable, and lives as long as `self`. The device and other threads
+        // may access atomics at any time. Other owners of the mapping have raw pointers only, no references to its bytes.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() / 4) }
     }
 
     /// All of it as 64-bit words.
     #[inline]
     pub fn quads(&self) -> &[AtomicU64] {
-        // SAFETY: as of `words`; accesses of both widths to the same bytes are not concurrent within this program.
+        // SAFETY: as for `words`; this program does not access the same bytes concurrently with both widths.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() / 8) }
     }
 
@@ -95,12 +95,13 @@ const NODES: usize = 1024;
 /// `linux/mempolicy.h`: the node of an address, not the policy.
 const NODE_OF_ADDRESS: u64 = 1 | 2;
 
-/// Asks for pages of a NUMA node, of a mapping that was not touched; other nodes are used if it has none (mbind(2)).
+/// Sets the preferred NUMA node of a mapping (mbind(2)). Pages that are already present stay where they are, and pages are
+/// allocated on other nodes if this one has no free memory.
 pub(crate) fn prefer_node(mapping: &mut MmapMut, node: u32) -> io::Result<()> {
     let mut nodes = [0u64; NODES / 64];
     let word = nodes.get_mut(node as usize / 64);
     *word.ok_or(io::ErrorKind::InvalidInput)? |= 1 << (node % 64);
-    // SAFETY: a policy has no effect on the contents of memory, and the range is a mapping that we own.
+    // SAFETY: a memory policy does not change contents, and the range is a mapping that we own.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -119,7 +120,7 @@ pub(crate) fn prefer_node(mapping: &mut MmapMut, node: u32) -> io::Result<()> {
     }
 }
 
-/// The NUMA node of the page at an offset (get_mempolicy(2)); `None` if the kernel knows no nodes.
+/// The NUMA node of the page at an offset (get_mempolicy(2)); `None` on a kernel without NUMA support.
 pub(crate) fn node_of(memory: &Memory, offset: usize) -> Option<u32> {
     let mut node: libc::c_int = -1;
     let address = memory.address() + offset as u64;
@@ -172,8 +173,8 @@ impl Registers {
     pub fn write32(&self, offset: usize, value: u32) {
         let register = self.register(offset);
         before_device_write();
-        // SAFETY: as of `read32`. A write can make the device do nothing but what its registers offer: it reaches memory
-        // only through addresses that the bus has mapped for it.
+        // SAFETY: as for `read32`. Whatever the device does in response, the IOMMU limits it to memory that the bus has mapped
+        // for it.
         unsafe { register.write_volatile(value) };
     }
 
@@ -193,7 +194,7 @@ impl Registers {
     }
 }
 
-/// The register of a doorbell, which is written without further checks.
+/// The register of a doorbell. Its offset is checked once, so writes need no bounds check.
 #[derive(Debug, Clone)]
 pub struct DoorbellRegister {
     registers: Registers,
@@ -216,24 +217,36 @@ impl DoorbellRegister {
     #[inline]
     pub fn write(&self, value: u16) {
         before_device_write();
-        // SAFETY: the register was checked when this was made, and `registers` keeps its mapping.
+        // SAFETY: `new` checked that the register is aligned and within the mapping, which `registers` keeps.
         unsafe { self.register.write_volatile(value.into()) };
     }
 
-    /// The registers that it belongs to.
+    /// The registers that contain it.
     pub fn registers(&self) -> &Registers {
         &self.registers
     }
 }
 
-/// Orders writes to memory before a write to a register. On x86-64 stores are in order; elsewhere a barrier that devices
-/// outside the processor's inner domain take part in is needed.
+/// Orders writes to memory before a write to a register. On x86-64 stores are in order; aarch64 needs a barrier of the outer
+/// shareable domain, which includes devices.
 #[inline]
-fn before_device_write() {
+pub(crate) fn before_device_write() {
     fence(Ordering::Release);
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: a barrier has no effect but on order.
+    // SAFETY: a barrier only affects the order of accesses.
     unsafe {
         std::arch::asm!("dmb oshst", options(nostack, preserves_flags));
+    }
+}
+
+/// Orders a write to memory before a later read of memory that the device writes: a full barrier, on aarch64 of the outer
+/// shareable domain as in [`before_device_write`].
+#[inline]
+pub(crate) fn between_write_and_read() {
+    fence(Ordering::SeqCst);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier only affects the order of accesses.
+    unsafe {
+        std::arch::asm!("dmb osh", options(nostack, preserves_flags));
     }
 }

@@ -25,7 +25,7 @@ const REGISTER_BYTES: usize = 0x4000;
 /// Entries of a queue, less one; ready within 1 s; NVM command set.
 const CAPABILITIES_VALUE: u64 = 1023 | 2 << 24 | 1 << 37;
 const FIRST_ADDRESS: u64 = 0x4000_0000;
-/// Value of a doorbell register that was not written since the controller looked.
+/// Value of a doorbell register that was not written since the controller read it.
 const NOT_RUNG: u32 = u32::MAX;
 
 /// What the controller is.
@@ -41,8 +41,9 @@ pub struct MockSettings {
     pub honours_abort: bool,
     /// I/O queue pairs that it grants.
     pub queue_pairs: u16,
-    /// Looks at a shadow doorbell without news before it waits for a write to the register; none without shadow doorbells.
-    pub shadow_looks: Option<u32>,
+    /// Polls of a shadow doorbell without a new position before it waits for a write to the register; `None` without shadow
+    /// doorbells.
+    pub shadow_polls: Option<u32>,
 }
 
 impl Default for MockSettings {
@@ -53,7 +54,7 @@ impl Default for MockSettings {
             has_sgl: true,
             honours_abort: true,
             queue_pairs: 8,
-            shadow_looks: None,
+            shadow_polls: None,
         }
     }
 }
@@ -111,8 +112,8 @@ struct Rings {
     head: u16,
     /// Tail of the submission ring as far as the driver has reported it.
     end: u16,
-    /// Looks at the shadow doorbell that remain.
-    looks: u32,
+    /// Remaining polls of the shadow doorbell.
+    polls: u32,
     completions: u64,
     completion_entries: u16,
     /// Head of the completion ring as far as the driver has reported it.
@@ -211,10 +212,6 @@ impl Bus for Mock {
         Ok(address)
     }
 
-    fn may_use_shadow_doorbells(&self) -> bool {
-        true
-    }
-
     fn relax(&self) {
         self.work();
     }
@@ -253,7 +250,7 @@ impl State {
             entries,
             head: 0,
             end: 0,
-            looks: 0,
+            polls: 0,
             completions,
             completion_entries,
             freed: 0,
@@ -289,29 +286,29 @@ impl State {
         }
     }
 
-    /// Takes note of the positions that the driver reports for a queue.
+    /// Reads the positions that the driver reports for a queue.
     fn read_doorbells(&mut self, number: u16, registers: &Registers) {
         let end = take_doorbell(registers, number, false);
         let freed = take_doorbell(registers, number, true);
-        let looks = self.settings.shadow_looks.unwrap_or(0);
+        let polls = self.settings.shadow_polls.unwrap_or(0);
         let rings = self.rings(number);
         if let Some(end) = end {
-            (rings.end, rings.looks) = (end, looks);
+            (rings.end, rings.polls) = (end, polls);
         }
         rings.freed = freed.unwrap_or(rings.freed);
-        if rings.looks == 0 {
+        if rings.polls == 0 {
             return;
         }
         let end = rings.end;
         match self.shadow(number, false) {
             Some(position) if position != end => {
                 let rings = self.rings(number);
-                (rings.end, rings.looks) = (position, looks);
+                (rings.end, rings.polls) = (position, polls);
             }
             Some(_) => {
                 let rings = self.rings(number);
-                rings.looks -= 1;
-                if rings.looks == 0 {
+                rings.polls -= 1;
+                if rings.polls == 0 {
                     self.store_event(number, false, end);
                 }
             }
@@ -319,7 +316,7 @@ impl State {
         }
     }
 
-    /// What a shadow doorbell has, if the queue has one.
+    /// Position in a shadow doorbell, if the queue has one.
     fn shadow(&self, number: u16, is_completion: bool) -> Option<u16> {
         let (doorbells, _) = self.shadows.filter(|_| number > 0)?;
         let mut word = [0; 4];
@@ -352,7 +349,7 @@ impl State {
                 result = less_one | less_one << 16;
                 Status::SUCCESS
             }
-            admin::DOORBELL_BUFFER_CONFIG if self.settings.shadow_looks.is_some() => match command.data() {
+            admin::DOORBELL_BUFFER_CONFIG if self.settings.shadow_polls.is_some() => match command.data() {
                 DataPointer::Prp(doorbells, events) => {
                     self.shadows = Some((doorbells, events));
                     Status::SUCCESS
@@ -392,7 +389,7 @@ impl State {
             (1, _) => {
                 page[4..8].copy_from_slice(b"MOCK");
                 page[77] = self.settings.transfer_exponent;
-                page[257] = u8::from(self.settings.shadow_looks.is_some());
+                page[257] = u8::from(self.settings.shadow_polls.is_some());
                 page[516..520].copy_from_slice(&count.to_le_bytes());
                 page[520] = 1 << 2;
                 page[536] = u8::from(self.settings.has_sgl);
@@ -581,7 +578,7 @@ fn shadow_offset(number: u16, is_completion: bool) -> u64 {
     (Capabilities(CAPABILITIES_VALUE).doorbell(number, is_completion) - DOORBELLS) as u64
 }
 
-/// What the driver has written to a doorbell since the last call.
+/// Value that the driver has written to a doorbell since the last call.
 fn take_doorbell(registers: &Registers, number: u16, is_completion: bool) -> Option<u16> {
     let offset = Capabilities(CAPABILITIES_VALUE).doorbell(number, is_completion);
     let value = registers.read32(offset);

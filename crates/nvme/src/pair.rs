@@ -24,11 +24,11 @@ const FEWEST_ENTRIES: u16 = 64;
 /// Largest number of logical blocks in one command.
 const MOST_BLOCKS: u64 = 1 << 16;
 
-/// How often a waiting job looks after its commands.
+/// How often a job that waits for completions looks after its commands.
 const LOOK_NS: u64 = 10_000_000;
 /// Looks at the completion ring for one at the clock.
 const ROUNDS_PER_TIME: u32 = 8;
-/// Waits after which a busy job asks whether the device is to be removed.
+/// Waits after which a job looks after its commands although completions arrive without waiting.
 const WAITS_PER_LOOK: u32 = 4096;
 
 /// A controller that several jobs share.
@@ -104,7 +104,21 @@ pub struct IoPair<B: Bus> {
     timeout_ns: u64,
     vector: Option<u16>,
     waits: u32,
+    /// When to look after the commands next.
+    look_ns: u64,
     failure: Option<NvmeError>,
+}
+
+impl Transfer {
+    /// With its data from the start of the slot's buffer.
+    pub fn new(kind: Kind, offset_bytes: u64, bytes: u32) -> Transfer {
+        Transfer {
+            kind,
+            offset_bytes,
+            bytes,
+            start: 0,
+        }
+    }
 }
 
 impl<B: Bus> Device<B> {
@@ -172,6 +186,7 @@ impl<B: Bus> Device<B> {
             timeout_ns: plan.timeout_ns,
             vector: plan.vector,
             waits: 0,
+            look_ns: 0,
             failure: None,
         })
     }
@@ -182,12 +197,14 @@ impl<B: Bus> Device<B> {
             .map_err(NvmeError::system("map memory for the device"))
     }
 
-    /// Ends all accesses of the controller to memory, as far as it reacts.
+    /// Ends all accesses of the controller to memory, as far as it reacts. Returns only after the reset, also if another
+    /// job does it.
     fn kill(&self) {
+        let mut controller = self.controller();
         if !self.is_dead.swap(true, Ordering::AcqRel) {
             // One that does not react is removed, or reset by the kernel when the device is closed. The bus keeps all
             // memory until then.
-            let _ = self.controller().reset();
+            let _ = controller.reset();
         }
     }
 }
@@ -322,10 +339,11 @@ impl<B: Bus> IoPair<B> {
 
     #[inline]
     fn result(&self, slot: u32, status: Status) -> i32 {
-        if status.is_success() {
-            self.moves[slot as usize]
-        } else {
-            -status.error_number()
+        match status.code() {
+            0 => self.moves[slot as usize],
+            // Only `look_after` aborts commands.
+            code if code == Status::ABORT_REQUESTED.code() => -libc::ETIMEDOUT,
+            _ => -status.error_number(),
         }
     }
 
@@ -338,6 +356,14 @@ impl<B: Bus> IoPair<B> {
     /// To be called now and then while nothing completes: aborts what takes too long, and ends all I/Os if the controller
     /// can no longer be used.
     pub fn look_after(&mut self, now_ns: u64) {
+        self.look(now_ns, true);
+    }
+
+    /// [`IoPair::look_after`], also while other commands complete. Only an idle pair reads the controller's status: a
+    /// register read stalls the CPU, and a controller that completes commands works.
+    #[cold]
+    fn look(&mut self, now_ns: u64, is_idle: bool) {
+        self.look_ns = now_ns + LOOK_NS;
         if self.failure.is_some() {
             return;
         }
@@ -347,7 +373,7 @@ impl<B: Bus> IoPair<B> {
         if self.device.bus.is_removal_requested() {
             return self.fail(NvmeError::Removed);
         }
-        if let Err(error) = check_alive(self.device.bus.registers().read32(STATUS)) {
+        if is_idle && let Err(error) = check_alive(self.device.bus.registers().read32(STATUS)) {
             return self.fail(error);
         }
         let expired: Vec<_> = self.rings.queue.expired(now_ns).collect();
@@ -368,11 +394,11 @@ impl<B: Bus> IoPair<B> {
 
     /// Waits until an I/O has ended or the clock reaches `until_ns`: polls, or sleeps if the pair has an interrupt.
     #[inline]
-    pub fn wait(&mut self, now_ns: impl FnMut() -> u64, until_ns: u64) {
+    pub fn wait(&mut self, mut now_ns: impl FnMut() -> u64, until_ns: u64) {
         self.ring();
         self.waits = self.waits.wrapping_add(1);
-        if self.waits.is_multiple_of(WAITS_PER_LOOK) && self.device.bus.is_removal_requested() {
-            self.fail(NvmeError::Removed);
+        if self.waits.is_multiple_of(WAITS_PER_LOOK) {
+            self.look(now_ns(), false);
         }
         if !self.is_ready() {
             self.wait_for_completion(now_ns, until_ns);
@@ -381,7 +407,7 @@ impl<B: Bus> IoPair<B> {
 
     fn wait_for_completion(&mut self, mut now_ns: impl FnMut() -> u64, until_ns: u64) {
         let mut rounds = 0u32;
-        let mut look_ns = None;
+        let mut idle_ns = None;
         while !self.is_ready() {
             rounds += 1;
             if self.vector.is_some() || rounds.is_multiple_of(ROUNDS_PER_TIME) {
@@ -389,13 +415,15 @@ impl<B: Bus> IoPair<B> {
                 if now_ns >= until_ns {
                     return;
                 }
-                let next_ns = *look_ns.get_or_insert(now_ns + LOOK_NS);
-                if now_ns >= next_ns {
-                    look_ns = Some(now_ns + LOOK_NS);
-                    self.look_after(now_ns);
+                let idle_ns = *idle_ns.get_or_insert(now_ns + LOOK_NS);
+                if now_ns >= self.look_ns {
+                    self.look(now_ns, now_ns >= idle_ns);
+                    if self.is_ready() {
+                        return;
+                    }
                 }
                 if let Some(vector) = self.vector {
-                    let timeout_ns = until_ns.min(next_ns).saturating_sub(now_ns);
+                    let timeout_ns = until_ns.min(self.look_ns).saturating_sub(now_ns);
                     self.device.bus.wait_for_interrupt(vector, timeout_ns);
                     continue;
                 }
@@ -415,7 +443,8 @@ impl<B: Bus> IoPair<B> {
         };
         self.ended
             .extend(self.rings.queue.abandon().into_iter().map(|slot| (slot, -number)));
-        self.failure = Some(error);
+        // A completion that was not reaped before names a command that is no longer in flight; the first error counts.
+        self.failure.get_or_insert(error);
     }
 }
 

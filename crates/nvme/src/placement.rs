@@ -1,8 +1,8 @@
 //! Where memory for a device is placed: the kind of pages, and the NUMA node.
 //!
-//! Memory of 2 MiB or more is taken from the huge pages that the administrator has reserved; without any, from transparent
-//! huge pages; without those, from pages of the usual size. All of it is preferred on the device's NUMA node. The kernel
-//! may do otherwise with each of these, so [`Placed`] is read back from the kernel.
+//! Memory of 2 MiB or more is allocated from reserved huge pages (`vm.nr_hugepages`), otherwise from transparent huge pages,
+//! otherwise from pages of the usual size. The device's NUMA node is preferred. The kernel guarantees none of this, so
+//! [`Placed`] is read back from it.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ const HUGE_PAGE_BITS: u8 = 21;
 pub struct Placed {
     /// Its pages.
     pub pages: Pages,
-    /// NUMA node of all of it that was looked at; `None` if that is several or the kernel knows none.
+    /// NUMA node of its first, middle and last page; `None` if they are on several, or on a kernel without NUMA support.
     pub node: Option<u32>,
 }
 
@@ -41,12 +41,7 @@ pub enum Pages {
 pub(crate) fn map(bytes: usize, node: Option<u32>) -> io::Result<MmapMut> {
     choose(
         bytes.next_multiple_of(PAGE_BYTES),
-        |bytes| {
-            faulted_in(
-                MmapOptions::new().len(bytes).huge(Some(HUGE_PAGE_BITS)).map_anon()?,
-                node,
-            )
-        },
+        |bytes| map_huge(bytes, node),
         |bytes, wants_huge| {
             let mapping = MmapMut::map_anon(bytes)?;
             if wants_huge {
@@ -58,7 +53,33 @@ pub(crate) fn map(bytes: usize, node: Option<u32>) -> io::Result<MmapMut> {
     )
 }
 
-/// The kind of mapping: `huge` in whole huge pages if they fit, otherwise `plain`, with whether huge pages are wanted.
+/// Zeroed memory in reserved huge pages, faulted in; `bytes` is a multiple of their size.
+fn map_huge(bytes: usize, node: Option<u32>) -> io::Result<MmapMut> {
+    faulted_in(
+        MmapOptions::new().len(bytes).huge(Some(HUGE_PAGE_BITS)).map_anon()?,
+        node,
+    )
+}
+
+/// Zeroed memory in reserved huge pages only, faulted in: each 2 MiB of it, from its start, is physically contiguous.
+///
+/// # Errors
+/// When not as many huge pages are free.
+pub fn map_in_huge_pages(bytes: usize) -> io::Result<MmapMut> {
+    let bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
+    map_huge(bytes, None).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!(
+                "{} free huge pages of 2 MiB are needed (`HugePages_Free` in `/proc/meminfo`): {error}",
+                bytes / HUGE_PAGE_BYTES
+            ),
+        )
+    })
+}
+
+/// Maps by `huge`, in whole huge pages, if memory of this size fits and they are available; otherwise by `plain`, with
+/// whether transparent huge pages are useful.
 fn choose<M>(
     bytes: usize,
     huge: impl FnOnce(usize) -> io::Result<M>,
@@ -72,11 +93,11 @@ fn choose<M>(
 
 fn faulted_in(mut mapping: MmapMut, node: Option<u32>) -> io::Result<MmapMut> {
     if let Some(node) = node {
-        // A node without memory, or a kernel without NUMA: the kernel then places it where it can.
+        // This fails for a node without memory and on a kernel without NUMA support; the kernel then chooses the node.
         let _ = prefer_node(&mut mapping, node);
     }
     match mapping.advise(Advice::PopulateWrite) {
-        // Linux before 5.14 does not have it. With it, a shortage of huge pages is an error; without, a signal.
+        // New in Linux 5.14. It reports a shortage of huge pages as an error, where touching the pages would raise SIGBUS.
         Err(error) if error.raw_os_error() != Some(libc::EINVAL) => return Err(error),
         _ => {}
     }
@@ -88,10 +109,11 @@ fn faulted_in(mut mapping: MmapMut, node: Option<u32>) -> io::Result<MmapMut> {
 
 /// How the kernel has placed memory.
 pub fn placed(memory: &Memory) -> Placed {
-    let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
-    let pages = match memory.bytes() {
-        bytes if bytes < HUGE_PAGE_BYTES => Pages::TooSmall,
-        _ => pages_in(&smaps, memory.address()),
+    let pages = if memory.bytes() < HUGE_PAGE_BYTES {
+        Pages::TooSmall
+    } else {
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        pages_in(&smaps, memory.address())
     };
     let last = (memory.bytes() - 1) / PAGE_BYTES * PAGE_BYTES;
     let nodes = [0, last / 2 / PAGE_BYTES * PAGE_BYTES, last].map(|offset| node_of(memory, offset));

@@ -33,7 +33,7 @@ pub struct Queue {
     /// Next entry of the completion ring, and the value that its doorbell has.
     completion_head: u16,
     rung_completion_head: u16,
-    /// Whether the completion queue head doorbell waits until entries run short.
+    /// Whether consumed entries are reported only when free entries run short.
     defers: bool,
     /// Phase tag of new entries: 1 in the first pass, since the ring is zeroed when it is created.
     phase: bool,
@@ -134,9 +134,9 @@ impl Queue {
         }
     }
 
-    /// The same, for polling: the completion queue head doorbell is written only when the entries that the controller
-    /// believes to be in use are more than half of those that no command in flight needs. It always has an entry for each
-    /// command in flight, so nothing waits for the doorbell.
+    /// The same queue for polling, with fewer writes to the completion queue head doorbell: only when more than half of the
+    /// entries that no command in flight needs were consumed without being reported. The controller always has a free entry
+    /// for each command in flight, so it never waits for the doorbell.
     pub fn deferring(mut self) -> Queue {
         self.defers = true;
         self

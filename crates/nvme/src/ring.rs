@@ -22,7 +22,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Zeroed rings of a queue pair, mapped for the device, which does not know them yet.
+    /// Zeroed rings of a queue pair, mapped for the device. The caller creates the queues on the controller.
     pub fn new<B: Bus>(
         bus: &B,
         capabilities: Capabilities,

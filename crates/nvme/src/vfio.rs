@@ -185,8 +185,7 @@ impl Bus for Vfio {
         self.numa_node
     }
 
-    /// Nothing: a job that polls has its CPU for itself. `pause` would delay its next look, and in virtual machines it can
-    /// leave the guest.
+    /// No `pause` instruction: it would delay the next poll, and it can cause an exit to the hypervisor in virtual machines.
     #[inline]
     fn relax(&self) {}
 
@@ -209,7 +208,7 @@ impl Bus for Vfio {
     }
 }
 
-/// The NUMA node of a PCI device, if the machine has several.
+/// The NUMA node of a PCI device, if the kernel reports one.
 pub fn numa_node(address: &str) -> Option<u32> {
     let text = std::fs::read_to_string(device_path(address).join("numa_node")).ok()?;
     text.trim().parse().ok()
@@ -265,7 +264,7 @@ fn device_of(group: &File, address: &str) -> Result<File, NvmeError> {
     let descriptor = call(group, GROUP_GET_DEVICE_FD, name.as_ptr() as u64).map_err(NvmeError::system(format!(
         "open the device {address}, which must be bound to `vfio-pci`"
     )))?;
-    // SAFETY: the kernel has just made this descriptor for us, and nothing else uses it.
+    // SAFETY: the kernel has just created this descriptor for us, and nothing else uses it.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) }))
 }
 
@@ -311,7 +310,7 @@ fn interrupts(device: &File, vectors: u16) -> Result<Vec<File>, NvmeError> {
     Ok(events)
 }
 
-/// The event by which the kernel asks for the device back, where it does.
+/// The event by which the kernel requests the release of the device, if it supports that.
 fn removal_event(device: &File) -> Option<File> {
     let event = event().ok()?;
     let mut request = IrqSet {

@@ -1,13 +1,19 @@
 //! The driver on a controller in memory: what it moves, what it refuses, and how it survives a controller that fails.
 
 use std::cell::Cell;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use iosonde_nvme::NvmeError;
+use iosonde_nvme::bus::Bus;
 use iosonde_nvme::completion::Status;
-use iosonde_nvme::memory::Memory;
+use iosonde_nvme::memory::{Memory, Registers};
 use iosonde_nvme::mock::{Mock, MockFault, MockSettings};
 use iosonde_nvme::pair::{Device, IoPair, Kind, PairPlan, Transfer};
+use iosonde_nvme::registers::{CONFIGURATION, STATUS};
 use proptest::prelude::*;
 
 const SLOT_BYTES: usize = 256 << 10;
@@ -69,12 +75,7 @@ impl Job {
     }
 
     fn push(&mut self, slot: u32, kind: Kind, offset_bytes: u64, bytes: u32) {
-        let transfer = Transfer {
-            kind,
-            offset_bytes,
-            bytes,
-            start: 0,
-        };
+        let transfer = Transfer::new(kind, offset_bytes, bytes);
         self.pair.push(slot, &transfer, self.now_ns.get());
         self.pair.ring();
     }
@@ -192,12 +193,7 @@ fn doorbell_writes(wanted: Wanted, rounds: u32) -> f64 {
     let mut job = Job::new(wanted);
     for round in 0..rounds {
         for slot in 0..depth {
-            let transfer = Transfer {
-                kind: Kind::Read,
-                offset_bytes: u64::from((round * 7 + slot) % 4096) * 512,
-                bytes: 512,
-                start: 0,
-            };
+            let transfer = Transfer::new(Kind::Read, u64::from((round * 7 + slot) % 4096) * 512, 512);
             job.pair.push(slot, &transfer, 0);
         }
         assert_eq!(job.finish().len(), depth as usize);
@@ -227,17 +223,17 @@ fn a_polled_queue_writes_the_tail_once_for_each_batch_and_the_head_when_entries_
 
 #[test]
 fn shadow_doorbells_replace_writes_to_registers_while_the_controller_reads_them() {
-    let looking = |looks| Wanted {
+    let polling = |polls| Wanted {
         depth: 1,
         settings: MockSettings {
-            shadow_looks: Some(looks),
+            shadow_polls: Some(polls),
             ..MockSettings::default()
         },
         ..Wanted::default()
     };
-    assert_eq!(doorbell_writes(looking(1), 3200), 1.0 + 1.0 / 32.0);
+    assert_eq!(doorbell_writes(polling(1), 3200), 1.0 + 1.0 / 32.0);
     // A tail at the event index, once around the ring, and each report of the head.
-    assert_eq!(doorbell_writes(looking(1000), 3200), 1.0 / 64.0 + 1.0 / 32.0);
+    assert_eq!(doorbell_writes(polling(1000), 3200), 1.0 / 64.0 + 1.0 / 32.0);
 }
 
 #[test]
@@ -318,6 +314,51 @@ fn a_command_that_is_lost_is_aborted_after_its_time_and_the_others_continue() {
     assert_eq!(job.one(Kind::Read, 0, 512), 512);
 }
 
+/// Loses the command of slot 0 and completes those of the other slots until slot 0 has ended; returns its result. Each
+/// batch of the others takes `batch_ns`.
+fn lose_while_others_complete(job: &mut Job, batch_ns: u64) -> i32 {
+    job.mock().inject(0, MockFault::Lose);
+    job.push(0, Kind::Read, 0, 512);
+    let mut lost = None;
+    while lost.is_none() {
+        (1..4).for_each(|slot| job.push(slot, Kind::Read, 0, 512));
+        job.now_ns.set(job.now_ns.get() + batch_ns);
+        let now_ns = job.now_ns.get();
+        assert!(now_ns < 3 * TIMEOUT_NS, "the lost command stays in flight");
+        let mut ended = 0;
+        while ended < 3 {
+            job.pair.wait(|| now_ns, u64::MAX);
+            job.pair.reap(|slot, result| match slot {
+                0 => lost = Some(result),
+                _ => ended += 1,
+            });
+        }
+    }
+    lost.expect("it has ended")
+}
+
+#[test]
+fn a_command_that_is_lost_is_aborted_although_others_complete_all_the_time() {
+    // Without an interrupt, these completions arrive before the driver reads the clock.
+    for (vector, batch_ns) in [(None, 100_000), (Some(1), 5_000_000)] {
+        for honours_abort in [true, false] {
+            let mut job = Job::new(Wanted {
+                settings: MockSettings {
+                    honours_abort,
+                    ..MockSettings::default()
+                },
+                vector,
+                ..Wanted::default()
+            });
+            assert_eq!(lose_while_others_complete(&mut job, batch_ns), -libc::ETIMEDOUT);
+            let time_ns = job.now_ns.get();
+            assert!(time_ns >= if honours_abort { TIMEOUT_NS } else { 2 * TIMEOUT_NS });
+            assert_eq!(job.pair.failure().is_none(), honours_abort);
+            assert_eq!(job.mock().is_enabled(), honours_abort);
+        }
+    }
+}
+
 #[test]
 fn a_controller_that_does_not_abort_is_reset_before_the_buffers_are_given_back() {
     let mut job = Job::new(Wanted {
@@ -361,19 +402,82 @@ fn all_jobs_of_a_controller_that_was_reset_end() {
     job.mock().inject(0, MockFault::Lose);
     job.mock().inject(1, MockFault::Lose);
     job.push(0, Kind::Read, 0, 512);
-    let transfer = Transfer {
-        kind: Kind::Read,
-        offset_bytes: 0,
-        bytes: 512,
-        start: 0,
-    };
-    other.push(0, &transfer, 0);
+    other.push(0, &Transfer::new(Kind::Read, 0, 512), 0);
     other.ring();
     assert_eq!(job.finish(), [(0, -libc::ETIMEDOUT)]);
     other.look_after(0);
     let mut results = Vec::new();
     other.reap(|slot, result| results.push((slot, result)));
     assert_eq!(results, [(0, -libc::ETIMEDOUT)]);
+}
+
+/// A mock controller that takes a while to become disabled.
+struct SlowReset {
+    mock: Mock,
+    waits: AtomicU32,
+}
+
+impl Bus for SlowReset {
+    fn registers(&self) -> &Registers {
+        self.mock.registers()
+    }
+
+    fn map(&self, memory: &Memory) -> io::Result<u64> {
+        self.mock.map(memory)
+    }
+
+    fn relax(&self) {
+        let is_resetting = self.registers().read32(CONFIGURATION) & 1 == 0;
+        if is_resetting && self.waits.fetch_add(1, Ordering::Relaxed) < 50 {
+            thread::sleep(Duration::from_millis(1));
+        } else {
+            self.mock.relax();
+        }
+    }
+}
+
+#[test]
+fn a_job_does_not_give_back_its_buffers_before_another_job_has_reset_the_controller() {
+    let mock = Mock::new(MockSettings::default());
+    let waits = AtomicU32::new(0);
+    let device = Device::start(SlowReset { mock, waits }).expect("a controller");
+    device.controller().request_queues(2).expect("two queue pairs");
+    let namespace = device.controller().namespace(1).expect("a namespace");
+    let buffers = [1, 2].map(|_| Memory::allocate(SLOT_BYTES).expect("memory"));
+    let pair = |number: u16| {
+        let plan = PairPlan {
+            number,
+            namespace,
+            queue_depth: 1,
+            buffers: &buffers[usize::from(number) - 1],
+            slot_bytes: SLOT_BYTES,
+            uses_sgl: false,
+            force_unit_access: false,
+            timeout_ns: TIMEOUT_NS,
+            vector: None,
+        };
+        device.pair(&plan).expect("a queue pair")
+    };
+    let (mut one, mut other) = (pair(1), pair(2));
+    for pair in [&mut one, &mut other] {
+        pair.push(0, &Transfer::new(Kind::Read, 0, 512), 0);
+        pair.ring();
+    }
+    device.bus().registers().write32(STATUS, 0b11);
+    let reports = |pair: &mut IoPair<SlowReset>| {
+        while pair.in_flight() > 0 {
+            pair.look_after(0);
+            pair.reap(|_, result| {
+                assert!(result < 0);
+                assert!(!device.bus().mock.is_enabled(), "the controller may access memory");
+            });
+        }
+    };
+    thread::scope(|scope| {
+        for pair in [&mut one, &mut other] {
+            scope.spawn(|| reports(pair));
+        }
+    });
 }
 
 type IsExpected = fn(&NvmeError) -> bool;
@@ -491,10 +595,10 @@ proptest! {
             Just(MockFault::Fatal),
             Just(MockFault::Remove),
         ]), 0..3),
-        shadow_looks in prop::option::of(1u32..20),
+        shadow_polls in prop::option::of(1u32..20),
     ) {
         let mut job = Job::new(Wanted {
-            settings: MockSettings { shadow_looks, ..MockSettings::default() },
+            settings: MockSettings { shadow_polls, ..MockSettings::default() },
             ..Wanted::default()
         });
         for (number, fault) in faults {

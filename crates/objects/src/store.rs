@@ -42,6 +42,6 @@ pub(crate) trait Session {
     /// Appends what has completed since the last call.
     fn reap(&mut self, done: &mut Vec<Done>);
 
-    /// Waits until an operation completes, or for so many nanoseconds.
+    /// Waits until an operation completes, or for this many nanoseconds.
     fn wait(&mut self, timeout_ns: u64);
 }

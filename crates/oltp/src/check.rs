@@ -49,7 +49,7 @@ fn server(server: &SqlServer) -> Result<(), OltpError> {
         return Ok(());
     }
     Err(OltpError::invalid(
-        format!("`{}` is not a name for a database", server.database),
+        format!("`{}` is not a valid database name", server.database),
         "`server.database`",
         "use 1 to 63 letters, digits and underscores",
     ))

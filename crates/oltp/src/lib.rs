@@ -2,8 +2,8 @@
 //!
 //! [`run_tpcc`] and [`run_commit`] read as the list of their steps. The parts: `server` connects and checks the
 //! server's version and settings, `marker` the owner of a database, `threads` runs terminals, `terminal` is the measuring
-//! loop, `acknowledged` keeps acknowledged commits. The module `tpcc` has the workload: `schema`, `population`, `load`, `rules` (inputs), `statements`,
-//! `transactions`, `consistency`.
+//! loop, `acknowledged` keeps acknowledged commits. The module `tpcc` has the workload: `schema`, `population`, `load`,
+//! `rules` (inputs), `statements`, `transactions`, `consistency`.
 
 mod acknowledged;
 mod check;

@@ -99,7 +99,7 @@ fn fastest_minor_fault_ns(clock: Clock) -> u64 {
     };
     let _ = memory.advise(Advice::NoHugePage);
     let touch_ns = |page: usize| {
-        // SAFETY: the word lies in the mapping, aligned, and is accessed by this thread only.
+        // SAFETY: the word is in the mapping, aligned, and is accessed by this thread only.
         let word = unsafe { &*memory.as_ptr().add(page * page_bytes).cast::<AtomicU64>() };
         let begin_ns = clock.now();
         word.store(1, Ordering::Relaxed);

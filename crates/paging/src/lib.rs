@@ -274,7 +274,9 @@ impl Steps<'_, '_> {
             let first = facts.first_wrong_page.unwrap_or_default();
             (self.emit)(Event::Warning(Warning {
                 code: "wrong_pages".into(),
-                message: format!("{wrong} pages did not contain what was written to them, the first one page {first}"),
+                message: format!(
+                    "{wrong} checks found a page that did not contain what was written to it, the first one page {first}"
+                ),
                 hint: "the device below the swap area or the file returned wrong data, or the memory is faulty".into(),
             }));
         }

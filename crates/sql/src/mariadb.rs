@@ -69,7 +69,7 @@ struct Load {
     sequence: u8,
 }
 
-/// A packet: its number, and where its content lies.
+/// A packet: its number, and where its content is.
 type Packet = (u8, std::ops::Range<usize>);
 
 impl Mariadb {
@@ -124,7 +124,7 @@ impl Mariadb {
                     let answer = scrambled(&plugin, &nonce, login)?;
                     self.put_packet(sequence + 1, |out| out.extend_from_slice(&answer));
                 }
-                // MySQL's caching_sha2_password: 3 is success, 4 asks for the password itself.
+                // MySQL's caching_sha2_password: 3 is success, 4 requests the password itself.
                 Some(0x01) if body_bytes.get(1) == Some(&3) => {}
                 Some(0x01) if body_bytes.get(1) == Some(&4) && matches!(login.address, Address::Unix(_)) => {
                     let password = credentials::password(login).unwrap_or_default();
@@ -157,7 +157,7 @@ impl Mariadb {
         Ok((sequence, body))
     }
 
-    /// Receives until so many bytes can be parsed.
+    /// Receives until this many bytes can be parsed.
     #[inline]
     fn fill(&mut self, bytes: usize) -> Result<(), SqlError> {
         while self.filled < self.parsed + bytes {

@@ -42,7 +42,7 @@ struct Prepared {
     parameters: Vec<u32>,
 }
 
-/// A message's type and where its body lies in the receive buffer.
+/// A message's type and where its body is in the receive buffer.
 type Message = (u8, std::ops::Range<usize>);
 
 impl Postgresql {
@@ -191,7 +191,7 @@ impl Postgresql {
         Ok((kind, body))
     }
 
-    /// Receives until so many bytes can be parsed.
+    /// Receives until this many bytes can be parsed.
     #[inline]
     fn fill(&mut self, bytes: usize) -> Result<(), SqlError> {
         while self.filled < self.parsed + bytes {

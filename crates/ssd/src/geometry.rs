@@ -1,4 +1,4 @@
-//! Numbers that follow from a model: how many pages, superblocks, and which die a page lies on.
+//! Numbers that follow from a model: how many pages, superblocks, and which die a page is on.
 //!
 //! A *superblock* is one block of every die; it is written stripe by stripe over the dies, and collected as a whole.
 
@@ -58,7 +58,7 @@ impl Geometry {
         }
     }
 
-    /// The die that a program lies on; programs are numbered through the drive.
+    /// The die that a program is on; programs are numbered through the drive.
     #[inline]
     pub(crate) fn die_of(&self, program: u32) -> u32 {
         program % self.dies

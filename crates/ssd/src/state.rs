@@ -1,4 +1,4 @@
-//! A drive's state between two runs: which page lies where, what is free, what is being collected.
+//! A drive's state between two runs: which page is where, what is free, what is being collected.
 //!
 //! The format is little-endian words after a magic, a version and a fingerprint of the model, and a checksum at the end.
 //! Of the map only valid pages are kept, in runs: a drive that was written in order takes a few bytes, one that was

@@ -17,7 +17,7 @@ pub enum Action {
     Read,
     /// Write.
     Write,
-    /// Forget what lies there.
+    /// Forget what is there.
     Trim,
     /// Make what was written survive a power cut.
     Flush,

@@ -26,7 +26,7 @@ pub(crate) const WHOLE_PAGE: u8 = 0xff;
 /// Why something is programmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// The host wrote it. Of the program so many pages are padding.
+    /// The host wrote it. Of the program this many pages are padding.
     Host { padding: u32 },
     /// Collection copies it.
     Copy,
@@ -36,7 +36,7 @@ pub(crate) enum Origin {
 pub(crate) trait Media {
     /// Program one die with a full program.
     fn program(&mut self, program: u32, origin: Origin);
-    /// Read so many pages of one program, to copy them or to complete them.
+    /// Read this many pages of one program, to copy them or to complete them.
     fn read(&mut self, program: u32, pages: u32);
     /// Erase a block of a die.
     fn erase(&mut self, die: u32);
@@ -243,7 +243,7 @@ impl PageMap {
         waiting
     }
 
-    /// Collects a little ahead of need, up to so many free superblocks; false when there is nothing to gain.
+    /// Collects a little ahead of need, up to this many free superblocks; false when there is nothing to gain.
     pub(crate) fn collect_ahead(&mut self, free_target: usize, media: &mut impl Media) -> bool {
         if self.free.len() >= free_target || !self.have_victim() {
             return false;
@@ -368,7 +368,7 @@ impl PageMap {
         self.host.superblock * self.geometry.superblock_pages + self.host.next
     }
 
-    /// Takes note of a program of the host's, with so many pages of data.
+    /// Takes note of a program of the host's, with this many pages of data.
     fn programmed(&mut self, first: u32, pages: u32, media: &mut impl Media) {
         let whole = self.geometry.program_pages;
         self.valid[self.host.superblock as usize] += pages;
@@ -382,7 +382,7 @@ impl PageMap {
         self.keep_pace(whole, media);
     }
 
-    /// Copies what is due for so many pages of the host's.
+    /// Copies what is due for this many pages of the host's.
     fn keep_pace(&mut self, pages: u32, media: &mut impl Media) {
         if self.free.len() >= FREE_TARGET || !self.have_victim() {
             return;

@@ -2,7 +2,7 @@
 //!
 //! A drive with little memory keeps one entry of its map for several pages that lie together. A unit of which a part is
 //! written is kept page by page for a while, as many of them as the spare room would hold; then what was not written of
-//! it is read from where it lies and written once more (read-modify-write), so that it is whole again. Writes to a small
+//! it is read from where it is and written once more (read-modify-write), so that it is whole again. Writes to a small
 //! part of the drive therefore cost nothing more, and writes to all of it do. Pages that were never written are not.
 
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ pub(crate) struct Unit {
 }
 
 impl Units {
-    /// Units of so many pages, 64 at most, of a drive of `drive_pages`; nothing to do where a page is one.
+    /// Units of this many pages, 64 at most, of a drive of `drive_pages`; nothing to do where a page is one.
     pub(crate) fn new(pages: u32, drive_pages: u32, room: u32) -> Units {
         let count = if pages == 1 { 0 } else { drive_pages.div_ceil(pages) };
         Units {
@@ -93,7 +93,7 @@ impl Units {
     }
 }
 
-/// The lowest bits, so many of them.
+/// The lowest bits, this many of them.
 fn ones(count: u32) -> u64 {
     u64::MAX.checked_shr(64 - count).unwrap_or(0)
 }

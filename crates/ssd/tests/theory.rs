@@ -71,7 +71,7 @@ fn read(offset_bytes: u64) -> Request {
     }
 }
 
-/// Keeps so many requests in flight until `count` are complete; the time that took.
+/// Keeps this many requests in flight until `count` are complete; the time that took.
 fn drive_closed(storage: &mut Storage, in_flight: u64, count: u64, mut next: impl FnMut(u64) -> Request) -> u64 {
     let begin_ns = storage.now();
     for number in 0..in_flight {
@@ -138,7 +138,7 @@ fn small_writes_in_order_are_combined_to_whole_units() {
     assert_within(amplification(&storage, &before), 1.0, 0.02);
 }
 
-/// Blocks of 256 pages, mapped in units of so many.
+/// Blocks of 256 pages, mapped in units of this many.
 fn mapped_by(unit_pages: u32, over_provisioning: f64) -> DriveModel {
     let mut model = drive(over_provisioning, Collection::Greedy, 256);
     model.capacity_bytes = 256 * PAGE * 1024;
@@ -312,7 +312,7 @@ fn writes_with_parity_run_at_the_speed_of_the_host_where_that_is_lower() {
     assert_within(bandwidth(RaidLevel::Raid10, Some(100_000_000)), unlimited, 1e-9);
 }
 
-/// Random 4 KiB I/Os a second of four drives, with so many in flight that hardly a die is ever idle.
+/// Random 4 KiB I/Os a second of four drives, with enough in flight that hardly a die is ever idle.
 fn of_four_drives(level: RaidLevel, operation: Action) -> f64 {
     let array = ArrayModel {
         level,

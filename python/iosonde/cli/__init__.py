@@ -77,16 +77,30 @@ class _Commands(Mapping[str, Any]):
             raise KeyError(name)
         module = importlib.import_module(f"iosonde.cli.{name}")
         if hasattr(module, "group"):
-            return typer.main.get_command(module.group)
+            group: Any = typer.main.get_command(module.group)
+            for each in group.commands.values():
+                _name_arguments(each)
+            return group
         subcommand = typer.Typer(add_completion=False, rich_markup_mode=None)
         subcommand.command(name)(with_messages(module.command))
-        return typer.main.get_command(subcommand)
+        return _name_arguments(typer.main.get_command(subcommand))
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
 
     def __len__(self) -> int:
         return len(COMMANDS)
+
+
+def _name_arguments(command: Any) -> Any:
+    """Show arguments by name: typer 0.20 and newer add Python types (`<list[Path]>`) and braces."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: ""
+            if parameter.required:
+                name = f"{parameter.metavar}{'...' if parameter.nargs != 1 else ''}"
+                parameter._usage_display_name = lambda name=name: name
+    return command
 
 
 class _Group(typer.core.TyperGroup):

@@ -21,26 +21,39 @@ def command(
             "--kept", metavar="PATH", help="Also remove files kept by --keep at or below this path (repeat per path)."
         ),
     ] = None,
+    forget: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--forget",
+            metavar="PATH",
+            help="Remove the journal entry of a database on a server that no longer exists (repeat per path). The "
+            "database is dropped if the server answers after all.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove kept files without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove leftovers of crashed or killed runs.
 
-    Files, mounts, arrays, loop devices, database servers and control groups. Control groups of a killed iosonde remain
-    until then. Only what iosonde recorded before creating it is removed, and only if it is unchanged.
+    Removes files, mounts, arrays, loop devices, control groups, database servers, and databases on the user's servers
+    (passwords are read from the environment, as in a run) that iosonde recorded before it created them, and only if
+    they are unchanged.
     """
     from iosonde.storage import cleanup
+    from iosonde.storage.journal_entry import DATABASES
 
     paths = [path.expanduser().absolute() for path in kept or []]
     if paths and not (_preview(paths, messages.info if as_json else print) and (yes or _is_confirmed())):
         print("[]" if as_json else "nothing was removed")
         return
-    cleaned = cleanup(kept=paths)
+    cleaned = cleanup(kept=paths, forget=forget or [])
     if as_json:
         print_json([{"path": str(each.path), "result": each.reason, "failed": each.failed} for each in cleaned])
     else:
         print("\n".join(f"{each.path}: {each.reason}" for each in cleaned) or "nothing to remove")
     if any(each.failed for each in cleaned):
+        if any(each.failed and Path(each.path).is_relative_to(DATABASES) for each in cleaned):
+            messages.info("If a server no longer exists, `iosonde cleanup --forget PATH` removes its entry.")
         raise typer.Exit(1)
 
 

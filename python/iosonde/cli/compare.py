@@ -30,7 +30,7 @@ def command(
         Path, typer.Argument(metavar="BASELINE", help="Result set to compare with, or one of an A/B run.")
     ],
     contender: Annotated[
-        Path | None, typer.Argument(metavar="CONTENDER", help="Result set to judge; none for an A/B run.")
+        Path | None, typer.Argument(metavar="CONTENDER", help="Result set to judge; omit it for an A/B run.")
     ] = None,
     more_baselines: Annotated[
         list[Path] | None,
@@ -85,7 +85,7 @@ def _material(ours: list[ResultSet], theirs: list[ResultSet], *, mix_simulated: 
     paired = [each for each in (*ours, *theirs) if each.plan.arms]
     if paired and len(ours) + len(theirs) > 1:
         raise ResultsError(
-            f"`{paired[0].directory}` has both systems in one session, and is compared by itself",
+            f"`{paired[0].directory}` is an A/B run, which is compared without a second result set",
             hint=f"iosonde compare {paired[0].directory}",
         )
     if not paired and not theirs:

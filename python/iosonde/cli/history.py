@@ -64,7 +64,7 @@ def _show(
     *,
     as_json: bool,
 ) -> bool:
-    """Show the history; returns whether a metric got worse within the last sessions asked for."""
+    """Show the history; returns whether a metric got worse within the last sessions requested."""
     from iosonde.history import history, sentences
     from iosonde.history.page import render
     from iosonde.library import index

@@ -32,7 +32,7 @@ LOOPS = {
 
 def command(
     target: options.TargetName,
-    access: Annotated[str | None, typer.Option(help="`sequential`, `random` or `strided`.")] = None,
+    access: Annotated[str | None, typer.Option(metavar="PATTERN", help="`sequential`, `random` or `strided`.")] = None,
     block_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Size of each I/O, such as `4KiB`.")] = None,
     queue_depth: Annotated[str | None, typer.Option(metavar="N", help="I/Os in flight per job.")] = None,
     jobs: Annotated[str | None, typer.Option(metavar="N", help="Number of threads.")] = None,
@@ -42,7 +42,7 @@ def command(
     span: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Size of the addressed range, such as `1GiB`.")
     ] = None,
-    io_mode: Annotated[str | None, typer.Option(help="`direct` or `buffered`.")] = None,
+    io_mode: Annotated[str | None, typer.Option(metavar="MODE", help="`direct` or `buffered`.")] = None,
     rate: Annotated[str | None, typer.Option(metavar="N", help="Open loop at this many I/Os per second.")] = None,
     duration: Annotated[str | None, typer.Option(metavar="TIME", help="Length of the measurement.")] = None,
     ramp: Annotated[str | None, typer.Option(metavar="TIME", help="Time under load before the measurement.")] = None,

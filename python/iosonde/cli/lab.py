@@ -149,7 +149,7 @@ def _read_seconds(option: str, text: str) -> float:
 
 
 def _block_end_signals() -> set[signal.Signals]:
-    """Let Ctrl-C and SIGTERM wait until they are asked for: they are not errors here."""
+    """Block Ctrl-C and SIGTERM until they are waited for: they are not errors here."""
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     return signals

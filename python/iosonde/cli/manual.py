@@ -44,8 +44,13 @@ def _entry(name: str, command: Any) -> Entry:
         name=name,
         usage=f"iosonde {name} {pieces}",
         text=inspect.cleandoc(command.help or ""),
-        parameters=tuple((name.partition(" <")[0], text) for name, text in filter(None, records)),
+        parameters=tuple((_without_type(name), text) for name, text in filter(None, records)),
     )
+
+
+def _without_type(name: str) -> str:
+    """Drop `<str>` and other types, and keep choices such as `<html|md>`."""
+    return re.sub(r" <[^|>]*>$", "", name)
 
 
 def markdown() -> str:

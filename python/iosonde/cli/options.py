@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -44,7 +45,9 @@ Profile = Annotated[
 ]
 Repeats = Annotated[
     str | None,
-    typer.Option(metavar="N|until", help="Runs per case, or `until`: as many as it takes to be precise."),
+    typer.Option(
+        metavar="N|until", help="Runs per case, or `until`: repeat until confidence intervals are narrow enough."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -118,10 +121,19 @@ AllowCommands = Annotated[
         help="Allow the external commands of the study by repeating the hash that `iosonde plan` prints.",
     ),
 ]
-Live = Annotated[bool, typer.Option("--live", help="Serve a page with the progress on this machine's loopback.")]
+Live = Annotated[
+    bool, typer.Option("--live", help="Serve a page with the progress on the loopback address of this machine.")
+]
 LivePort = Annotated[
     int,
-    typer.Option("--live-port", metavar="PORT", min=0, max=65535, help="Port of the live page (default: any free)."),
+    typer.Option(
+        "--live-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        show_default=False,
+        help="Port of the live page (default: any free port).",
+    ),
 ]
 TimeLimit = Annotated[
     str | None,
@@ -165,7 +177,7 @@ def read_repeats(text: str | None) -> int | Literal["until"] | None:
         return None
     if text == "until":
         return "until"
-    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= 1000:
         raise typer.BadParameter(f"`--repeats {text}` is neither `until` nor a number from 1 to 1000")
     return int(text)
 

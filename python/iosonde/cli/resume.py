@@ -29,7 +29,7 @@ def command(
     """Continue a study: carry out its missing runs.
 
     Recorded runs are not repeated. The target must be the same as before. Block devices need `--destroy` again, because
-    they may hold other data by now, and databases on a server of yours need `--confirm` again.
+    they may contain other data by now. Databases on your own server need `--confirm` again.
     """
     from iosonde.execution import resume
     from iosonde.procedure.schedule import Schedule

@@ -103,7 +103,7 @@ def carry_out(
         completed = f"{len(stopped.result_set.records())} of {_total(stopped.result_set)} runs completed and kept"
         _stopped(page, f"Stopped. {completed} in {directory}", f"Continue with: iosonde resume {directory}")
     except KeyboardInterrupt:
-        _stopped(page, "Stopped immediately.", "Remove leftover files with: iosonde cleanup")
+        _stopped(page, "Stopped immediately.", "Remove leftovers with: iosonde cleanup")
     counts = outcome(result_set)
     _print_outcome(counts, result_set, directory)
     if as_json:

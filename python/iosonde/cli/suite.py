@@ -90,7 +90,7 @@ def command(
 def plan_lines(suite: Suite, planned: Sequence[Planned]) -> list[str]:
     """The plan of a suite, a line for each study."""
     from iosonde.procedure.schedule import Remaining
-    from iosonde.suite.planning import total_seconds
+    from iosonde.suite.planning import total_seconds, written_bytes
     from iosonde.units import format_bytes, format_duration
 
     lines = [suite.title]
@@ -102,10 +102,12 @@ def plan_lines(suite: Suite, planned: Sequence[Planned]) -> list[str]:
         runs = sum(len(plan.runs) for plan in each.plans.values())
         adaptive = sum(Remaining.of(plan).at_most for plan in each.plans.values())
         more = f", plus at most {adaptive} depending on results" if adaptive else ""
-        written = [plan.cost.write_bytes for plan in each.plans.values()]
-        writes = format_bytes(sum(filter(None, written))) if None not in written else "limited only by time"
+        known, unbounded = written_bytes([each])
+        writes = "limited only by time" if unbounded else format_bytes(known)
         lines.append(f"{name} {runs} runs{more}, about {format_duration(each.seconds * 1e9)}, writes {writes}")
     lines.append(f"time      about {format_duration(total_seconds(planned) * 1e9)}")
+    known, unbounded = written_bytes(planned)
+    lines.append(f"writes    {format_bytes(known)}{' and more, limited only by time' if unbounded else ''}")
     required = {option for each in planned for plan in each.plans.values() for option in plan.required_options}
     if required:
         lines.append(f"requires  {' '.join(sorted(required))}")
@@ -131,14 +133,12 @@ def _print_plan(suite: Suite, planned: Sequence[Planned], *, as_json: bool) -> N
 def carry_out(
     suite: SuiteDirectory, *, consent: Consent, retry_failed: bool, time_limit_s: float | None, as_json: bool
 ) -> None:
-    """Run what remains of a suite, study by study, and write its report."""
+    """Run what remains of a suite and write its report. A study that fails does not stop the others."""
     import time
 
     from iosonde import suite as suites
+    from iosonde.errors import IosondeError
     from iosonde.execution import Interrupted
-    from iosonde.execution.progress import watch
-    from iosonde.procedure.schedule import Schedule
-    from iosonde.results import ResultSet
 
     end = None if time_limit_s is None else time.monotonic() + time_limit_s
     failed = False
@@ -147,42 +147,60 @@ def carry_out(
         if left is not None and left <= 0:
             messages.warning(f"The time limit is reached. Continue with: iosonde resume {suite.path}")
             break
-        messages.info(f"{path.name}")
-        result_set = ResultSet.open(path)
-        ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
-        if retry_failed:
-            session.name_unsupported(result_set)
         try:
-            with watch(ahead, console(), info=messages.info, warning=messages.warning) as observer:
-                done = suites.run_next(
-                    path, observer=observer, consent=consent, retry_failed=retry_failed, time_limit_s=left
-                )
+            failed |= _mostly_failed(path, consent=consent, retry_failed=retry_failed, time_limit_s=left)
         except (Interrupted, KeyboardInterrupt):
             messages.warning("Stopped. Completed runs are kept.")
             messages.warning(f"Continue with: iosonde resume {suite.path}")
             raise typer.Exit(reference.EXIT_INTERRUPTED) from None
-        counts = session.outcome(done)
-        if counts.mostly_failed:
+        except IosondeError as error:
             failed = True
-            messages.warning(f"error: most runs of `{path.name}` failed; the suite continues")
+            messages.warning(f"error: {error}")
+            messages.warning(f"`{path.name}` is not complete; the suite continues")
     write_report(suite, as_json=as_json)
     if failed:
         raise typer.Exit(reference.EXIT_RUNS_FAILED)
 
 
+def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_limit_s: float | None) -> bool:
+    """Run what remains of one study, and return whether most of its runs failed."""
+    from iosonde import suite as suites
+    from iosonde.execution.progress import watch
+    from iosonde.procedure.schedule import Schedule
+    from iosonde.results import ResultSet
+
+    messages.info(f"{path.name}")
+    result_set = ResultSet.open(path)
+    ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
+    if retry_failed:
+        session.name_unsupported(result_set)
+    with watch(ahead, console(), info=messages.info, warning=messages.warning) as observer:
+        done = suites.run_next(
+            path, observer=observer, consent=consent, retry_failed=retry_failed, time_limit_s=time_limit_s
+        )
+    if not session.outcome(done).mostly_failed:
+        return False
+    messages.warning(f"error: most runs of `{path.name}` failed; the suite continues")
+    return True
+
+
 def write_report(suite: SuiteDirectory, *, as_json: bool, output: Path | None = None) -> None:
     """Write the report of every study and of the suite, and print a summary."""
     from iosonde import suite as suites
+    from iosonde.errors import ResultsError
     from iosonde.report import write
     from iosonde.results import ResultSet
     from iosonde.results.interpreting import interpreting
     from iosonde.suite import page
 
     for path in suite.all_result_sets():
-        result_set = ResultSet.open(path)
-        session.warn_of_problems(result_set)
-        if result_set.records():
-            write([result_set], path / "report.html", format="html")
+        try:
+            result_set = ResultSet.open(path)
+            session.warn_of_problems(result_set)
+            if result_set.records():
+                write([result_set], path / "report.html", format="html")
+        except ResultsError as error:
+            messages.warning(f"warning: no report of `{path.name}`: {error}")
     with interpreting(suite.all_result_sets()):
         summary = suites.summarize(suite)
     path = output or suite.path / "report.html"

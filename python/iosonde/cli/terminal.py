@@ -1,6 +1,6 @@
 """The only way to the terminal: control characters in data never reach it.
 
-Titles, device names, records and SQL results come from files and hardware of somebody else. An escape sequence in them
+Titles, device names, records and SQL results come from files and hardware of others. An escape sequence in them
 could change the terminal's title, hide text, or type commands. So everything that is printed is filtered here; rich's
 own styles are written after the filter.
 """

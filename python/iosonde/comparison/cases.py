@@ -211,7 +211,7 @@ def _drift_variance(runs: pl.DataFrame, design: Design) -> float:
 def judge(ratio: Ratio, p_value: float, *, better: Literal["higher", "lower"], margin: float = MARGIN) -> Verdict:
     """Judge a ratio of contender to baseline.
 
-    `same` when the whole interval lies within the margin, even if it excludes 1: a real difference too small to
+    `same` when the whole interval is within the margin, even if it excludes 1: a real difference too small to
     matter. `better` or `worse` when the adjusted p-value is at most 5 %. Otherwise, or without an interval, `unclear`.
     """
     low, high = ratio.interval

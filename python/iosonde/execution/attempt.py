@@ -28,7 +28,7 @@ from iosonde.execution.target_facts import describe, describe_log
 from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.procedure.watch import Watch
 from iosonde.protocol.event import Event
-from iosonde.results.schema import UNSUPPORTED, Failure, Record
+from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordWarning
 from iosonde.storage.consent import Consent
 from iosonde.storage.nvme.handover import HandoverError
 from iosonde.storage.simulated import state as drive_state
@@ -64,6 +64,8 @@ class Attempt:
     record: Record
     done: EngineRun
     """With the tables of the run."""
+    not_restored: TargetError | None = None
+    """Why the machine could not be restored after the run, such as swap in use; it ends the session."""
 
 
 def carry_out(
@@ -139,13 +141,20 @@ def _measured(
 ) -> Attempt | None:
     """Run the engine among the instruments, and compose the record."""
     run, case = context.run, context.case
-    with RunInstruments(INSTRUMENTS, context) as instruments:
-        try:
-            instruments.start()
-        except NotStartedError as error:
-            return _not_started(run, case, number, equipment, error, code=error.code)
-        done = _drive(context, equipment, instruments, on_event)
-        reading = instruments.stop(done)
+    reading: Reading | None = None
+    not_restored: TargetError | None = None
+    try:
+        with RunInstruments(INSTRUMENTS, context) as instruments:
+            try:
+                instruments.start()
+            except NotStartedError as error:
+                return _not_started(run, case, number, equipment, error, code=error.code)
+            done = _drive(context, equipment, instruments, on_event)
+            reading = instruments.stop(done)
+    except TargetError as error:
+        if reading is None:
+            raise
+        reading, not_restored = _with_warning(reading, error), error
     if reading.store_statistics is not None:
         done = replace(done, store_statistics=_with_statistics(done, reading.store_statistics))
     ended = record.early_end(context, done, equipment.stop)
@@ -153,6 +162,8 @@ def _measured(
     equipment.setups.ended(run, complete=is_kept)
     equipment.databases.ended(run)
     if equipment.stop.is_set() and not is_kept:
+        if not_restored:
+            raise not_restored
         return None
     composed = record.compose(
         context, number, done, reading, environment=equipment.environment, session=equipment.session
@@ -163,7 +174,13 @@ def _measured(
         environment=equipment.environment_facts,
         study=equipment.plan.study,
     )
-    return Attempt(record=composed, done=done)
+    return Attempt(record=composed, done=done, not_restored=not_restored)
+
+
+def _with_warning(reading: Reading, error: TargetError) -> Reading:
+    """The run's reading, with a warning that the machine could not be restored after it."""
+    warning = RecordWarning(code="not_restored", message=error.what, hint=error.hint)
+    return replace(reading, warnings=[*reading.warnings, warning])
 
 
 def _with_statistics(done: EngineRun, read: pl.DataFrame) -> pl.DataFrame:

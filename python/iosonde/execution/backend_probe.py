@@ -93,7 +93,7 @@ def name_of(backend: Mapping[str, Any]) -> str:
 
 
 def unavailable(found: Iterable[ProbedBackend], specs: Iterable[Mapping[str, Any]]) -> list[ProbedBackend]:
-    """Backends that a plan's specs ask for and the target does not have."""
+    """Backends that a plan's specs require and the target does not have."""
     workloads = [spec["workload"] for spec in specs]
     asked = {name_of(each["backend"]) for each in workloads if each["kind"] == "block"}
     return [each for each in found if each.name in asked and not each.is_available]

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
-def start(run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
-    """The server of a run on `memcached`, ready for its load; `ServerError` if that fails."""
+def start(
+    run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun], check: Callable[[], None]
+) -> RunningServer:
+    """The server of a run on `memcached`, ready for its load; `ServerError` if that fails, or from `check`."""
     server = Memcached()
     instance = _instance(server, run, case, target)
+    instance.check = check
     try:
         instance.provision()
         started = time.monotonic()

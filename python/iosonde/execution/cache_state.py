@@ -34,7 +34,7 @@ Drive = Callable[[ReadyTarget, JsonObject], EngineRun]
 
 @dataclass(frozen=True, kw_only=True)
 class CacheStates:
-    """Brings caches to the state that their case asks for."""
+    """Brings caches to the state that their case requires."""
 
     setups: Setups
     drive: Drive
@@ -71,9 +71,9 @@ class CacheStates:
         self.setups.ended(run, complete=True)
         return run.model_copy(update={"spec": {**run.spec, "workload": {**workload, "layout": "never"}}})
 
-    def _warm(self, run: Run, ready: ReadyTarget, cache: BlockCache, asked: float) -> dict[str, Any]:
+    def _warm(self, run: Run, ready: ReadyTarget, cache: BlockCache, requested: float) -> dict[str, Any]:
         reached, best, best_at, steps = 0.0, 0.0, 0, 0
-        while reached < asked and steps - best_at < PATIENCE and self._may_step(steps):
+        while reached < requested and steps - best_at < PATIENCE and self._may_step(steps):
             before = sample(cache)
             steps += 1
             self._step(ready, step_spec(run.spec, steps))
@@ -81,18 +81,18 @@ class CacheStates:
             reached = (hits or 0) / reads if reads else 0.0
             if reached >= best + PROGRESS:
                 best, best_at = reached, steps
-        return {"asked_hit_ratio": asked, "hit_ratio": round(reached, 4), "steps": steps}
+        return {"requested_hit_ratio": requested, "hit_ratio": round(reached, 4), "steps": steps}
 
-    def _dirty(self, run: Run, ready: ReadyTarget, cache: BlockCache, asked: float) -> dict[str, Any]:
+    def _dirty(self, run: Run, ready: ReadyTarget, cache: BlockCache, requested: float) -> dict[str, Any]:
         size = int(cache.facts["cache_bytes"])
-        wanted, dirty, best, best_at, steps = int(asked * size), 0, 0, 0, 0
+        wanted, dirty, best, best_at, steps = int(requested * size), 0, 0, 0, 0
         while dirty < wanted and steps - best_at < PATIENCE and self._may_step(steps):
             steps += 1
             self._step(ready, step_spec(run.spec, steps, read_fraction=0.0))
             dirty = sample(cache).get("dirty_bytes", 0)
             if dirty >= best + PROGRESS * size:
                 best, best_at = dirty, steps
-        return {"asked_dirty_bytes": wanted, "dirty_bytes": dirty, "steps": steps}
+        return {"requested_dirty_bytes": wanted, "dirty_bytes": dirty, "steps": steps}
 
     def _may_step(self, steps: int) -> bool:
         return steps < MOST_STEPS and not self.stop.is_set()

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.running_server import RunningServer
+from iosonde.execution.running_server import RunningServer, require_loaded
 from iosonde.execution.swap_allowance import swap_allowance
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.cassandra import HEAP, PORT, Cassandra
@@ -31,17 +30,20 @@ LOAD_SETTINGS = {"commitlog_sync": "periodic"}
 """While the template is loaded; its data files do not depend on it."""
 
 
-def start(run: Run, case: Case, target: Target, measure: Measure, note: Callable[[str], None]) -> RunningServer:
-    """The node of a run, with the records that the run begins with; `ServerError` if that fails."""
+def start(
+    run: Run, case: Case, target: Target, measure: Measure, note: Callable[[str], None], check: Callable[[], None]
+) -> RunningServer:
+    """The node of a run, with the records that the run begins with; `ServerError` if that fails, or from `check`."""
     is_loaded = run.spec["workload"]["database"]["kind"] == "loaded"
     instance = _instance(run, case, target)
+    instance.check = check
     facts: dict[str, Any] = {}
     try:
         instance.create_directories()
         if is_loaded:
             facts["loaded_for_this_run"] = not instance.template.is_complete
             if not instance.template.is_complete:
-                _load(run, case, target, measure, note)
+                _load(run, case, target, measure, note, check)
             facts["restored"] = instance.restore().to_json()
             facts["template"] = instance.template.facts
         else:
@@ -65,9 +67,12 @@ def start(run: Run, case: Case, target: Target, measure: Measure, note: Callable
     )
 
 
-def _load(run: Run, case: Case, target: Target, measure: Measure, note: Callable[[str], None]) -> None:
-    """Load the template, with a commit log beside the data."""
+def _load(
+    run: Run, case: Case, target: Target, measure: Measure, note: Callable[[str], None], check: Callable[[], None]
+) -> None:
+    """Load the template, with a commit log next to the data."""
     instance = _instance(run, case, target, loading=True)
+    instance.check = check
     note(f"loading the records of `{run.case_id}` into Cassandra, once for this study")
     started = time.monotonic()
     try:
@@ -75,14 +80,13 @@ def _load(run: Run, case: Case, target: Target, measure: Measure, note: Callable
         instance.start()
         _create_keyspace(instance)
         done = measure(_with_address(load_spec(run.spec), instance, is_loaded=False))
-        _require_loaded(done, instance)
+        require_loaded(done, instance, "records were loaded")
         connection = instance.connect()
         try:
-            instance.database_server.finish_load(connection)
+            instance.database_server.finish_load(connection, check)
         finally:
             connection.close()
-        if not instance.stop():
-            raise instance.failure("did not shut down after loading")
+        instance.stop_after_load()
         instance.keep_as_template({"seconds": round(time.monotonic() - started, 3)})
     finally:
         instance.remove()
@@ -146,16 +150,6 @@ def _create_keyspace(instance: Instance) -> None:
         instance.database_server.create_database(connection, DATABASE)
     finally:
         connection.close()
-
-
-def _require_loaded(done: EngineRun, instance: Instance) -> None:
-    if done.failure is None:
-        return
-    cause = instance.failure("failed while records were loaded")
-    if cause.code in ("no_space", "out_of_memory"):
-        raise cause
-    failure = done.failure
-    raise ServerError(failure.message, where=failure.context, hint=failure.hint, code=failure.code)
 
 
 def _with_address(spec: JsonObject, instance: Instance, *, is_loaded: bool) -> JsonObject:

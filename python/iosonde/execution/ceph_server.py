@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
-def start(run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun]) -> RunningServer:
-    """The cluster of a run on objects, healthy and empty; `ServerError` if that fails."""
-    cluster = _cluster(run, case, target)
+def start(
+    run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun], check: Callable[[], None]
+) -> RunningServer:
+    """The cluster of a run on objects, healthy and empty; `ServerError` if that fails, or from `check`."""
+    cluster = _cluster(run, case, target, check)
     try:
         cluster.provision()
         started = time.monotonic()
@@ -46,15 +48,15 @@ def start(run: Run, case: Case, target: Target, measure: Callable[[JsonObject], 
     )
 
 
-def _cluster(run: Run, case: Case, target: Target) -> CephCluster:
+def _cluster(run: Run, case: Case, target: Target, check: Callable[[], None]) -> CephCluster:
     directory = Path(run.spec["workload"]["store"]["config_path"]).parents[1]
     layout = layout_of(case.parameters)
     layout = replace(layout, devices=target.osd_nodes()[: layout.osds])
-    return CephCluster.locate(Directories(own=directory.parent, name=directory.name), layout)
+    return CephCluster.locate(Directories(own=directory.parent, name=directory.name), layout, check=check)
 
 
 def layout_of(parameters: Mapping[str, Any]) -> Layout:
-    """How the cluster of a case is made up; `ServerError` for values that no study may have."""
+    """Composition of the cluster of a case; `ServerError` for values that no study may have."""
     names = ("osds", "replication", "placement_groups", "osd_size", "ceph")
     try:
         checked = ObjectsParameters.model_validate({name: parameters[name] for name in names})

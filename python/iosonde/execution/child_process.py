@@ -56,7 +56,7 @@ class ChildProcess:
         self.stdout = self._process.stdout.fileno()
         self.stderr = self._process.stderr.fileno()
         self.exit = os.pidfd_open(self._process.pid)
-        """Readable once the process has ended, whoever else may hold its pipes open."""
+        """Readable once the process has ended, even if another process has its pipes open."""
         for pipe in (self.stdout, self.stderr):
             os.set_blocking(pipe, False)
         self._tail = bytearray()

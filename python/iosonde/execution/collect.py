@@ -84,7 +84,7 @@ class Collector:
 
 
 def _flat(device: DeviceUsage) -> dict[str, Any]:
-    """A device's counters, with those of its media (simulated drives) beside them."""
+    """Counters of a device, with those of its media (simulated drives)."""
     counters = {name: value for name, value in device.items() if name != "media"}
     return {**counters, **(device.get("media") or {})}
 

@@ -42,7 +42,7 @@ def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _check_plan(specs: Iterable[Mapping[str, Any]]) -> None:
-    """Raise `EngineError` if the plan was made for another protocol: its specs may have another meaning today."""
+    """Raise `EngineError` if the plan was created for another protocol: its specs may have another meaning today."""
     for version in {spec.get("protocol") for spec in specs} - {protocol.VERSION}:
         raise EngineError(
             f"the plan was created by another version of iosonde: its specs follow protocol {version}, and this "

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde import servers
-from iosonde.errors import ServerError
 from iosonde.execution import cache_server, cassandra_server, ceph_server
 from iosonde.execution.engine import EngineRun, drive
-from iosonde.execution.running_server import RunningServer
+from iosonde.execution.running_server import RunningServer, require_loaded
 from iosonde.execution.stop import Stop
 from iosonde.execution.swap_allowance import swap_allowance
 from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache, is_on_object_store, starts_cassandra, target_of
@@ -25,7 +24,6 @@ from iosonde.servers.cassandra import RunningCassandra
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
-from iosonde.servers.s3 import S3
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import open_target
 from iosonde.workload.kv.cassandra import replicas_of
@@ -57,16 +55,17 @@ class DatabaseServers:
         The target decides how much swap it may use.
         """
         if is_on_cache(run.spec["workload"]):
-            return cache_server.start(run, case, target, self._drive)
+            return cache_server.start(run, case, target, self._drive, self._stop.check)
         if starts_cassandra(run.spec["workload"]):
-            return cassandra_server.start(run, case, target, self._drive, self._note)
+            return cassandra_server.start(run, case, target, self._drive, self._note, self._stop.check)
         url = case.parameters.get("server_url")
         if is_on_object_store(run.spec["workload"]):
             if not url:
-                return ceph_server.start(run, case, target, self._drive)
+                return ceph_server.start(run, case, target, self._drive, self._stop.check)
             name = foreign_database.database_of(run.spec["workload"])
-            store = S3(region=str(case.parameters["region"]))
-            foreign_database.create(store, parse(str(url)), name, own=self._plan.created_name)
+            client = {"region": str(case.parameters["region"])}
+            store = servers.foreign("s3", client)
+            foreign_database.create(store, parse(str(url)), name, own=self._plan.created_name, client=client)
             return None
         if "server" not in run.spec["workload"]:
             if url and target_of(run.spec["workload"])["kind"] == "server":
@@ -108,7 +107,7 @@ class DatabaseServers:
         )
 
     def _load(self, run: Run, case: Case) -> EngineRun | None:
-        """Load the template with a server of its own, without a memory limit and with its log beside the data."""
+        """Load the template with a server of its own, without a memory limit and with its log next to the data."""
         instance = self._instance(run.spec, case, limit_bytes=None, loading=True)
         self._note(f"loading the database of `{run.case_id}` into {instance.server.title}, once for this study")
         started = time.monotonic()
@@ -120,11 +119,10 @@ class DatabaseServers:
             if run.spec["workload"]["kind"] == "tpcc":
                 jobs = int(case.parameters["load_jobs"])
                 done = self._drive(_with_socket(load_spec(run.spec, jobs=jobs), instance))
-                _require_loaded(done, instance)
+                require_loaded(done, instance, "the database was loaded")
             with _connected(instance) as connection:
-                instance.database_server.finish_load(connection)
-            if not instance.stop():
-                raise instance.failure("did not shut down after loading")
+                instance.database_server.finish_load(connection, self._stop.check)
+            instance.stop_after_load()
             facts = {"seconds": round(time.monotonic() - started, 3), "result": _oltp(done)}
             instance.keep_as_template(facts)
         finally:
@@ -151,7 +149,7 @@ class DatabaseServers:
             template_name=f"template-{run_directory.name[-8:]}",
             log_own=log_own,
         )
-        return Instance.locate(servers.named(kind), directories, settings, limit_bytes)
+        return Instance.locate(servers.named(kind), directories, settings, limit_bytes, check=self._stop.check)
 
     def _foreign(self, run: Run, url: ServerUrl) -> RunningServer:
         assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
@@ -170,7 +168,9 @@ class DatabaseServers:
         """The engine empties and loads it for each run, and describes the server."""
         database = foreign_database.database_of(run.spec["workload"])
         if url.kind != "cassandra":
-            foreign_database.create(servers.foreign(url.kind), url, database, own=self._plan.created_name)
+            client = {name: str(value) for name, value in case.parameters["mongodb"].items() if name == "auth_source"}
+            host = servers.foreign(url.kind, client)
+            foreign_database.create(host, url, database, own=self._plan.created_name, client=client)
             return
         cluster = RunningCassandra(replicas=replicas_of(case.parameters))
         cluster.require_mode(url.address(), case.parameters["commitlog_sync"])
@@ -227,16 +227,6 @@ def _log_own(spec: JsonObject, case: Case) -> Path | None:
         return None
     own = Path(spec["workload"]["server"]["address"]["path"]).parents[2]
     return Path(open_target(str(case.parameters["log_target"])).name, own.name)
-
-
-def _require_loaded(done: EngineRun, instance: Instance) -> None:
-    if done.failure is None:
-        return
-    cause = instance.failure("failed while the database was loaded")
-    if cause.code in ("no_space", "out_of_memory"):
-        raise cause
-    failure = done.failure
-    raise ServerError(failure.message, where=failure.context, hint=failure.hint, code=failure.code)
 
 
 def _oltp(done: EngineRun | None) -> dict[str, Any]:

@@ -64,10 +64,10 @@ class EngineRun:
 
 
 def find_engine() -> Path:
-    """The engine: `$IOSONDE_ENGINE`, else beside this Python, else on PATH."""
+    """The engine: `$IOSONDE_ENGINE`, else next to this Python, else on PATH."""
     named = os.environ.get("IOSONDE_ENGINE")
-    beside = str(Path(sys.executable).parent)
-    found = shutil.which(named) if named else shutil.which(ENGINE, path=beside) or shutil.which(ENGINE)
+    own = str(Path(sys.executable).parent)
+    found = shutil.which(named) if named else shutil.which(ENGINE, path=own) or shutil.which(ENGINE)
     if found:
         return Path(found).absolute()
     if named:
@@ -78,7 +78,7 @@ def find_engine() -> Path:
         )
     raise EngineError(
         f"the program `{ENGINE}` was not found",
-        where=f"looked in `{beside}` and on PATH",
+        where=f"looked in `{own}` and on PATH",
         hint="install iosonde with pip, which includes it, or name a build of it in the environment variable "
         "`IOSONDE_ENGINE`",
     )

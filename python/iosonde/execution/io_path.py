@@ -66,7 +66,7 @@ class Stages:
     ios: list[dict[str, int]] = field(default_factory=list)
     """Nanoseconds of each stage, the oldest I/O first."""
     incomplete: int = 0
-    """I/Os of the engine some of whose events are missing, or that were not alone."""
+    """I/Os of the engine with missing events, or that were not alone."""
 
     def facts(self) -> dict[str, Any]:
         """The newest I/Os, as the record has them."""

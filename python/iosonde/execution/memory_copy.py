@@ -1,7 +1,7 @@
 """How fast this machine copies memory: what buffered I/O, where every byte is copied once, can reach at most.
 
 As many threads as the load has jobs, but no more than there are processors, copy blocks larger than any cache for a
-fraction of a second; the best of three passes counts, because other work only makes it slower. It is remembered beside
+fraction of a second; the best of three passes counts, because other work only makes it slower. It is remembered next to
 the harness's own cost, for each model of the processor and number of threads.
 """
 
@@ -48,7 +48,7 @@ def bytes_per_second(spec: Mapping[str, Any], cpu_model: str) -> float | None:
 
 
 def measure(threads: int, *, block_bytes: int = BLOCK_BYTES) -> float:
-    """Return bytes copied per second by so many threads together: the best of three passes."""
+    """Return bytes copied per second by this many threads together: the best of three passes."""
     buffers = [(np.ones(block_bytes, dtype=np.uint8), np.ones(block_bytes, dtype=np.uint8)) for _ in range(threads)]
     return max(_pass(buffers) for _ in range(PASSES))
 

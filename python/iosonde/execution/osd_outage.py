@@ -1,20 +1,25 @@
 """The outage of one object daemon during a run: killed and started again at set times, and how long recovery took.
 
 The times are checked when the engine reports an interval, so they are exact to the length of an interval. The daemon is
-started by the thread that started the others: the kernel kills a server when that thread ends.
+started by the thread that started the others: the kernel kills a server when that thread ends. Another thread waits for
+recovery, which may end during the measurement.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from threading import Event as Flag
+from threading import Thread
 from typing import Any
 
-from iosonde.errors import ServerError
+from iosonde.errors import ServerError, TargetError
 from iosonde.protocol.event import Event
 from iosonde.servers.ceph_cluster import CephCluster
 
 RECOVERY_S = 600.0
+POLL_S = 2.0
+"""Between readings of the states of placement groups: each starts the program `ceph`, which needs CPU time."""
 
 
 class OsdOutage:
@@ -25,42 +30,88 @@ class OsdOutage:
         self._name = cluster.osd_names[-1]
         self._stop_ns: int | None = parameters.get("stop_osd_after")
         self._restart_ns: int | None = parameters.get("restart_osd_after")
-        self._begin: float | None = None
-        self._begin_ns = 0
-        """The same on the engine's clock, which decides when something is due."""
+        self._start = 0.0
+        self._start_ns: int | None = None
+        """The same on the engine's clock, which decides when something is due; None before the measurement."""
         self._stopped_s: float | None = None
         self._restarted_s: float | None = None
+        self._recovered_s: float | None = None
+        self._error: TargetError | None = None
+        self._waiting: Thread | None = None
+        self._is_abandoned = Flag()
 
     def event(self, event: Event) -> None:
-        """Kill or start the daemon if its time has come."""
+        """Kill or start the daemon if its time has come; an error is kept for the record."""
         if self._stop_ns is None or event["event"] != "interval" or event["phase"] != "measure":
             return
-        if self._begin is None:
-            self._begin = time.monotonic() - (event["end_ns"] - event["begin_ns"]) / 1e9
-            self._begin_ns = event["begin_ns"]
-        elapsed_ns = event["end_ns"] - self._begin_ns
+        if self._start_ns is None:
+            self._start = time.monotonic() - (event["end_ns"] - event["begin_ns"]) / 1e9
+            self._start_ns = event["begin_ns"]
+        elapsed_ns = event["end_ns"] - self._start_ns
         if self._stopped_s is None and elapsed_ns >= self._stop_ns:
-            self._cluster.stop_osd(self._name)
-            self._stopped_s = time.monotonic() - self._begin
+            self._stop()
         elif self._stopped_s is not None and self._restart_ns is not None and elapsed_ns >= self._restart_ns:
             self._restart()
 
-    def finish(self) -> dict[str, Any]:
-        """For the record, after waiting for recovery; empty if no daemon was stopped."""
+    def finish(self, *, engine_failed: bool) -> dict[str, Any]:
+        """For the record, after waiting for recovery; empty if no daemon was stopped.
+
+        After a failure of the engine, and once a stop is requested, the daemon is not started and recovery not awaited.
+        """
+        if engine_failed:
+            self._is_abandoned.set()
         if self._stopped_s is None:
             return {}
+        self._restart()
+        if self._waiting:
+            self._waiting.join()
         facts: dict[str, Any] = {"daemon": self._name, "stopped_seconds": round(self._stopped_s, 3)}
-        try:
-            self._restart()
-            assert self._begin is not None and self._restarted_s is not None
+        if self._restarted_s is not None:
             facts["restarted_seconds"] = round(self._restarted_s, 3)
-            self._cluster.wait_until_active(self._name)
-            self._cluster.wait_until_clean(RECOVERY_S)
-        except ServerError as error:
-            return facts | {"error": error.what, "where": error.where}
-        return facts | {"recovery_seconds": round(time.monotonic() - self._begin - self._restarted_s, 3)}
+        if self._error:  # Also of a device that another program has claimed.
+            return facts | {"error": self._error.what, "where": self._error.where}
+        assert self._recovered_s is not None and self._restarted_s is not None
+        return facts | {"recovery_seconds": round(self._recovered_s - self._restarted_s, 3)}
+
+    def close(self) -> None:
+        """Stop waiting for recovery; may be called again."""
+        self._is_abandoned.set()
+        if self._waiting:
+            self._waiting.join()
+
+    def _stop(self) -> None:
+        try:
+            self._cluster.stop_osd(self._name)
+        except TargetError as error:
+            self._error = error
+        self._stopped_s = self._elapsed_s()
 
     def _restart(self) -> None:
-        if self._restarted_s is None and self._begin is not None:
-            self._restarted_s = time.monotonic() - self._begin
+        """Start the daemon, unless that was done or something has failed, and wait for recovery in a thread."""
+        if self._restarted_s is not None or self._error:
+            return
+        try:
+            self._check()
+            self._cluster.check()
+            self._restarted_s = self._elapsed_s()
             self._cluster.start_osd(self._name)
+        except TargetError as error:
+            self._error = error
+            return
+        self._waiting = Thread(target=self._wait, daemon=True)
+        self._waiting.start()
+
+    def _wait(self) -> None:
+        try:
+            self._cluster.wait_until_active(self._name, check=self._check)
+            self._cluster.wait_until_clean(RECOVERY_S, poll_s=POLL_S, check=self._check)
+            self._recovered_s = self._elapsed_s()
+        except TargetError as error:
+            self._error = error
+
+    def _check(self) -> None:
+        if self._is_abandoned.is_set():
+            raise ServerError("recovery was not awaited because the run failed", code="stopped")
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._start

@@ -1,4 +1,4 @@
-"""The record of an attempt: what was asked, what happened, what the instruments read, and the verdict.
+"""The record of an attempt: what was requested, what happened, what the instruments read, and the verdict.
 
 The rules of the verdict are in `verdict/verdict.py`; this module passes them the facts and keeps the answer.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -17,6 +17,10 @@ from iosonde.execution.stop import Stop
 from iosonde.plan import is_on_server, is_on_store_server, streams_of
 from iosonde.plan.commands import is_command
 from iosonde.results.schema import Record, RecordVerdict, RecordWarning
+
+if TYPE_CHECKING:
+    from iosonde.verdict.evidence import RunFacts
+    from iosonde.verdict.verdict import Verdict
 
 
 def compose(
@@ -74,68 +78,66 @@ def judged(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
-    workload = record.spec["workload"]
-    if record.result is not None and (is_on_server(workload) or is_on_store_server(workload) or is_command(workload)):
-        return _judged_by_shares(record, environment)
-    if record.result is not None and workload["kind"] == "paging":
-        return _judged_by_faults(record, intervals)
-    if record.result is not None and workload["kind"] == "graph":
-        return _judged_by_waits(record)
-    from iosonde.verdict.evidence import RunFacts
-    from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge
+    from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge, with_disturbances
 
-    if record.result is None or "evidence" not in record.result:
+    if record.result is None or (record.spec["workload"]["kind"] == "graph" and "graph" not in record.result):
+        return record  # A graph without its own result was stopped before the measurement.
+    decided = _by_shares(record, intervals, environment)
+    if decided is None and "evidence" not in record.result:
         return record
     if record.result["backend"]["kind"] in ON_VIRTUAL_TIME:
         return record  # Nothing but the model can limit it.
-    verdict = judge(
-        RunFacts(
-            spec=record.spec,
-            engine=record.engine,
-            result=record.result,
-            totals=_totals(intervals),
-            target=record.target,
-            target_after=record.target_after,
-            environment=environment,
-            harness=record.harness,
-            own_io=record.own_io,
-            cold_start=record.parameters.get("start") == "cold",
-            tail=None if record.control else asked_tail(study, record.part),
-            intervals=_closed_loop(record, intervals),
-        )
-    )
+    facts = _facts(record, intervals, environment=environment, study=study)
+    verdict = with_disturbances(decided, facts) if decided else judge(facts)
     added = [RecordWarning(code=each.code, message=each.message, hint=each.hint) for each in verdict.warnings]
     kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
     return record.model_copy(update={"verdict": kept, "warnings": [*record.warnings, *added]})
 
 
-def _judged_by_shares(record: Record, environment: Mapping[str, Any]) -> Record:
-    from iosonde.verdict.command import judge_command
-    from iosonde.verdict.server import judge_server
+def _by_shares(record: Record, intervals: pl.DataFrame, environment: Mapping[str, Any]) -> Verdict | None:
+    """The verdict by shares of resources, of workloads whose I/O the engine does not see."""
+    workload = record.spec["workload"]
+    cpus = int((environment.get("cpu") or {}).get("threads") or os.cpu_count() or 1)
+    if is_command(workload):
+        from iosonde.verdict.command import judge_command
 
-    judge = judge_command if is_command(record.spec["workload"]) else judge_server
-    cpus = (environment.get("cpu") or {}).get("threads") or os.cpu_count() or 1
-    verdict = judge(record, cpus=int(cpus))
-    kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
-    return record.model_copy(update={"verdict": kept})
+        return judge_command(record, cpus=cpus)
+    if is_on_server(workload) or is_on_store_server(workload):
+        from iosonde.verdict.server import judge_server
+
+        return judge_server(record, cpus=cpus)
+    if workload["kind"] == "paging":
+        from iosonde.verdict.paging import judge_paging
+
+        return judge_paging(record, _totals(intervals))
+    if workload["kind"] == "graph":
+        from iosonde.verdict.graph import judge_graph
+
+        return judge_graph(record)
+    return None
 
 
-def _judged_by_faults(record: Record, intervals: pl.DataFrame) -> Record:
-    from iosonde.verdict.paging import judge_paging
+def _facts(
+    record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
+) -> RunFacts:
+    from iosonde.verdict.evidence import RunFacts
+    from iosonde.verdict.server import server_cpu_ns
 
-    verdict = judge_paging(record, _totals(intervals))
-    kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
-    return record.model_copy(update={"verdict": kept})
-
-
-def _judged_by_waits(record: Record) -> Record:
-    from iosonde.verdict.graph import judge_graph
-
-    if "graph" not in (record.result or {}):
-        return record  # It was stopped before the measurement.
-    verdict = judge_graph(record)
-    kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
-    return record.model_copy(update={"verdict": kept})
+    return RunFacts(
+        spec=record.spec,
+        engine=record.engine,
+        result=record.result or {},
+        totals=_totals(intervals),
+        target=record.target,
+        target_after=record.target_after,
+        environment=environment,
+        harness=record.harness,
+        own_io=record.own_io,
+        server_cpu_ns=server_cpu_ns(record),
+        cold_start=record.parameters.get("start") == "cold",
+        tail=None if record.control else asked_tail(study, record.part),
+        intervals=_closed_loop(record, intervals),
+    )
 
 
 def asked_tail(study: Mapping[str, Any], part: str) -> str | None:

@@ -52,7 +52,7 @@ def run(
 
 @contextmanager
 def _observed(plan: Plan, observer: Observer | None, *, progress: bool) -> Iterator[Observer | None]:
-    """The observer that was given, or a progress display where somebody can see it."""
+    """The observer that was given, or a progress display on a terminal or in a notebook."""
     from rich.console import Console
 
     from iosonde.execution.progress import watch

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
 from iosonde.plan import JsonObject
 from iosonde.servers.ceph_cluster import CephCluster
@@ -15,7 +16,7 @@ from iosonde.servers.server import Description
 
 
 class ObservedServer(Protocol):
-    """What is asked of a server during a run."""
+    """What is read from a server during a run."""
 
     @property
     def name(self) -> str:
@@ -52,3 +53,18 @@ class RunningServer:
         """Kill the server if it still runs, and remove its data."""
         if self.instance:
             self.instance.remove()
+
+
+def require_loaded(done: EngineRun, instance: Instance, what: str) -> None:
+    """`ServerError` unless the engine loaded `what` (`records were loaded`), with the server's cause if it has one.
+
+    A stop may have ended the load early, without a failure.
+    """
+    instance.check()
+    if done.failure is None:
+        return
+    cause = instance.failure(f"failed while {what}")
+    if cause.code in ("no_space", "out_of_memory"):
+        raise cause
+    failure = done.failure
+    raise ServerError(failure.message, where=failure.context, hint=failure.hint, code=failure.code)

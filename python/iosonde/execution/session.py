@@ -6,13 +6,15 @@ created on the target, and discard the run in progress; `resume` continues, also
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from iosonde.errors import TargetError
+from iosonde.errors import ResultsError, TargetError
 from iosonde.execution import compatibility, environment
 from iosonde.execution.attempt import Attempt, Equipment, carry_out
 from iosonde.execution.command_consent import require_commands_allowed
@@ -39,7 +41,7 @@ from iosonde.storage.device_target import DeviceTarget
 from iosonde.storage.simulated import state as drive_state
 
 REPEATED_FAILURES = 3
-"""The observer gets a note after so many consecutive failures for the same reason."""
+"""The observer gets a note after this many consecutive failures for the same reason."""
 
 
 class Interrupted(KeyboardInterrupt):  # Not an error: it is what it inherits from.
@@ -90,7 +92,7 @@ def resume(
     """Carry out the missing runs of a result set, on the target that it was started on.
 
     Overwriting block devices, and creating databases on servers of the user, has to be allowed again with `consent`:
-    the devices may hold other data by now, and the result set may come from somebody else.
+    the devices may contain other data by now, and the result set may come from another person.
     """
     result_set = ResultSet.open(directory)
     _ = result_set.study  # A damaged one is reported before anything starts.
@@ -144,11 +146,28 @@ def _drive_state_directory(plan: Plan, result_set: ResultSet) -> Path:
     return result_set.directory / "against" if is_second else result_set.directory
 
 
+def _create_drive_state_directory(directory: Path, result_set: ResultSet) -> None:
+    """Create that of arm `b`; `ResultsError` for anything else in its place, as in an edited result set."""
+    if directory == result_set.directory:
+        return
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir()
+    if not stat.S_ISDIR(directory.lstat().st_mode):
+        raise ResultsError(
+            f"`{directory}` is not a directory",
+            where="it would contain the state of the simulated drive of arm `b`",
+            hint="the result set was edited, perhaps with intent; to measure here, run the study again",
+        )
+
+
 def _remove_drive_state(plan: Plan, result_set: ResultSet) -> None:
     directory = _drive_state_directory(plan, result_set)
+    if directory != result_set.directory and (directory.is_symlink() or not directory.is_dir()):
+        return
     drive_state.restore(plan, directory)
-    if directory != result_set.directory and directory.is_dir():
-        directory.rmdir()
+    if directory != result_set.directory:
+        with contextlib.suppress(OSError):  # Something else is in it.
+            directory.rmdir()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +216,9 @@ class _Session:
         )
         if attempt is None:
             return False
+        if attempt.not_restored:
+            self._write(run, attempt)
+            raise attempt.not_restored
         try:
             target.recheck()
         except TargetError as error:
@@ -304,7 +326,7 @@ def _prepared(
     try:
         prepare(plan)
         _wipe_for_stores(plan, target)
-        directory.mkdir(exist_ok=True)
+        _create_drive_state_directory(directory, result_set)
         drive_state.prepare(plan, directory)
         equipment.harness.learn(run.spec for run in plan.runs)
         yield equipment

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from iosonde.errors import ServerError
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -37,6 +39,11 @@ class Stop:
     def is_set(self) -> bool:
         """Whether a stop was requested."""
         return self._is_set
+
+    def check(self) -> None:
+        """`ServerError` (`stopped`) once a stop was requested: for loops that wait for a server."""
+        if self._is_set:
+            raise ServerError("the session was stopped while it waited for a server", code="stopped")
 
     def fileno(self) -> int:
         """Readable once it is set."""

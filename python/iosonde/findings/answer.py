@@ -129,9 +129,26 @@ def trust_from(
     )
 
 
+def _varied(findings: Sequence[Finding]) -> list[Finding]:
+    """Put values of one kind and metric behind those of others: bandwidth, IOPS and a latency instead of three rates.
+
+    Findings of other topics keep their places.
+    """
+    seen: set[tuple[str, object]] = set()
+    first: list[Finding] = []
+    repeated: list[Finding] = []
+    for each in findings:
+        if each.topic == "performance":
+            key = (each.kind, getattr(each, "metric", None))
+            (repeated if key in seen else first).append(each)
+            seen.add(key)
+    ordered = iter([*first, *repeated])
+    return [next(ordered) if each.topic == "performance" else each for each in findings]
+
+
 def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer:
     """Divide findings, the most important first, into the answer and the rest."""
-    summary = tuple(each for each in findings if each.topic != "quality")[:SENTENCES]
+    summary = tuple(_varied([each for each in findings if each.topic != "quality"])[:SENTENCES])
     shown = {id(each) for each in summary}
     # The line on trust states the number of runs by verdict, and missing repeats of all cases.
     stated = {"verdicts", *(["few repeats"] if trust.single else [])}

@@ -88,7 +88,7 @@ class ArrayEfficiency(Finding):
 
 
 def find(question: Question) -> Iterator[Finding]:
-    """Return the efficiency of each level, loads that came out alike in one finding."""
+    """Return the efficiency of each level, with loads of similar results in one finding."""
     if question.is_open_loop:
         return
     loads = Loads(question)
@@ -163,7 +163,7 @@ def why(row: Row) -> str:
         moved, needed = (wording.ratio_text(row[name]) for name in ("member_bytes_per_byte", "needed_bytes"))
         return f"members move {moved} bytes per host byte, the layout requires {needed}"
     if row["bound"] is not None and of_bound >= KEPT:
-        return "the layout permits no more for requests of this size"
+        return "at the layout's bound for this request size"
     if row["member_utilisation"] is None:
         return ""
     busy, uneven = row["member_utilisation"], row["member_imbalance"] or 1

@@ -140,9 +140,9 @@ def array_performance(
     capacities and ceilings where the target reported them. `metric` is the rate: `bandwidth`, or I/Os per second.
 
     Columns: those of `factors`; `array, array_kind, state, devices`; `measured, baseline` (medians), `multiple` (of the
-    level), `promised`, `efficiency` with `low, high`, `overhead` (1 - efficiency), `speedup` (over one device) with its
+    level), `expected`, `efficiency` with `low, high`, `overhead` (1 - efficiency), `speedup` (over one device) with its
     interval; `bound, bound_by` (see `BOUND_WORDS`), `of_bound`; `writes_only`; `needed_ios, needed_bytes` (of members,
-    for each I/O and byte of the host), `members_in_use`; `capacity, promised_capacity` (bytes); `repeats, case_id,
+    for each I/O and byte of the host), `members_in_use`; `capacity, expected_capacity` (bytes); `repeats, case_id,
     baseline_case_id`. A cell without a single device of the same load has no row.
     """
     settings = {row["case_id"]: Setting.of(row) for row in cases.iter_rows(named=True)}

@@ -17,7 +17,7 @@ from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import Estimate, pooled_ratio, ratio, repeats_interval
-from iosonde.study.model import Analysis
+from iosonde.study.model import Analysis, Level
 
 LATENCY = "completion_latency_ns_mean"
 USER_LEVEL = "nvme_user"
@@ -26,7 +26,7 @@ USER_LEVEL = "nvme_user"
 
 @dataclass(frozen=True, kw_only=True)
 class BackendStep(Finding):
-    """The metric with one backend over that with the backend before it, in the order of the study."""
+    """The metric with one backend over that with another, by default the one before it in the order of the study."""
 
     kind: ClassVar[str] = "backend step"
     topic: ClassVar[Topic] = "comparison"
@@ -34,8 +34,6 @@ class BackendStep(Finding):
     metric: str
     before: str
     after: str
-    is_total: bool
-    """Whether it is from the first backend to the best."""
     ratio: Estimate
     """After over before: the geometric mean over the cells."""
     cells: tuple[tuple[str, float], ...]
@@ -44,19 +42,29 @@ class BackendStep(Finding):
 
     def _sentence(self) -> str:
         metric, times = wording.metric_words(self.metric), wording.ratio_estimate_text(self.ratio)
-        what = "in total, " if self.is_total else ""
-        return f"{self.load}: {what}{self.after} has {times} the {metric} of {self.before}{self._spread()}"
+        return f"{self.load}: {self.after} has {times} the {metric} of {self.before}{self._spread()}"
 
     def _spread(self) -> str:
         (low_words, low), (high_words, high) = self.cells[0], self.cells[-1]
         if len(self.cells) < 2 or not low_words:
-            return ""
+            return f" with {low_words}" if low_words else ""
         smallest, largest = wording.times_number(low), wording.times_number(high)
         return f", from {smallest} with {low_words} to {largest} with {high_words}"
 
     def _evidence(self) -> str:
         cells = f"{wording.counted(len(self.cells), 'cell')}, {wording.counted(self.repeats, 'run')} each"
         return f"{wording.metric_words(self.metric)} of {self.after} over {self.before}; {cells}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TotalGain(BackendStep):
+    """The metric with the best backend over that with the first."""
+
+    kind: ClassVar[str] = "total backend gain"
+
+    def _sentence(self) -> str:
+        metric, times = wording.metric_words(self.metric), wording.ratio_estimate_text(self.ratio)
+        return f"{self.load}: {self.after}, the best backend, has {times} the {metric} of {self.before}{self._spread()}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,22 +77,29 @@ class SoftwareShare(Finding):
     floor: Estimate
     """Mean latency of the polled user-level driver, in nanoseconds."""
     shares: tuple[tuple[str, Estimate], ...]
-    """Backend, and its share: 1 less the floor over its own latency; in the order of the study."""
+    """Backend, and its share: 1 less the floor over its latency (negative if that is lower); in the study's order."""
     repeats: int
 
     def _sentence(self) -> str:
         floor = wording.estimate_text(LATENCY, self.floor)
-        ordered = sorted(self.shares, key=lambda each: each[1].value)
-        listed = [f"{_share_text(share)} with {name}" for name, share in dict.fromkeys((ordered[0], ordered[-1]))]
-        return (
-            f"{self.load} at queue depth 1: software is {' to '.join(listed)} of the latency; "
-            f"the floor is {floor} with the user-level driver"
-        )
+        above = [each for each in self.shares if each[1].value > 0]
+        below = [name for name, share in self.shares if share.value <= 0]
+        ordered = sorted(above, key=lambda each: each[1].value)
+        ends = dict.fromkeys((ordered[0], ordered[-1])) if ordered else ()
+        of_latency = (" of the latency", "")
+        listed = [
+            f"{_share_text(share)}{what} with {name}" for (name, share), what in zip(ends, of_latency, strict=False)
+        ]
+        clauses = [f"software is {' to '.join(listed)}"] if listed else []
+        if below:
+            clauses.append(f"the latency of {wording.listing(below)} is not above that of the user-level driver")
+        clauses.append(f"the floor is {floor} with the user-level driver")
+        return f"{self.load} at queue depth 1: {'; '.join(clauses)}"
 
     def _evidence(self) -> str:
-        listed = ", ".join(f"{name} {wording.percent_text(share.value)}" for name, share in self.shares)
+        listed = ", ".join(f"{name} {wording.percent_text(max(0.0, share.value))}" for name, share in self.shares)
         return (
-            f"1 less the mean latency of `{USER_LEVEL}` over that of the backend, one job: {listed}; "
+            f"1 less the mean latency of `{USER_LEVEL}` over that of the backend, at least 0, one job: {listed}; "
             f"{wording.counted(self.repeats, 'run')} each"
         )
 
@@ -110,7 +125,7 @@ class UnknownSoftwareShare(Finding):
 def _share_text(share: Estimate) -> str:
     if share.low is None or share.high is None:
         return wording.percent_text(share.value)
-    return f"{wording.percent_text(share.value)} (95 % CI {wording.percent_range(share.low, share.high)})"
+    return f"{wording.percent_text(share.value)} (95 % CI {wording.percent_range(max(0.0, share.low), share.high)})"
 
 
 def find(question: Question) -> Iterator[Finding]:
@@ -119,17 +134,23 @@ def find(question: Question) -> Iterator[Finding]:
     for key, group in question.over_numbers(compared):
         levels = _in_order(question, {*group["first"], *group["second"]})
         for before, after in pairwise(levels):
-            yield from _step(question, key, group, before, after, is_total=False)
+            yield from _step(BackendStep, question, key, group, before, after)
         best = _best(question, group, levels)
         if len(levels) > 2 and best != levels[0] and best != levels[1]:
-            yield from _step(question, key, group, levels[0], best, is_total=True)
-    if question.analysis == _first(question):
+            yield from _step(TotalGain, question, key, group, levels[0], best)
+    if question.analysis == _first(question) and _has_user_level(question):
         yield from _software(question)
 
 
 def _first(question: Question) -> Analysis:
     """The first analysis of this kind in the study, which alone states the share: parts may repeat its cells."""
     return next(each for each in question.study.analysis if each.kind == question.analysis.kind)
+
+
+def _has_user_level(question: Question) -> bool:
+    """Whether the study includes the user-level driver, on whatever devices it is available."""
+    levels = question.part.all_factors[question.analysis.over]
+    return any(level.set.get("backend") == USER_LEVEL for level in levels if isinstance(level, Level))
 
 
 def _in_order(question: Question, found: set[str]) -> list[str]:
@@ -161,7 +182,7 @@ def _rows(group: pl.DataFrame, before: str, after: str) -> list[dict[str, Any]]:
 
 
 def _step(
-    question: Question, key: Mapping[str, Any], group: pl.DataFrame, before: str, after: str, *, is_total: bool
+    kind: type[BackendStep], question: Question, key: Mapping[str, Any], group: pl.DataFrame, before: str, after: str
 ) -> Iterator[Finding]:
     rows = _rows(group, before, after)
     if not rows:
@@ -169,12 +190,11 @@ def _step(
     pooled = pooled_ratio([(row["values"][after], row["values"][before]) for row in rows])
     case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
     cells = [(question.numbers(row) if question.numeric else "", float(row["ratio"])) for row in rows]
-    yield BackendStep(
+    yield kind(
         load=question.load(key, rows[0]["case_ids"][0]),
         metric=question.analysis.metric,
         before=before,
         after=after,
-        is_total=is_total,
         ratio=pooled,
         cells=tuple(sorted(cells, key=lambda cell: cell[1])),
         repeats=min(len(values) for row in rows for values in row["values"].values()),

@@ -15,7 +15,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio, verdict
 
 OF_A_CASE = ("cache_hit_ratio", "extstore_hit_ratio", "device_read_bytes_per_get", "device_write_bytes_per_get")
-"""Metrics that are stated beside the compared one."""
+"""Metrics that are stated next to the compared one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ class DeviceShare(Finding):
     bandwidth: Estimate
     """In bytes per second."""
     shares: tuple[tuple[str, Estimate], ...]
-    """Access (`sequential`, `random`) and bandwidth over that of block reads."""
+    """Access (`sequential`, `random`) and bandwidth over that of block reads; empty if those were not measured."""
     edges_per_sec: Estimate
     edges_per_core_sec: Estimate | None
     """Edges per second of CPU time, of all iterations."""
@@ -56,7 +56,8 @@ class DeviceShare(Finding):
 
     def _sentence(self) -> str:
         rate = wording.estimate_text("edges_per_sec", self.edges_per_sec)
-        return f"{self.about}: {rate}; {self._limit_text()}, with {self._shares_text()}"
+        used = wording.value_text(BANDWIDTH, self.bandwidth.value)
+        return f"{self.about}: {rate}; {self._limit_text()}, with {', '.join([used, *self._shares_text()])}"
 
     def _limit_text(self) -> str:
         if self.is_device_limited:
@@ -69,19 +70,19 @@ class DeviceShare(Finding):
             f"busiest used {100 * (self.thread_cpu or 0):.0f} % of a CPU)"
         )
 
-    def _shares_text(self) -> str:
-        used = wording.value_text(BANDWIDTH, self.bandwidth.value)
+    def _shares_text(self) -> list[str]:
         shares = [
             f"{wording.ratio_estimate_text(share, unit='')} of its {access} reads" for access, share in self.shares
         ]
-        return f"{used}, {wording.listing(shares)}"
+        return [wording.listing(shares)] if shares else []
 
     def _evidence(self) -> str:
         waited = f"jobs waited for reads in {100 * (self.read_wait or 0):.0f} % of their time"
         used = f"the busiest used {100 * (self.thread_cpu or 0):.0f} % of a CPU"
-        return (
-            f"bandwidth of the algorithm over that of block reads with its largest request size; {waited}, and {used}"
-        )
+        shares = "bandwidth of the algorithm over that of block reads with its largest request size"
+        if not self.shares:
+            shares = "block reads of the same target were not measured"
+        return f"{shares}; {waited}, and {used}"
 
 
 def find(question: Question) -> Iterator[Finding]:
@@ -90,8 +91,6 @@ def find(question: Question) -> Iterator[Finding]:
         question.runs, question.cases, part=question.analysis.device_part, metric=BANDWIDTH, factors=["access"]
     )
     limits = {row["access"]: np.asarray(row["values"], dtype=float) for row in device.iter_rows(named=True)}
-    if not limits:
-        return
     for row in question.cells(BANDWIDTH).iter_rows(named=True):
         values = np.asarray(row["values"], dtype=float)
         edges = _values(question, "edges_per_sec", row["case_id"])
@@ -101,15 +100,18 @@ def find(question: Question) -> Iterator[Finding]:
         waits = _values(question, "read_wait_fraction", row["case_id"])
         busy = _values(question, "core_utilisation", row["case_id"])
         shares = tuple((access, ratio(values, limit)) for access, limit in limits.items())
+        rate = repeats_interval(edges)
         yield DeviceShare(
             about=_about(question, row),
             bandwidth=repeats_interval(values),
             shares=shares,
-            edges_per_sec=repeats_interval(edges),
+            edges_per_sec=rate,
             edges_per_core_sec=None if cores is None else repeats_interval(cores),
             read_wait=None if waits is None else float(np.median(waits)),
             thread_cpu=None if busy is None else float(np.median(busy)),
-            strength=weakest(of_interval(shares[0][1]), question.support.of_cases((row["case_id"],))),
+            strength=weakest(
+                of_interval(shares[0][1] if shares else rate), question.support.of_cases((row["case_id"],))
+            ),
             case_ids=(row["case_id"], *cases_of(device)),
             part=question.part.name,
         )

@@ -253,7 +253,7 @@ def _unsettled(
     written: Sequence[Written | None],
     states: Mapping[tuple[str, int], DeviceState],
 ) -> Iterator[FreshDevice]:
-    """Return which cases of a part that looks for steady state are not in it, unless the study asks for that."""
+    """Return which cases of a part that looks for steady state are not in it, unless the study requires that."""
     if (part.device_state or study.device_state) == "fresh":
         return
     all_ids = {row["case_id"] for each in passes for row in each.rows}

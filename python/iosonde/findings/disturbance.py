@@ -1,6 +1,6 @@
 """Interference: how one stream slows others, and how soon they recover; streams with a limited time (`active`).
 
-A measurement then has three parts: before, during and after. Intervals that lie across a border belong to none of them.
+A measurement then has three parts: before, during and after. Intervals across a border belong to none of them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from iosonde.results.schema import Record
 from iosonde.units import format_duration, parse_duration
 
 RECOVERED = 1.5
-"""A stream has recovered when its mean latency is at most so many times what it was before,"""
+"""A stream has recovered when its mean latency is at most this many times what it was before,"""
 STAYS = 3
-"""and stays there for so many intervals."""
+"""and stays there for this many intervals."""
 PERCENTILE = {"p99": 990_000}
 
 
@@ -171,7 +171,7 @@ def _windows(record: Record) -> Mapping[str, tuple[int, int]]:
 
 
 def _timed(results: ResultSet, run_ids: Sequence[str], stream: str, latency: str, record: Record) -> pl.DataFrame:
-    """The intervals of a stream in order: mean latency, where they lie, and how long after the end they begin."""
+    """The intervals of a stream in order: mean latency, place, and start after the end."""
     windows = _windows(record).values()
     begin, end = min(begin for begin, _ in windows), max(end for _, end in windows)
     table = interval_metrics(results, run_ids=run_ids, metrics=(f"{latency}_ns_mean", "operations"))

@@ -37,7 +37,7 @@ class Expected:
 
 
 def expected(level: str, devices: int, *, copies: int | None = None) -> Expected | None:
-    """Return the expected multiples of a level of so many devices; None for those that the model lacks.
+    """Return the expected multiples of a level of this number of devices; None for those that the model lacks.
 
     `copies` is how often a mirror holds each block where that is not on every device: btrfs's `raid1` keeps two,
     however many devices there are, and so is expected to do what RAID 10 does.

@@ -1,10 +1,14 @@
-"""What the kernel adds to a major fault: fault latency beside the device's own 4 KiB random reads in the same study."""
+"""Latency of a major fault compared with direct 4 KiB random reads of the same study.
+
+The difference is not the kernel's overhead alone: a fault may read several pages (`page_cluster`), and may wait for the
+write of another page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -36,6 +40,8 @@ class FaultOverhead(Finding):
     added: Estimate
     """The difference, in ns."""
     repeats: int
+    included: tuple[str, ...] = ()
+    """What the latency of a fault includes besides the read of one page."""
 
     @property
     def _is_clear(self) -> bool:
@@ -48,13 +54,15 @@ class FaultOverhead(Finding):
         if self.added.value < 0:
             less = _difference_text(self.added, sign=-1)
             return f"a major fault takes {less} less than a direct 4 KiB read ({self.about}): {levels}"
-        return f"the kernel adds {_difference_text(self.added)} to each major fault ({self.about}): {levels}"
+        more = _difference_text(self.added)
+        return f"a major fault takes {more} longer than a direct 4 KiB read ({self.about}): {levels}"
 
     def _evidence(self) -> str:
-        return (
+        compared = (
             "median latency of accesses that caused a major fault less that of direct 4 KiB random reads at queue "
             f"depth 1 on the same target; {wording.counted(self.repeats, 'run')} each"
         )
+        return "; ".join([compared, *self.included])
 
 
 def find(question: Question) -> Iterator[Finding]:
@@ -82,10 +90,23 @@ def find(question: Question) -> Iterator[Finding]:
             device=repeats_interval(reads),
             added=added,
             repeats=min(len(values), len(reads)),
+            included=tuple(_included(question.case(row["case_id"]))),
             strength=weakest(of_interval(added), question.support.of_cases((row["case_id"],))),
             case_ids=(row["case_id"], *cases_of(device)),
             part=question.part.name,
         )
+
+
+def _included(parameters: Mapping[str, Any]) -> Iterator[str]:
+    """Swap read-ahead, and writes of changed pages that have to be evicted first."""
+    if not parameters.get("swap") or parameters["swap"] == "off":
+        return
+    if (cluster := parameters.get("page_cluster")) is None:
+        yield "a fault may read several pages (swap read-ahead: `page_cluster` is the system's)"
+    elif cluster > 0:
+        yield f"a fault may read up to {1 << int(cluster)} pages (swap read-ahead: `page_cluster` {cluster:g})"
+    if (share := parameters.get("read_fraction")) is not None and share < 1:
+        yield "a fault may wait for the write of another page (`read_fraction` below 1)"
 
 
 def _faults(question: Question) -> pl.DataFrame:

@@ -28,7 +28,9 @@ from iosonde.findings import (
     memory_extension,
     memory_share,
     named_values,
+    one_level,
     open_loop,
+    osd_cpu,
     peak,
     quality,
     read_cache,
@@ -43,6 +45,7 @@ from iosonde.findings import (
     transactions,
 )
 from iosonde.findings.answer import Answer, answered, trust_of
+from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.disturbance import Disturbance
 from iosonde.findings.finding import STRENGTHS, Finding, Topic
@@ -82,12 +85,22 @@ _QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
     "device_share": device_share.find,
     "backend_steps": backend_steps.find,
     "io_path": io_path.find,
+    "osd_cpu": osd_cpu.find,
 }
+
+_COMPARE_LEVELS: tuple[AnalysisKind, ...] = (
+    *("saturation", "gain_per_doubling", "asymmetry", "tail_growth", "flatness", "peak"),
+    *("log_gain", "cache_gain", "read_cache", "cache_tiers", "memory_share", "memory_extension"),
+)
+"""Questions that have no answer for a single level: its value is stated instead."""
 
 ROUNDING = 0.005
 
 _COMPARING: tuple[AnalysisKind, ...] = ("asymmetry", "peak", "flatness")
 """Questions that decide whether named levels differ: only one of them is answered per factor and metric."""
+
+_COMPARED_FIRST: tuple[AnalysisKind, ...] = (*_COMPARING, "backend_steps")
+"""Questions about named levels whose answers come before the values of a single level."""
 
 _ORDER: tuple[Topic, ...] = (
     "path",
@@ -182,7 +195,8 @@ _DECISIVE = ("fresh device", "software share")
 _FIRST_KINDS = (
     *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "cache tier"),
     *("memory share", "memory extension", "store load", "fault overhead"),
-    *("share of device bandwidth", "peak", "throughput", "best and worst"),
+    *("share of device bandwidth", "OSD CPU time", "total backend gain", "peak", "throughput", "one level"),
+    "best and worst",
 )
 """Kinds that come before the others of their topic."""
 
@@ -191,7 +205,7 @@ def _order(study: Study) -> Sequence[Topic]:
     """Return the order of topics; comparisons come first in a study that asks first which of some names is best."""
     first = next(iter(study.analysis), None)
     part = next((each for each in study.parts if first and each.name == first.part), None)
-    if first is None or part is None or first.kind not in _COMPARING:
+    if first is None or part is None or first.kind not in _COMPARED_FIRST:
         return _ORDER
     levels = part.all_factors.get(first.over, [])
     if not levels or all(isinstance(level, int | float) for level in levels):
@@ -207,12 +221,21 @@ def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[bool, int, int, int
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:
-    """Drop repeated findings, and highest rates that a peak of the same part states too."""
+    """Drop repeated findings, and values that a more specific finding of the same case states too."""
     peaks = [each for each in found if isinstance(each, peak.Peak)]
+    stated = {
+        (case_id, getattr(each, "metric", None))
+        for each in found
+        if not isinstance(each, one_level.OneLevel)
+        for case_id in each.case_ids
+    }
     kept: dict[tuple[str, str, str], Finding] = {}
     for each in found:
-        if not (isinstance(each, throughput.Throughput) and any(_states(known, each) for known in peaks)):
-            kept.setdefault((each.kind, each.sentence, each.part), each)
+        if isinstance(each, throughput.Throughput) and any(_states(known, each) for known in peaks):
+            continue
+        if isinstance(each, one_level.OneLevel) and (each.case_ids[0], each.metric) in stated:
+            continue
+        kept.setdefault((each.kind, each.sentence, each.part), each)
     return list(kept.values())
 
 
@@ -231,7 +254,10 @@ def _questions(
     support: Support,
     states: DeviceStates,
 ) -> Iterator[Question]:
+    measurable = set(cases["part"])  # Not those that are left out because target or machine cannot have them.
     for analysis in study.analysis:
+        if analysis.part not in measurable:
+            continue
         question = Question(
             study=study,
             analysis=analysis,
@@ -269,10 +295,28 @@ def _is_decided_elsewhere(question: Question) -> bool:
 def _answer(question: Question) -> Iterator[Finding]:
     """Answer a question, or return that there are too few samples for it."""
     if question.cells().is_empty():
-        return _without_samples(question)
-    if question.analysis.kind in _COMPARING and (found := durability.difference(question)):
-        return iter((found,))
-    return _QUESTIONS[question.analysis.kind](question)
+        unmeasured = _unmeasured(question)
+        if not unmeasured:
+            return _without_samples(question)
+        where = {name: level for name, level in question.analysis.where.items() if name not in unmeasured}
+        question = replace(question, analysis=question.analysis.model_copy(update={"where": where}))
+        return iter(()) if question.cells().is_empty() else one_level.find(question)
+    if question.analysis.kind in _COMPARING and (different := durability.difference(question)):
+        return iter((different,))
+    found = list(_QUESTIONS[question.analysis.kind](question))
+    if not found and question.analysis.kind in _COMPARE_LEVELS:
+        return one_level.find(question)
+    return iter(found)
+
+
+def _unmeasured(question: Question) -> list[str]:
+    """Return the factors of `where` whose level the user has left out."""
+    of_part = under_own_names(question.cases.filter(pl.col("part") == question.part.name))
+    return [
+        name
+        for name, level in question.analysis.where.items()
+        if name in question.part.all_factors and name in of_part and str(level) not in map(str, of_part[name])
+    ]
 
 
 def _without_samples(question: Question) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Drops of throughput that last to the end of a run, in runs that are not judged for steady state.
 
-A full cache, used-up spare blocks, heat: the mean of such a run mixes two regimes. Short runs have too few
-intervals for the steady-state rule, so this looks for one change of level that lasts to the end.
+A full cache, exhausted spare blocks, thermal throttling: the mean of such a run mixes two regimes. Short runs have
+too few intervals for the steady-state rule, so this looks for one change of level that lasts to the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from iosonde.units import format_bytes, format_duration
 FEWEST = 8
 """Intervals that a run must have."""
 LASTING = 3
-"""Intervals that must lie before the drop, and after it."""
+"""Intervals that must be before the drop, and after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +79,8 @@ class LastingDrops(Finding):
         )
         more = f"; and {len(self.drops) - NAMED} more" if len(self.drops) > NAMED else ""
         return (
-            f"{listed}{more}. Possible causes: full cache, used-up spare blocks, heat. Measure longer, with "
-            f"`round_length`"
+            f"{listed}{more}. Possible causes: full cache, exhausted spare blocks, thermal throttling. Measure longer, "
+            f"with `round_length`"
         )
 
 

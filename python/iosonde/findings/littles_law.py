@@ -1,7 +1,7 @@
 """Little's law for every run: the mean number of I/Os in flight equals rate x mean latency.
 
 In a closed loop that is jobs x queue depth, because the next I/O starts when one completes. More means that latencies
-were counted too long or twice; less that the engine kept the target less busy than asked for.
+were counted too long or twice; less that the engine kept the target less busy than requested.
 """
 
 from __future__ import annotations

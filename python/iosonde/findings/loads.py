@@ -60,7 +60,7 @@ class Loads:
         return [name for name in self.factors if name not in self.apart]
 
     def answers(self) -> list[dict[str, Any]]:
-        """Return the rows of `promise.promises`, each with the medians of `LOSSES` that were measured.
+        """Return the rows of `array_performance`, each with the medians of `LOSSES` that were measured.
 
         And with `array_thread`, the name of the kernel's thread that `array_thread_utilisation` is of.
         """
@@ -142,7 +142,7 @@ class Loads:
     def together(
         self, loads: Sequence[tuple[dict[str, Any], list[Row]]], value: Callable[[Row], float]
     ) -> list[tuple[dict[str, Any], list[Row]]]:
-        """Merge loads along each factor where all of its levels came out alike."""
+        """Merge loads along each factor where all of its levels have similar results."""
         merged = list(loads)
         for factor in self.apart:
             levels = {key[factor] for key, _ in loads if factor in key}

@@ -58,7 +58,7 @@ class UnknownMedia(Finding):
 def find(
     study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | None, support: Support
 ) -> Iterator[Finding]:
-    """Return the amplification; that it is not known only where the study asks for it."""
+    """Return the amplification; that it is not known only where the study requires it."""
     values = overall(metrics).filter(pl.col("metric") == NAME, ~pl.col("control"))
     if values.height:
         yield _amplification(values, support)

@@ -45,13 +45,13 @@ class MemoryShare(Finding):
         metric = wording.metric_words(self.metric)
         if self.replaced and self.ratio:
             found = (
-                f"the device replaces {wording.percent_text(self.replaced)} of memory at equal {metric}{self.about}, "
-                f"{wording.ratio_estimate_text(self.ratio)} that of all memory"
+                f"with {wording.percent_text(self.replaced)} of memory replaced, {metric}{self.about} is "
+                f"{wording.ratio_estimate_text(self.ratio)} that with all memory"
             )
         elif self.next_decision == "unclear":
-            found = f"not clear whether the device replaces any memory at equal {metric}{self.about}"
+            found = f"not clear whether any memory can be replaced at equal {metric}{self.about}"
         else:
-            found = f"the device replaces no measured share of memory at equal {metric}{self.about}"
+            found = f"no measured share of memory can be replaced at equal {metric}{self.about}"
         return f"{self.tier}: {found}{self._limit()}"
 
     def _limit(self) -> str:

@@ -1,4 +1,4 @@
-"""Published values, mapped to the factors of a study, and own values beside them."""
+"""Published values, mapped to the factors of a study, and own values next to them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NOT_FACTORS = ("reference", "label", "source", "metric", "value")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BesidePublished(Finding):
+class PublishedComparison(Finding):
     """Own values over published ones, over the cases that both have."""
 
-    kind: ClassVar[str] = "beside published"
+    kind: ClassVar[str] = "published comparison"
     topic: ClassVar[Topic] = "reference"
     metric: str
     source: str
@@ -70,13 +70,13 @@ def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support
         return
     summary = case_metrics(runs)
     for reference in references:
-        joined = beside(published(reference), of_part(cases, reference), summary).drop_nulls("ratio")
+        joined = matched(published(reference), of_part(cases, reference), summary).drop_nulls("ratio")
         compared = joined.filter(pl.col("metric").is_in(reference.compared or list(reference.held.values())))
         for (metric,), group in compared.group_by(["metric"], maintain_order=True):
             ordered = group.sort("ratio", maintain_order=True)
             medians = group.group_by("label", maintain_order=True).agg(pl.col("ratio").median())
             case_ids = cases_of(group)
-            yield BesidePublished(
+            yield PublishedComparison(
                 metric=str(metric),
                 source=reference.source,
                 labels=tuple(label for label in group["label"].unique(maintain_order=True) if label),
@@ -139,11 +139,11 @@ def cells(published: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_part(cases: pl.DataFrame, reference: Reference) -> pl.DataFrame:
-    """Return the cases that a reference can lie beside."""
+    """Return the cases that a reference is compared with."""
     return cases.filter(pl.col("part") == reference.part) if reference.part else cases
 
 
-def beside(published: pl.DataFrame, cases: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
+def matched(published: pl.DataFrame, cases: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
     """Join published values with a user's `case_metrics` of one result set on the factors they share.
 
     Adds to `published`: `case_id, median, low, high, ratio` (own / published); null where there is no such case.

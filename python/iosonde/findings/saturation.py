@@ -1,6 +1,6 @@
 """Saturation: the smallest level of a factor that reaches 95 % of the peak along it.
 
-The peak is the best median along the factor, wherever it lies. Uncertainty comes from the repeats: medians of resampled
+The peak is the best median along the factor, wherever it is. Uncertainty comes from the repeats: medians of resampled
 runs are evaluated thousands of times; the interval contains 95 % of these answers. Without repeats
 (published values) there is an answer and no interval.
 """
@@ -44,7 +44,7 @@ class Point:
     peak: float
     peak_level: Any
     saturates: bool
-    """Whether the level lies below the last one measured."""
+    """Whether the level is below the last one measured."""
     repeats: int
 
     @property

@@ -63,7 +63,7 @@ class NoBoundary(Finding):
 
     def _sentence(self) -> str:
         what = "no boundary found" if self.finished else "not finished"
-        return f"{self.subject}{_where(self.levels)}: {what}, {self.reason}"
+        return f"{self.subject}{_where(self.levels)}: {what}; {self.reason}"
 
     def _evidence(self) -> str:
         return self.details
@@ -85,9 +85,9 @@ class AlsoMet(Finding):
     def _sentence(self) -> str:
         where = _where(self.levels)
         if self.highest is None:
-            return f"{self.conditions} (not decisive) is met at no probe{where}"
+            return f"{self.conditions} (informative) not met at any probe{where}"
         factor = wording.factor_words(self.over)
-        return f"{self.conditions} (not decisive) is met at probes up to {factor} {_number(self.highest)}{where}"
+        return f"{self.conditions} (informative) met at probes up to {factor} {_number(self.highest)}{where}"
 
     def _evidence(self) -> str:
         return f"judged at {wording.counted(self.probes, 'probe')}"

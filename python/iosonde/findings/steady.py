@@ -64,7 +64,7 @@ class SteadyRun(Finding):
         value = wording.estimate_text(self.metric, self.level)
         if self.outcome == "changed" and self.changed_to is not None:
             later = wording.value_text(self.metric, self.changed_to)
-            return f"{self.load}: no lasting steady state, {value} after {after} became {later} by the end ({length})"
+            return f"{self.load}: steady state lost, {value} after {after}, {later} at the end ({length})"
         of_peak = f", {wording.percent_text(self.share_of_peak)} of the best round" if self.share_of_peak else ""
         if self.state == "fresh":
             return f"{self.load}: {value} on a fresh device, stable after {after}{of_peak}"
@@ -140,7 +140,7 @@ class SteadyRounds(Finding):
     """Last round of an earlier steady window that failed the closing check."""
 
     def _sentence(self) -> str:
-        left = f", after a level that was left after round {self.withdrawn}" if self.withdrawn else ""
+        left = f"; an earlier window, to round {self.withdrawn}, failed the closing check" if self.withdrawn else ""
         if self.achieved:
             rounds = f"in rounds {self.first} to {self.last}{left}"
             if _may_be_steady(self.state):

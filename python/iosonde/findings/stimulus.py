@@ -188,15 +188,16 @@ def near(criteria: Criteria) -> float:
 
 def _reached(long_run: LongRun, level: float) -> float | None:
     share = near(long_run.steady.criteria)
-    return _begin(long_run, np.flatnonzero(np.abs(long_run.values - level) <= share * level))
+    return _first_s(long_run, np.flatnonzero(np.abs(long_run.values - level) <= share * level))
 
 
 def _recovered(long_run: LongRun, once: float) -> float | None:
     share = near(long_run.steady.criteria)
     lower = long_run.tracking in LOWER_IS_BETTER
     good = long_run.values <= (1 + share) * once if lower else long_run.values >= (1 - share) * once
-    return _begin(long_run, np.flatnonzero(good))
+    return _first_s(long_run, np.flatnonzero(good))
 
 
-def _begin(long_run: LongRun, rounds: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
+def _first_s(long_run: LongRun, rounds: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
+    """Start of the first of these rounds."""
     return float(rounds[0]) * long_run.round_s if len(rounds) else None

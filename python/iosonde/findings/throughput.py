@@ -15,6 +15,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.statistics import Estimate, maximum_interval, repeats_interval
 
+_BACKEND = ("backend", "submission_polling", "completion_polling")
 LARGE = 64 << 10
 """Block size from which on a rate is stated as bandwidth."""
 
@@ -27,7 +28,7 @@ class Throughput(Finding):
     topic: ClassVar[Topic] = "performance"
     load: str
     setting: str
-    """Queue depth and jobs; empty for one I/O in flight."""
+    """Queue depth and jobs unless it is one I/O in flight, and the backend where the study has several."""
     metric: str
     value: Estimate
     """Of the case, as in tables and figures."""
@@ -73,11 +74,14 @@ class UnloadedLatency(Finding):
     """Of the same runs; None where any of them has too few samples."""
     repeats: int
     verdicts: str
+    setting: str = ""
+    """The backend, where the study has several."""
 
     def _sentence(self) -> str:
         text = wording.estimate_text("completion_latency_ns_p50", self.p50)
         tail = "" if self.p99 is None else f", p99 {wording.value_text('completion_latency_ns_p99', self.p99)}"
-        return f"{self.load} with one I/O in flight: median latency {text}{tail}"
+        setting = f" {self.setting}" if self.setting else ""
+        return f"{self.load} with one I/O in flight{setting}: median latency {text}{tail}"
 
     def _evidence(self) -> str:
         verdicts = f"; {self.verdicts}" if self.verdicts else ""
@@ -103,7 +107,7 @@ def find(cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[
 
 def _closed_loop(cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Return one row per case, stream and metric: load, concurrency, repeats. Streams are not added up."""
-    names = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "jobs", "queue_depth")
+    names = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "jobs", "queue_depth", *_BACKEND)
     known = [name for name in names if name in cases.columns]
     missing = [pl.lit(None).alias(name) for name in names if name not in cases.columns]
     rated = runs.filter(pl.col("metric") == "achieved_rate_fraction")["case_id"].unique()
@@ -127,9 +131,19 @@ def _closed_loop(cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         wording.operation_words(row["read_fraction"], row["trim_fraction"] or 0.0)
         for row in joined.filter(pl.col("read_fraction").is_not_null()).to_dicts()
     ]
-    return joined.filter(pl.col("read_fraction").is_not_null()).with_columns(
-        operation_words=pl.Series(words, dtype=pl.String)
+    is_one = joined["backend"].n_unique() < 2
+    backends = ["" if is_one else _backend(row) for row in joined.select(_BACKEND).to_dicts()]
+    return (
+        joined.with_columns(backend_words=pl.Series(backends, dtype=pl.String))
+        .filter(pl.col("read_fraction").is_not_null())
+        .with_columns(operation_words=pl.Series(words, dtype=pl.String))
     )
+
+
+def _backend(case: Mapping[str, Any]) -> str:
+    """`with uring and completion polling`."""
+    polling = [f"{kind} polling" for kind in ("submission", "completion") if case[f"{kind}_polling"]]
+    return f"with {wording.listing([str(case['backend']), *polling])}" if case["backend"] else ""
 
 
 def _throughput(metric: str, rates: pl.DataFrame, support: Support) -> Throughput:
@@ -141,7 +155,7 @@ def _throughput(metric: str, rates: pl.DataFrame, support: Support) -> Throughpu
     cases = (row["case_id"],)
     return Throughput(
         load=wording.phrase(wording.load_words(row)),
-        setting=_setting(row),
+        setting=" ".join(filter(None, (_setting(row), row["backend_words"]))),
         metric=metric,
         value=estimate,
         maximum=maximum,
@@ -177,6 +191,7 @@ def _latency(row: Mapping[str, Any], group: pl.DataFrame, support: Support) -> U
         load=wording.phrase(wording.load_words(row)),
         p50=estimate,
         p99=tail["median"].item() if paired else None,
+        setting=row["backend_words"],
         repeats=len(row["values"]),
         verdicts=support.note(cases),
         strength=support.strength(cases, estimate),

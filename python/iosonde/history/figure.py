@@ -22,7 +22,7 @@ LEFT, RIGHT, TOP, BOTTOM = 78, 12, 26, 24
 LETTERS: dict[Kind, str] = {"firmware": "F", "kernel": "K", "iosonde": "I", "configuration": "C"}
 """Marks of events at the top of a figure."""
 DATES = 5
-"""At most so many dates on the axis."""
+"""At most this many dates on the axis."""
 CLOSE = 9
 """Marks of events nearer to each other than this many units share one line."""
 

@@ -22,7 +22,7 @@ _TRIAL_S = 10
 
 
 def best_accelerator(image: Image) -> Accelerator:
-    """KVM if a guest starts with it, else TCG. The answer is kept beside the image."""
+    """KVM if a guest starts with it, else TCG. The answer is kept next to the image."""
     if not os.access(_KVM, os.R_OK | os.W_OK):
         return "tcg"
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

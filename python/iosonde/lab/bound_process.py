@@ -1,4 +1,4 @@
-"""Processes that cannot outlive this one, with mounts that nobody else sees.
+"""Processes that cannot outlive this one, with private mounts.
 
 The kernel kills such a process when the thread that started it ends (`PR_SET_PDEATHSIG`, prctl(2)), and with its last
 process its mount namespace goes, and with that every mount made in it. So whatever way this process ends, nothing
@@ -13,10 +13,19 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from iosonde.errors import LabError
+from iosonde.storage.journal_entry import MOUNTS
 from iosonde.tools import TOOLS, find
 
 _STILL_WANTED = '[ "$PPID" = "$0" ] || exit 1\n'
 """Between fork and prctl the owner may have died already: then the parent is another."""
+
+DETACH_OWN_MOUNTS = f"""
+while read -r _ point _; do
+  case $point in {MOUNTS}/*) umount --lazy "$point" || : ;; esac
+done < /proc/self/mounts
+"""
+"""A new mount namespace has a copy of each mount (mount_namespaces(7)). While it has one of a study's file system, the
+device of that file system is in use, whatever the study itself unmounts."""
 
 
 def start_bound(
@@ -36,7 +45,7 @@ def start_bound(
         *("--pdeathsig", "KILL"),
         find_tool("unshare"),
         *("--mount", "--propagation", "private"),
-        *("/bin/sh", "-c", f"{_STILL_WANTED}set -e\n{script}", str(os.getpid()), *arguments),
+        *("/bin/sh", "-c", f"{_STILL_WANTED}{DETACH_OWN_MOUNTS}set -e\n{script}", str(os.getpid()), *arguments),
     ]
     return subprocess.Popen(
         command,

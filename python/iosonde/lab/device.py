@@ -1,8 +1,8 @@
 """Throttled block devices on this machine, without a virtual machine: what they can do is known exactly.
 
-qemu-storage-daemon holds the rate of an image in memory and gives it out as a file (FUSE); a loop device with direct
-I/O makes a block device of the file. Rates hold to a fraction of a percent, and latency is smooth: with more I/Os in
-flight than the device serves, it follows from Little's law. Below a millisecond it is not guaranteed.
+qemu-storage-daemon limits the rate of an image in memory and exports it as a file (FUSE); a loop device with direct
+I/O makes a block device of the file. Rates are exact to a fraction of a percent, and latency is smooth: with more I/Os
+in flight than the device serves, it follows from Little's law. Below a millisecond it is not guaranteed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ThrottledDevice:
         end(self._daemon)
 
     def close(self) -> None:
-        """Remove the device. Somebody who still holds it gets errors from now on, and is an error here."""
+        """Remove the device; `LabError` if it is still in use, which gets I/O errors from now on."""
         is_gone = self._loop.close()
         self._end_daemon()
         if not is_gone and not self._loop.close():
@@ -129,7 +129,7 @@ class ThrottledDevice:
 def throttled_devices(limits: Limits, *, count: int = 1, size_bytes: int = 1 << 30) -> Iterator[list[ThrottledDevice]]:
     """So many devices, each with its own limits, for the length of a `with` block. Needs root, FUSE and loop devices.
 
-    Raises `LabError` when something is missing, and at the end when somebody still holds a device.
+    Raises `LabError` when something is missing, and at the end if a device is still in use.
     """
     _check(count, size_bytes)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What a device of the lab is held to, as QEMU's throttle takes it."""
+"""Limits of a device of the lab, as QEMU's throttle takes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Limits:
     """Bytes per second while a credit lasts, as of a drive with a cache that fills; above `bandwidth`, to which it
     falls."""
     burst_length_s: int = 0
-    """The credit from rest: what it does at `burst_bandwidth` in so many seconds; it recovers at `bandwidth`. Two
+    """The credit from rest: what it does at `burst_bandwidth` in this many seconds; it recovers at `bandwidth`. Two
     or more: with one QEMU does not hold the burst to any rate."""
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Limits:
         return self.burst_bandwidth**2 * self.burst_length_s / (self.burst_bandwidth - self.bandwidth)
 
     def throttle_group(self, name: str) -> str:
-        """QEMU's `--object` for devices that are held to this together."""
+        """QEMU's `--object` for devices that share these limits."""
         parts = [f"throttle-group,id={name}"]
         parts += [f"x-iops-total={self.iops}"] if self.iops is not None else []
         parts += [f"x-bps-total={self.bandwidth}"] if self.bandwidth is not None else []

@@ -1,4 +1,4 @@
-"""A virtual machine with NVMe drives held to a rate, which runs a command of this machine.
+"""A virtual machine with rate-limited NVMe drives, which runs a command of this machine.
 
 The guest has Debian's kernel with md, dm, bcache and the file systems; its root is the host's, read-only under an
 overlay that forgets, so that it runs the very same engine, Python and studies. One directory is shared for what it is
@@ -35,7 +35,6 @@ from iosonde.units import format_bytes
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _EXIT = "iosonde-lab: exit "
 _READY = "iosonde-lab: ready"
-_SAYS = "iosonde-lab: "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +89,6 @@ class Machine:
         self.exit_code: int | None = None
         self.is_ready = False
         self.accelerator = best_accelerator(image)
-        self._console = b""
         self._stack = ExitStack()
         self._image = image
         self._results = results.resolve()
@@ -106,7 +104,7 @@ class Machine:
     def output(self) -> Iterator[tuple[Stream, bytes]]:
         """What comes from the guest, as it comes; `LabError` when it dies, or stays silent for too long.
 
-        A guest that does not get as far as the command is started again: emulated, a kernel hangs now and then.
+        A guest that does not get as far as the command is started again: an emulated kernel may hang or panic.
         """
         for starts_left in reversed(range(self.settings.starts)):
             try:
@@ -141,13 +139,15 @@ class Machine:
                     yield key.data, data
         self._qemu.wait()
         if self.exit_code is None:
-            raise self._failed("ended without an exit code")
+            has_panicked = not self.is_ready and b"Kernel panic" in self._console
+            raise self._failed("ended without an exit code", _NotStartedError if has_panicked else LabError)
 
     @property
     def _may_be_silent(self) -> bool:
         return self.is_ready and self.settings.silence_s is None
 
     def _start(self) -> None:
+        self._console = b""
         try:
             # Files without a name: nothing to remove, however this ends.
             self._complaint, initrd = [self._stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]  # noqa: SIM115

@@ -23,8 +23,12 @@ ACCELERATORS: dict[Accelerator, tuple[str, ...]] = {
 }
 """Options for KVM and for emulation of the processor."""
 
-PARAMETERS: dict[Accelerator, str] = {"kvm": "", "tcg": " mitigations=off init_on_alloc=0 apparmor=0 audit=0"}
-"""Further kernel parameters: what protects a kernel from its programs costs an emulated one much time."""
+PARAMETERS: dict[Accelerator, str] = {
+    "kvm": "",
+    "tcg": " mitigations=off init_on_alloc=0 apparmor=0 audit=0 no_timer_check",
+}
+"""Further kernel parameters. Mitigations, zeroing and security modules cost an emulated kernel much time. Its check of
+the timer interrupt fails on a busy host, and with an IOMMU the kernel then panics."""
 
 Stream = Literal["console", "out", "err"]
 STREAMS: tuple[Stream, ...] = ("console", "out", "err")
@@ -58,6 +62,8 @@ class Drives:
     pairs: int = 0
     """Further drives without limits, after those, with two namespaces: one with blocks of 512 bytes, of which one
     cannot be read (`failing_byte`), and one with blocks of 4 KiB."""
+    keep_data: bool = True
+    """Without data, reads return zeroes and the emulated media take no time: for measurements of drivers."""
 
     @property
     def total(self) -> int:
@@ -122,9 +128,11 @@ class Drives:
         ]
 
     def _image(self, number: int, discard: Literal["ignore", "unmap"] = "ignore") -> list[str]:
+        image = f"driver=file,filename={_STAGE}/drive{number},aio=threads,discard=unmap"
+        if not self.keep_data:
+            image = f"driver=null-co,size={self.size_bytes},read-zeroes=on"
         return [
-            "-blockdev",
-            f"driver=file,filename={_STAGE}/drive{number},node-name=image{number},aio=threads,discard=unmap",
+            *("-blockdev", f"{image},node-name=image{number}"),
             *("-blockdev", f"driver=raw,file=image{number},node-name=raw{number},discard={discard}"),
         ]
 

@@ -61,7 +61,7 @@ class SharedFolder:
 
 
 def read_only_root(points: Sequence[Path]) -> SharedFolder:
-    """The host's root file system and those mounted at `points`; nobody can write through it, not even the guest."""
+    """The host's root file system and those mounted at `points`; not writable, also not for the guest."""
     return SharedFolder("root", _READ_ONLY, [str(point) for point in points])
 
 
@@ -71,7 +71,7 @@ def read_write(folder: Path) -> SharedFolder:
 
 
 def _connected_pair() -> tuple[socket.socket, socket.socket]:
-    """A listening socket with one connection waiting, whose name is gone already: nobody else can join."""
+    """A listening socket with one connection waiting, without a name, so that no other process can connect."""
     listener = socket.socket(socket.AF_UNIX)
     client = socket.socket(socket.AF_UNIX)
     with tempfile.TemporaryDirectory(prefix="iosonde-lab-") as folder:

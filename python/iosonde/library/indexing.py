@@ -23,7 +23,7 @@ from iosonde.results import ResultSet
 BATCH = 25
 """Result sets whose tables are in memory together."""
 ALONE = 50
-"""Up to so many result sets, starting further processes would take longer than it saves."""
+"""Up to this many result sets, starting further processes would take longer than it saves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ def _by_processes(root: Path, directories: Sequence[Path], workers: int) -> Iter
             process.stdin.write(json.dumps([str(root), own]).encode())
             process.stdin.close()
             started.append(process)
-        # A process whose output nobody reads stops once the pipe is full.
+        # A process whose output is not read stops once the pipe is full.
         readers = stack.enter_context(ThreadPoolExecutor(workers))
         printed = [readers.submit(_lines, process) for process in started]
         for process, lines in zip(started, printed, strict=True):

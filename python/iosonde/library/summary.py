@@ -27,7 +27,7 @@ Medians = Mapping[str, Mapping[str, float]]
 """Metric, case, median."""
 
 HEADLINES = 3
-"""At most so many headline metrics of a study."""
+"""At most this many headline metrics of a study."""
 
 
 class _Frozen(BaseModel):
@@ -204,7 +204,7 @@ def _medians(metrics: pl.DataFrame) -> Mapping[str, Medians]:
 
 
 def _headlines(study: Study, medians: Medians) -> Iterator[Headline]:
-    """Yield the best case of each of the metrics that the study asks for first."""
+    """Yield the best case of each of the metrics that the study names first."""
     for metric in [each for each in _asked(study) if each in medians][:HEADLINES]:
         best = min if REGISTRY[metric].better == "lower" else max
         case_id, value = best(medians[metric].items(), key=lambda each: each[1])

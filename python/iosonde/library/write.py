@@ -1,4 +1,4 @@
-"""Writes a page where the user asked for it."""
+"""Writes a page to the path that the user named."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ first one has the secret path and the page. Another user of the machine can conn
 of a stranger cannot read it either: requests with another `Host` are refused (DNS rebinding), there is no CORS, and
 the page's policy lets it talk to this server alone.
 
-It ends when the study is over and no page has asked for `IDLE_S`, at the latest after `LONGEST_S`.
+It ends when the study is over and no page has sent a request for `IDLE_S`, at the latest after `LONGEST_S`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve until the study is over and nobody asks any more."""
+    """Serve until the study is over and requests have ended."""
     listening = socket.socket(fileno=int(sys.argv[1]))
     print("ready", flush=True)
     os.nice(NICE)

@@ -12,7 +12,7 @@ from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, s
 ALWAYS_KNOWN = frozenset(
     (*SCOPE_KEYS, "workload", "loop", "seconds", "count", "bytes", "errors", "completion_sum_ns", "response_count")
 )
-"""Columns that say nothing about whether a metric has a value: every scope has them."""
+"""Columns that every scope has: they do not show whether a metric has a value."""
 
 
 def derived(table: pl.DataFrame) -> pl.DataFrame:
@@ -25,8 +25,8 @@ def derived(table: pl.DataFrame) -> pl.DataFrame:
 def _expressions(table: pl.DataFrame, *, per_interval: bool) -> dict[str, pl.Expr]:
     """The expressions of metrics over the columns of a table.
 
-    Most metrics are of other workloads, and an expression costs as much for three rows as for thousands: where all that
-    a metric is made from is null, it is null.
+    Most metrics are of other workloads, and an expression costs as much for three rows as for thousands: where all
+    columns of a metric are null, it is null.
     """
     columns, known = set(table.columns), known_columns(table) | ALWAYS_KNOWN
     found = {}
@@ -48,7 +48,7 @@ _ROOTS = {
     for name, metric in METRICS.items()
     if metric.expression is not None
 }
-"""Columns that each metric is made from."""
+"""Columns of the expression of each metric."""
 
 
 def known_columns(table: pl.DataFrame) -> set[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 
 def t_quantile(probability: float, degrees: float) -> float:
-    """Student's t: the value below which `probability` lies."""
+    """Student's t: the value below which `probability` is."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, probability))
@@ -26,7 +26,7 @@ def t_tail(value: float, degrees: float) -> float:
 
 
 def chi2_quantile(probability: float, degrees: float) -> float:
-    """Chi-squared: the value below which `probability` lies."""
+    """Chi-squared: the value below which `probability` is."""
     from scipy.special import chdtri
 
     return float(chdtri(degrees, 1 - probability))

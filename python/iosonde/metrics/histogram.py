@@ -30,11 +30,11 @@ PERCENTILES: Mapping[str, int] = {
 """The percentiles that are metrics, in parts per million: whole numbers, so that no rounding moves a rank."""
 
 SAMPLES_BEYOND = 10
-"""A percentile is given only when at least so many samples lie beyond it."""
+"""A percentile is given only when at least this many samples are beyond it."""
 
 
 def percentiles(histograms: pl.DataFrame, *, by: Sequence[str], parts: Mapping[str, int] = PERCENTILES) -> pl.DataFrame:
-    """Return the percentiles of each group of `bucket, count` rows; null where too few samples lie beyond one.
+    """Return the percentiles of each group of `bucket, count` rows; null where too few samples are beyond one.
 
     Columns: those of `by`, and one for each of `parts`, in nanoseconds. A bucket may occur in several rows.
     """
@@ -63,7 +63,7 @@ def _rank(part: int) -> pl.Expr:
 
 
 def _supported(part: int) -> pl.Expr:
-    """Return whether enough samples lie beyond a percentile: the one place with this rule."""
+    """Return whether enough samples are beyond a percentile: the one place with this rule."""
     return pl.col("total") - _rank(part) >= SAMPLES_BEYOND
 
 

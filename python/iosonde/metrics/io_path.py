@@ -51,7 +51,7 @@ LIST = (
         name="path_incomplete",
         title="Incomplete traced I/Os",
         unit="",
-        formula="traced I/Os some of whose events are missing",
+        formula="traced I/Os with missing events",
         better="lower",
         kind="count",
     ),

@@ -2,7 +2,7 @@
 
 A drive's counters are coarse, and its log pages may be as old as ten minutes (OCP Datacenter NVMe SSD Specification,
 SLOG-7), so a ratio of two differences is a number only where much was written, and where the drive's own count of what
-the host wrote agrees with the kernel's: otherwise they cover different times, or somebody else wrote too.
+the host wrote agrees with the kernel's: otherwise they cover different times, or another process wrote too.
 """
 
 from __future__ import annotations

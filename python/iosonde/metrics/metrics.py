@@ -136,7 +136,7 @@ INTERVAL_METRICS = (
     *("iops", "bandwidth", "operations", "errors", "backlog_max"),
     *(f"{kind}_latency_ns_{it}" for kind in ("completion", "response") for it in ("mean", "max", "p50", "p99")),
 )
-"""What `interval_metrics` gives unless asked for less, or for other percentiles."""
+"""Default columns of `interval_metrics`."""
 
 
 RATES = ("iops", "ops_per_sec", "bandwidth")
@@ -174,7 +174,7 @@ def interval_metrics(
     rows = _long(counted, keys=keys, metrics=[name for name in metrics if name in METRICS and name in counted.columns])
     lines = named.interval_values(facts).filter(pl.col("metric").is_in(list(metrics)))
     rows = rows.select(*keys, "metric", "value")
-    # Without a cast, unsigned times beside signed ones become 128 bits wide, which reports cannot compute with.
+    # Without a cast, unsigned times mixed with signed ones become 128 bits wide, which reports cannot compute with.
     return pl.concat([rows, _of_runs(lines, facts).select(rows.columns).cast(rows.schema)])
 
 
@@ -219,7 +219,7 @@ def percentile_curves(results: Results) -> pl.DataFrame:
     """Return the latency distribution of each case (repeats merged) at the points of a nines axis.
 
     Columns: `result_set, case_id, part, control, stream, operation, latency` (`completion`, `response`), `fraction`
-    (0.5, 0.9, 0.99 ..), `nines` (-log10(1 - fraction)), `latency_ns`; a point only where ten samples lie beyond it.
+    (0.5, 0.9, 0.99 ..), `nines` (-log10(1 - fraction)), `latency_ns`; a point only where ten samples are beyond it.
     """
     facts = Facts(results)
     counts = facts.counts(per="case")

@@ -77,8 +77,8 @@ LIST = (
         ),
     ),
     _seconds(
-        "osd_recovery_seconds", "Recovery time", "from the start of the stopped object daemon until all placement "
-        "groups were `active+clean`",
+        "osd_recovery_seconds", "Recovery time", "from the start of the stopped object daemon until it was "
+        "active and all placement groups were `active+clean`, read every 2 s",
     ),
     Metric(
         name="objects_checked",

@@ -98,9 +98,9 @@ LIST = (
     ),
     Metric(
         name="pages_wrong",
-        title="Wrong pages",
+        title="Checks that found a wrong page",
         unit="",
-        formula="pages that did not contain what was written to them",
+        formula="checks that found a page without the contents that were written to it; a page counts each time",
         better="lower",
         kind="count",
     ),

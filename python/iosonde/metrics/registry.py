@@ -50,7 +50,7 @@ def _latency_metrics(name: str, title: str, begin: str, counted: str) -> Iterato
             formula=f"smallest latency that {share} % of (completion - {begin}) do not exceed",
             better="lower",
             kind="latency",
-            # The midpoint of a bucket may lie beyond the exact extremes; no sample does.
+            # The midpoint of a bucket may be beyond the exact extremes; no sample does.
             expression=pl.col(f"{name}_ns_{percentile}").clip(low, high),
             per_interval=True,
         )
@@ -445,30 +445,30 @@ _LIST = (
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}
 """Every metric of iosonde's own by name, in the order of docs/metrics.md."""
 
-_NAMED: dict[str, Metric] = {}
-"""Metrics that studies of external commands name, as far as this process has met them."""
+_DECLARED: dict[str, Metric] = {}
+"""Metrics that studies of external commands define, as far as this process has read them."""
 
 
 def declare(name: str, *, title: str, unit: str, better: Literal["higher", "lower", "neither"]) -> None:
-    """Add a metric that a study names, or replace it by the definition met last.
+    """Add a metric that a study defines, or replace its definition.
 
     Reading named values declares their metrics (`named.py`), and so does reading a study.
     """
-    _NAMED[name] = Metric(
+    _DECLARED[name] = Metric(
         name=name,
         title=title,
         unit=unit,
         formula="value in the output of the command",
         better=better,
         kind="named",
-        # Rates, sizes and times are not; a number without a unit may be anything.
+        # Rates, sizes and times cannot be; a number without a unit may be anything.
         can_be_negative=not unit,
     )
 
 
 def find(name: str) -> Metric | None:
     """The metric of that name; None if there is none."""
-    return METRICS.get(name) or _NAMED.get(name)
+    return METRICS.get(name) or _DECLARED.get(name)
 
 
 def metric(name: str) -> Metric:
@@ -487,7 +487,7 @@ def least_value(name: str) -> float:
 
 def known_names() -> list[str]:
     """The names of all metrics, those of studies last."""
-    return [*METRICS, *_NAMED]
+    return [*METRICS, *_DECLARED]
 
 
 def headline_rates(present: Iterable[str]) -> list[str]:
@@ -499,4 +499,4 @@ def headline_rates(present: Iterable[str]) -> list[str]:
 def named_among(present: Iterable[str], *, directed: bool = True) -> list[str]:
     """Of these metrics, those that a study names; `directed`: only where more or less is better."""
     names = set(present)
-    return [name for name, each in _NAMED.items() if name in names and not (directed and each.better == "neither")]
+    return [name for name, each in _DECLARED.items() if name in names and not (directed and each.better == "neither")]

@@ -40,7 +40,7 @@ def overall(metrics: pl.DataFrame) -> pl.DataFrame:
 def each_load(metrics: pl.DataFrame) -> pl.DataFrame:
     """Keep the rows for each load: the only stream of a case, or every one of several; operation `all`.
 
-    Streams that run together do different things, such as readers beside a writer, so their sum is no rate of a load.
+    Streams that run together do different things, such as readers and a writer, so their sum is not a rate of a load.
     """
     return metrics.filter((pl.col("operation") == ALL) & (~_has_several_streams(metrics) | (pl.col("stream") != ALL)))
 
@@ -52,7 +52,7 @@ def of_operation(metrics: pl.DataFrame, operation: str) -> pl.DataFrame:
 
 
 def _has_several_streams(metrics: pl.DataFrame) -> pl.Expr:
-    """Whether a row's run, or its case, has rows for all streams together beside those of its streams."""
+    """Whether a row's run, or its case, has rows for all streams together besides those of its streams."""
     each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
     return (pl.col("stream") == ALL).any().over(each) & (pl.col("stream") != ALL).any().over(each)
 

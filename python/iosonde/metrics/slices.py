@@ -1,4 +1,4 @@
-"""How many I/Os were slow in each slice of a measurement: what pass rules such as Aerospike's ask for."""
+"""How many I/Os were slow in each slice of a measurement: what pass rules such as Aerospike's require."""
 
 from __future__ import annotations
 

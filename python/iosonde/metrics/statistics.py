@@ -22,7 +22,7 @@ RESAMPLES = 4000
 MINIMUM_REPEATS = 3
 """With fewer there is no interval."""
 ORDER_STATISTICS_FROM = 6
-"""From so many repeats on, the range of a sample covers its median with 95 % confidence, whatever the distribution."""
+"""From this many repeats on, the range of a sample covers its median with 95 % confidence, for any distribution."""
 MINIMUM_INTERVALS = 6
 """A run with fewer intervals has no interval of its mean."""
 MARGIN = 0.05
@@ -72,11 +72,11 @@ class Estimate:
         return self.low is not None and self.high is not None
 
     def above(self, limit: float) -> bool:
-        """Whether the whole interval lies above the limit."""
+        """Whether the whole interval is above the limit."""
         return self.low is not None and self.low > limit
 
     def below(self, limit: float) -> bool:
-        """Whether the whole interval lies below the limit."""
+        """Whether the whole interval is below the limit."""
         return self.high is not None and self.high < limit
 
 
@@ -295,7 +295,7 @@ SIGNIFICANT = 1.0
 SIGNIFICANT_OF_THREE = 0.5
 """The same for cases of three repeats, which show a strong correlation less clearly: chosen by simulation."""
 MINIMUM_CASES = 8
-"""The correlation of repeats is estimated only from at least so many cases."""
+"""The correlation of repeats is estimated only from at least this many cases."""
 
 
 def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float | None = None) -> float:
@@ -462,8 +462,8 @@ def _largest_t(count: int, freedom: int) -> float:
 def verdict(ratio: Estimate, *, better: Literal["higher", "lower"], margin: float = MARGIN) -> Verdict:
     """Judge a ratio of contender to baseline.
 
-    `same` when the whole interval lies within the margin, even if it excludes 1: a real difference too small to
-    matter. `better` or `worse` when the whole interval lies on one side of 1. Else, or without an interval, `unclear`.
+    `same` when the whole interval is within the margin, even if it excludes 1: a real difference too small to
+    matter. `better` or `worse` when the whole interval is on one side of 1. Else, or without an interval, `unclear`.
     """
     if ratio.low is None or ratio.high is None:
         return "unclear"

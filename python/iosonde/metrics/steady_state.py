@@ -5,7 +5,7 @@ rounds: within the window the tracking variable spans at most 20 % of its mean, 
 rises or falls by at most 10 % of its mean from the window's first round to its last. Two further values:
 where the series dropped (`write_cliff`), and the confidence interval of the plateau's level (`plateau`).
 
-Numbers in, numbers out: what a round is, and what is tracked, is decided by whoever asks.
+Numbers in, numbers out: what a round is, and what is tracked, is decided by the caller.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Criteria:
         return cls(**{name: named[name](value) for name, value in given.items() if value is not None})
 
     def has_enough(self, *, round_ns: float, moved_bytes: float, range_bytes: int | None) -> bool:
-        """Whether a window that moved so many bytes is long enough to be judged."""
+        """Whether a window that moved this many bytes is long enough to be judged."""
         least = self.window * self.min_written * (range_bytes or 0)
         return round_ns >= self.min_length and moved_bytes >= least
 
@@ -266,7 +266,7 @@ _PENALTY = 3.0
 """Of a further change point, in units of variance x ln(n). The Bayesian information criterion takes 2, for a level and
 a place; more is asked because neighbouring intervals resemble each other."""
 _LONGEST = 2000
-"""Longer series are thinned to so many points before change points are sought, which takes the square of that."""
+"""Longer series are thinned to this many points before change points are sought, which takes the square of that."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -112,7 +112,7 @@ def long_runs(facts: Facts) -> list[LongRun]:
 
 
 def metrics(facts: Facts) -> pl.DataFrame:
-    """Return one row a judged run with the metrics of kind `sustained` of docs/metrics.md; null where unsaid."""
+    """Return one row a judged run with the metrics of kind `sustained` of docs/metrics.md; null where unknown."""
     rows = [{"result_set": each.result_set, "run_id": each.run_id, **dict(_metrics(each))} for each in long_runs(facts)]
     schema = {"result_set": pl.String, "run_id": pl.String, **dict.fromkeys(METRICS, pl.Float64)}
     return pl.DataFrame(rows, schema=schema)
@@ -225,7 +225,7 @@ class Series:
         return stalled >= STALLED_SHARE * np.maximum(end - begin, 1)
 
     def numbers(self, length_ns: float) -> NDArray[np.int64]:
-        """Round of each interval, from 0: that in which its middle lies."""
+        """Round of each interval, from 0: the one that contains its middle."""
         begin, end = np.asarray(self.begin, dtype=np.float64), np.asarray(self.end, dtype=np.float64)
         numbers: NDArray[np.int64] = ((begin - begin[0] + (end - begin) / 2) // length_ns).astype(np.int64)
         return numbers

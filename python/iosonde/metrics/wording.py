@@ -143,9 +143,12 @@ def percent_text(fraction: float) -> str:
 
 
 def metric_words(metric: str) -> str:
-    """Name a metric inside a sentence: `bandwidth`, `IOPS`, `p99 completion latency`."""
+    """Name a metric inside a sentence: `bandwidth`, `IOPS`, `CPU time per operation`, `p99 completion latency`."""
     name, _, percentile = metric_of(metric).title.partition(", p")
-    words = name if name.isupper() else name[:1].lower() + name[1:]
+    name, mean, _ = name.partition(", mean")
+    words = name if name.partition(" ")[0].isupper() else name[:1].lower() + name[1:]
+    if mean:
+        return f"mean {words}"
     return f"p{percentile} {words}" if percentile else words
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from iosonde.plan.base import Frozen
 
 ASSUMED_BYTES_PER_SECOND = 500 * 10**6
@@ -13,5 +17,5 @@ class Cost(Frozen):
 
     seconds: float
     """Time of ramp and measurement together, without layout."""
-    write_bytes: int | None
+    write_bytes: Annotated[int, Field(ge=0, lt=1 << 64)] | None
     """Bytes written at most; None when only time limits them."""

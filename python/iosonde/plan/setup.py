@@ -38,7 +38,7 @@ class Setup(Frozen):
     """What is between the user's target and the workload, fully resolved (study/setup.py)."""
 
     devices: int = 1
-    """The first so many of the target's devices."""
+    """The first this many of the target's devices."""
     array: ArrayLevel = "single"
     array_kind: ArrayKind = "md"
     chunk: int = 512 << 10

@@ -8,7 +8,7 @@ from iosonde.plan.base import Frozen
 
 
 class Destroys(Frozen):
-    """Something that existing data could be lost from, or that is made and removed again."""
+    """Something that is overwritten, or created and removed again."""
 
     path: str
     what: str
@@ -19,7 +19,7 @@ DeviceState = Literal["fresh", "preconditioned", "steady", "unknown", "not_appli
 """State of the device that is measured; `not_applicable` to loads that write nothing, and without a device."""
 
 Purge = Literal["format", "sanitize", "trim", "overwrite"]
-"""A means of giving up what a target holds."""
+"""A method of discarding the contents of a target."""
 
 OF_WHOLE_DEVICE: tuple[Purge, ...] = ("format", "sanitize")
 """Means that take all of a device, and not only what is measured."""

@@ -80,7 +80,7 @@ def sides_of(
     Cases of optional parts that are impossible in either arm go to `left_out`.
     """
     other = target if against.target is None or against.target.name == target.name else against.target
-    _check_targets(target, other)
+    check_targets(target, other)
     stages = SetupTargets(target)
     combined = {**settings, **against.settings}
     changed = effective(study, profile=profile, settings=combined)
@@ -211,8 +211,9 @@ def _check_pairs(first: Sequence[Draft], second: Sequence[Draft], study: Study) 
         )
 
 
-def _check_targets(target: Target, other: Target) -> None:
-    if target is other:
+def check_targets(target: Target, other: Target) -> None:
+    """Raise `TargetError` if results on the two targets cannot be compared; the same target twice can."""
+    if target.name == other.name:
         return
     kinds = [each.kind in ("simulated", "null") for each in (target, other)]
     if kinds[0] != kinds[1]:

@@ -15,7 +15,7 @@ RUN_OVERHEAD_SECONDS = 0.2
 
 
 def total_cost(drafts: Sequence[Draft], whole: Sequence[Case], runs: Sequence[Run], layout_bytes: int) -> Cost:
-    """Everything together: runs, what procedures can ask for, preparation and layout."""
+    """Everything together: runs, what procedures can require, preparation and layout."""
     costs = {draft.case.case_id: draft.case.cost for draft in drafts}
     decided = [draft.case.cost for draft in drafts for _ in range(draft.most_measured)]
     prepared = [case.procedure.preparation for case in whole if case.procedure]
@@ -30,7 +30,7 @@ def total_cost(drafts: Sequence[Draft], whole: Sequence[Case], runs: Sequence[Ru
 
 
 def laid_out_bytes(drafts: Sequence[Draft], order: Sequence[Draft]) -> int:
-    """What is missing is written once to whatever is made, and what is always written at every run."""
+    """Missing files are written once per setup, others at every run."""
     always = 0
     missing: dict[tuple[Any, ...], list[Draft]] = {}
     for number, draft in enumerate([*order, *(each for each in drafts for _ in range(each.max_runs))]):

@@ -45,7 +45,7 @@ class Draft:
 
     @property
     def max_runs(self) -> int:
-        """How many runs its procedure can ask for."""
+        """How many runs its procedure can require."""
         return self.forecast.max_runs if self.forecast else 0
 
     @property

@@ -12,7 +12,7 @@ from iosonde.planning.arms import Against, Side, paired_order, sides_of
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
 from iosonde.planning.draft import Draft, drafts_of
 from iosonde.planning.feasible import check_direct, check_memory, check_room
-from iosonde.planning.files import beside_each_other, destroyed, files_of
+from iosonde.planning.files import destroyed, files_of, sharing_a_setup
 from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
@@ -112,7 +112,7 @@ def _plan(
 
 
 def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: Study) -> None:
-    for group in beside_each_other(drafts):
+    for group in sharing_a_setup(drafts):
         place = stages.on(group[0].case.setup)
         check_swap(group, place, study)
         check_room(group, files_of(group), place)
@@ -120,7 +120,7 @@ def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: 
 
 
 def _swap_areas(drafts: Sequence[Draft], stages: SetupTargets[Target]) -> Iterator[Destroys]:
-    for group in beside_each_other(drafts):
+    for group in sharing_a_setup(drafts):
         yield from swap_areas(group, stages.on(group[0].case.setup))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target) -> None:
-    """The target has room for files that lie there together; `TargetError` names what needs most."""
+    """The target has room for files that are there together; `TargetError` names what needs most."""
     is_virtual = target.backend() is not None
     needed = (
         max(draft.workload.addressed_bytes(draft.streams) for draft in drafts) if is_virtual else sum(files.values())
@@ -61,15 +61,16 @@ def _refused(size_bytes: int, target: Target) -> TargetError | None:
 
 
 def check_memory(drafts: Sequence[Draft], study: Study) -> None:
-    """Blocks in flight all have a buffer, which the kernel would otherwise make room for by killing somebody."""
+    """`StudyError` for a case whose buffers and caches exceed the memory: the kernel would kill a process."""
     memory_bytes = memory.total_bytes()
     hungry = max(drafts, key=_buffer_bytes)
     needed = _buffer_bytes(hungry)
-    if needed > memory_bytes * memory.SHARE:
+    limit = int(memory_bytes * memory.SHARE)
+    if needed > limit:
         error = StudyError(
-            f"{format_bytes(needed)} of I/O buffers are too much for {format_bytes(memory_bytes)} of memory",
-            hint="leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
-            "`--set queue_depth=...` or `--set jobs=...`",
+            f"a run needs {format_bytes(needed)} of memory; the limit is {format_bytes(limit)} of "
+            f"{format_bytes(memory_bytes)}",
+            hint=hungry.workload.LESS_MEMORY,
         )
         raise in_case(error, hungry.case.case_id, study)
 

@@ -1,4 +1,4 @@
-"""Files that lie on a target once cases have run, and what is made and removed for them."""
+"""Files that are on a target once cases have run, and what is created and removed for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def files_of(drafts: Sequence[Draft]) -> dict[str, int]:
-    """The files that lie there when all cases have run, with their largest size."""
+    """The files that are there when all cases have run, with their largest size."""
     files: dict[str, int] = {}
     for draft in drafts:
         for name, size_bytes in draft.workload.files(draft.streams).items():
@@ -22,8 +22,8 @@ def files_of(drafts: Sequence[Draft]) -> dict[str, int]:
     return files
 
 
-def beside_each_other(drafts: Sequence[Draft]) -> list[list[Draft]]:
-    """Cases whose files lie beside each other."""
+def sharing_a_setup(drafts: Sequence[Draft]) -> list[list[Draft]]:
+    """Cases by setup: their files exist at the same time."""
     groups: dict[tuple[str, ...], list[Draft]] = {}
     for draft in drafts:
         groups.setdefault(draft.case.setup_key, []).append(draft)
@@ -39,7 +39,7 @@ def _by_setup(drafts: Sequence[Draft]) -> dict[Setup | None, list[Draft]]:
 
 
 def destroyed(drafts: Sequence[Draft], stages: SetupTargets[Target], *, keep: bool) -> list[Destroys]:
-    """What each setup makes and removes, each thing once, with the most that is ever in it."""
+    """What each setup creates and removes, each once, with its largest size."""
     found: dict[str, Destroys] = {}
     for setup, group in _by_setup(drafts).items():
         size_bytes = sum(files_of(group).values())

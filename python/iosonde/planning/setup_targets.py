@@ -55,7 +55,7 @@ class UnknownTarget:
         return ["format", "sanitize", "trim", "overwrite"]
 
     def device_count(self) -> int:
-        """As many as any case may ask for."""
+        """As many as any case may require."""
         return 256
 
     def with_setup(self, setup: Setup) -> UnknownTarget:

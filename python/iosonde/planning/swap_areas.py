@@ -1,4 +1,4 @@
-"""Whether cases can have the swap that they ask for, and what it creates."""
+"""Whether cases can have the swap that they require, and what it creates."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Progress:
 def progress(case: Case, observations: Observations) -> Progress:
     """Replay the procedure of a case over the existing observations; `ResultsError` where plan or records are damaged.
 
-    Both may come from somebody else: their settings and values are free-form, so any exception is an error of theirs.
+    Both may come from another person: their settings and values are free-form, so any exception is an error of theirs.
     """
     try:
         return _replay(case, observations)

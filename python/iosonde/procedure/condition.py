@@ -21,7 +21,7 @@ from iosonde.procedure.observations import Observation
 from iosonde.units import format_latency, parse_duration, parse_rate, parse_size
 
 SAMPLES_BEYOND = 10
-"""A share is judged only where so many I/Os would lie beyond the threshold at its bound, as with percentiles."""
+"""A share is judged only where this many I/Os would be beyond the threshold at its bound, as with percentiles."""
 
 OPERATIONS = ("read", "write", "trim", "flush")
 LATENCIES = ("completion_latency", "response_latency")

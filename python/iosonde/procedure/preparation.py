@@ -20,14 +20,14 @@ STEP = "step"
 """Level with the name of the step."""
 
 PASSES = 2
-"""How often preconditioning writes the range: SNIA's workload-independent preconditioning asks for twice."""
+"""How often preconditioning writes the range: SNIA's workload-independent preconditioning requires twice."""
 
 AGING_QUEUE_DEPTH = 32
 """Small random writes need more in flight than large ordered ones."""
 
 
 def steps(parameters: Mapping[str, Any]) -> list[str]:
-    """The steps that a case's parameters ask for, in their order."""
+    """The steps that a case's parameters require, in their order."""
     purge = parameters["purge"] not in ("none", "unneeded")
     filled = bool(parameters["fill"]) and not parameters["precondition"]
     return [
@@ -38,7 +38,7 @@ def steps(parameters: Mapping[str, Any]) -> list[str]:
 
 
 def step_run(case: Case, name: str, repeat: int, *, restart: int) -> Run:
-    """One step, for that repeat of the case, after so many restarts."""
+    """One step, for that repeat of the case, after this many restarts."""
     assert case.procedure, "only a procedure prepares"
     ending = f"a{restart + 1}-{name}-r{repeat}"
     run_id = f"{case.procedure.stem}-{ending}"
@@ -90,7 +90,7 @@ def _load(name: str, parameters: Mapping[str, Any], size_bytes: int) -> dict[str
         "backend": parameters["backend"] if parameters["backend"] in ("sync", *VIRTUAL) else "uring",
         "block_size": MIB,
     }
-    # On a simulated drive the files of jobs lie one after the other in one range.
+    # On a simulated drive the files of jobs are one after the other in one range.
     if parameters["files"] == "per_job" and parameters["backend"] not in VIRTUAL:
         whole |= {"files": "per_job", "jobs": parameters["jobs"], "limit_bytes": parameters["jobs"] * size_bytes}
     if name == "precondition":
@@ -101,7 +101,7 @@ def _load(name: str, parameters: Mapping[str, Any], size_bytes: int) -> dict[str
 
 
 def _precondition(parameters: Mapping[str, Any], size_bytes: int) -> dict[str, Any]:
-    """Two passes in order, or one of aging, which uses up the spare room of the drive as well."""
+    """Two passes in order, or one of aging, which uses up the spare capacity of the drive as well."""
     block_size = parameters["precondition"]
     if parameters["precondition_access"] == "sequential":
         return {"block_size": block_size, "limit_bytes": PASSES * size_bytes}

@@ -5,7 +5,7 @@ Each repeat of a case is a pass: preparation (`preparation.py`), then rounds unt
 there may be: then steady state is not achieved, which is a result. The records determine the position of a pass, so a
 stopped study continues at the next load of its round.
 
-A real target does not stay as a load left it: it collects garbage while nobody writes, and iosonde removes its file
+A real target does not stay as a load left it: it collects garbage while idle, and iosonde removes its file
 when it stops. So a pass that continues in another session first prepares the target again, under ids of its own (`a2`
 for the second time), and then continues where it was. Earlier measurements count. A simulated target keeps its state.
 

@@ -105,7 +105,7 @@ class Schedule:
         return min(turn, key=lambda run: random.Random(f"{plan.seed}/{number}/{run.case_id}").random())
 
     def _progress(self, case: Case) -> Progress:
-        """Replayed once after each record, however often it is asked for."""
+        """Replayed once after each record."""
         if self._replayed_at != self._result_set.attempts:
             self._replayed_at, self._replayed = self._result_set.attempts, {}
         if case.case_id not in self._replayed:

@@ -29,7 +29,7 @@ from iosonde.workload import block
 INTERLEAVED = False
 """A search is finished before the next begins: its probes are compared with each other, so they are together."""
 
-Verdict = Literal["holds", "fails", "unsaid", "broken"]
+Verdict = Literal["holds", "fails", "undecided", "broken"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Judged:
             return "broken"
         if all(each.holds for each in self.conditions):
             return "holds"
-        return "fails" if any(each.holds is False for each in self.conditions) else "unsaid"
+        return "fails" if any(each.holds is False for each in self.conditions) else "undecided"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +148,11 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
 
 @dataclass(frozen=True, kw_only=True)
 class Bracket:
-    """What is known of where the boundary lies."""
+    """What is known of where the boundary is."""
 
     holds: float | None = None
     """The highest value that holds."""
-    unsaid: float | None = None
+    undecided: float | None = None
     """As long as nothing holds: the highest value with too few samples for a decision, which a higher rate may have."""
     fails: float | None = None
     """The lowest value that does not hold, or was not shown to although a lower one was."""
@@ -161,13 +161,13 @@ class Bracket:
         """With one more probe."""
         if tried.verdict == "holds":
             return Bracket(holds=tried.value, fails=self.fails)
-        if tried.verdict == "unsaid" and self.holds is None:
-            return replace(self, unsaid=tried.value)
+        if tried.verdict == "undecided" and self.holds is None:
+            return replace(self, undecided=tried.value)
         return replace(self, fails=tried.value)
 
     def next_value(self, settings: Settings) -> float | None:
         """The value to try next; None at the end."""
-        low, high = self.unsaid if self.holds is None else self.holds, self.fails
+        low, high = self.undecided if self.holds is None else self.holds, self.fails
         if high is None:
             assert low is not None, "something was tried"
             return None if low >= settings.highest else min(2 * low, settings.highest)
@@ -218,7 +218,7 @@ def _verdict(settings: Settings, judged: Sequence[Judged]) -> Verdict:
         return "holds"
     if set(verdicts) == {"broken"}:
         return "broken"
-    return "fails" if "fails" in verdicts else "unsaid"
+    return "fails" if "fails" in verdicts else "undecided"
 
 
 def _conclusion(case: Case, settings: Settings, probes: Sequence[Probe], bracket: Bracket) -> SearchConclusion:
@@ -242,12 +242,12 @@ def _conclusion(case: Case, settings: Settings, probes: Sequence[Probe], bracket
 def _reason(settings: Settings, last: Probe, bracket: Bracket) -> str:
     if last.verdict == "broken":
         return f"every run at {settings.over} {level_text(last.value)} failed: {last.runs[-1].failure}"
-    if bracket.holds is None and bracket.unsaid is not None:
-        return f"too few samples at {settings.over} {level_text(bracket.unsaid)} and below to show that it holds"
+    if bracket.holds is None and bracket.undecided is not None:
+        return f"too few samples at {settings.over} {level_text(bracket.undecided)} and below to decide"
     if bracket.fails is None:
-        return f"it holds everywhere up to {level_text(settings.highest)}, the highest {settings.over} to be tried"
+        return f"the conditions hold up to {level_text(settings.highest)}, the highest {settings.over} of the search"
     if bracket.holds is None:
-        return f"it holds nowhere down to {level_text(settings.lowest)}, the lowest {settings.over} to be tried"
+        return f"the conditions fail down to {level_text(settings.lowest)}, the lowest {settings.over} of the search"
     return ""
 
 

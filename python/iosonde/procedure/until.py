@@ -2,7 +2,7 @@
 
 The plan lists the first repeats of every case, shuffled like any others. Whether another one follows is decided from
 the records alone, so a study that was stopped continues at the same point. A case ends when every metric that the study
-asks for is known within the half-width after two repeats in a row, at the maximum of repeats, or when the time budget
+requires is known within the half-width after two repeats in a row, at the maximum of repeats, or when the time budget
 of the study is spent. With one repeat as the rule, a case would end when its interval is narrow by chance, and the
 coverage of intervals would fall to 92 % (`bench/coverage.py`).
 """
@@ -29,7 +29,7 @@ INTERLEAVED = True
 KIND = "until"
 
 DEFAULT_METRICS = ("iops", "ops_per_sec")
-"""Metrics of a part that no view and no analysis asks for."""
+"""Metrics of a part that no view and no analysis requires."""
 
 Reason = Literal["precise", "maximum", "budget", "no result"]
 

@@ -23,7 +23,7 @@ class Program(TypedDict):
 
 
 class Background(TypedDict):
-    """A command that runs beside the measured one, and the line of its output that reports it ready."""
+    """A command that runs alongside the measured one, and the line of its output that reports it ready."""
 
     command: list[str]
     ready: str

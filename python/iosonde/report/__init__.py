@@ -1,6 +1,6 @@
 """Reports: the findings, figures, tables and provenance of result sets, as a page, as Markdown, on a terminal.
 
-    write(result_sets, path, format="html" | "md")      one file; Markdown with its figures beside it
+    write(result_sets, path, format="html" | "md")      one file; Markdown with its figures next to it
     figures(result_sets)                                the figures, each with its rows and its chart
     save_figures(result_sets, directory, format="svg" | "pdf" | "png")
     terminal(result_set, console)                       answer, summary and warnings
@@ -59,7 +59,7 @@ def write(
 ) -> list[Path]:
     """Write a report of one or more result sets; returns the files written, the report first.
 
-    Simulated result sets beside measured ones are refused (`ResultsError`), unless `mix_simulated` asks for them.
+    Simulated and measured result sets together are refused (`ResultsError`) unless `mix_simulated` is set.
     """
     from iosonde.report.content.report import collect
 
@@ -120,7 +120,7 @@ def save_figures(
 
 @_interpreted
 def terminal(result_set: ResultSet, console: Console, *, report_path: Path | None = None) -> None:
-    """Print findings, a compact table and warnings; and where the report lies, if there is one."""
+    """Print findings, a compact table, warnings, and the path of the report, if there is one."""
     from iosonde.report.content.report import collect
     from iosonde.report.writers import terminal as on_terminal
 

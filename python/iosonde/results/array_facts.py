@@ -45,7 +45,7 @@ def members_of(target: Json) -> list[str]:
     """Return the members of the array below a target, as the table `usage` calls them.
 
     Of arrays on arrays those of the upper one. A btrfs over several devices has them as members; its `devices` are
-    listed one beside the other.
+    listed side by side.
     """
     if target.get("kind") == "simulated":
         drives = int((target.get("array") or {}).get("drives", 1))

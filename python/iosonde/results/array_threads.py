@@ -14,7 +14,7 @@ Json = Mapping[str, Any]
 
 WORKER = "kworker-"
 PARITY_WORKERS = "kworker-raid5wq"
-"""Of md's parity levels, where `group_thread_cnt` asks for workers besides the array's thread."""
+"""Of md's parity levels, where `group_thread_cnt` requires workers besides the array's thread."""
 _PARITY_LEVELS = ("raid4", "raid5", "raid6")
 
 

@@ -263,7 +263,7 @@ RUNS = Table(
         Column(
             "peak_memory_bytes",
             U64,
-            "Peak resident memory of the engine as the engine reports it, bytes",
+            "Peak resident memory of the engine as it reports it, or of the measured command (wait4), bytes",
             lambda run: run.result.get("peak_memory_bytes"),
         ),
         Column("buffer_bytes", U64, "Size of the I/O buffers, bytes", lambda run: run.result.get("buffer_bytes")),
@@ -397,12 +397,17 @@ RUNS = Table(
             "Time in the measurement during which the engine itself did not run, ns",
             lambda run: (run.part("evidence").get("stalls") or {}).get("stalled_ns"),
         ),
-        Column("workload", TEXT, "`block`, `kv`, `tpcc`, `commit` or `command`", lambda run: run.store["workload"]),
+        Column(
+            "workload",
+            TEXT,
+            "Workload: `block`, `kv`, `tpcc`, `commit`, `paging`, `graph`, `objects` or `command`",
+            lambda run: run.store["workload"],
+        ),
         Column("store_version", TEXT, "Version of the store, as it reports it", lambda run: run.store["store_version"]),
         Column(
             "store_kind",
             TEXT,
-            "Store: `lmdb`, `rocksdb`, `wiredtiger`, `redb`, `fjall`",
+            "Store: `lmdb`, `rocksdb`, `wiredtiger`, `redb`, `fjall`, `memcached`, `cassandra`, `mongodb` or `null`",
             lambda run: run.store["store_kind"],
         ),
         Column(
@@ -583,7 +588,7 @@ RUNS = Table(
         Column(
             "pages_wrong",
             U64,
-            "Paging: pages that did not contain what was written to them",
+            "Paging: checks that found a page without the contents that were written to it; a page counts each time",
             lambda run: run.paging["pages_wrong"],
         ),
         Column(

@@ -1,6 +1,6 @@
 """Files of a result set: written completely or not at all, and never through a symbolic link.
 
-A result set may come from somebody else. So its directory is opened once, everything in it is opened relative to that
+A result set may come from another person. So its directory is opened once, everything in it is opened relative to that
 descriptor with `O_NOFOLLOW` (`openat(2)`), and only regular files are read. A file is written under a name that begins
 with `.tmp-`, synced, and renamed; then its directory is synced too, because a rename is durable only with its directory
 (`rename(2)`, `fsync(2)`). A rename replaces a symbolic link of that name and does not follow it.
@@ -92,7 +92,7 @@ class Directory:
         if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
             return descriptor
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file with one name")
+        raise OSError(errno.EINVAL, "not a regular file with a single hard link")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file; one of that name is replaced."""
@@ -151,7 +151,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_output(path: Path, content: bytes, *, result_sets: Iterable[Path] = ()) -> None:
-    """Write a file that the user asked for, such as a report; missing directories are created.
+    """Write a file that the user requested, such as a report; missing directories are created.
 
     Inside a result set no link is followed, not even one in place of a directory. Elsewhere the path is the user's own:
     it may be a link or `/dev/stdout`.

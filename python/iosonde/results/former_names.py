@@ -22,6 +22,7 @@ _WARNINGS = {"places_free": "queue_underutilized"}
 _END_REASONS = {"it was steady": "steady", "the time given was over": "time_limit"}
 _STATISTICS = {"statistics_at_begin": "statistics_at_start", "cached_bytes_at_begin": "cached_bytes_at_start"}
 _SETUP = {"asked": "requested", "on": "target", "made_for": "created_for", "made_at": "created_at"}
+_PREPARED = {"asked_hit_ratio": "requested_hit_ratio", "asked_dirty_bytes": "requested_dirty_bytes"}
 _PLAN = {"own": "created_name"}
 _PROCEDURE = {"most_runs": "max_runs"}
 _PROCEDURES = {"found": "derived"}
@@ -56,13 +57,21 @@ def record(content: Any) -> Any:
     if isinstance(current.get("server"), dict):
         current["server"] = _renamed(current["server"], _STATISTICS)
     if isinstance(current.get("setup"), dict):
-        current["setup"] = _renamed(current["setup"], _SETUP)
+        current["setup"] = _setup(current["setup"])
     if isinstance(current.get("result"), dict) and isinstance(current["result"].get("store"), dict):
         current["result"]["store"] = _renamed(current["result"]["store"], _STATISTICS)
     for phase in _objects(current.get("phases")):
         _translate(phase, "phase", {RAMP: "ramp"})
     if isinstance(current.get("drives"), list):
         current["drives"] = [_drive(drive) if isinstance(drive, dict) else drive for drive in current["drives"]]
+    return current
+
+
+def _setup(content: Mapping[str, Any]) -> dict[str, Any]:
+    current = _renamed(content, _SETUP)
+    cache = current.get("cache")
+    if isinstance(cache, dict) and isinstance(cache.get("prepared"), dict):
+        current["cache"] = {**cache, "prepared": _renamed(cache["prepared"], _PREPARED)}
     return current
 
 

@@ -59,5 +59,5 @@ def bucket_of(values_ns: npt.ArrayLike) -> Buckets:
 
 
 def _octave(number: Buckets) -> Buckets:
-    """Which power of two above `EXACT` a bucket lies in, from 0; 0 for the exact buckets too."""
+    """Which power of two above `EXACT` a bucket is in, from 0; 0 for the exact buckets too."""
     return (np.maximum(number, np.uint64(EXACT)) - np.uint64(EXACT)) // np.uint64(PER_OCTAVE)

@@ -1,7 +1,7 @@
 """The last resort against values that no check foresees: an error that names the result sets instead of a traceback.
 
 A plan has free-form parts (the study, parameters, settings of procedures) of any version of iosonde, and may come from
-somebody else. `reading.py` checks all that has a type; what readers of the rest cannot interpret ends here.
+another person. `reading.py` checks all that has a type; what readers of the rest cannot interpret ends here.
 """
 
 from __future__ import annotations

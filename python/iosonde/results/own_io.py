@@ -5,7 +5,7 @@
     else                  none
 
 Reads are attributed exactly; writes if they are direct and without flushes: the kernel writes back pages and journals
-for everybody. Others are present if they had files open for writing on the device.
+for all processes. Others are present if they had files open for writing on the device.
 """
 
 from __future__ import annotations

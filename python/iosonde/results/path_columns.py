@@ -19,7 +19,7 @@ TOTAL_TEXT = "from the system call that submits until the one that fetches the c
 
 COUNTS: Mapping[str, str] = {
     "path_related": "traced I/Os whose stages are known",
-    "path_incomplete": "traced I/Os some of whose events are missing",
+    "path_incomplete": "traced I/Os with missing events",
 }
 
 TEXTS: Mapping[str, str] = {

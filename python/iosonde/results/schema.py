@@ -115,7 +115,7 @@ REFUSED = "invalid_spec"
 
 
 class Record(BaseModel):
-    """One run: what was asked, what happened, on what. Facts only."""
+    """One run: what was requested, what happened, on what. Facts only."""
 
     model_config = ConfigDict(frozen=True)
     format: Literal[1, 2, 3, 4, 5] = FORMAT
@@ -158,7 +158,7 @@ class Record(BaseModel):
     environment: str
     """Hash of the environment file."""
     session: str = ""
-    """The `run` or `resume` that made it: between two sessions the target was at rest, and its files may be others."""
+    """The `run` or `resume` that wrote it: between two sessions the target was idle, and its files may be different."""
     warnings: list[RecordWarning]
     """Warnings of the engine, then those that follow from the facts."""
     target_after: dict[str, Any] = {}

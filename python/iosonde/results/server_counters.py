@@ -19,7 +19,7 @@ COUNTERS: Mapping[str, str] = {
     "cmd_get": "Gets of a cache",
     "get_hits": "Gets that found an item in memory, or its place in extstore",
     "get_extstore": "Gets that read a value from extstore",
-    "miss_from_extstore": "Of these, gets whose value was no longer there",
+    "miss_from_extstore": "Of these, gets of a value that was no longer there",
     "evictions": "Items that a cache removed from memory before they expired",
     "extstore_objects_read": "Values read from extstore",
     "extstore_bytes_read": "Bytes read from extstore",

@@ -106,7 +106,7 @@ def _pages(store: Json) -> dict[str, int]:
 
 
 def _outermost(totals: Sequence[Json]) -> list[Json]:
-    """Return the devices that data and log lie on; where that is not known, the one that moved most.
+    """Return the devices that data and log are on; where that is not known, the one that moved most.
 
     Of stacked devices each counts the same bytes, so they are not added up.
     """

@@ -10,7 +10,7 @@ import hashlib
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -19,7 +19,7 @@ from iosonde.errors import ServerError
 from iosonde.servers import cassandra_files, cql, java, programs, template
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.gc_log import GcLog
-from iosonde.servers.server import Cause, DatabaseServer, Description, Installation, Place, Settings
+from iosonde.servers.server import Cause, DatabaseServer, Description, Installation, Place, Settings, no_check
 from iosonde.units import format_bytes
 
 HEAP = "heap_size"
@@ -54,7 +54,7 @@ RESERVED = (
     *("allow_extra_insecure_udfs", "user_defined_functions_.*", ".*class_name", "failure_detector", "otc_.*"),
     *("paxos_contention_.*", "default_secondary_index"),
 )
-"""Settings that decide where the node lies or listens, who may use it, how records are placed, or what it loads."""
+"""Settings that decide directories, addresses, users and record placement of the node, or what it loads."""
 
 SYNC_MODES: dict[str, dict[str, str]] = {
     "periodic": {"commitlog_sync_period": "10000ms"},
@@ -127,7 +127,7 @@ class Cassandra(DatabaseServer):
             place.account.own(directory)
 
     def configure(self, installation: Installation, place: Place, settings: Settings) -> None:
-        """Write `cassandra.yaml` and the configuration of its log beside the data directory, where its user cannot."""
+        """Write `cassandra.yaml` and the configuration of its log next to the data directory, where its user cannot."""
         directory, logs = _configuration(place), _gc_path(place).parent
         directory.mkdir(exist_ok=True)
         directory.chmod(0o755)
@@ -201,7 +201,7 @@ class Cassandra(DatabaseServer):
         assert place.log is not None
         template.move(place.data / "commitlog", place.log, place.account)
 
-    def finish_load(self, connection: Connection) -> None:
+    def finish_load(self, connection: Connection, check: Callable[[], None] = no_check) -> None:
         """Wait until compactions are done; the shutdown that follows flushes memtables.
 
         `ServerError` once none has progressed for `STALLED_S`: a large load may take long, but has to make progress.
@@ -218,6 +218,7 @@ class Cassandra(DatabaseServer):
                     hint="see the server's messages; free space on the target, or set another `compaction`",
                     code="timeout",
                 )
+            check()
             time.sleep(POLL_S)
 
     def describe(self, connection: Connection) -> Description:
@@ -251,7 +252,7 @@ class Cassandra(DatabaseServer):
             heap = format_bytes(_heap_bytes(settings))
             return Cause(
                 code="out_of_memory",
-                message=f"the Java heap of {heap} is too small: the virtual machine ended with `OutOfMemoryError`",
+                message=f"the Java heap of {heap} is too small: the JVM exited with `OutOfMemoryError`",
                 hint=f"raise `{HEAP}`, or use smaller values and fewer jobs",
             )
         refused = re.search(r"ConfigurationException: (.*)", messages) or re.search(r"Invalid yaml[^\n]*", messages)
@@ -277,8 +278,13 @@ class RunningCassandra:
     def drop_database(self, connection: Connection, name: str) -> None:
         """Drop it if iosonde created it, or if it is empty because its creation was interrupted."""
         tables = _tables(connection, name)
-        if not tables or OWNER in tables:
-            connection.rows(f"DROP KEYSPACE IF EXISTS {name}")
+        if tables and OWNER not in tables:
+            raise ServerError(
+                f"the keyspace `{name}` has no table `{OWNER}`, so iosonde did not create it, and it was not dropped",
+                hint=f"to drop it: `DROP KEYSPACE {name}` in `cqlsh`",
+                code="foreign_data",
+            )
+        connection.rows(f"DROP KEYSPACE IF EXISTS {name}")
 
     def require_mode(self, address: Address, mode: str | None) -> None:
         """`ServerError` (`unsupported`) unless the server acknowledges writes in this mode; None: any."""

@@ -8,10 +8,12 @@ value. `ceph_cluster.py` starts and stops the daemons.
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import socket
 import uuid
 from collections.abc import Mapping, Sequence
+from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +74,7 @@ _ROCKSDB = re.compile(r".*rocksdb_options.*")
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a cluster is made up."""
+    """Composition of a cluster."""
 
     osds: int
     replication: int
@@ -85,8 +87,19 @@ class Layout:
     """Further settings by Ceph's own names."""
 
 
+LIBRARY_DIRECTORIES = (
+    "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib64",
+)
+"""Where the engine looks for librados (`crates/kv/src/library.rs`), before it asks the linker."""
+
+
 def locate() -> Installation:
-    """The programs of Ceph; `ServerError` names the packages if they are missing."""
+    """The programs of Ceph; `ServerError` names the packages if they or librados are missing."""
     found = {name: programs.find(name) for name in PROGRAMS}
     missing = [name for name, path in found.items() if path is None]
     if missing:
@@ -97,6 +110,14 @@ def locate() -> Installation:
             hint=f"install the packages {', '.join(f'`{each}`' for each in packages)} (on Debian and Ubuntu `apt-get "
             "install --no-install-recommends ceph-mon ceph-mgr ceph-osd ceph-common`)",
             code="missing_server",
+        )
+    installed = [file for each in LIBRARY_DIRECTORIES for file in Path(each).glob("librados.so*")]
+    if not installed and find_library("rados") is None:
+        raise ServerError(
+            "librados, the client library of Ceph, is not installed",
+            where="in the library directories of the system",
+            hint="install the package `librados2`",
+            code="missing_library",
         )
     paths = {name: path for name, path in found.items() if path}
     return _installation(tuple(sorted(paths.items())))
@@ -180,9 +201,14 @@ DEFAULTS: Mapping[str, object] = {"osd_memory_target": 1 << 30, "osd_crush_updat
 """Settings that a study may change."""
 
 
-def free_port() -> int:
-    """A port of the loopback address that nobody listens on."""
-    for port in range(FIRST_PORT, LAST_PORT):
+def free_port(directory: Path) -> int:
+    """A free port of the loopback address, searched from one that the directory of the cluster determines.
+
+    The monitor binds it later, so two sessions that start together must not search from the same port.
+    """
+    first = FIRST_PORT + int(hashlib.sha256(str(directory).encode()).hexdigest(), 16) % (LAST_PORT - FIRST_PORT)
+    ports: list[int] = [*range(first, LAST_PORT), *range(FIRST_PORT, first)]
+    for port in ports:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -210,15 +236,8 @@ def _text(value: object) -> str:
 @functools.cache
 def _installation(paths: tuple[tuple[str, str], ...]) -> Installation:
     found = dict(paths)
-    done = programs.call([found["ceph-osd"], "--version"])
-    matched = re.search(r"ceph version (([0-9]+)\.[0-9.]+)", done.stdout)
-    if done.returncode or not matched:
-        raise ServerError(f"`{found['ceph-osd']}` does not report its version", hint="reinstall the package `ceph-osd`")
-    if int(matched[2]) < OLDEST:
-        raise ServerError(
-            f"Ceph {matched[1]} is too old: version {OLDEST} or newer is required",
-            where=f"as `{found['ceph-osd']}`",
-            hint="install newer packages of Ceph",
-            code="wrong_version",
-        )
-    return Installation(version=matched[1], build=done.stdout.strip(), programs=found)
+    matched = programs.reported_version(
+        [found["ceph-osd"], "--version"], r"ceph version ([0-9]+\.[0-9.]+)", package="ceph-osd"
+    )
+    programs.require_version("Ceph", matched[1], [OLDEST], program=found["ceph-osd"], package="ceph-osd")
+    return Installation(version=matched[1], build=matched.string.strip(), programs=found)

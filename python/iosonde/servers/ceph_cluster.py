@@ -22,7 +22,7 @@ from iosonde.servers.account import Account, account_for
 from iosonde.servers.ceph import Layout
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
-from iosonde.servers.server import Installation
+from iosonde.servers.server import Installation, no_check
 from iosonde.storage import bluestore, guard, signatures
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.claims import Claims
@@ -43,7 +43,7 @@ EXPECTED = ("AUTH_INSECURE_GLOBAL_ID_RECLAIM_ALLOWED", "AUTH_INSECURE_GLOBAL_ID_
 class CephCluster:
     """One cluster in the directories of a run.
 
-    Devices that its object daemons take raw belong to nobody when it is created. Each is claimed exclusively while a
+    Devices that its object daemons take raw are unclaimed when it is created. Each is claimed exclusively while a
     daemon uses it: by the daemon itself, or by iosonde for versions of Ceph that do not (before 16.2.15 and 17.2.7).
     """
 
@@ -51,17 +51,27 @@ class CephCluster:
     directories: Directories
     layout: Layout
     account: Account
+    check: Callable[[], None] = field(default=no_check)
+    """Called while it waits; raises `ServerError` to stop waiting."""
     _processes: dict[str, ServerProcess] = field(default_factory=dict, init=False)
     _groups: dict[str, ProcessGroup] = field(default_factory=dict, init=False)
     _claims: Claims = field(default_factory=Claims, init=False)
+    _dumps: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+    """Latest counters of each running object daemon."""
+    _stopped_dumps: list[dict[str, Any]] = field(default_factory=list, init=False)
+    """Counters of object daemons when they were stopped; they start at 0 again."""
 
     @classmethod
-    def locate(cls, directories: Directories, layout: Layout) -> CephCluster:
+    def locate(cls, directories: Directories, layout: Layout, *, check: Callable[[], None] = no_check) -> CephCluster:
         """Find the programs and check the settings; nothing is created."""
         installation = ceph.locate()
         ceph.check_settings(layout.settings)
         return cls(
-            installation=installation, directories=directories, layout=layout, account=account_for(ceph.ACCOUNTS)
+            installation=installation,
+            directories=directories,
+            layout=layout,
+            account=account_for(ceph.ACCOUNTS),
+            check=check,
         )
 
     @property
@@ -104,7 +114,7 @@ class CephCluster:
         for node in self.layout.devices:
             _wipe(node)
             self.account.own(node)
-        fsid, port = ceph.new_id(), ceph.free_port()
+        fsid, port = ceph.new_id(), ceph.free_port(self.data)
         self.configuration.write_text(ceph.configuration(self.data, sockets, self.layout, fsid=fsid, port=port))
         self.configuration.chmod(0o644)
         monmap = str(self.data / "logs" / "monmap")
@@ -136,14 +146,11 @@ class CephCluster:
             self._start(name, "osd")
         for name in self.osd_names:
             self.wait_until_active(name)
-            self._claim(name)
 
     def _claim(self, name: str) -> None:
-        """Claim the device of a running daemon, unless the daemon has claimed it."""
+        """Claim the device of a daemon; `TargetError` if another program has claimed it."""
         for node in self._device_of(name):
-            number = number_of(node)
-            if not guard.is_claimed(number):
-                self._claims.take(number, str(node))
+            self._claims.take(number_of(node), str(node))
 
     def _release(self, name: str) -> None:
         for node in self._device_of(name):
@@ -153,11 +160,19 @@ class CephCluster:
         number = int(name.partition(".")[2])
         return self.layout.devices[number : number + 1]
 
-    def wait_until_active(self, name: str) -> None:
-        """Wait until an object daemon takes part in the cluster."""
-        self._wait(f"`{name}` did not become active", lambda: self._answers(name, "status").get("state") == "active")
+    def wait_until_active(self, name: str, *, check: Callable[[], None] = no_check) -> None:
+        """Wait until an object daemon takes part in the cluster; its device is claimed then."""
 
-    def wait_until_clean(self, timeout_s: float = READY_S) -> float:
+        def is_active() -> bool:
+            return bool(self._answers(name, "status").get("state") == "active")
+
+        self._wait(f"`{name}` did not become active", is_active, check=check)
+        if not any(guard.is_claimed(number_of(node)) for node in self._device_of(name)):
+            self._claim(name)
+
+    def wait_until_clean(
+        self, timeout_s: float = READY_S, *, poll_s: float = CLEAN_POLL_S, check: Callable[[], None] = no_check
+    ) -> float:
         """Wait until all placement groups are `active+clean`; returns the seconds that this took."""
         started = time.monotonic()
         states: dict[str, int] = {}
@@ -167,7 +182,8 @@ class CephCluster:
             states.update(self.placement_group_states())
             return bool(states) and set(states) == {"active+clean"}
 
-        self._wait("the cluster did not become healthy", is_clean, timeout_s, CLEAN_POLL_S, lambda: _shown(states))
+        what = "the cluster did not become healthy"
+        self._wait(what, is_clean, timeout_s, poll_s, state=lambda: _shown(states), check=check)
         return time.monotonic() - started
 
     def placement_group_states(self) -> dict[str, int]:
@@ -184,10 +200,14 @@ class CephCluster:
 
     def ended_daemons(self) -> list[str]:
         """Names of daemons that have ended by themselves."""
-        return [name for name, each in self._processes.items() if each.exit_status is not None]
+        return [name for name, each in list(self._processes.items()) if each.exit_status is not None]
 
     def stop_osd(self, name: str) -> None:
         """Kill an object daemon, as a crash does; its device is claimed until it is started again."""
+        with suppress(ServerError):
+            self._read_counters(name)
+        if name in self._dumps:
+            self._stopped_dumps.append(self._dumps.pop(name))
         self._processes.pop(name).kill()
         self._claim(name)
 
@@ -197,15 +217,22 @@ class CephCluster:
         self._start(name, "osd")
 
     def statistics(self) -> dict[str, int]:
-        """Counters of the object daemons that answer, and the CPU time of all daemons."""
-        dumps = []
-        for name in self.osd_names:
-            with suppress(ServerError):
-                dumps.append(ceph_perf.ask(self._socket(name), "perf dump"))
-        # A daemon that does not answer would make the sums smaller than before.
-        found = ceph_perf.totals(dumps) if len(dumps) == len(self.osd_names) else {}
+        """Counters of all object daemons if those that run answer, and the CPU time of monitor and manager."""
         cpu_ns = self._groups["control"].cpu_ns() if "control" in self._groups else None
-        return found | ({} if cpu_ns is None else {"ceph_control_cpu_ns": cpu_ns})
+        return self._counters() | ({} if cpu_ns is None else {"ceph_control_cpu_ns": cpu_ns})
+
+    def _counters(self) -> dict[str, int]:
+        """Empty if a daemon that runs does not answer, which would make the sums smaller than before."""
+        running = [name for name in self.osd_names if name in self._processes]
+        try:
+            dumps = [self._read_counters(name) for name in running]
+        except ServerError:
+            return {}
+        return ceph_perf.totals([*self._stopped_dumps, *dumps])
+
+    def _read_counters(self, name: str) -> dict[str, Any]:
+        self._dumps[name] = ceph_perf.ask(self._socket(name), "perf dump")
+        return self._dumps[name]
 
     def describe(self) -> dict[str, Any]:
         """For the record: version, layout, effective settings of an object daemon, open files, account."""
@@ -328,10 +355,14 @@ class CephCluster:
         is_reached: Callable[[], object],
         timeout_s: float = READY_S,
         poll_s: float = POLL_S,
+        *,
         state: Callable[[], str] = str,
+        check: Callable[[], None] = no_check,
     ) -> None:
         deadline = time.monotonic() + timeout_s
         while not is_reached():
+            self.check()
+            check()
             if self._first_ended():
                 raise self.failure("ended while it started")
             if time.monotonic() > deadline:
@@ -357,7 +388,7 @@ class CephCluster:
 
 
 def _wipe(node: Path) -> None:
-    """Remove the label of the cluster of an earlier run; `TargetError` if somebody else has claimed the device."""
+    """Remove the label of the cluster of an earlier run; `TargetError` if another program has claimed the device."""
     claims = Claims()
     with claims.held({number_of(node): str(node)}):
         signatures.wipe_edges(claims.descriptor(number_of(node)))

@@ -29,7 +29,7 @@ _AUTH_RESPONSE, _AUTH_SUCCESS = 0x0F, 0x10
 _ROWS = 2
 _HAS_MORE_PAGES, _ONE_TABLE = 0x0002, 0x0001
 _CONSISTENCY_ONE = 1
-_BAD_CREDENTIALS, _ALREADY_EXISTS = 0x0100, 0x2400
+_BAD_CREDENTIALS, _UNAUTHORIZED, _ALREADY_EXISTS = 0x0100, 0x2100, 0x2400
 
 
 def _signed(value: bytes) -> int:
@@ -51,6 +51,9 @@ _READERS: Mapping[int, Callable[[bytes], Any]] = {
 """Simple types by their numbers in the protocol; values of other types are returned as bytes."""
 
 _LISTS, _MAP, _CUSTOM, _UDT, _TUPLE = (0x0020, 0x0022), 0x0021, 0x0000, 0x0030, 0x0031
+
+
+LOGIN_HINT = f"name the user in the address (`cql://USER@HOST:PORT`), and set its password in `{PASSWORD}`"
 
 
 class CqlError(ServerError):
@@ -88,9 +91,16 @@ class CqlConnection:
         self._address = address
 
     def log_in(self) -> None:
-        """Start the protocol, with the user's password where the server asks for it."""
+        """Start the protocol, with the user's password where the server requires it."""
         kind, _ = self._request(_STARTUP, struct.pack(">H", 1) + _string("CQL_VERSION") + _string("3.0.0"))
         if kind == _AUTHENTICATE:
+            if not self._address.user:
+                raise ServerError(
+                    "Cassandra requires a user and a password, and the address names no user",
+                    where=f"at `{self._address.host}:{self._address.port}`",
+                    hint=LOGIN_HINT,
+                    code="authentication",
+                )
             password = self._address.password or os.environ.get(PASSWORD, "")
             token = f"\0{self._address.user}\0{password}".encode()
             kind, _ = self._request(_AUTH_RESPONSE, struct.pack(">i", len(token)) + token)
@@ -147,7 +157,8 @@ class CqlConnection:
         number = reader.number()
         message = reader.string()
         codes = {
-            _BAD_CREDENTIALS: ("authentication", f"set `{PASSWORD}` and the user in the address"),
+            _BAD_CREDENTIALS: ("authentication", LOGIN_HINT),
+            _UNAUTHORIZED: ("authentication", "grant the user `CREATE` on all keyspaces"),
             _ALREADY_EXISTS: ("foreign_data", "it was not changed; drop it, or name another server"),
         }
         code, hint = codes.get(number, ("server", "the message is the server's own"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,16 +14,13 @@ from iosonde.servers.connection import Connection
 from iosonde.servers.server import DatabaseHost
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import journal
-from iosonde.storage.journal_entry import DATABASE_ON_SERVER, Entry
+from iosonde.storage.journal_entry import DATABASE_ON_SERVER, DATABASES, Entry
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, JsonObject, Plan
 
 RESTART_S = 15.0
 POLL_S = 0.1
-
-JOURNAL = Path("/run/iosonde/databases")
-"""Entries of the journal have paths: that of a database is below this directory, which need not exist."""
 
 DATABASE_NAME = re.compile(r"iosonde[_-][0-9a-f]{8}")
 """Names of buckets have a hyphen."""
@@ -34,19 +31,25 @@ def require_consent(plan: Plan, confirmed: Sequence[str]) -> None:
 
     Also where a spec names another server than its case does: the plan of a result set may have been edited.
     """
-    missing: dict[str, str] = {}
+    missing: dict[str, list[str]] = {}
     for case in plan.cases:
         url = case.parameters.get("server_url")
         for spec in _specs_of(plan, case) if url else ():
             name = _name_of(spec, str(url), case)
-            if name not in confirmed:
-                missing.setdefault(name, str(url))
-    if missing:
-        names, url = ", ".join(f"`{name}`" for name in missing), next(iter(missing.values()))
-        noun = noun_of(url) + "s" * (len(missing) > 1)
+            of_server = missing.setdefault(str(url), [])
+            if name not in confirmed and name not in of_server:
+                of_server.append(name)
+    if any(missing.values()):
+        creations = (
+            f"the {noun_of(url)}{'s' * (len(names) > 1)} {', '.join(f'`{name}`' for name in names)} "
+            f"would be created on `{url}`"
+            for url, names in missing.items()
+            if names
+        )
+        options = (f"--confirm {name}" for names in missing.values() for name in names)
         raise ServerError(
-            f"the {noun} {names} would be created on `{url}`, and dropped at the end",
-            hint=f"allow that with `{' '.join(f'--confirm {name}' for name in missing)}`",
+            f"{' and '.join(creations)}, and dropped at the end",
+            hint=f"allow that with `{' '.join(options)}`",
             code="consent",
         )
 
@@ -92,20 +95,24 @@ def _specs_of(plan: Plan, case: Case) -> Iterator[JsonObject]:
         yield case.procedure.spec
 
 
-def create(host: DatabaseHost, url: ServerUrl, database: str, *, own: str) -> None:
-    """Create it unless this session has; `ServerError` (`foreign_data`) if somebody else did."""
-    entry = journal.find(JOURNAL / database)
+def create(
+    host: DatabaseHost, url: ServerUrl, database: str, *, own: str, client: Mapping[str, str] | None = None
+) -> None:
+    """Create it unless this session has; `ServerError` (`foreign_data`) if it exists otherwise.
+
+    `client` has the options of the client (`servers.foreign`) that dropping it needs as well.
+    """
+    entry = journal.find(DATABASES / database)
     if entry and entry.is_mine:
         return
     connection = host.connect(url.address())
     try:
-        journal.created(
-            JOURNAL / database, DATABASE_ON_SERVER, facts={"url": url.text, "database": database, "own": own}
-        )
+        facts = {"url": url.text, "database": database, "own": own, **(client or {})}
+        journal.created(DATABASES / database, DATABASE_ON_SERVER, facts=facts)
         try:
             host.create_database(connection, database)
         except ServerError:
-            journal.removed(JOURNAL / database)
+            journal.removed(DATABASES / database)
             raise
     finally:
         connection.close()
@@ -138,7 +145,7 @@ def undo(entry: Entry) -> None:
         url = parse(str(entry.facts["url"]))
     except ValueError as error:
         raise OSError(str(error)) from error
-    host = servers.foreign(url.kind)
+    host = servers.foreign(url.kind, entry.facts)
     try:
         connection = _connect(host, url)
         try:
@@ -146,4 +153,10 @@ def undo(entry: Entry) -> None:
         finally:
             connection.close()
     except ServerError as error:
-        raise OSError(f"{error.what}") from error
+        raise OSError(_why_not_dropped(error, url, str(entry.facts["database"]))) from error
+
+
+def _why_not_dropped(error: ServerError, url: ServerUrl, database: str) -> str:
+    """The reason, what to do, and where the database is: `cleanup` may run long after the session."""
+    where = "" if url.text in error.what else f" (the {noun_of(url.text)} `{database}` on `{url.text}`)"
+    return f"{error.what}{where}; {error.hint}" if error.hint else f"{error.what}{where}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +15,14 @@ from iosonde.servers.account import Account, account_for
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
-from iosonde.servers.server import DatabaseServer, Installation, Place, Server, Settings
+from iosonde.servers.server import DatabaseServer, Installation, Place, Server, Settings, no_check
 from iosonde.servers.template import Restored, Template
 from iosonde.storage.process_group import ProcessGroup
 from iosonde.units import format_bytes
 
 STOP_S = 60.0
+LOAD_STOP_S = 600.0
+"""For the shutdown after a load, which writes back what the server has in memory."""
 POLL_S = 0.02
 
 DATABASE = "iosonde"
@@ -39,6 +42,8 @@ class Instance:
     swap_bytes: int = 0
     """Swap that it may use beyond this limit."""
     account: Account
+    check: Callable[[], None] = field(default=no_check)
+    """Called while it waits for the server; raises `ServerError` to stop waiting."""
     _process: ServerProcess | None = field(default=None, init=False)
     _group: ProcessGroup | None = field(default=None, init=False)
 
@@ -51,6 +56,7 @@ class Instance:
         limit_bytes: int | None,
         *,
         swap_bytes: int = 0,
+        check: Callable[[], None] = no_check,
     ) -> Instance:
         """Find the programs and check the settings; nothing is created."""
         installation = server.locate()
@@ -63,6 +69,7 @@ class Instance:
             limit_bytes=limit_bytes,
             swap_bytes=swap_bytes,
             account=account_for(server.accounts),
+            check=check,
         )
 
     @property
@@ -109,7 +116,7 @@ class Instance:
         self.directories.create(self.account)
         self.directories.empty()
         self.place.socket.mkdir(mode=0o700, exist_ok=True)
-        self.place.socket.chmod(0o700)  # Who may connect: MariaDB allows everybody who reaches its socket.
+        self.place.socket.chmod(0o700)  # Who may connect: MariaDB allows every user who can reach its socket.
         self.account.own(self.place.socket)
 
     def provision(self) -> None:
@@ -118,7 +125,7 @@ class Instance:
         self.server.provision(self.installation, self.place, self.settings)
 
     def keep_as_template(self, facts: dict[str, Any]) -> None:
-        """Move the data directory of the stopped server to the template; its log must lie in the data directory."""
+        """Move the data directory of the stopped server to the template; its log must be in the data directory."""
         assert not self.is_running and self.directories.log is None
         self.template.discard()
         self.place.data.rename(self.template.data)
@@ -168,6 +175,7 @@ class Instance:
             except ServerError as error:
                 if time.monotonic() > deadline:
                     raise self.failure(f"did not accept connections within {timeout_s:.0f} s: {error.what}") from None
+            self.check()
             time.sleep(POLL_S)
 
     def address(self, database: str = "") -> Address:
@@ -211,6 +219,14 @@ class Instance:
         self._process = None
         return orderly
 
+    def stop_after_load(self) -> None:
+        """Shut it down, which may take long; `ServerError` if it had to be killed, or if waiting was stopped."""
+        assert self._process is not None
+        orderly = self._process.stop(self.server.stop_signal, LOAD_STOP_S, self.server.stop_statuses, self.check)
+        self._process = None
+        if not orderly:
+            raise self.failure("did not shut down after loading")
+
     def kill(self) -> None:
         """Kill it at once, as a crash does; may be called again."""
         if self._process is not None:
@@ -240,7 +256,7 @@ class Instance:
         elif cause:
             code, message, hint = cause.code, cause.message, cause.hint
         elif programs.report_full_disk(self.messages()):
-            code, hint = "no_space", "name a target with more room, or use fewer warehouses"
+            code, hint = "no_space", "name a target with more room, or use fewer records or warehouses"
         return ServerError(f"{self.server.title} {what}", where=message, hint=hint, code=code)
 
     def messages(self) -> str:

@@ -6,14 +6,14 @@ import contextlib
 import functools
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs, template
 from iosonde.servers.connection import Address, Connection
-from iosonde.servers.server import DatabaseServer, Description, Installation, Place, Settings, SettingValue
+from iosonde.servers.server import DatabaseServer, Description, Installation, Place, Settings, SettingValue, no_check
 
 if TYPE_CHECKING:
     import pymysql
@@ -180,7 +180,7 @@ class MariaDb(DatabaseServer):
         for inside in [*place.data.glob("ib_logfile*"), *place.data.glob("#innodb_redo")]:
             template.move(inside, place.log / inside.name, place.account)
 
-    def finish_load(self, connection: Connection) -> None:
+    def finish_load(self, connection: Connection, check: Callable[[], None] = no_check) -> None:
         """Statistics are gathered by the loader; pages are flushed by the shutdown."""
         connection.rows("SET GLOBAL innodb_fast_shutdown = 0")
 
@@ -274,20 +274,11 @@ def _fail(error: Exception, address: Address) -> NoReturn:
 
 @functools.cache
 def _installation(server: str) -> Installation:
-    done = programs.call([server, "--no-defaults", "--version"])
-    matched = re.search(r"Ver ([0-9]+)\.([0-9]+)\.([0-9]+)", done.stdout)
-    if done.returncode or not matched:
-        raise ServerError(f"`{server}` does not report its version", hint="reinstall the package `mariadb-server`")
-    flavor = "MariaDB" if "MariaDB" in done.stdout else "MySQL"
-    version = ".".join(matched.groups())
-    if (int(matched[1]), int(matched[2])) < OLDEST[flavor]:
-        oldest = ".".join(map(str, OLDEST[flavor]))
-        raise ServerError(
-            f"{flavor} {version} is too old: version {oldest} or newer is required",
-            where=f"as `{server}`",
-            hint="install a newer package `mariadb-server`",
-            code="wrong_version",
-        )
+    matched = programs.reported_version(
+        [server, "--no-defaults", "--version"], r"Ver ([0-9]+\.[0-9]+\.[0-9]+)", package="mariadb-server"
+    )
+    version, flavor = matched[1], "MariaDB" if "MariaDB" in matched.string else "MySQL"
+    programs.require_version(flavor, version, OLDEST[flavor], program=server, package="mariadb-server")
     found = {"server": server}
     if flavor == "MariaDB":
         install = programs.find("mariadb-install-db", ["/usr/bin", "/usr/share/mysql"])
@@ -297,7 +288,7 @@ def _installation(server: str) -> Installation:
                 code="missing_server",
             )  # fmt: skip
         found["install"] = install
-    return Installation(version=version, build=done.stdout.strip(), flavor=flavor, programs=found)
+    return Installation(version=version, build=matched.string.strip(), flavor=flavor, programs=found)
 
 
 def _renamed(installation: Installation, settings: Settings) -> dict[str, SettingValue]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import re
 import signal
 import socket
 from collections.abc import Sequence
@@ -200,18 +199,9 @@ def _extended(name: str, value: SettingValue) -> list[str]:
 
 @functools.cache
 def _installation(program: str) -> Installation:
-    done = programs.call([program, "--version"])
-    matched = re.search(r"([0-9]+)\.([0-9]+)[.0-9]*", done.stdout)
-    if done.returncode or not matched:
-        raise ServerError(f"`{program}` does not report its version", hint="reinstall the package `memcached`")
-    if (int(matched[1]), int(matched[2])) < OLDEST:
-        raise ServerError(
-            f"memcached {matched[0]} is too old: version 1.6 or newer is required",
-            where=f"as `{program}`",
-            hint="install a newer package `memcached`",
-            code="wrong_version",
-        )
-    return Installation(version=matched[0], build=done.stdout.strip(), programs={"memcached": program})
+    matched = programs.reported_version([program, "--version"], r"[0-9]+\.[0-9]+[.0-9]*", package="memcached")
+    programs.require_version("memcached", matched[0], OLDEST, program=program, package="memcached")
+    return Installation(version=matched[0], build=matched.string.strip(), programs={"memcached": program})
 
 
 @functools.cache

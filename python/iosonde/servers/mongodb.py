@@ -6,6 +6,7 @@ A database of MongoDB exists once it has a collection. Those that iosonde create
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,18 +19,37 @@ if TYPE_CHECKING:
 OWNER = "iosonde"
 """The collection that shows who created a database."""
 
+CREATED_BY = "created_by"
+"""The `_id` of its document."""
+
+DEFAULT_AUTH_SOURCE = "admin"
+"""Database of the user account."""
+
 CONNECT_MS = 10_000
+
+ABSENT_S = 1.0
+"""How long a dropped database must stay absent. A batch of an engine that was stopped creates it again within that."""
+
+DROP_S = 60.0
+"""Timeout of dropping a database."""
+
+POLL_S = 0.1
 
 
 class MongoDb:
     """A client for administration."""
+
+    def __init__(self, *, auth_source: str = DEFAULT_AUTH_SOURCE) -> None:
+        self._auth_source = auth_source
 
     def connect(self, address: Address) -> _Connection:
         """Connect to exactly this server, also if it is a member of a replica set."""
         import pymongo
         from pymongo.errors import PyMongoError
 
-        login: dict[str, Any] = {"username": address.user, "password": address.password} if address.user else {}
+        login: dict[str, Any] = {}
+        if address.user:
+            login = {"username": address.user, "password": address.password, "authSource": self._auth_source}
         if address.user and address.password is None:
             raise ServerError(
                 f"the user `{address.user}` of MongoDB has no password",
@@ -55,18 +75,56 @@ class MongoDb:
                 hint="it was not changed; drop it, or name another server",
                 code="foreign_data",
             )
-        connection.insert(name, OWNER, {"_id": "created_by", "program": "iosonde"})
+        connection.mark(name)
 
     def drop_database(self, connection: _Connection, name: str) -> None:
-        """Drop it if iosonde created it; an absent one is no error."""
-        if connection.has(name, OWNER, "created_by"):
+        """Drop it if iosonde created it; an absent one is no error, and any other one is `foreign_data`.
+
+        MongoDB creates a database with the first insert. The server may still carry out a batch of an engine that was
+        stopped, and would create the database again: it is dropped until it stays absent.
+        """
+        if name not in connection.database_names():
+            return
+        if not connection.has(name, OWNER, CREATED_BY):
+            raise ServerError(
+                f"the database `{name}` has no document `{CREATED_BY}` in the collection `{OWNER}`, so iosonde did not "
+                "create it, and it was not dropped",
+                where=f"at `{connection.server}`",
+                hint=f"to drop it: `db.getSiblingDB('{name}').dropDatabase()` in `mongosh`",
+                code="foreign_data",
+            )
+        deadline = time.monotonic() + DROP_S
+        while time.monotonic() < deadline:
             connection.drop(name)
+            if _stays_absent(connection, name):
+                return
+        connection.mark(name)  # So that a later attempt drops it.
+        raise ServerError(
+            f"the database `{name}` exists again each time that it is dropped: a client still inserts into it",
+            where=f"at `{connection.server}`",
+            hint="end that client",
+        )
+
+
+def _stays_absent(connection: _Connection, name: str) -> bool:
+    """Whether a dropped database does not exist again for a while."""
+    until = time.monotonic() + ABSENT_S
+    while name not in connection.database_names():
+        if time.monotonic() > until:
+            return True
+        time.sleep(POLL_S)
+    return False
 
 
 class _Connection:
     def __init__(self, opened: MongoClient[dict[str, Any]], address: Address) -> None:
         self._opened = opened
         self._address = address
+
+    @property
+    def server(self) -> str:
+        """Where it is connected to."""
+        return f"{self._address.host}:{self._address.port}"
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Names and values that a command on the database `admin` returns."""
@@ -82,6 +140,11 @@ class _Connection:
 
         records = self._opened[database].get_collection(collection, write_concern=WriteConcern(w=1, j=True))
         self._run(lambda: records.insert_one(document))
+
+    def mark(self, database: str) -> None:
+        """Insert the document that shows who created the database, unless it is there."""
+        if not self.has(database, OWNER, CREATED_BY):
+            self.insert(database, OWNER, {"_id": CREATED_BY, "program": "iosonde"})
 
     def has(self, database: str, collection: str, key: str) -> bool:
         """Whether there is a document with this `_id`."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs, template
 from iosonde.servers.connection import Address, Connection
-from iosonde.servers.server import DatabaseServer, Description, Installation, Place, Settings, SettingValue
+from iosonde.servers.server import DatabaseServer, Description, Installation, Place, Settings, SettingValue, no_check
 
 if TYPE_CHECKING:
     import psycopg
@@ -186,7 +186,7 @@ class PostgreSql(DatabaseServer):
         template.move(inside, place.log, place.account)
         inside.symlink_to(place.log)
 
-    def finish_load(self, connection: Connection) -> None:
+    def finish_load(self, connection: Connection, check: Callable[[], None] = no_check) -> None:
         """Freeze rows and set hint bits now, so that no later read writes pages."""
         connection.rows("VACUUM (FREEZE, ANALYZE)")
         connection.rows("CHECKPOINT")
@@ -270,19 +270,10 @@ def _version_in(path: Path) -> tuple[int, ...]:
 
 @functools.cache
 def _installation(postgres: str, initdb: str) -> Installation:
-    done = programs.call([postgres, "--version"])
-    matched = re.search(r"([0-9]+)(\.[0-9]+)?", done.stdout)
-    if done.returncode or not matched:
-        raise ServerError(f"`{postgres}` does not report its version", hint="reinstall the package `postgresql`")
-    if int(matched[1]) < OLDEST:
-        raise ServerError(
-            f"PostgreSQL {matched[0]} is too old: version {OLDEST} or newer is required",
-            where=f"as `{postgres}`",
-            hint="install a newer package `postgresql`",
-            code="wrong_version",
-        )
+    matched = programs.reported_version([postgres, "--version"], r"([0-9]+)(\.[0-9]+)?", package="postgresql")
+    programs.require_version("PostgreSQL", matched[0], [OLDEST], program=postgres, package="postgresql")
     return Installation(
-        version=matched[0], build=done.stdout.strip(), flavor="PostgreSQL",
+        version=matched[0], build=matched.string.strip(), flavor="PostgreSQL",
         programs={"postgres": postgres, "initdb": initdb},
     )  # fmt: skip
 

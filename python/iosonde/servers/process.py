@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +28,7 @@ _WAIT_THEN_START = 'read -r _ || exit 1; exec "$@" </dev/null'
 
 POLL_S = 0.02
 KILL_S = 10.0
+CHECK_S = 0.5
 
 
 class ServerProcess:
@@ -79,17 +80,35 @@ class ServerProcess:
         """Exit status, negative for a signal; None while it runs."""
         return self._process.poll()
 
-    def stop(self, number: signal.Signals, timeout_s: float, statuses: Sequence[int] = (0,)) -> bool:
-        """Request an orderly shutdown; kill it after the timeout. Returns whether the shutdown was orderly."""
+    def stop(
+        self,
+        number: signal.Signals,
+        timeout_s: float,
+        statuses: Sequence[int] = (0,),
+        check: Callable[[], None] | None = None,
+    ) -> bool:
+        """Request an orderly shutdown; kill it after the timeout. Returns whether the shutdown was orderly.
+
+        `check` is called while it waits, and raises an error to stop waiting.
+        """
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        if not self._has_ended(timeout_s, check):
             self.kill()
             return False
         self._reap()
         return self._process.returncode in statuses
+
+    def _has_ended(self, timeout_s: float, check: Callable[[], None] | None) -> bool:
+        """Whether it ends within this time."""
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(min(left, CHECK_S) if check else left)
+                return True
+            if check:
+                check()
+        return self._process.poll() is not None
 
     def kill(self) -> None:
         """Kill all its processes at once (SIGKILL), as a crash does."""
@@ -182,7 +201,7 @@ def _kill(number: int, identity: str) -> int:
 
 
 def _processes_in(directory: Path, program: str) -> list[int]:
-    """Server processes change to their data directory, which nobody else has."""
+    """Server processes change to their data directory, which no other process has."""
     found = []
     for each in Path("/proc").iterdir():
         if each.name.isdigit():

@@ -34,7 +34,27 @@ def call(command: Sequence[str], *, account: Account | None = None) -> subproces
             timeout=ANSWER_S, cwd="/", env=environment(), check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ServerError(f"cannot run `{command[0]}`: {error}", hint="see whether it runs by hand") from error
+        raise ServerError(f"cannot run `{command[0]}`: {error}", hint="run it by hand to see the cause") from error
+
+
+def reported_version(command: Sequence[str], pattern: str, *, package: str) -> re.Match[str]:
+    """The version that a program prints; `ServerError` if it fails or prints none."""
+    done = call(command)
+    matched = re.search(pattern, done.stdout)
+    if done.returncode or not matched:
+        raise ServerError(f"`{command[0]}` does not report its version", hint=f"reinstall the package `{package}`")
+    return matched
+
+
+def require_version(title: str, version: str, oldest: Sequence[int], *, program: str, package: str) -> None:
+    """`ServerError` (`wrong_version`) for a version that is older than `oldest`."""
+    if [int(part) for part in re.findall(r"[0-9]+", version)] < list(oldest):
+        raise ServerError(
+            f"{title} {version} is too old: version {'.'.join(map(str, oldest))} or newer is required",
+            where=f"as `{program}`",
+            hint=f"install a newer package `{package}`",
+            code="wrong_version",
+        )
 
 
 def provision(command: Sequence[str], *, account: Account, data: Path, server: str) -> subprocess.CompletedProcess[str]:
@@ -45,12 +65,12 @@ def provision(command: Sequence[str], *, account: Account, data: Path, server: s
             stderr=subprocess.PIPE, text=True, errors="replace", cwd="/", env=environment(),
         )  # fmt: skip
     except OSError as error:
-        raise ServerError(f"cannot run `{command[0]}`: {error}", hint="see whether it runs by hand") from error
+        raise ServerError(f"cannot run `{command[0]}`: {error}", hint="run it by hand to see the cause") from error
     try:
         announce(data, process.pid, server)
         output, errors = process.communicate(timeout=ANSWER_S)
     except subprocess.TimeoutExpired as error:
-        raise ServerError(f"cannot run `{command[0]}`: {error}", hint="see whether it runs by hand") from error
+        raise ServerError(f"cannot run `{command[0]}`: {error}", hint="run it by hand to see the cause") from error
     finally:
         process.kill()
         process.wait()
@@ -88,7 +108,7 @@ _PREFIX = re.compile(r"^((loose|maximum|enable)_)+", re.IGNORECASE)
 
 
 def refuse_reserved(settings: Mapping[str, object], reserved: Sequence[str], title: str) -> None:
-    """`StudyError` for settings that decide where the server lies, listens or which programs it runs.
+    """`StudyError` for settings that decide the server's directories, addresses or programs.
 
     Servers take dashes for underscores and ignore case, and split what they get at `=`.
     """

@@ -12,6 +12,7 @@ import hmac
 import http.client
 import os
 import re
+import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -32,6 +33,11 @@ ACCESS_KEY, SECRET_KEY, SESSION_TOKEN = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_
 DEFAULT_REGION = "us-east-1"
 ANSWER_S = 30.0
 LONGEST_ANSWER = 16 << 20
+
+DROP_S = 60.0
+"""Timeout of removing a bucket that a client still writes to."""
+
+POLL_S = 0.1
 _PAYLOAD = "UNSIGNED-PAYLOAD"
 
 
@@ -65,14 +71,43 @@ class S3:
         connection.require("PUT", f"/{name}/{OWNER}", body=b"created by iosonde", allowed=(200,))
 
     def drop_database(self, connection: Bucketeer, name: str) -> None:
-        """Remove the bucket with iosonde's objects if iosonde created it; an absent one is no error."""
-        if connection.status("GET", f"/{name}/{OWNER}") != 200:
+        """Remove the bucket with iosonde's objects if iosonde created it; an absent or an empty one is no error.
+
+        The server may still store an object of an engine that was stopped: then the bucket is emptied again.
+        """
+        if connection.status("GET", f"/{name}", query={"list-type": "2", "max-keys": "1"}) == 404:
             return
-        while keys := connection.keys(name, prefix=OBJECTS):
-            for key in keys:
-                connection.require("DELETE", f"/{name}/{quote(key)}", allowed=(200, 204, 404))
-        connection.require("DELETE", f"/{name}/{OWNER}", allowed=(200, 204))
-        connection.require("DELETE", f"/{name}", allowed=(200, 204, 404))
+        if connection.status("GET", f"/{name}/{OWNER}") != 200 and connection.keys(name, prefix=""):
+            raise ServerError(
+                f"the bucket `{name}` has no object `{OWNER}`, so iosonde did not create it, and it was not removed",
+                where=f"at `{connection.server}`",
+                hint="remove it with a client of your server",
+                code="foreign_data",
+            )
+        deadline = time.monotonic() + DROP_S
+        while time.monotonic() < deadline:
+            while keys := connection.keys(name, prefix=OBJECTS):
+                for key in keys:
+                    connection.require("DELETE", f"/{name}/{quote(key)}", allowed=(200, 204, 404))
+            foreign = [key for key in connection.keys(name, prefix="") if key != OWNER and not key.startswith(OBJECTS)]
+            if foreign:
+                raise ServerError(
+                    f"the bucket `{name}` was not removed: it contains `{foreign[0]}`, which iosonde did not create",
+                    where=f"at `{connection.server}`",
+                    hint="remove what is in it with a client of your server",
+                    code="foreign_data",
+                )
+            connection.require("DELETE", f"/{name}/{OWNER}", allowed=(200, 204))
+            if connection.status("DELETE", f"/{name}") in (200, 204, 404):
+                return
+            # So that a later attempt removes it.
+            connection.require("PUT", f"/{name}/{OWNER}", body=b"created by iosonde", allowed=(200,))
+            time.sleep(POLL_S)
+        raise ServerError(
+            f"the bucket `{name}` was not removed: a client still writes objects to it",
+            where=f"at `{connection.server}`",
+            hint="end that client",
+        )
 
 
 class Bucketeer:
@@ -83,6 +118,11 @@ class Bucketeer:
         self._host = f"[{address.host}]" if ":" in address.host else address.host
         self._host = f"{self._host}:{address.port}"
         self._opened = http.client.HTTPConnection(address.host, address.port, timeout=ANSWER_S)
+
+    @property
+    def server(self) -> str:
+        """Where it is connected to."""
+        return self._host
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """S3 has no statements."""

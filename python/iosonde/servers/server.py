@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -15,6 +15,10 @@ from iosonde.servers.gc_log import GcLog
 
 SettingValue = bool | int | float | str
 Settings = Mapping[str, SettingValue]
+
+
+def no_check() -> None:
+    """Never stop waiting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +42,7 @@ class Place:
     data: Path
     """Data directory, under the target's own directory."""
     log: Path | None
-    """Directory of the write-ahead log on another target; None where it lies in the data directory."""
+    """Directory of the write-ahead log on another target; None where it is in the data directory."""
     socket: Path
     """Directory of the Unix socket; its path is short (`sockaddr_un` has 108 bytes)."""
     account: Account
@@ -83,7 +87,10 @@ class DatabaseHost(Protocol):
         """Create an empty database; `ServerError` (`foreign_data`) if it exists."""
 
     def drop_database(self, connection: Any, name: str) -> None:
-        """Remove a database that iosonde created."""
+        """Remove a database that iosonde created, also while the server carries out the last requests of an engine.
+
+        `ServerError` (`foreign_data`) for one that does not show that iosonde created it.
+        """
 
 
 class Server(ABC):
@@ -174,5 +181,8 @@ class DatabaseServer(Server):
         """Remove a database that iosonde created."""
 
     @abstractmethod
-    def finish_load(self, connection: Connection) -> None:
-        """Do what the server would otherwise do later in the background, after a bulk load."""
+    def finish_load(self, connection: Connection, check: Callable[[], None] = no_check) -> None:
+        """Do what the server would otherwise do later in the background, after a bulk load.
+
+        `check` is called while it waits, and raises `ServerError` to stop waiting.
+        """

@@ -8,14 +8,14 @@ synced and dropped from the page cache, so that each run starts cold and no page
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
-import shutil
 import stat
 import subprocess
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 from iosonde import directory_tree
 from iosonde.errors import ServerError
 from iosonde.servers.account import Account
-from iosonde.servers.process import bound_to_this_thread
+from iosonde.servers.process import bound_to_this_thread, unprivileged
 
 MANIFEST = "manifest.json"
 DATA = "data"
@@ -110,18 +110,34 @@ class Template:
 
 
 def move(source: Path, target: Path, account: Account) -> None:
-    """Move a part of a data directory to another target; on another file system copies would belong to root."""
-    shutil.move(source, target)
-    for path in [target, *target.rglob("*")]:
-        account.own(path)
+    """Move a file or directory of a data directory to another target, which does not exist.
+
+    To another file system it is copied by the server's own user: the data directory belongs to that user, and links in
+    it could lead root elsewhere.
+    """
+    is_directory = stat.S_ISDIR(source.lstat().st_mode)
+    if is_directory:
+        target.mkdir(mode=0o700)
+        account.own(target)
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy(source, target, [*unprivileged(account, bound=True)])
+        if is_directory:
+            directory_tree.empty(source)
+            source.rmdir()
+        else:
+            source.unlink()
     _write_back(target.parent)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """With owners, times and holes, sharing blocks where possible."""
+def _copy(source: Path, target: Path, prefix: Sequence[str] = ()) -> None:
+    """With owners, times and holes, sharing blocks where possible; `prefix` chooses the user, by default this one."""
     done = subprocess.run(
-        [*bound_to_this_thread(), "cp", "--archive", "--reflink=auto", "--sparse=auto", "--no-target-directory",
-         str(source), str(target)],
+        [*(prefix or bound_to_this_thread()), "cp", "--archive", "--reflink=auto", "--sparse=auto",
+         "--no-target-directory", str(source), str(target)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -129,7 +145,7 @@ def _copy(source: Path, target: Path) -> None:
         raise ServerError(
             f"cannot copy the template of the database: {message}",
             where=f"from `{source}` to `{target}`",
-            hint="name a target with more room, or use fewer warehouses",
+            hint="name a target with more room, or use fewer records or warehouses",
             code="no_space" if "No space" in message else "server",
         )
 

@@ -81,8 +81,12 @@ class ActiveSetup:
         with journal.undoing(f"remove {self.target.setup.text} on `{self.target.provider.name}`"):
             self._claims.release_all()
             self._number = ""
-            journal.undo(self.target.point)
-            self._remove_layers()
+            try:
+                journal.undo(self.target.point)
+                self._remove_layers()
+            except BaseException:
+                self.target.provider.abandon()
+                raise
             try:
                 self.target.provider.release()
             except TargetError:

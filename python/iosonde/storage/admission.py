@@ -1,6 +1,6 @@
 """Checks that a plan writes only to its own target.
 
-A result set may come from somebody else, and its plan names every path that an engine opens. So before a plan is
+A result set may come from another person, and its plan names every path that an engine opens. So before a plan is
 executed, also by `resume`, the target of each spec is computed again from the plan's target and compared.
 """
 
@@ -204,7 +204,7 @@ def _socket(own: Path, named: Path) -> JsonObject:
 
 
 def _is_trusted(library: Path, directory: Path) -> bool:
-    """Whether a library belongs to this user or root, nobody else can change it, and it did not come with the set."""
+    """Whether a library belongs to this user or root, no other user can change it, and it did not come with the set."""
     if not library.is_absolute() or ".." in library.parts:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Block devices that this process holds exclusively (`O_EXCL`), so that nobody mounts or assembles them.
+"""Block devices that this process holds exclusively (`O_EXCL`), so that no program mounts or assembles them.
 
 The kernel grants a claim to one open file. It is released while another program needs it (mkfs, a mount, an array). An
 engine inherits the descriptor instead of claiming again, so the claim lasts as long as either process.

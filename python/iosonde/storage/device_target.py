@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,9 @@ from iosonde.storage.nvme.sanitize import can_sanitize
 from iosonde.storage.setup_target import Provided, SetupTarget
 from iosonde.storage.target import Files, IoMode, Target
 from iosonde.units import format_bytes
+
+RETURN_S = 10.0
+"""How long udev may take to create the links of a device that was returned to its driver."""
 
 
 def open_devices(names: list[str]) -> DeviceTarget:
@@ -132,8 +136,11 @@ class DeviceTarget(Target):
         The handover has compared serial numbers. A removed device stays unclaimed, and the next run fails.
         """
         device = self.devices[self.numbers.index(number)]
-        if not number_of(device):
-            return
+        deadline = time.monotonic() + RETURN_S
+        while not number_of(device):  # udev creates links such as /dev/disk/by-id after the kernel's node.
+            if not Path("/sys/dev/block", number).exists() or time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
         check_name(device, number)
         self.claims.take(number, str(device))
         self._returned[number] = block_stack.incarnation(number)
@@ -275,7 +282,7 @@ class DeviceTarget(Target):
         return self.sector_bytes
 
     def block_devices(self) -> list[str]:
-        """Each with what lies under it."""
+        """Each with what is under it."""
         stacks = [block_stack.stack_under(number) for number in self.numbers]
         return block_stack.watched(list(dict.fromkeys(device for stack in stacks for device in stack)))
 
@@ -390,6 +397,9 @@ class TargetDevices:
                 journal.removed(_entry(number, self.target.own))
         if problem:
             raise problem
+
+    def abandon(self) -> None:
+        """Nothing: while a setup uses the devices, they are not claimed."""
 
     def _name(self, number: str) -> Path:
         return self.target.devices[self.target.numbers.index(number)]

@@ -18,7 +18,7 @@ from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import bluestore, guard, journal
 from iosonde.storage.block_nodes import number_of
-from iosonde.storage.mounts import mounts
+from iosonde.storage.mounts import mounted_elsewhere, mounts
 from iosonde.storage.tools import call, require, require_root
 from iosonde.units import MIB
 
@@ -134,8 +134,10 @@ def _problem(point: Path, device: Path) -> str:
     except TargetError as error:
         return error.what
     number = number_of(device)
-    is_busy = bool(number) and guard.is_claimed(number)
-    return f"`{device}` is still in use" if is_busy else ""
+    if not number or not guard.is_claimed(number):
+        return ""
+    places = [f"`{point}` in the mount namespace of process {pid}" for pid, point in mounted_elsewhere(number).items()]
+    return f"`{device}` is still {'mounted at ' + ' and '.join(places) if places else 'in use'}"
 
 
 def room(setup: Setup, device_bytes: int) -> int:

@@ -186,7 +186,7 @@ def _claims(number: str, kernel: Kernel) -> Iterator[str]:
 def _state(number: str, kernel: Kernel) -> Iterator[str]:
     path = kernel.path(number)
     if not path.exists():
-        yield "the kernel does not know it"
+        yield "the kernel has no such device"
     elif read(path / "size") in ("", "0"):
         yield f"`{path.name}` has no size"
     elif read(path / "ro") == "1":

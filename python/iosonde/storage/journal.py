@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from iosonde.cache import abandoned
 from iosonde.errors import TargetError
 from iosonde.storage import own_directory
 from iosonde.storage.journal_entry import (
@@ -57,6 +58,9 @@ UNDO = {
     DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
 }
 """Kinds that are not files -> the module whose `undo(entry)` removes them; it raises `OSError` if it cannot."""
+
+_ENDS_WITH_BOOT = ("mount", NVME_DRIVER, QUEUE_SETTING, MEMORY_SETTING, TRACE_INSTANCE)
+"""Kinds of state of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
 
 TEMPORARY = ".tmp-"
 """How the name of a file starts that is being written."""
@@ -144,13 +148,22 @@ def entries() -> list[Entry]:
     return _all_entries()[0]
 
 
-def cleanup(*, kept: list[Path] | None = None) -> list[Cleaned]:
+def cleanup(*, kept: list[Path] | None = None, forget: Sequence[Path] = ()) -> list[Cleaned]:
     """Remove the leftovers of earlier runs, the last first, and what was kept at these paths or below them.
 
-    Entries that cannot be acted on are reported and stay.
+    Entries that cannot be acted on are reported and stay. Only those in `forget`, of databases on servers of the user,
+    are removed although the database cannot be dropped.
     """
     found, problems = _all_entries()
-    cleaned = [_clean(entry, kept=kept or []) for entry in reversed(found)]
+    for path in forget:
+        entry = next((each for each in found if Path(each.path) == path), None)
+        if entry is None or entry.what != DATABASE_ON_SERVER:
+            raise TargetError(
+                f"the journal has no database on a server as `{path}`",
+                where="in the option `--forget`",
+                hint="`iosonde cleanup` prints these paths; everything else is local, and is removed, not forgotten",
+            )
+    cleaned = [_clean(entry, kept=kept or [], forget=forget) for entry in reversed(found)]
     return [*cleaned, *problems, *_temporary_files()]
 
 
@@ -186,7 +199,8 @@ def undo(path: Path) -> None:
     """Undo what an entry of a kind in `UNDO` is about, and remove the entry; `OSError` if that fails."""
     entry = find(path)
     if entry is not None:
-        import_module(UNDO[entry.what]).undo(entry)
+        if entry.what not in _ENDS_WITH_BOOT or not entry.is_of_earlier_boot:
+            import_module(UNDO[entry.what]).undo(entry)
         removed(path)
 
 
@@ -244,22 +258,27 @@ def _listed(names: list[str]) -> str:
     return shown + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _clean(entry: Entry, *, kept: list[Path]) -> Cleaned:
+def _clean(entry: Entry, *, kept: list[Path], forget: Sequence[Path]) -> Cleaned:
     path = Path(entry.path)
     reason = _why_not(entry, kept)
     if reason:
         return Cleaned(path=entry.path, reason=reason)
     try:
         if entry.what in UNDO:
+            is_gone = entry.what in _ENDS_WITH_BOOT and entry.is_of_earlier_boot
             undo(path)
-            return Cleaned(path=entry.path, reason=f"the {entry.what} was removed")
+            reason = "ended with the last boot" if is_gone else f"the {entry.what} was removed"
+            return Cleaned(path=entry.path, reason=reason)
         if not os.path.lexists(path) or not _is_unchanged(entry):
             reason = "is no longer what iosonde created: left alone" if os.path.lexists(path) else "is gone already"
             removed(path)
             return Cleaned(path=entry.path, reason=reason)
         remove(path)
-    except (OSError, TargetError) as error:
-        problem = error.what if isinstance(error, TargetError) else error.strerror or error
+    except (OSError, TargetError, ValueError) as error:
+        problem = error.what if isinstance(error, TargetError) else getattr(error, "strerror", None) or error
+        if path in forget:
+            removed(path)
+            return Cleaned(path=entry.path, reason=f"was forgotten and not dropped: {problem}")
         return Cleaned(path=entry.path, reason=f"could not be removed: {problem}", failed=True)
     return Cleaned(path=entry.path, reason="removed")
 
@@ -298,8 +317,12 @@ def _read(file: Path) -> Entry:
 
 
 def _temporary_files() -> list[Cleaned]:
-    """Remove what killed writers left of entries; nothing was created for these yet."""
+    """Remove what killed writers left of entries, for which nothing was created yet, and of files in the cache."""
     cleaned = []
+    for file in abandoned():
+        with suppress(OSError):
+            file.unlink()
+            cleaned.append(Cleaned(path=str(file), reason="removed"))
     for file in _files(lambda name: name.startswith(TEMPORARY)):
         process = file.name.rpartition("-")[2]
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """One entry of the journal of what iosonde created, as it is written to a file and read back.
 
 A journal is read by root after a crash, so its files are not trusted: an entry counts only if its file belongs to this
-user, nobody else could have written it, and every field has a value that iosonde writes.
+user, no other user could have written it, and every field has a value that iosonde writes.
 """
 
 from __future__ import annotations
@@ -50,6 +50,9 @@ OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 MOUNTS = Path("/run/iosonde")
 """Where iosonde mounts file systems and puts links to devices, in a directory for each study."""
 
+DATABASES = MOUNTS / "databases"
+"""Entries of the journal have paths: that of a database on a server is below this directory, which need not exist."""
+
 _OWN = OWN_DIRECTORY.pattern
 _PATHS = {
     "file": r"/.+",
@@ -59,7 +62,7 @@ _PATHS = {
     "setup": rf"{MOUNTS}/{_OWN}",
     "mount": rf"{MOUNTS}/{_OWN}/mounted",
     "device": rf"{MOUNTS}/{_OWN}/on-[^/]+",
-    DATABASE_ON_SERVER: r"/run/iosonde/databases/iosonde[_-][0-9a-f]{8}",
+    DATABASE_ON_SERVER: rf"{DATABASES}/iosonde[_-][0-9a-f]{{8}}",
     SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+(/(mon|mgr|osd)\.[a-z0-9]+)?)?",
     QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
     MEMORY_SETTING: r"/proc/sys/vm/page-cluster|/sys/module/zswap/parameters/enabled",
@@ -90,7 +93,10 @@ _FACTS: dict[str, dict[str, str]] = {
 }
 """Facts that undoing needs, with their patterns."""
 
-_OPTIONAL_FACTS: dict[str, dict[str, str]] = {SERVER: {"data": r"([0-9]+:[0-9]+)?"}}
+_OPTIONAL_FACTS: dict[str, dict[str, str]] = {
+    SERVER: {"data": r"([0-9]+:[0-9]+)?"},
+    DATABASE_ON_SERVER: {"region": r"[a-z0-9-]{0,64}", "auth_source": r"[^\s/\\.\"$]{0,63}"},
+}
 """Facts that entries of earlier versions lack."""
 
 _MOST_BYTES = 1 << 20
@@ -136,17 +142,27 @@ class Entry:
     def process(self) -> int:
         """Number of the process that uses it."""
         parts = self.owner.split()
-        return int(parts[1]) if len(parts) == 3 and parts[1].isdigit() else 0
+        return int(parts[1]) if len(parts) == 3 and re.fullmatch(r"[0-9]{1,10}", parts[1]) else 0
+
+    @property
+    def is_of_earlier_boot(self) -> bool:
+        """Whether the kernel was started again since it was made."""
+        return self.owner != "" and self.owner.partition(" ")[0] != boot_id()
 
     def to_json(self) -> str:
         """As it is written to its file."""
         return json.dumps(asdict(self), indent=1)
 
 
+def boot_id() -> str:
+    """Unique identification of this start of the kernel."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 def owner_of(process: int) -> str:
     """Unique identification of a running process; empty for one that does not run."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = boot_id()
         # Field 22 of /proc/PID/stat, counted after the name in parentheses, which may contain anything.
         started = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -176,12 +192,19 @@ def _read(file: Path) -> str:
     with os.fdopen(descriptor, encoding="utf-8") as handle:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise EntryError("is not a regular file with one name")
+            raise EntryError("is not a regular file with a single hard link")
         if found.st_uid != os.geteuid():
             raise EntryError(f"belongs to user {found.st_uid}: only `iosonde cleanup` of that user acts on it")
         if found.st_mode & 0o022:
             raise EntryError("can be written by other users")
         return handle.read(_MOST_BYTES)
+
+
+def _is_file_name(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _check(entry: Entry) -> None:
@@ -192,6 +215,9 @@ def _check(entry: Entry) -> None:
     for name, kind in types.items():
         if not isinstance(getattr(entry, name), kind):
             raise EntryError(f"is damaged: `{name}` has the wrong type")
+    for text in (entry.path, entry.owner, entry.identity or "", *map(str, entry.facts.values()), *entry.files):
+        if not _is_file_name(text):
+            raise EntryError("is damaged: it has characters that no path has")
     what = _EARLIER_NAMES.get(entry.what, entry.what)
     if what not in _PATHS:
         raise EntryError(f"is damaged: there is no kind `{entry.what}`")

@@ -62,10 +62,14 @@ class LoopDevice:
 
         Return whether it has: not while it has another user. It may be closed again, to wait again.
         """
+        self.close_descriptor()
+        return _wait_until(lambda: not self.is_attached)
+
+    def close_descriptor(self) -> None:
+        """Close it without waiting: the kernel detaches it as soon as it has no other user."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-        return _wait_until(lambda: not self.is_attached)
 
 
 def check_possible() -> None:

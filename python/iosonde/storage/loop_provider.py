@@ -43,7 +43,7 @@ class LoopProvider:
 
     @property
     def is_exclusive(self) -> bool:
-        """Nobody else uses files of our own."""
+        """Files of our own have no other users."""
         return False
 
     @property
@@ -86,6 +86,11 @@ class LoopProvider:
         """Detach the loop devices; the journal removes their files."""
         while self._attached:
             self._attached.pop().close()
+
+    def abandon(self) -> None:
+        """Close the loop devices: the kernel detaches them when what still uses them ends."""
+        for device in self._attached:
+            device.close_descriptor()
 
     def _cache_bytes(self, setup: Setup) -> int:
         return cache_file_bytes(setup, self.device_bytes)

@@ -36,7 +36,7 @@ def mounts_in(table: Path) -> list[Mount]:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """The mount that `path`, which exists, lies on."""
+    """The mount of `path`, which exists."""
     real = path.resolve()
     device = real.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
@@ -45,6 +45,27 @@ def mount_of(path: Path) -> Mount | None:
     around.sort(key=lambda mount: (mount.device == number, len(Path(mount.point).parts)))
     longest = [mount for mount in around if len(mount.point) == len(around[-1].point)] if around else []
     return longest[-1] if longest else None
+
+
+def mounted_elsewhere(number: str) -> dict[int, str]:
+    """Where a device (`major:minor`) is mounted in other mount namespaces, by a process of each, as far as readable.
+
+    A namespace created while a file system was mounted keeps its copy of that mount (mount_namespaces(7)).
+    """
+    found: dict[int, str] = {}
+    seen = {Path("/proc/self/ns/mnt").readlink()}
+    for table in Path("/proc").glob("[0-9]*/mountinfo"):
+        try:
+            namespace = (table.parent / "ns/mnt").readlink()
+            if namespace in seen:
+                continue
+            points = [mount.point for mount in mounts_in(table) if mount.device == number]
+        except OSError:
+            continue  # The process has exited, or belongs to another user.
+        seen.add(namespace)
+        if points:
+            found[int(table.parent.name)] = points[0]
+    return found
 
 
 def _parse(line: str) -> Mount:

@@ -23,7 +23,7 @@ DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log|-cache)?")
 ANNOUNCED = -1
 """Inode number of what was about to be created: it is ours only while it has no data."""
 
-BESIDE = (".verify",)
+COMPANIONS = (".verify",)
 """What the engine adds to the name of a file for its own files about it."""
 
 _LARGE_BYTES = 1 << 20
@@ -152,7 +152,7 @@ def _remove_own(directory: int, name: str, files: Mapping[str, int]) -> bool:
     inode = files.get(name)
     if inode == ANNOUNCED and _has_no_data(found):
         inode = 0
-    for suffix in BESIDE:
+    for suffix in COMPANIONS:
         if inode is None and name.endswith(suffix) and name.removesuffix(suffix) in files:
             inode = 0
     if inode is None or not stat.S_ISREG(found.st_mode) or inode not in (0, found.st_ino):

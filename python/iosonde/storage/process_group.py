@@ -57,7 +57,7 @@ class ProcessGroup:
 
     @classmethod
     def for_cpu_time(cls, pid: int) -> ProcessGroup:
-        """Groups that account for the CPU time of a process and its children, beside those that it is in already.
+        """Groups that account for the CPU time of a process and its children, besides those that it is in already.
 
         In version 2 a process has one group, which is used as it is if it is iosonde's own.
         """

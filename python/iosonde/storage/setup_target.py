@@ -72,6 +72,9 @@ class DeviceProvider(Protocol):
     def release(self) -> None:
         """Undo that; may be repeated."""
 
+    def abandon(self) -> None:
+        """Give up own descriptors, because what is on the devices cannot be removed. Nothing is written."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SetupTarget(Target):
@@ -113,7 +116,7 @@ class SetupTarget(Target):
             raise TargetError(
                 f"no room on `{self.provider.name}` as {self.setup.text}: {format_bytes(bytes_needed)} are needed, and "
                 f"there will be {format_bytes(self.free_bytes())}",
-                hint="make the span smaller with `--set span=...`, or the devices larger (`--set setup_size=...` where "
+                hint="make the span smaller with `--set span=...`, or use larger devices (`--set setup_size=...` where "
                 "they are files)",
             )
         unit = self.direct_unit()

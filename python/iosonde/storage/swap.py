@@ -1,8 +1,9 @@
 """Swap areas of a run: on a file or device of the target, or on zram, above all other swap, and gone afterwards.
 
-No path is trusted. The header is written to a descriptor whose identity was checked, and swapon(2) and swapoff(2) get
-that descriptor (`/proc/self/fd/N`), so what was checked is what the kernel uses. An area is in the journal before the
-kernel uses it, so `iosonde cleanup` turns it off after a kill.
+No path is trusted. The header is written to a descriptor whose identity was checked, that of a device under its
+exclusive claim, and swapon(2) and swapoff(2) get a descriptor (`/proc/self/fd/N`), so what was checked is what the
+kernel uses. An area is in the journal before the kernel uses it, so `iosonde cleanup` turns it off after a kill. Its
+header has a UUID of the study: a device number may be that of another area after a reboot.
 
 The kernel has no means to reserve an area for one control group. A run's group may use as much swap as the area has
 (`control_group.py`), and other processes use swap only when memory is short for them. `Use` states who used the area.
@@ -14,12 +15,13 @@ import contextlib
 import ctypes
 import errno
 import os
-import secrets
 import stat
 import struct
 import subprocess
 import sys
 import time
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -27,11 +29,11 @@ from typing import Any, Literal
 from iosonde.errors import TargetError
 from iosonde.storage import journal, own_directory
 from iosonde.storage.block_nodes import node_of, number_of_descriptor, open_device
+from iosonde.storage.claims import Claims
 from iosonde.storage.journal_entry import MOUNTS, SWAP
 from iosonde.storage.kernel import read
 from iosonde.storage.loop_status import identity_of
 from iosonde.storage.mounts import unescape
-from iosonde.storage.tools import require_root
 from iosonde.units import format_bytes
 
 PROC = Path("/proc")
@@ -42,6 +44,7 @@ PREFER = 0x8000
 HIGHEST_PRIORITY = 0x7FFF
 RETRIES_S = 5.0
 """How long pages of processes that were just killed may keep an area busy."""
+RETRY_S = 0.05
 
 _HEADER = struct.Struct("=1024xIII16s16s")
 """Version, last page, bad pages, UUID and label (`union swap_header` in linux/swap.h)."""
@@ -90,7 +93,12 @@ def traffic(proc: Path = PROC) -> dict[str, int]:
 
 def check_possible() -> None:
     """`TargetError` if this user cannot use swap, or this kernel has none."""
-    require_root("create and enable a swap area")
+    if os.geteuid() != 0:
+        raise TargetError(
+            "only root can create and enable a swap area",
+            where="by the parameter `swap`",
+            hint="run iosonde as root (`sudo -E iosonde ...`), or leave out the cases with swap",
+        )
     if not (PROC / "swaps").exists():
         raise TargetError(
             "this kernel has no swap", where="by the parameter `swap`", hint="measure without, `--set swap=off`"
@@ -155,8 +163,8 @@ class SwapArea:
         return area
 
     @classmethod
-    def on_device(cls, number: str, own: str, size_bytes: int | None) -> SwapArea:
-        """The block device with that number, which the caller has checked and not claimed (`swapon` claims it)."""
+    def on_device(cls, claims: Claims, number: str, own: str, size_bytes: int | None) -> SwapArea:
+        """The block device with that number. Its claim is released after the header is written: `swapon` claims it."""
         descriptor = open_device(number, os.O_RDWR)
         try:
             device_bytes = os.lseek(descriptor, 0, os.SEEK_END)
@@ -170,7 +178,7 @@ class SwapArea:
                 )
             area = cls(own, "device", node_of(number), number, size_bytes)
             try:
-                area._enable(descriptor)
+                area._enable(descriptor, claimed=claims.descriptor(number), release=lambda: claims.release(number))
             except OSError as error:
                 raise _refused(f"use `{area.area}` as swap", error) from error
         finally:
@@ -181,7 +189,7 @@ class SwapArea:
     def on_zram(cls, own: str, size_bytes: int) -> SwapArea:
         """A new zram device of that size."""
         check_zram()
-        device = Path(f"/dev/zram{int(read(ZRAM_CONTROL / 'hot_add'))}")
+        device = _add_zram()
         number = read(Path("/sys/block", device.name, "dev"))
         try:
             Path("/sys/block", device.name, "disksize").write_text(str(size_bytes))
@@ -192,7 +200,10 @@ class SwapArea:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            _remove_zram(device)
+            with contextlib.suppress(OSError):
+                _remove_zram(device)
+            with contextlib.suppress(OSError):  # The entry is left if the open descriptor kept the device busy.
+                journal.undo(key_of(own))
             raise _refused("create swap on zram", error) from error
         return area
 
@@ -214,16 +225,21 @@ class SwapArea:
             if self.kind == "file":
                 remove_place(self.area.parent)
 
-    def _enable(self, descriptor: int) -> None:
-        """Write the header and turn the area on, both through the descriptor."""
+    def _enable(
+        self, descriptor: int, *, claimed: int | None = None, release: Callable[[], None] = lambda: None
+    ) -> None:
+        """Write the header, to the claim of a device, and turn the area on through the descriptor."""
         self.priority = _priority_above([each.priority for each in active()])
         facts = {"kind": self.kind, "area": str(self.area), "identity": self.identity, "own": self._own}
         journal.created(self._key, SWAP, facts=facts)
         try:
-            os.pwrite(descriptor, header(self.size_bytes), 0)
-            os.fsync(descriptor)
+            written = descriptor if claimed is None else claimed
+            os.pwrite(written, header(self.size_bytes, self._own), 0)
+            os.fsync(written)
+            release()
             _system_call("swapon", f"/proc/self/fd/{descriptor}", PREFER | self.priority)
         except BaseException:
+            release()
             with contextlib.suppress(OSError):
                 journal.undo(self._key)
             raise
@@ -237,11 +253,21 @@ def key_of(own: str) -> Path:
     return MOUNTS / own / "swap-area"
 
 
-def header(size_bytes: int) -> bytes:
-    """The first page of a swap area, as mkswap(8) writes it."""
+def header(size_bytes: int, own: str) -> bytes:
+    """The first page of a swap area of a study, as mkswap(8) writes it."""
     page_bytes = os.sysconf("SC_PAGE_SIZE")
-    first = _HEADER.pack(1, size_bytes // page_bytes - 1, 0, secrets.token_bytes(16), b"iosonde")
+    first = _HEADER.pack(1, size_bytes // page_bytes - 1, 0, _uuid_of(own), b"iosonde")
     return first.ljust(page_bytes - len(_MAGIC), b"\0") + _MAGIC
+
+
+def _uuid_of(own: str) -> bytes:
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"iosonde:{own}/swap").bytes
+
+
+def _is_area_of(descriptor: int, own: str) -> bool:
+    """Whether a file or device has the header of that study's area."""
+    first = os.pread(descriptor, os.sysconf("SC_PAGE_SIZE"), 0)
+    return first.endswith(_MAGIC) and _HEADER.unpack_from(first)[3] == _uuid_of(own)
 
 
 def undo(entry: journal.Entry) -> None:
@@ -249,15 +275,19 @@ def undo(entry: journal.Entry) -> None:
 
     A swap file cannot be renamed or deleted, but a directory above it can be: the kernel reports its current path.
     """
-    area, identity = Path(entry.facts["area"]), entry.facts["identity"]
+    area, identity, own = Path(entry.facts["area"]), entry.facts["identity"], entry.facts["own"]
     now = next((each.path for each in active() if _identity_at(each.path) == identity), None)
     if now is not None:
         with _opened(Path(now), identity) as descriptor:
-            _turn_off(descriptor)
+            if _is_area_of(descriptor, own):
+                _turn_off(descriptor)
     if entry.facts["kind"] == "device":
-        _erase_header(identity)
+        _erase_header(identity, own)
     elif entry.facts["kind"] == "zram" and _identity_at(str(area)) == identity:
-        _remove_zram(area)
+        with _opened(area, identity) as descriptor:
+            is_ours = _is_area_of(descriptor, own)
+        if is_ours:
+            _remove_zram(area)
 
 
 def remove_place(place: Path) -> None:
@@ -286,11 +316,11 @@ def _turn_off(descriptor: int) -> None:
         if done.returncode != errno.EINTR or time.monotonic() > deadline:
             break
     if done.returncode < 0:
-        raise OSError("the kernel ended swapoff: there is not enough memory for what was swapped out")
+        raise OSError("the kernel killed swapoff: not enough memory for the swapped-out pages")
     if done.returncode == errno.ENOMEM:
         raise OSError(
             errno.ENOMEM,
-            "there is not enough memory for what was swapped out; the swap area stays in use, end processes",
+            "not enough memory for the swapped-out pages; the swap area stays in use: stop other processes",
         )
     raise OSError(done.returncode, os.strerror(done.returncode))
 
@@ -324,23 +354,41 @@ def _identity_at(path: str) -> str:
     return identity_of(found)
 
 
-def _erase_header(number: str) -> None:
-    """Overwrite the header, so that nobody takes the device for swap; nothing if it has none or is gone."""
+def _erase_header(number: str, own: str) -> None:
+    """Overwrite the header, so that the device is not recognized as swap; nothing if it has another or is gone."""
     with contextlib.suppress(OSError):
         descriptor = open_device(number, os.O_RDWR | os.O_EXCL)
         try:
-            page_bytes = os.sysconf("SC_PAGE_SIZE")
-            if os.pread(descriptor, page_bytes, 0).endswith(_MAGIC):
-                os.pwrite(descriptor, bytes(page_bytes), 0)
+            if _is_area_of(descriptor, own):
+                os.pwrite(descriptor, bytes(os.sysconf("SC_PAGE_SIZE")), 0)
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
 
+def _add_zram() -> Path:
+    """A new zram device; `TargetError` if the kernel refuses one, which reading the file reports."""
+    number = read(ZRAM_CONTROL / "hot_add").strip()
+    if not number.isdecimal():
+        raise TargetError(
+            "the kernel could not add a zram device",
+            where="by the parameter `swap`",
+            hint="see the kernel log (`dmesg`), or leave out the level `zram`",
+        )
+    return Path(f"/dev/zram{number}")
+
+
 def _remove_zram(device: Path) -> None:
-    with contextlib.suppress(OSError):
-        Path("/sys/block", device.name, "reset").write_text("1")
-        (ZRAM_CONTROL / "hot_remove").write_text(device.name.removeprefix("zram"))
+    """Remove a zram device with its contents; another program, such as udev, may have it open for a moment."""
+    deadline = time.monotonic() + RETRIES_S
+    while True:
+        try:
+            (ZRAM_CONTROL / "hot_remove").write_text(device.name.removeprefix("zram"))
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(RETRY_S)
 
 
 def _allocate(descriptor: int, size_bytes: int) -> None:

@@ -1,7 +1,8 @@
 """Turns off the swap area behind an open descriptor: `python -I swapoff_process.py DESCRIPTOR`; exits with the errno.
 
-A process of its own, because the kernel picks whoever turns swap off as the first victim when the pages have no room in
-memory (`try_to_unuse` in mm/swapfile.c runs as the origin of an out-of-memory kill). iosonde itself must survive that.
+A process of its own, because the kernel selects the process that turns swap off as the first victim when the pages have
+no room in memory (`try_to_unuse` in mm/swapfile.c runs as the origin of an out-of-memory kill). iosonde itself must
+survive that.
 """
 
 import ctypes

@@ -32,7 +32,7 @@ class Target(ABC):
 
     @abstractmethod
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
-        """Raise `TargetError` when so many bytes have no room, or I/O of these sizes is unsupported in this mode."""
+        """Raise `TargetError` when this many bytes have no room, or I/O of these sizes is unsupported in this mode."""
 
     @abstractmethod
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
@@ -90,6 +90,16 @@ class Target(ABC):
         """Options that the user has to give before a study is carried out on it."""
         return []
 
+    def require_directory(self, reason: str, *, parameter: str) -> None:
+        """`TargetError` unless it is a directory; `reason` is a clause."""
+        if self.kind != "directory":
+            raise TargetError(
+                f"`{self.name}` is not a directory, and {reason}",
+                where=f"by the parameter `{parameter}`",
+                hint="name a directory as the target, or create a file system on the device with "
+                "`--set file_system=ext4`",
+            )
+
     def osd_bytes(self) -> int | None:
         """Size of the device that each object daemon of Ceph takes raw; None where it has a file."""
         return None
@@ -120,7 +130,7 @@ class Target(ABC):
     def block_devices(self) -> list[str]:
         """Block devices under the target whose counters are recorded, as `major:minor`.
 
-        The one directly under the file system first: its counters are what iosonde asked for. The devices below it (the
+        The one directly under the file system first: its counters are what iosonde requested. The devices below it (the
         members of an array, the disk under a loop device) follows, and counts the same data again.
         """
 

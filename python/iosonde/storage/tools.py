@@ -57,7 +57,7 @@ def _last_words(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def require_root(purpose: str) -> None:
-    """`TargetError` for everybody else."""
+    """`TargetError` for other users."""
     if os.geteuid() != 0:
         raise TargetError(
             f"only root can {purpose}",

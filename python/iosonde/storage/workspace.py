@@ -2,7 +2,7 @@
 
 A directory target gets a fresh subdirectory `iosonde-XXXXXXXX`, which only its owner can enter, and each run finds its
 files there, empty at first. A file target is an empty file. The engine fills them, and keeps its journal of a verified
-file beside it (`FILE.verify`). Databases of key-value stores each have a directory in that subdirectory, and a log or
+file next to it (`FILE.verify`). Databases of key-value stores each have a directory in that subdirectory, and a log or
 read cache on another device has one on its own target. Everything is recorded in the journal before it is created
 (`journal.py`).
 
@@ -22,7 +22,7 @@ from iosonde.storage import journal, own_directory
 from iosonde.storage.block_nodes import device_number
 from iosonde.storage.journal_entry import MOUNTS, OWN_DIRECTORY
 from iosonde.storage.loop_status import identity_of, loops_on
-from iosonde.storage.own_directory import BESIDE
+from iosonde.storage.own_directory import COMPANIONS
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, JsonObject, Plan
@@ -33,7 +33,7 @@ MEMORY_DIRECTORY = Path("/dev/shm")
 
 
 def journal_directory(device: str) -> Path:
-    """Where verification keeps its journal of a block device, beside which there is no room for one."""
+    """Where verification keeps its journal of a block device, next to which there is no room for one."""
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     return state / "iosonde" / "verification" / "-".join(Path(device).parent.parts[1:])
 
@@ -62,7 +62,7 @@ def provision(spec: JsonObject) -> dict[str, str]:
         identities |= _provision_directory(path, _names(workload, path))
     for path in _own_files(workload):
         identity = _checked_file(path)
-        if path.suffix not in BESIDE:  # The engine itself checks what lies beside a file.
+        if path.suffix not in COMPANIONS:  # The engine itself checks the files next to it.
             identities[str(path)] = identity
     _check_unattached(identities)
     return identities
@@ -184,7 +184,7 @@ def _thing(workload: JsonObject) -> list[Path]:
     target = target_of(workload)
     if target["kind"] == "device" and workload.get("verify"):
         device = target["path"]
-        return [journal_directory(device) / f"{Path(device).name}{BESIDE[0]}"]
+        return [journal_directory(device) / f"{Path(device).name}{COMPANIONS[0]}"]
     return [*_directories(workload), *_own_files(workload)]
 
 
@@ -211,7 +211,7 @@ ON_FOREIGN_SERVER = "iosonde_"
 
 
 def server_directories(workload: JsonObject) -> list[Path]:
-    """The own directory of a server that iosonde starts: its socket lies in `OWN/SERVER-XXXXXXXX/socket/`."""
+    """The own directory of a server that iosonde starts: its socket is in `OWN/SERVER-XXXXXXXX/socket/`."""
     if is_on_object_store(workload):  # `OWN/ceph-XXXXXXXX/data/ceph.conf`
         path = workload["store"].get("config_path")  # A bucket on a server of the user has none.
         return [each for each in Path(path).parents[2:3] if OWN_DIRECTORY.fullmatch(each.name)] if path else []
@@ -231,14 +231,14 @@ def _databases(target: Mapping[str, Any]) -> list[str]:
 
 
 def _own_files(workload: JsonObject) -> list[Path]:
-    """Files that the user named, with the journal of verification beside them."""
+    """Files that the user named, with the journal of verification next to them."""
     target = target_of(workload)
     if target["kind"] != "file" or _directories(workload):
         return []
     path = Path(target["path"])
-    beside = path.with_name(f"{path.name}{BESIDE[0]}")
+    of_verification = path.with_name(f"{path.name}{COMPANIONS[0]}")
     # One that an earlier study left with the file it kept goes with the file.
-    return [path, beside] if workload.get("verify") or journal.find(beside) else [path]
+    return [path, of_verification] if workload.get("verify") or journal.find(of_verification) else [path]
 
 
 def _names(workload: JsonObject, directory: Path) -> list[str]:
@@ -257,7 +257,7 @@ def _names(workload: JsonObject, directory: Path) -> list[str]:
 
 def _create(path: Path, *, keep: bool) -> None:
     is_directory = OWN_DIRECTORY.fullmatch(path.name) is not None
-    if path.suffix in BESIDE:
+    if path.suffix in COMPANIONS:
         own_directory.create_parents(path.parent)
     journal.created(path, "directory" if is_directory else "file", keep=keep)
     try:

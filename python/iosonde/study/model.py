@@ -88,7 +88,7 @@ class Rounds(_Strict):
     metric: str = "iops"
     """What must be steady: the tracking variable."""
     max_rounds: int = Field(default=25, ge=0, le=10_000)
-    """After so many rounds steady state is not achieved. 0: no rounds, only `stages`."""
+    """Maximum number of rounds. Then steady state is not achieved. 0: no rounds, only `stages`."""
     window: int = Field(default=5, ge=2, le=1000)
     """Rounds that are judged together."""
     range: float = Field(default=0.2, gt=0, le=1)
@@ -102,8 +102,8 @@ class Rounds(_Strict):
     until_steady: bool = False
     """A run that is judged by its own rounds (`round_length`) ends once it is steady; `duration` is the most."""
     hold: int = Field(default=0, ge=0, le=10_000)
-    """Closing check: for so many rounds more it must stay steady at its level, or the claim is withdrawn and the rounds
-    continue."""
+    """Closing check: for this many further rounds it must stay steady at its level, or the claim is withdrawn and
+    the rounds continue."""
     stages: list[Level] = Field(default_factory=list)
     """Loads that follow the rounds, once each in this order, on the state that the one before has left."""
 
@@ -184,7 +184,7 @@ class Until(_Strict):
     """When the repeats of a case end, for `repeats = "until"`."""
 
     half_width: Annotated[float, BeforeValidator(_read_share)] = Field(default=0.03, gt=0, le=1)
-    """Half the width of the confidence interval of every metric asked for, as a share of its value."""
+    """Half the width of the confidence interval of every metric requested, as a share of its value."""
     minimum: int | None = Field(default=None, ge=3, le=1000)
     """Repeats of every case; five, three with the profile `quick`, if not given."""
     maximum: int = Field(default=30, ge=3, le=1000)
@@ -205,7 +205,7 @@ class _Repeated(_Strict):
     @model_validator(mode="before")
     @classmethod
     def _read_until(cls, data: Any) -> Any:
-        """Read `repeats = "until"` as a switch beside the number."""
+        """Read `repeats = "until"` as a switch in addition to the number."""
         if isinstance(data, dict) and data.get("repeats") == UNTIL:
             return {name: value for name, value in data.items() if name != "repeats"} | {"repeats_until": True}
         return data
@@ -235,7 +235,7 @@ class Control(_Strict):
     """A case repeated through the study, so that drift of the machine shows."""
 
     every: int = Field(ge=1)
-    """Once before the first run, after every so many runs, and after the last."""
+    """Once before the first run, after every N runs, and after the last."""
     measurement: Parameters = Field(default_factory=dict)
 
 
@@ -294,12 +294,12 @@ class View(_Strict):
     shared_y: bool = True
     """`lines`, `bars`: panels share one y axis. False where they show loads of different magnitudes."""
     reference: str | None = None
-    """Published figures to draw beside the user's own: a `reference` entry's name."""
+    """Published values to draw next to the user's own: name of an entry of `references`."""
     caption: str = ""
 
 
 class Reference(_Strict):
-    """Published figures that lie in `reference/`, and how their columns map to this study's factors and metrics."""
+    """Published values in `reference/`, and how their columns map to this study's factors and metrics."""
 
     name: str
     csv: str
@@ -363,6 +363,7 @@ AnalysisKind = Literal[
     "device_share",
     "backend_steps",
     "io_path",
+    "osd_cpu",
 ]
 
 
@@ -378,7 +379,7 @@ class Analysis(_Strict):
     """Answer apart for each combination of these factors."""
     where: dict[str, Scalar] = Field(default_factory=dict)
     published: float | None = Field(default=None, gt=0)
-    """`log_gain`, `cache_tiers`: the published ratio, stated beside the measured one."""
+    """`log_gain`, `cache_tiers`: the published ratio, stated next to the measured one."""
     device_part: str = ""
     """`fault_overhead`: the part with the device's own 4 KiB random reads. `device_share`: the part with
     its own sequential and random reads."""
@@ -398,7 +399,7 @@ class Study(_Repeated):
     workload: Name = "block"
     """What the parameters are those of."""
     repeats: int = Field(default=3, ge=1, le=1000)
-    """Runs of each case, or `until`: as many as it takes to be precise."""
+    """Runs of each case, or `until`: repeat until confidence intervals are narrow enough."""
     repeats_until: bool = False
     """Set by `repeats = "until"`; `repeats` is then the minimum."""
     until: Until = Field(default_factory=Until)

@@ -183,7 +183,7 @@ class SetupParameters(BaseModel):
     setup_size: Annotated[int | None, BeforeValidator(_read_setup_size)] = Field(
         None,
         description="On a directory as target: size of the file under a loop device that represents a device. Empty: "
-        "most of what is free, 16 GiB at most.",
+        "most of the free space, at most 16 GiB.",
     )
 
 
@@ -225,7 +225,7 @@ def kernel_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
-    """The setup by the parameters of a case, on a target of so many devices; None if there are none."""
+    """The setup by the parameters of a case, on a target of this many devices; None if there are none."""
     written = {name: read_value(name, value) for name, value in parameters.items() if name in SETUP_NAMES}
     given = SetupParameters.model_construct(**written)
     if not written:
@@ -278,7 +278,7 @@ def _cache(given: SetupParameters) -> dict[str, Any]:
 
 def tolerated_failures(setup: Setup) -> int:
     """Members that may fail, chosen well, before data is lost."""
-    is_btrfs = setup.array_kind == "btrfs"  # Two copies of everything, wherever they lie, however many devices.
+    is_btrfs = setup.array_kind == "btrfs"  # Two copies of everything, wherever they are, however many devices.
     match setup.array:
         case "raid1":
             return 1 if is_btrfs else setup.devices - 1

@@ -91,7 +91,7 @@ class Suite(Strict):
     source: str = ""
     """The publication that it follows."""
     profile: Literal["quick", "standard", "paper"] = "standard"
-    """The profile of its studies unless another is asked for."""
+    """The profile of its studies unless another is requested."""
     entries: Annotated[Sequence[Entry], Field(min_length=1, max_length=MOST_STUDIES)]
 
     @model_validator(mode="after")

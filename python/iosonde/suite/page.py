@@ -14,6 +14,7 @@ WORDS = {
     "better": "better",
     "worse": "worse",
     "same": "same within 5 %",
+    "unexplained": "not by the device",
     "unclear": "unclear",
     "excluded": "excluded",
     "missing": "not measured",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from iosonde.errors import IosondeError, StudyError
 from iosonde.plan import Plan
 from iosonde.plan.commands import has_commands
-from iosonde.planning import Against, expand, load
+from iosonde.planning import Against, check_targets, expand, load
 from iosonde.procedure import kind_of
 from iosonde.storage import open_target
 from iosonde.study.effective import applies, effective
@@ -51,8 +51,12 @@ def plan_suite(
     """Plan every study of a suite.
 
     A study that cannot run on these targets, or without a program or right that is missing here, is skipped with the
-    reason. `StudyError` if that is every study. `settings` are for every study that has the parameter.
+    reason. `StudyError` if that is every study, `TargetError` if the two targets cannot be compared. `settings` are for
+    every study that has the parameter.
     """
+    if against is not None and not all(entry.log_device for entry in suite.entries):
+        # The studies of log devices check their second target themselves.
+        check_targets(open_target(target), open_target(against))
     chosen = profile or suite.profile
     for name in settings or {}:
         if not any(applies(load(entry.study), name) for entry in suite.entries):
@@ -151,3 +155,16 @@ def depends_on_results(study: Study, profile: str, *, settings: Mapping[str, str
 def total_seconds(planned: Sequence[Planned]) -> float:
     """Estimated time of a whole suite."""
     return sum(each.seconds for each in planned)
+
+
+def written_bytes(planned: Sequence[Planned]) -> tuple[int, bool]:
+    """Bytes that a suite writes as far as they are known, and whether some studies are limited only by time.
+
+    Of those, what they write before measuring is known.
+    """
+    known, unbounded = 0, False
+    for plan in (plan for each in planned for plan in each.plans.values()):
+        written = plan.cost.write_bytes
+        known += plan.layout_bytes if written is None else written
+        unbounded |= written is None
+    return known, unbounded

@@ -21,7 +21,7 @@ TOP = 34
 MARGIN = 12
 TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 LONGEST_LABEL = 56
-"""Longer labels are cut in the figure; the table beside it has them whole."""
+"""Longer labels are cut in the figure; the table next to it has them whole."""
 
 
 @dataclass(frozen=True, kw_only=True)

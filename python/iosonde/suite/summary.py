@@ -13,6 +13,7 @@ from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import find
 from iosonde.results import ResultSet
+from iosonde.results.interpreting import interpreting
 from iosonde.suite import limits
 from iosonde.suite.limits import LIMIT, limit_of
 from iosonde.suite.model import Entry, Value, load
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
     from iosonde.report.material.result_sets import Material, Source
 
 NO_LIMIT = "the search found no limit, or was not carried out on every target"
+NOTHING_LIMITS = "; no resource was used completely"
 SMALL_GAIN = 1.25
 """Improvement below which the report names what limits it."""
 TOO_FEW = "no value on both targets: a percentile needs ten operations beyond it, so more than this profile has"
-Outcome = Literal["better", "worse", "same", "unclear", "excluded", "value", "missing"]
+Outcome = Literal["better", "worse", "same", "unexplained", "unclear", "excluded", "value", "missing"]
+RATES = ("bandwidth", "iops", "ops_per_sec", "edges_per_sec", "gets_per_sec", "tpmc")
+"""Metrics that a device without latency raises by no more than the time in which the device was busy allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,7 @@ class Line:
     low: float | None = None
     high: float | None = None
     reason: str = ""
-    """Why the outcome is `excluded` or `missing`."""
+    """Why the outcome is `excluded`, `unexplained` or `missing`."""
     limits: Mapping[str, str] = field(default_factory=dict)
     """What limited the runs of the case, by target."""
     uses: Mapping[str, TimeUse] = field(default_factory=dict)
@@ -111,19 +115,20 @@ class Summary:
         if not self.compares:
             return []
         description = self.directory.description
-        by_entry: dict[str, Counter[str]] = {}
+        by_entry: dict[str, list[Line]] = {}
         for line in self.lines:
-            by_entry.setdefault(line.entry.title, Counter())[line.outcome] += 1
+            by_entry.setdefault(line.entry.title, []).append(line)
         groups: dict[str, list[str]] = {}
-        for title, counts in by_entry.items():
-            groups.setdefault(_decision(counts), []).append(_with_count(title, counts))
+        for title, lines in by_entry.items():
+            groups.setdefault(_decision(Counter(line.outcome for line in lines)), []).append(_with_gain(title, lines))
         sentences = {
             "better": f"{description.against} is better for",
             "worse": f"{description.target} is better for",
             "mixed": "It depends on the load for",
             "same": "Both are the same within 5 % for",
+            "unexplained": "The difference is larger than the devices account for, so it has another cause, for",
             "unclear": "Neither a difference nor its absence is shown for",
-            "excluded": "Nothing can be decided, because the runs were disturbed or served from a cache, for",
+            "excluded": "Excluded, because most runs of a target are undetermined or were served from a cache:",
             "missing": "Not measured:",
         }
         found = [f"{text} {_listed(groups[kind])}" for kind, text in sentences.items() if kind in groups]
@@ -134,29 +139,53 @@ def _decision(counts: Counter[str]) -> str:
     """The decision on an application from the outcomes of its values."""
     if counts["better"] and counts["worse"]:
         return "mixed"
-    return next(kind for kind in ("better", "worse", "same", "unclear", "excluded", "missing") if counts[kind])
+    order = ("better", "worse", "same", "unexplained", "unclear", "excluded", "missing")
+    return next(kind for kind in order if counts[kind])
 
 
-def _with_count(title: str, counts: Counter[str]) -> str:
-    """The application, with how many of its values differ where not all do."""
-    differ = counts["better"] + counts["worse"]
-    return f"{title} ({differ} of {counts.total()} values)" if 0 < differ < counts.total() else title
+def _with_gain(title: str, lines: Sequence[Line]) -> str:
+    """The application with its decided improvements, and how many of its values they are where not all are decided."""
+    decided = [line for line in lines if line.outcome in ("better", "worse") and line.improvement]
+    if not decided:
+        return title
+    better, worse = ([line for line in decided if line.outcome == outcome] for outcome in ("better", "worse"))
+    if better and worse:
+        return f"{title} ({len(better)} of {len(lines)} values better, {len(worse)} worse)"
+    # Of the target that is better: a ratio below 1 is turned.
+    ratios = sorted(each if better else 1 / each for line in decided if (each := line.improvement))
+    ends = [f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"]
+    gain = f"{ends[0]}×" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}×"
+    count = f", {len(decided)} of {len(lines)} values" if len(decided) < len(lines) else ""
+    return f"{title} ({gain}{count})"
 
 
 def summarize(directory: SuiteDirectory) -> Summary:
-    """Read every result set of a suite. Studies without results are listed with the reason."""
+    """Read every result set of a suite. Studies without results, or that cannot be read, are listed with the reason."""
     studies, simulated = [], False
     for entry in directory.description.suite.entries:
-        paths = directory.result_sets(entry.name)
+        paths = list(directory.result_sets(entry.name).values())
         if not paths:
-            skipped = directory.description.skipped.get(entry.name, "not planned")
-            studies.append(Study(entry=entry, lines=[_missing(entry, value, skipped) for value in entry.values],
-                                 answers={}, skipped=skipped))  # fmt: skip
+            studies.append(_skipped(entry, directory.description.skipped.get(entry.name, "not planned")))
             continue
-        result_sets = [ResultSet.open(path) for path in paths.values()]
-        simulated = simulated or any(each.simulated for each in result_sets)
-        studies.append(_study(entry, result_sets, directory))
+        try:
+            with interpreting(paths):
+                result_sets = [ResultSet.open(path) for path in paths]
+                simulated = simulated or any(each.simulated for each in result_sets)
+                studies.append(_study(entry, result_sets, directory))
+        except ResultsError as error:
+            studies.append(_skipped(entry, error.what, paths))
     return Summary(directory=directory, studies=studies, simulated=simulated)
+
+
+def _skipped(entry: Entry, reason: str, paths: Sequence[Path] = ()) -> Study:
+    """A study without values."""
+    return Study(
+        entry=entry,
+        lines=[_missing(entry, value, reason) for value in entry.values],
+        answers={},
+        result_sets=paths,
+        skipped=reason,
+    )
 
 
 def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirectory) -> Study:
@@ -165,14 +194,7 @@ def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirec
 
     paths = [each.directory for each in result_sets]
     if not all(any(record.outcome == "complete" for record in each.records()) for each in result_sets):
-        reason = "no complete runs"
-        return Study(
-            entry=entry,
-            lines=[_missing(entry, value, reason) for value in entry.values],
-            answers={},
-            result_sets=paths,
-            skipped=reason,
-        )
+        return _skipped(entry, "no complete runs", paths)
     chapter = collect(result_sets).chapters[0]
     answers = {
         label: [*(finding.sentence for finding in answer.summary), answer.trust.line]
@@ -211,7 +233,7 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
             yield _missing(entry, value, "no case of this profile fits, or it has no result on both targets")
         chosen = [cases[row["case_id"]] for row in rows]
         for row, case in zip(rows, chosen, strict=True):
-            yield Line(
+            line = Line(
                 entry=entry,
                 value=value,
                 case=_case_text(case, chosen),
@@ -223,6 +245,23 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
                 limits=_limits(material, row["case_id"]),
                 uses=_uses(material, row["case_id"]),
             )
+            yield _checked_by_device_time(line, [source.plan.target for source in material.sources])
+
+
+def _checked_by_device_time(line: Line, targets: Sequence[str]) -> Line:
+    """A decided difference is `unexplained` if a device that takes no time could not make it on the slower target."""
+    if line.outcome not in ("better", "worse") or line.value.metric not in RATES:
+        return line
+    slower = targets[0] if line.outcome == "better" else targets[-1]
+    use = line.uses.get(slower)
+    least = line.low if line.outcome == "better" else line.high and 1 / line.high
+    if use is None or use.most_gain is None or use.device_busy is None or least is None or least <= use.most_gain:
+        return line
+    reason = (
+        f"the device was busy {100 * use.device_busy:.0f} % of the time on {slower}, which accounts for "
+        f"{use.most_gain:.2f}× at most"
+    )
+    return replace(line, outcome="unexplained", reason=reason)
 
 
 def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[Line]:
@@ -399,9 +438,10 @@ def gain_limit(use: TimeUse) -> str:
         "kernel": f"; the kernel used {use.kernel_cores:.1f} cores",
         "locks": f"; sessions waited for locks {100 * (use.lock_waits or 0):.0f} % of the time",
     }
+    reason = parts[use.largest] if use.is_significant else NOTHING_LIMITS
     return (
         f"the device was busy {100 * use.device_busy:.0f} % of the time, so a faster one gains at most "
-        f"{use.most_gain:.2f}×{parts[use.largest]}"
+        f"{use.most_gain:.2f}×{reason}"
     )
 
 

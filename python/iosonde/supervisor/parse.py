@@ -58,7 +58,7 @@ def at_path(document: Any, path: str) -> float:
     """The number at a path."""
     here = document
     for step in steps(path):
-        index = int(step) if isinstance(here, list) and str(step).isdigit() else step
+        index = int(step) if isinstance(here, list) and re.fullmatch("[0-9]{1,18}", str(step)) else step
         try:
             here = here[index]
         except (KeyError, IndexError, TypeError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,8 @@ from iosonde import directory_tree
 from iosonde.supervisor import processes
 from iosonde.supervisor.account import Account, between, devices_between
 from iosonde.supervisor.events import Events
-from iosonde.supervisor.failure import FailedError, first_lines
+from iosonde.supervisor.failure import SHOWN_BYTES, FailedError, first_lines
+from iosonde.supervisor.output import Output
 from iosonde.supervisor.parse import values
 from iosonde.supervisor.program import Programs
 from iosonde.supervisor.watch import Finished, check_exit, close, free_port, wait_for, watch
@@ -46,6 +46,7 @@ class Run:
         }
         self._account = Account(spec["observe"]["block_devices"])
         self._background: list[subprocess.Popen[bytes]] = []
+        self._discarded: list[Output] = []
         self._index = 0
 
     def carry_out(self) -> None:
@@ -75,13 +76,29 @@ class Run:
         directory_tree.empty(self._directory)
 
     def _versions(self) -> dict[str, str]:
-        """The first line that each program prints when it is asked for its version."""
+        """The first line that each program prints when its version is requested."""
         found = {}
         for name, command in self._workload["versions"].items():
-            done = self._wait(command, VERSION_NS)
+            done = self._version_of(command)
             lines = first_lines(bytes(done.stdout.data)) or first_lines(bytes(done.stderr.data))
             found[name] = lines.splitlines()[0] if lines else ""
+        processes.kill_descendants()
+        self._empty()
         return found
+
+    def _version_of(self, command: Sequence[str]) -> Finished:
+        """The output of a program whose version is requested."""
+        try:
+            return self._wait(command, VERSION_NS)
+        except FailedError as error:
+            if error.code != "timeout":
+                raise
+            raise FailedError(
+                "timeout",
+                f"`{' '.join(command)}`, which should print the version, did not exit within {VERSION_NS / 1e9:g} s",
+                context=error.context,
+                hint="set `version` to the arguments that print the version, or to `[]` if the program has none",
+            ) from error
 
     def _prepare(self) -> None:
         """Carry out the preparing commands, then start the background commands."""
@@ -92,8 +109,10 @@ class Run:
         for each in self._workload["background"]:
             process = self._start(each["command"])
             self._background.append(process)
+            pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe]
+            self._discarded += [Output(pipe.fileno(), limit=SHOWN_BYTES) for pipe in pipes]
             if each["ready"]:
-                wait_for(self._fill(each["ready"]), process, each["command"][0], READY_S)
+                wait_for(self._fill(each["ready"]), process, each["command"][0], READY_S, self._discarded)
         self._events.phase("layout", "end")
 
     def _measure(self) -> tuple[Finished, dict[str, int], list[dict[str, Any]]]:
@@ -159,7 +178,7 @@ class Run:
             devices=devices,
             jobs=[],
             layout={"kept_bytes": 0, "written_bytes": 0},
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+            peak_memory_bytes=done.peak_bytes,
             process=usage,
             command={
                 "exit_status": done.exit_status,
@@ -212,20 +231,11 @@ class Run:
                 limit_bytes=self._workload["output_limit_bytes"],
                 now_ns=self._events.now_ns,
                 every_ns=every_ns,
-                on_interval=self._interval_passed,
+                on_interval=self._interval,
+                discarded=self._discarded,
             )
         finally:
             close(process)
-
-    def _interval_passed(self) -> None:
-        """Write an interval, and discard the output of background commands, which would wait for a full pipe."""
-        self._interval()
-        for process in self._background:
-            for pipe in (process.stdout, process.stderr):
-                if pipe:
-                    os.set_blocking(pipe.fileno(), False)
-                    while pipe.read(1 << 16):
-                        pass
 
     def _fill(self, text: str) -> str:
         """The text with the placeholders that are known only now, and without escapes of braces."""

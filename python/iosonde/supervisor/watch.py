@@ -9,7 +9,7 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from iosonde.supervisor.failure import FailedError, StoppedError, first_lines
 from iosonde.supervisor.output import Output
 
 STDIN = 0
+POLL_S = 0.01
+"""Time between two checks of whether a background command is ready."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,8 @@ class Finished:
     end_ns: int
     stdout: Output
     stderr: Output
+    peak_bytes: int
+    """Peak resident memory of the process, or of a descendant that it waited for."""
 
 
 def watch(
@@ -40,25 +44,28 @@ def watch(
     limit_bytes: int,
     now_ns: Callable[[], int],
     every_ns: int = 0,
-    on_interval: Callable[[], None] = lambda: None,
+    on_interval: Callable[[], object] = lambda: None,
+    discarded: Sequence[Output] = (),
 ) -> Finished:
-    """Wait until a command that was started at `begin_ns` has exited. Its descendants are not waited for."""
+    """Wait until a command that was started at `begin_ns` has exited. Its descendants are not waited for.
+
+    `discarded` is the output of background commands, which would block on a full pipe.
+    """
     assert process.stdout and process.stderr
     out, err = (Output(pipe.fileno(), limit=limit_bytes) for pipe in (process.stdout, process.stderr))
     exited = os.pidfd_open(process.pid)
     deadline_ns, next_ns = begin_ns + timeout_ns, begin_ns + every_ns
     try:
         with selectors.DefaultSelector() as selector:
-            for source in (STDIN, exited, out.descriptor, err.descriptor):
+            for source in (STDIN, exited, *(each.descriptor for each in (out, err, *discarded))):
                 selector.register(source, selectors.EVENT_READ)
             while True:
                 until_ns = min(deadline_ns, next_ns) if every_ns else deadline_ns
                 ready = {key.fd for key, _ in selector.select(max(0, until_ns - now_ns()) / 1e9)}
                 if STDIN in ready:
                     raise StoppedError
+                _read_ready(selector, ready, (out, err, *discarded), now_ns())
                 for each in (out, err):
-                    if each.descriptor in ready and not each.read(now_ns()):
-                        selector.unregister(each.descriptor)
                     _check_limit(each, name, limit_bytes)
                 if exited in ready:
                     break
@@ -71,9 +78,28 @@ def watch(
         for each in (out, err):
             each.drain(end_ns)
             _check_limit(each, name, limit_bytes)
-        return Finished(exit_status=process.wait(), begin_ns=begin_ns, end_ns=end_ns, stdout=out, stderr=err)
+        exit_status, peak_bytes = _reaped(process)
+        return Finished(
+            exit_status=exit_status, begin_ns=begin_ns, end_ns=end_ns, stdout=out, stderr=err, peak_bytes=peak_bytes
+        )
     finally:
         os.close(exited)
+
+
+def _reaped(process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    """Exit status (negative for a signal) and peak memory of a process that has exited."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_maxrss * 1024
+
+
+def _read_ready(
+    selector: selectors.BaseSelector, ready: Collection[int], outputs: Sequence[Output], at_ns: int
+) -> None:
+    """Read once from each pipe that is ready, so that a fast writer delays nothing else."""
+    for each in outputs:
+        if each.descriptor in ready and not each.read(at_ns):
+            selector.unregister(each.descriptor)
 
 
 def close(process: subprocess.Popen[bytes]) -> None:
@@ -124,16 +150,35 @@ def _timed_out(name: str, timeout_ns: int, out: Output, err: Output) -> FailedEr
     )
 
 
-def wait_for(ready: str, process: subprocess.Popen[bytes], name: str, timeout_s: float) -> None:
-    """Wait until a background command is ready: a file exists, or a socket or `HOST:PORT` accepts connections."""
+def wait_for(
+    ready: str, process: subprocess.Popen[bytes], name: str, timeout_s: float, discarded: Sequence[Output]
+) -> None:
+    """Wait until a background command is ready: a file exists, or a socket or `HOST:PORT` accepts connections.
+
+    The output of all background commands is read meanwhile; the last of `discarded` is this command's stderr.
+    """
     deadline = time.monotonic() + timeout_s
-    while not _is_ready(ready):
-        if process.poll() is not None:
-            lines = first_lines(process.stderr.read() or b"") if process.stderr else ""
-            raise FailedError("background_failed", f"the background command `{name}` ended", context=lines)
-        if time.monotonic() > deadline:
-            raise FailedError("background_failed", f"`{name}` was not ready within {timeout_s:g} s (`{ready}`)")
-        time.sleep(0.01)
+    with selectors.DefaultSelector() as selector:
+        for source in (STDIN, *(each.descriptor for each in discarded)):
+            selector.register(source, selectors.EVENT_READ)
+        while not _is_ready(ready):
+            if process.poll() is not None:
+                discarded[-1].drain(time.monotonic_ns())
+                lines = first_lines(bytes(discarded[-1].data))
+                raise FailedError("background_failed", f"the background command `{name}` ended", context=lines)
+            if time.monotonic() > deadline:
+                raise FailedError("background_failed", f"`{name}` was not ready within {timeout_s:g} s (`{ready}`)")
+            _discard(selector, discarded, POLL_S)
+
+
+def _discard(selector: selectors.BaseSelector, outputs: Sequence[Output], seconds: float) -> None:
+    """Discard output for that time; `StoppedError` when iosonde asks to stop."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        ready = {key.fd for key, _ in selector.select(left)}
+        if STDIN in ready:
+            raise StoppedError
+        _read_ready(selector, ready, outputs, time.monotonic_ns())
 
 
 def _is_ready(ready: str) -> bool:
@@ -143,6 +188,7 @@ def _is_ready(ready: str) -> bool:
             socket.create_connection((host, int(port)), timeout=1).close()
         elif stat.S_ISSOCK(Path(ready).stat().st_mode):
             with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(1)
                 connection.connect(ready)
     except OSError:
         return False

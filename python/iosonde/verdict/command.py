@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from iosonde.results.schema import Record
+from iosonde.verdict import shares
+from iosonde.verdict.server import server_cpu_ns
 from iosonde.verdict.shares import BUSY, Limit, nearest, over, percent
 from iosonde.verdict.verdict import Kind, Verdict
 
@@ -18,7 +20,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommandEvidence:
+class CommandEvidence(shares.Shares):
     """Shares of resources that a run used; None where nothing was reported."""
 
     command_cpu_share: float
@@ -28,24 +30,17 @@ class CommandEvidence:
     device_busy_share: float | None
     """Time in which the busiest device had I/O in flight."""
 
-    def to_json(self) -> dict[str, float | None]:
-        """Rounded, as the record keeps it."""
-        return {name: None if value is None else float(f"{value:.4g}") for name, value in vars(self).items()}
-
 
 def evidence_of(record: Record, *, cpus: int) -> CommandEvidence:
     """The shares over the measurement."""
     result: Json = record.result or {}
-    wall_ns = max(1, int(result["end_ns"]) - int(result["begin_ns"]))
+    wall_ns = shares.wall_ns(result)
     used_ns = result["process"]["user_ns"] + result["process"]["system_ns"]
-    server: Json = record.server or {}
-    before, after = (server.get(f"statistics_at_{edge}") or {} for edge in ("start", "end"))
-    counted = "server_cpu_ns" in before and "server_cpu_ns" in after
-    server_ns = after["server_cpu_ns"] - before["server_cpu_ns"] if counted else None
+    server_ns = server_cpu_ns(record)
     return CommandEvidence(
         command_cpu_share=used_ns / (wall_ns * cpus),
         server_cpu_share=None if server_ns is None else server_ns / (wall_ns * cpus),
-        device_busy_share=max((each["busy_ns"] / wall_ns for each in result["devices"]), default=None),
+        device_busy_share=shares.device_busy_share(result),
     )
 
 

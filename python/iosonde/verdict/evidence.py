@@ -67,10 +67,12 @@ class RunFacts:
     environment: Json = field(default_factory=dict)
     harness: Json | None = None
     own_io: Json | None = None
+    server_cpu_ns: int | None = None
+    """CPU time over the measurement of the server that iosonde started."""
     cold_start: bool = False
     """Whether the study asks to measure a cold start."""
     tail: str | None = None
-    """The highest percentile that the study asks for in this case, such as `p99_9`."""
+    """The highest percentile that the study shows of this case, such as `p99_9`."""
     intervals: Sequence[Interval] = ()
     """Of closed-loop runs, in order."""
 
@@ -84,9 +86,9 @@ class Evidence:
         self.jobs: list[Json] = list(facts.result["jobs"])
         self.observed: Json = facts.result.get("evidence") or {}
 
-    def numbers(self) -> dict[str, float | None]:
-        """Every number by name, for the record; rounded to what a reader can use."""
-        names = [name for name, value in vars(type(self)).items() if isinstance(value, cached_property)]
+    def numbers(self, names: Sequence[str] = ()) -> dict[str, float | None]:
+        """Every number, or those named, for the record; rounded to what a reader can use."""
+        names = names or [name for name, value in vars(type(self)).items() if isinstance(value, cached_property)]
         found = {name: getattr(self, name) for name in names}
         return {name: None if value is None else float(f"{value:.4g}") for name, value in found.items()}
 
@@ -174,6 +176,24 @@ class Evidence:
         """Share of all CPU time that the hypervisor stole."""
         machine = self.observed.get("machine")
         return _ratio(machine["steal_ns"], machine["cpus"] * self.wall_ns) if machine else None
+
+    @cached_property
+    def other_cpu_share(self) -> float | None:
+        """Share of all CPU time that processes other than the engine and its server used, kernel threads included."""
+        machine = self.observed.get("machine")
+        if not machine or "user_ns" not in machine:
+            return None
+        own = self.facts.result["process"]["user_ns"] + self.facts.result["process"]["system_ns"]
+        other = machine["user_ns"] + machine["system_ns"] - own - (self.facts.server_cpu_ns or 0)
+        return _ratio(max(0, other), machine["cpus"] * self.wall_ns)
+
+    @cached_property
+    def idle_cpu_share(self) -> float | None:
+        """Share of all CPU time in which a CPU had nothing to run."""
+        machine = self.observed.get("machine")
+        if not machine or "idle_ns" not in machine:
+            return None
+        return _ratio(machine["idle_ns"] + machine["io_wait_ns"], machine["cpus"] * self.wall_ns)
 
     @cached_property
     def interrupts_per_second(self) -> float | None:
@@ -399,7 +419,7 @@ class Evidence:
 
     @property
     def file_system(self) -> Json:
-        """What the target's files lie on."""
+        """What the target's files are on."""
         return self.facts.target.get("file_system") or {}
 
     @property
@@ -425,8 +445,10 @@ class Evidence:
 
     @property
     def concurrency(self) -> int:
-        """I/Os in flight at most."""
-        return sum(stream["jobs"] * _depth(stream) for stream in self.streams.values())
+        """I/Os in flight: of closed loops at most, of open loops the mean, since their queue depth is only a limit."""
+        closed = sum(stream["jobs"] * _depth(stream) for name, stream in self.streams.items() if self._is_closed(name))
+        waited = sum(t.completion_latency_ns_sum for t in self.facts.totals if not self._is_closed(t.stream))
+        return int(closed + round(waited / max(1, self.wall_ns)))
 
     @property
     def addressed_bytes(self) -> int:

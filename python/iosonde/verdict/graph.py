@@ -12,6 +12,7 @@ from typing import Any
 
 from iosonde.results import graph_facts
 from iosonde.results.schema import Record
+from iosonde.verdict import shares
 from iosonde.verdict.shares import BUSY, percent
 from iosonde.verdict.verdict import Kind, Verdict
 
@@ -25,7 +26,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphEvidence:
+class GraphEvidence(shares.Shares):
     """Shares of the jobs' time, of the device's, and of the bytes that were needed; None where nothing was reported."""
 
     read_wait_share: float
@@ -38,10 +39,6 @@ class GraphEvidence:
     """Time in which the busiest device had I/O in flight."""
     cache_hit_share: float
     """Bytes that the page cache of the engine had."""
-
-    def to_json(self) -> dict[str, float | None]:
-        """Rounded, as the record keeps it."""
-        return {name: None if value is None else float(f"{value:.4g}") for name, value in vars(self).items()}
 
 
 def judge_graph(record: Record) -> Verdict:
@@ -56,13 +53,11 @@ def evidence_of(record: Record) -> GraphEvidence:
     facts = graph_facts.of(record)
     result: Json = record.result or {}
     threads_ns = max(1, facts["graph_threads_ns"] or 0)
-    wall_ns = max(1, int(result["end_ns"]) - int(result["begin_ns"]))
-    cpu_ns = sum(job["usage"]["user_ns"] + job["usage"]["system_ns"] for job in result["jobs"])
     return GraphEvidence(
         read_wait_share=(facts["graph_io_wait_ns"] or 0) / threads_ns,
         job_wait_share=(facts["graph_job_wait_ns"] or 0) / threads_ns,
-        thread_cpu_share=cpu_ns / threads_ns,
-        device_busy_share=max((each["busy_ns"] / wall_ns for each in result["devices"]), default=None),
+        thread_cpu_share=sum(shares.cpu_ns(result)) / threads_ns,
+        device_busy_share=shares.device_busy_share(result),
         cache_hit_share=(facts["graph_cache_hit_bytes"] or 0) / max(1, facts["graph_needed_bytes"] or 0),
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from iosonde.results.schema import Record
+from iosonde.verdict import shares
 from iosonde.verdict.evidence import Total
 from iosonde.verdict.shares import BUSY, percent
 from iosonde.verdict.verdict import Kind, Verdict
@@ -22,7 +23,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PagingEvidence:
+class PagingEvidence(shares.Shares):
     """Shares of the threads' time, and of the device's; None where nothing was reported."""
 
     major_fault_share: float
@@ -36,10 +37,6 @@ class PagingEvidence:
     major_faults: float
     """Number of accesses that caused major faults."""
 
-    def to_json(self) -> dict[str, float | None]:
-        """Rounded, as the record keeps it."""
-        return {name: None if value is None else float(f"{value:.4g}") for name, value in vars(self).items()}
-
 
 def judge_paging(record: Record, totals: Sequence[Total]) -> Verdict:
     """Return the verdict on a run that has a result."""
@@ -50,20 +47,18 @@ def judge_paging(record: Record, totals: Sequence[Total]) -> Verdict:
 
 def evidence_of(result: Json, totals: Sequence[Total]) -> PagingEvidence:
     """The shares over the measurement."""
-    wall_ns = max(1, int(result["end_ns"]) - int(result["begin_ns"]))
-    threads_ns = wall_ns * max(1, len(result["jobs"]))
+    threads_ns = shares.wall_ns(result) * max(1, len(result["jobs"]))
     times = {name: 0 for name in ("major_fault", "minor_fault")}
     counts = dict(times)
     for total in totals:
         if total.operation in times:
             times[total.operation] += total.completion_latency_ns_sum
             counts[total.operation] += total.count
-    cpu_ns = sum(job["usage"]["user_ns"] + job["usage"]["system_ns"] for job in result["jobs"])
     return PagingEvidence(
         major_fault_share=times["major_fault"] / threads_ns,
         minor_fault_share=times["minor_fault"] / threads_ns,
-        thread_cpu_share=cpu_ns / threads_ns,
-        device_busy_share=max((each["busy_ns"] / wall_ns for each in result["devices"]), default=None),
+        thread_cpu_share=sum(shares.cpu_ns(result)) / threads_ns,
+        device_busy_share=shares.device_busy_share(result),
         major_faults=counts["major_fault"],
     )
 

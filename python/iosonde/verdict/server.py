@@ -17,6 +17,7 @@ from typing import Any
 
 from iosonde.plan import streams_of
 from iosonde.results.schema import Record
+from iosonde.verdict import shares
 from iosonde.verdict.shares import BUSY, Limit, nearest, over, percent
 from iosonde.verdict.verdict import Kind, Verdict
 
@@ -27,7 +28,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerEvidence:
+class ServerEvidence(shares.Shares):
     """Shares of resources that a run used, and of its sessions' time; None where nothing was reported."""
 
     server_cpu_share: float | None
@@ -47,22 +48,24 @@ class ServerEvidence:
     device_busy_share: float | None
     """Time in which the busiest device had I/O in flight."""
 
-    def to_json(self) -> dict[str, float | None]:
-        """Rounded, as the record keeps it."""
-        return {name: None if value is None else float(f"{value:.4g}") for name, value in vars(self).items()}
+
+def server_cpu_ns(record: Record) -> int | None:
+    """CPU time of the server over the measurement; None where there is none, or none that iosonde started."""
+    server: Json = record.server or {}
+    return _increase("server_cpu_ns", server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {})
 
 
 def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
     """The shares, from what server, kernel and client counted over the measurement."""
     result: Json = record.result or {}
-    wall_ns = max(1, int(result["end_ns"]) - int(result["begin_ns"]))
+    wall_ns = shares.wall_ns(result)
     server: Json = record.server or {}
     begin, end = server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {}
     means: Json = server.get("statistics_mean") or {}
     connections = sum(stream["jobs"] for stream in streams_of(record.spec["workload"]))
-    client_ns = [job["usage"]["user_ns"] + job["usage"]["system_ns"] for job in result["jobs"]]
+    client_ns = shares.cpu_ns(result)
     waits_ns = [(job.get("pacing") or {}).get("cpu_wait_ns") for job in result["jobs"]]
-    server_ns = _increase("server_cpu_ns", begin, end)
+    server_ns = server_cpu_ns(record)
     lock_ms = _increase("lock_wait_ms", begin, end)
     sampled = _mean_share("sessions_waiting_for_lock", means)
     by_time = None if lock_ms is None else lock_ms * 1e6 / (wall_ns * max(1, connections))
@@ -74,7 +77,7 @@ def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
         lock_wait_share=sampled if by_time is None else by_time,
         log_wait_share=_mean_share("sessions_waiting_for_log", means),
         io_wait_share=_mean_share("sessions_waiting_for_io", means),
-        device_busy_share=max((each["busy_ns"] / wall_ns for each in result["devices"]), default=None),
+        device_busy_share=shares.device_busy_share(result),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from iosonde.verdict.verdict import Kind, Verdict
 
@@ -11,6 +12,29 @@ BUSY = 0.85
 
 Limit = tuple[float, Kind, str]
 """How near a resource was to its limit (1 is at it), the verdict that follows, and the reason."""
+
+
+class Shares:
+    """Evidence with one number a field; None where nothing was reported."""
+
+    def to_json(self) -> dict[str, float | None]:
+        """Rounded, for the record."""
+        return {name: None if value is None else float(f"{value:.4g}") for name, value in vars(self).items()}
+
+
+def wall_ns(result: Mapping[str, Any]) -> int:
+    """Length of the measurement."""
+    return max(1, int(result["end_ns"]) - int(result["begin_ns"]))
+
+
+def cpu_ns(result: Mapping[str, Any]) -> list[int]:
+    """CPU time of each job."""
+    return [job["usage"]["user_ns"] + job["usage"]["system_ns"] for job in result["jobs"]]
+
+
+def device_busy_share(result: Mapping[str, Any]) -> float | None:
+    """Share of the measurement in which the busiest device had I/O in flight."""
+    return max((each["busy_ns"] / wall_ns(result) for each in result["devices"]), default=None)
 
 
 def nearest(limits: Sequence[Limit], evidence: dict[str, float | None]) -> Verdict:

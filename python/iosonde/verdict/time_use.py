@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from iosonde.results.schema import Record
+from iosonde.verdict.shares import BUSY, wall_ns
 
 Json = Mapping[str, Any]
 
 IDLE = 0.02
 """Share of the time from which on something counts as used at all."""
+SIGNIFICANT_CORES = 0.5
+"""CPU time, in cores, from which on it is named as what takes the time."""
+SIGNIFICANT_WAITS = 0.3
+"""Share of the sessions' time from which on lock waits are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +31,7 @@ class TimeUse:
     """Share of the time in which the busiest device below the target had I/O in flight, at most: the kernel's own busy
     time is counted in ticks and misses short I/Os, so the sum of latencies counts where it is larger."""
     application_cores: float
-    """CPU time in user mode of the engine, which contains an embedded store, and of the server."""
+    """CPU time in user mode of the engine with all threads of an embedded store, and of the server or command."""
     kernel_cores: float
     """Their CPU time in kernel mode."""
     lock_waits: float | None
@@ -45,31 +50,48 @@ class TimeUse:
 
     @property
     def largest(self) -> str:
-        """What took most of the time: `device`, `application`, `kernel` or `locks`."""
+        """What took most of the time: `device`, `application`, `kernel` or `locks`.
+
+        Cores may exceed 1 and a share cannot, so a device that was busy for most of the time takes precedence.
+        """
+        busy = self.device_busy or 0.0
+        if busy >= BUSY:
+            return "device"
         shares = {
-            "device": self.device_busy or 0.0,
+            "device": busy,
             "application": self.application_cores,
             "kernel": self.kernel_cores,
             "locks": self.lock_waits or 0.0,
         }
         return max(shares, key=lambda name: shares[name])
 
+    @property
+    def is_significant(self) -> bool:
+        """Whether the largest is enough to be the reason of a small gain."""
+        return {
+            "device": (self.device_busy or 0.0) >= BUSY,
+            "application": self.application_cores >= SIGNIFICANT_CORES,
+            "kernel": self.kernel_cores >= SIGNIFICANT_CORES,
+            "locks": (self.lock_waits or 0.0) >= SIGNIFICANT_WAITS,
+        }[self.largest]
+
 
 def time_use(record: Record) -> TimeUse | None:
     """Where the time of a run went; None without a result on a real clock."""
     result: Json = record.result or {}
-    if not result.get("jobs") or not result.get("devices"):
+    if not result.get("devices") or record.target.get("simulated"):
         return None
-    wall_ns = max(1, int(result["end_ns"]) - int(result["begin_ns"]))
+    measured_ns = wall_ns(result)
     server: Json = record.server or {}
     begin, end = server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {}
     of_server, of_kernel = (_increase(name, begin, end) for name in ("server_cpu_ns", "server_system_cpu_ns"))
-    user = sum(job["usage"]["user_ns"] for job in result["jobs"])
-    system = sum(job["usage"]["system_ns"] for job in result["jobs"])
+    # The process, not its jobs: stores flush, compact and evict in threads of their own. Of a command, its processes.
+    process: Json = result["process"]
+    process_ns = int(process["wall_ns"]) or measured_ns
     return TimeUse(
-        device_busy=min(1.0, max(_occupied_ns(each) for each in result["devices"]) / wall_ns),
-        application_cores=(user + of_server - of_kernel) / wall_ns,
-        kernel_cores=(system + of_kernel) / wall_ns,
+        device_busy=min(1.0, max(_occupied_ns(each) for each in result["devices"]) / measured_ns),
+        application_cores=process["user_ns"] / process_ns + (of_server - of_kernel) / measured_ns,
+        kernel_cores=process["system_ns"] / process_ns + of_kernel / measured_ns,
         lock_waits=record.verdict.evidence.get("lock_wait_share") if record.verdict else None,
     )
 

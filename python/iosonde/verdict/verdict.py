@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from iosonde.verdict import warning_kinds as limits
@@ -77,6 +77,25 @@ def judge(facts: RunFacts) -> Verdict:
         _reasons_for_device_limited(evidence),
     )
     return Verdict(kind=kind, because=because, warnings=warnings, evidence=evidence.numbers())
+
+
+def with_disturbances(verdict: Verdict, facts: RunFacts) -> Verdict:
+    """Return a verdict by shares of resources as `undetermined` if something disturbed the run.
+
+    `cache-served` and `harness-limited` stay: what led to them is more severe.
+    """
+    evidence = Evidence(facts)
+    found = tuple(warning for rule in _DISTURBANCES if (warning := rule(evidence)))
+    decided = {**verdict.evidence, **evidence.numbers(_OF_DISTURBANCES)}
+    if not found or verdict.kind in _WEIGHT[:2]:
+        return replace(verdict, warnings=found, evidence=decided)
+    because = tuple(warning.message for warning in found)
+    return Verdict(kind="undetermined", because=because, warnings=found, evidence=decided)
+
+
+def is_disturbed(codes: Iterable[str]) -> bool:
+    """Whether warnings with these codes include one that leads to `undetermined`."""
+    return any(code in WARNINGS and WARNINGS[code].points_to == "undetermined" for code in codes)
 
 
 def of_repeats(kinds: Sequence[Kind]) -> Kind | None:
@@ -196,6 +215,17 @@ def _late_counters(evidence: Evidence) -> RunWarning | None:
         "late_counters",
         f"counters of process and devices cover {_percent(share)} of the measurement: the thread that reads them "
         "had no CPU at the start",
+    )
+
+
+def _cpus_shared(evidence: Evidence) -> RunWarning | None:
+    other, idle = evidence.other_cpu_share, evidence.idle_cpu_share
+    if evidence.facts.server_cpu_ns is None or other is None or idle is None:
+        return None
+    if other < limits.OTHER_CPU_SHARE or idle > limits.IDLE_CPU_SHARE:
+        return None
+    return _warning(
+        "cpus_shared", f"other processes used {_percent(other)} of all CPU time, and {_percent(idle)} was left idle"
     )
 
 
@@ -501,6 +531,11 @@ _KEY_VALUE_RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
     _cold_start,
 )
 """Rules that apply to a store, whose I/O is not iosonde's own."""
+
+_DISTURBANCES = (_engine_stalled, _cpus_shared, _steal_time, _throttled_device, _hot_device)
+"""Rules that apply to every run on a real clock, whatever decides its limit."""
+
+_OF_DISTURBANCES = ("stalled_share", "longest_stall_ns", "other_cpu_share", "idle_cpu_share", "steal_share")
 
 
 def _warning(code: str, message: str, *, share: float | None = None) -> RunWarning:

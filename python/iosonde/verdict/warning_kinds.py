@@ -1,7 +1,7 @@
 """Every warning that iosonde derives from the facts of a run: its code, its rule, what to do.
 
-`verdict.py` returns no other warnings, and docs/warnings.md is compared with this list. Thresholds are here, beside the
-words that state them.
+`verdict.py` returns no other warnings, and docs/warnings.md is compared with this list. Thresholds are here, next to
+the words that state them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ SOME = 0.10
 WAIT_SHARE = 0.10
 STEAL_SHARE = 0.02
 STEAL_NS = 30_000_000
+OTHER_CPU_SHARE = 0.20
+IDLE_CPU_SHARE = 0.10
+"""CPU time of other processes disturbs a run from the first share on, if no more than the second is left idle."""
 SWITCHES_PER_SECOND = 1000
 INTERRUPTS_PER_SECOND = 10_000
 CLOCK_SHARE = 0.05
@@ -176,6 +179,14 @@ _LIST = (
         points_to="undetermined",
     ),
     WarningKind(
+        code="cpus_shared",
+        title="Other processes took CPU time that the server and its client could have used",
+        when="a run on a server that iosonde started; other processes used 20 % or more of all CPU time, and no more "
+        "than 10 % was idle",
+        hint="stop other work, or give the server and its client CPUs of their own (`taskset`, `cpuset`)",
+        points_to="undetermined",
+    ),
+    WarningKind(
         code="foreign_interrupts",
         title="A pinned core served interrupts of other devices",
         when="10,000 interrupts a second or more beyond three for each of its own I/Os",
@@ -208,7 +219,8 @@ _LIST = (
     WarningKind(
         code="queue_too_short",
         title="Queue depth exceeds the device's queue in the kernel",
-        when="direct I/O with more in flight than `nr_requests` of the device times its hardware queues",
+        when="direct I/O with more in flight than `nr_requests` of the device times its hardware queues; of an open "
+        "loop the mean number counts",
         hint="raise `/sys/block/DEVICE/queue/nr_requests`, or use a smaller `queue_depth`",
         points_to="undetermined",
     ),

@@ -57,6 +57,8 @@ class Workload(Protocol):
     """Parameters that a plan shows even where they are the default."""
     SMALLER: str
     """How to need less room."""
+    LESS_MEMORY: str
+    """How to need less memory; empty where `buffer_bytes` is 0."""
 
     def read_value(self, name: str, value: Any) -> Any:
         """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` where it is invalid."""
@@ -77,7 +79,7 @@ class Workload(Protocol):
         """What a run keeps on disk, by name, with sizes; streams must be fitted to the target."""
 
     def room_by(self, files: int) -> str:
-        """A clause that names the parameters which decide how much room so many files need."""
+        """A clause that names the parameters which decide how much room this many files need."""
 
     def addressed_bytes(self, streams: Streams) -> int:
         """Bytes of the target that the run needs; streams must be fitted to the target."""

@@ -143,7 +143,7 @@ impl NvmeController {
     }
 }
 
-/// Adds where the buffers of a job are, and where they were to be, for a device on this NUMA node.
+/// Adds the placement of a job's buffers, for a device on the NUMA node `wanted`.
 fn with_placement(mut in_effect: BackendInEffect, placed: Placed, wanted: Option<u32>) -> BackendInEffect {
     match placed.pages {
         Pages::Huge => in_effect.features.push("huge_pages".into()),
@@ -201,7 +201,7 @@ fn check_transfers(workload: &BlockWorkload, largest: u64, namespace: Namespace)
 /// One job's queue pair.
 pub(crate) struct NvmeBackend {
     clock: Clock,
-    /// When the clock was last read: recent enough for the time limit of a command.
+    /// The last reading of the clock, from which time limits of commands count: saves a reading for each I/O.
     read_ns: Cell<u64>,
     pair: IoPair<Vfio>,
     in_effect: BackendInEffect,
@@ -223,12 +223,7 @@ impl Backend for NvmeBackend {
             Operation::Trim => Kind::Deallocate,
             _ => Kind::Flush,
         };
-        let transfer = Transfer {
-            kind,
-            offset_bytes: io.offset_bytes,
-            bytes: io.bytes,
-            start: 0,
-        };
+        let transfer = Transfer::new(kind, io.offset_bytes, io.bytes);
         self.pair.push(slot, &transfer, self.read_ns.get());
     }
 

@@ -75,25 +75,6 @@ fn put(command: &mut [u8; COMMAND_BYTES], at: usize, value: u32) {
     command[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// The error number that the kernel's block layer makes of a command's status (`nvme_error_status` in
-/// `drivers/nvme/host/core.c`, `blk_status_to_errno`), so that failures look alike through every backend.
-pub(super) fn error_number(status: i32) -> i32 {
-    match status & 0x7ff {
-        0x081 => libc::ENOSPC,
-        // Block out of range, interrupted, namespace not ready.
-        0x080 | 0x021 | 0x082 => libc::EREMOTEIO,
-        // Invalid opcode, field, namespace; conflicting attributes.
-        0x001 | 0x002 | 0x00b | 0x180 => libc::EOPNOTSUPP,
-        // Write fault, read error, comparison, access, deallocated block; write-protected.
-        0x280 | 0x281 | 0x285 | 0x286 | 0x287 | 0x020 | 0x182 => libc::ENODATA,
-        // Protection information.
-        0x282..=0x284 | 0x181 => libc::EILSEQ,
-        0x083 => libc::EBADE,
-        0x370 => libc::ENOLINK,
-        _ => libc::EIO,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,14 +146,5 @@ mod tests {
         let command = command(&LARGE_BLOCKS, &io(Operation::Flush, 0, 0), 0x1000);
         assert_eq!((command[0], word(&command, 4)), (FLUSH, 2));
         assert!(command[8..].iter().all(|byte| *byte == 0));
-    }
-
-    #[test]
-    fn a_status_becomes_the_error_of_the_block_layer() {
-        let with_do_not_retry = 0x4281;
-        assert_eq!(error_number(with_do_not_retry), libc::ENODATA);
-        assert_eq!(error_number(0x4002), libc::EOPNOTSUPP);
-        assert_eq!(error_number(0x80), libc::EREMOTEIO);
-        assert_eq!(error_number(0x006), libc::EIO);
     }
 }

@@ -40,7 +40,10 @@ impl Calls {
             result_of(vectored(file.as_raw_fd(), Operation::Read, arena.slot(0), 4096, 0))?;
         }
         let slept = usage::thread(0).voluntary_switches - slept_before;
-        let not_polled = queue::no_polling(file).or_else(|| asleep(slept));
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let not_polled = queue::no_polling(file)
+            .or_else(|| too_new(&release))
+            .or_else(|| asleep(slept));
         Ok(Calls::HighPriority { not_polled })
     }
 
@@ -65,13 +68,20 @@ impl Calls {
     }
 }
 
-/// A thread that polls does not sleep: the reason why it was not polling if it did.
+/// Linux 5.19 and later ignore `RWF_HIPRI` of synchronous I/O (kernel commit 9650b453a3d4).
+fn too_new(release: &str) -> Option<String> {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next()?, numbers.next()?);
+    (version >= (5, 19))
+        .then(|| format!("Linux {release} ignores `RWF_HIPRI` of synchronous I/O, as do all releases since 5.19"))
+}
+
+/// A thread that polls does not sleep: the reason why it was not polling if it did. Only this shows that an older release
+/// has the change of 5.19 too. The thread of a fast device may never sleep, polling or not.
 fn asleep(slept: u64) -> Option<String> {
-    (slept > PROBE_READS / 2).then(|| {
-        format!(
-            "the kernel slept in {slept} of {PROBE_READS} reads: since Linux 5.19 it ignores `RWF_HIPRI` of synchronous I/O"
-        )
-    })
+    (slept > PROBE_READS / 2).then(|| format!("the kernel slept in {slept} of {PROBE_READS} reads with `RWF_HIPRI`"))
 }
 
 /// The backend behind `{"kind": "sync"}` and `{"kind": "preadv2"}`, and what `uring` falls back to.
@@ -183,5 +193,20 @@ impl Backend for SyncBackend<'_> {
 
     fn in_effect(&self) -> BackendInEffect {
         self.calls.in_effect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_since_5_19_do_not_poll_for_synchronous_reads() {
+        for polling in ["5.18.19", "4.19.0-27-amd64", "5.9.1", "unknown", ""] {
+            assert_eq!(too_new(polling), None, "{polling}");
+        }
+        for ignoring in ["5.19.0-rc1", "6.1.0-32-amd64", "6.1", "10.0.1"] {
+            assert!(too_new(ignoring).expect("it ignores the flag").contains(ignoring));
+        }
     }
 }

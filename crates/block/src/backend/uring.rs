@@ -38,13 +38,18 @@ pub(crate) fn probe(file: &File, options: &UringOptions, may_poll: bool) -> io::
         no_polling,
     };
     grant(asked, &|features| {
-        try_read(features, BlockEntries, file.as_raw_fd(), 4096)
+        try_read(features, BlockEntries, file.as_raw_fd(), 4096, Arena::new(1, 4096)?)
     })
 }
 
-/// Reads the first bytes of a file through a ring of these features.
-pub(super) fn try_read<E: Entries>(features: &UringFeatures, entries: E, fd: RawFd, bytes: u32) -> io::Result<()> {
-    let arena = Arena::new(1, u64::from(bytes))?;
+/// Reads the first bytes of a file through a ring of these features, into the first slot of `arena`.
+pub(super) fn try_read<E: Entries>(
+    features: &UringFeatures,
+    entries: E,
+    fd: RawFd,
+    bytes: u32,
+    arena: Arena,
+) -> io::Result<()> {
     let mut ring = features.ring::<E::Submission, E::Completion>(1)?;
     let files = JobFiles {
         fd,
@@ -153,6 +158,8 @@ pub(crate) struct UringBackend<'ring, E: Entries> {
     completions: CompletionQueue<'ring, E::Completion>,
     entries: E,
     place: Place,
+    /// Whether a thread of the kernel takes the submissions.
+    is_submission_polled: bool,
     /// I/Os pushed and not yet reaped.
     outstanding: usize,
     batch: usize,
@@ -209,6 +216,7 @@ impl<'ring, E: Entries> UringBackend<'ring, E> {
             completions,
             entries,
             place,
+            is_submission_polled: features.options.submission_polling,
             outstanding: 0,
             batch: BATCH,
             in_effect,
@@ -297,7 +305,12 @@ impl<E: Entries> Backend for UringBackend<'_, E> {
     fn push(&mut self, slot: u32, io: &Io) {
         let entry = self.entries.describe(&self.place, slot, io);
         // SAFETY: the slot's buffer belongs to this I/O until `reap` reports it, and the file stays open as long.
-        unsafe { self.submissions.push(&entry) }.expect("the ring holds the queue depth");
+        while unsafe { self.submissions.push(&entry) }.is_err() {
+            // Only with submission polling, and a ring that the kernel has limited to less than twice the queue depth.
+            assert!(self.is_submission_polled, "the ring holds the queue depth");
+            self.submissions.sync();
+            std::hint::spin_loop();
+        }
         self.outstanding += 1;
     }
 

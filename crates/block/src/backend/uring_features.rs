@@ -18,6 +18,8 @@ pub(crate) struct UringFeatures {
     single_issuer: bool,
     /// Entries are taken in the order of the ring, without an array of their numbers (Linux 6.6).
     bare_submissions: bool,
+    /// Buffers in reserved huge pages.
+    pub(super) huge_pages: bool,
     fallbacks: Vec<Fallback>,
 }
 
@@ -26,6 +28,12 @@ impl UringFeatures {
     pub(crate) fn refused_polling(&self) -> Option<&Fallback> {
         let is_polling = |fallback: &&Fallback| fallback.feature.ends_with("_polling");
         self.fallbacks.iter().find(is_polling)
+    }
+
+    /// The same, with the placement of the buffers.
+    pub(super) fn in_huge_pages(mut self, huge_pages: bool) -> UringFeatures {
+        self.huge_pages = huge_pages;
+        self
     }
 
     /// What the probe found out.
@@ -50,11 +58,24 @@ impl UringFeatures {
             (self.options.registered_buffers, "registered_buffers"),
             (self.options.submission_polling, "submission_polling"),
             (self.options.completion_polling, "completion_polling"),
+            (self.huge_pages, "huge_pages"),
         ]
         .iter()
         .filter(|(on, _)| *on)
         .map(|(_, name)| (*name).to_string())
         .collect()
+    }
+
+    /// Entries of the submission ring for a queue depth. With submission polling twice as many: the kernel's thread frees
+    /// entries only after it has submitted all that it took, and by then some of these I/Os may have completed and been
+    /// replaced by new ones.
+    fn ring_entries(&self, queue_depth: u32) -> u32 {
+        let entries = queue_depth.next_power_of_two();
+        if self.options.submission_polling {
+            2 * entries
+        } else {
+            entries
+        }
     }
 
     /// A ring of this kind. Must be called in the thread that will use it.
@@ -80,7 +101,7 @@ impl UringFeatures {
                 builder.setup_defer_taskrun();
             }
         }
-        builder.build(queue_depth.next_power_of_two())
+        builder.build(self.ring_entries(queue_depth))
     }
 }
 
@@ -141,6 +162,7 @@ fn barest(kind: &'static str, attempt: &dyn Fn(&UringFeatures) -> io::Result<()>
         },
         single_issuer: true,
         bare_submissions: true,
+        huge_pages: false,
         fallbacks: Vec::new(),
     };
     if attempt(&granted).is_err() {

@@ -41,6 +41,8 @@ const BOOT_AT: u64 = 48;
 const BOOT_BYTES: usize = 36;
 /// CRC-32C of the states of all entries; valid once the journal is settled.
 const ENTRIES_CRC_AT: u64 = 84;
+/// Whether a write of every unit was acknowledged, so that an entry of zeros is damage.
+const WRITTEN_AT: u64 = 88;
 /// CRC-32C of the bytes before it. In the first sector, which reaches the medium whole or not at all.
 const HEADER_CRC_AT: u64 = 508;
 
@@ -169,7 +171,7 @@ impl Journal {
     /// Opens the journal of a run that is to come: as it is, or with smaller units or more of them, or a new one.
     ///
     /// The journal counts as unsettled from now on. A damaged one is an error, unless all of its file is to be written and
-    /// `recreate` requires it.
+    /// `recreate` is set.
     pub(crate) fn for_run(
         targets: &Targets,
         path: &Path,
@@ -195,6 +197,9 @@ impl Journal {
             is_settled: false,
             boot: boot_id(),
             entries_crc: 0,
+            is_written: found
+                .as_ref()
+                .is_some_and(|found| found.is_written && (found.unit_bytes, found.units) == (unit_bytes, units)),
         };
         match found {
             Some(found) if found.unit_bytes == unit_bytes => {
@@ -263,8 +268,9 @@ impl Journal {
         Ok(Some(header))
     }
 
-    /// A settled journal has a checksum over all entries. One of a killed run has none, but its entries must be possible.
-    /// After a power cut even that need not hold: parts of an entry may be older than others.
+    /// A settled journal has a checksum over all entries. One of a killed run has none, but its entries must be possible,
+    /// and none is empty once all were written. After a power cut only the latter holds: parts of an entry may be older than
+    /// others.
     fn check_entries(&self, header: &Header) -> Result<(), JournalError> {
         if header.is_settled {
             let found = self.entries_crc();
@@ -275,6 +281,12 @@ impl Journal {
                     header.entries_crc
                 ))),
             };
+        }
+        let is_empty = |entry: &Entry| header.is_written && entry.state().0 == 0;
+        if let Some(number) = self.entries().iter().position(is_empty) {
+            return Err(damaged(format!(
+                "its entry {number} is empty, but its unit was written"
+            )));
         }
         let is_same_boot = header.boot == boot_id();
         let wrong = |entry: &Entry| is_same_boot && !entry.is_possible();
@@ -338,11 +350,19 @@ impl Journal {
                 entry.set_durable(state.allowed().oldest);
             }
         }
+        self.change_header(|header| (header.is_settled, header.entries_crc) = (true, self.entries_crc()))
+    }
+
+    /// Changes the header, once the entries as they are now are durable.
+    fn change_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
+        // A unit of which a write was acknowledged stays checkable; one that was only submitted may become empty again.
+        let is_written = self.entries().iter().all(|entry| entry.state().is_checkable());
         self.file.sync_data()?;
         let Some(mut header) = self.header()? else {
             return Err(io::Error::other("another program truncated it during the run"));
         };
-        (header.is_settled, header.entries_crc) = (true, self.entries_crc());
+        header.is_written = is_written;
+        change(&mut header);
         header.write(&self.file)?;
         self.file.sync_data()
     }
@@ -359,17 +379,12 @@ impl Journal {
         for entry in self.entries().iter().filter(|entry| entry.state().is_checkable()) {
             entry.set_durable(entry.state().allowed().oldest);
         }
-        self.sync()
+        self.change_header(|_| ())
     }
 
     /// Another handle, to sync it from another thread.
     pub(crate) fn handle(&self) -> io::Result<File> {
         self.file.try_clone()
-    }
-
-    /// Brings the journal to the medium, as it is.
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
     }
 
     fn settle_states(&self) {
@@ -400,6 +415,7 @@ struct Header {
     is_settled: bool,
     boot: [u8; BOOT_BYTES],
     entries_crc: u32,
+    is_written: bool,
 }
 
 impl Header {
@@ -428,6 +444,7 @@ impl Header {
             is_settled: number(SETTLED_AT) as u32 == 1,
             boot: *page[BOOT_AT as usize..].first_chunk().expect("it lies in the page"),
             entries_crc: number(ENTRIES_CRC_AT) as u32,
+            is_written: number(WRITTEN_AT) as u32 == 1,
         };
         let stored = number(HEADER_CRC_AT) as u32;
         let found = crc_of(&page[..HEADER_CRC_AT as usize]);
@@ -450,6 +467,7 @@ impl Header {
         put(SETTLED_AT, &u32::from(self.is_settled).to_le_bytes());
         put(BOOT_AT, &self.boot);
         put(ENTRIES_CRC_AT, &self.entries_crc.to_le_bytes());
+        put(WRITTEN_AT, &u32::from(self.is_written).to_le_bytes());
         let crc = crc_of(&page[..HEADER_CRC_AT as usize]);
         page[HEADER_CRC_AT as usize..][..4].copy_from_slice(&crc.to_le_bytes());
         file.write_all_at(&page, 0)

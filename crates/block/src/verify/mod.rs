@@ -4,7 +4,7 @@
 //! and a CRC-32C (`crc`). Beside each file lies a journal (`journal`) of what each unit may hold (`state`). `job` does both in
 //! the measuring loop, `judge` names what is wrong, `pass` reads whole files: at the end of a run, or any time later.
 //!
-//! A *unit* is the largest common divisor of the writes of a run, at most 1 MiB: mostly the block size. Whole units are
+//! A *unit* is the greatest common divisor of the sizes of a run's writes, at most 1 MiB: mostly the block size. Whole units are
 //! judged: a write of several units (where sizes are mixed) of which one never arrived has lost that one.
 //!
 //! What it does not do: it trusts the CPU and the memory between sealing and submitting, and it cannot see a fault that
@@ -239,7 +239,7 @@ pub(crate) fn warning(result: &VerificationResult) -> Option<Warning> {
     Some(Warning {
         code: "wrong_data".into(),
         message: format!(
-            "data did not come back as it was written (sectors: {}): at offset {} of `{}` lies {} instead of {}",
+            "data read differs from data written (sectors: {}): offset {} of `{}` contains {}, expected {}",
             listed.join(", "),
             first.offset_bytes,
             first.path,

@@ -108,12 +108,12 @@ pub fn run_with(workload: &BlockWorkload, control: &mut Control) -> Result<(RunR
 }
 
 /// Runs a workload and hands on every event.
-pub fn run_telling(workload: &BlockWorkload, tell: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
+pub fn run_with_events(workload: &BlockWorkload, emit: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
     let (mut control, _stopper) = Control::new();
     iosonde_block::run(
         &input(workload, &Observe::default(), &Targets::default()),
         &mut control,
-        tell,
+        emit,
     )
 }
 

@@ -42,7 +42,7 @@ impl Bfs {
         search
     }
 
-    /// Bytes of memory for so many vertices.
+    /// Bytes of memory for this many vertices.
     pub(crate) fn bytes(vertices: u64) -> u64 {
         8 * vertices + 2 * Frontier::bytes(vertices)
     }

@@ -45,7 +45,7 @@ impl Components {
         components
     }
 
-    /// Bytes of memory for so many vertices.
+    /// Bytes of memory for this many vertices.
     pub(crate) fn bytes(vertices: u64) -> u64 {
         8 * vertices + 2 * Frontier::bytes(vertices)
     }

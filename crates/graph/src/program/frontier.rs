@@ -55,7 +55,7 @@ impl Frontier {
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
-    /// Bytes of memory for so many vertices.
+    /// Bytes of memory for this many vertices.
     pub(crate) fn bytes(vertices: u64) -> u64 {
         vertices.div_ceil(8)
     }

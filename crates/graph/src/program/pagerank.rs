@@ -69,7 +69,7 @@ impl<'a> Ranks<'a> {
         ranks
     }
 
-    /// Bytes of memory for so many vertices.
+    /// Bytes of memory for this many vertices.
     pub(crate) fn bytes(vertices: u64) -> u64 {
         24 * vertices
     }

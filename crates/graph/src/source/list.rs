@@ -14,7 +14,7 @@ use crate::error::GraphError;
 /// Edges of a batch.
 const BATCH: usize = 8_192;
 const BUFFER_BYTES: usize = 1 << 20;
-/// A longer line is no edge, and would have to be kept in memory.
+/// Longest line without its end. A longer one is no edge, and would have to be kept in memory.
 const LINE_BYTES_MAX: u64 = 4_096;
 /// The largest number marks a vertex without a parent.
 const VERTEX_MAX: u64 = u32::MAX as u64 - 1;
@@ -82,12 +82,19 @@ impl<'a> EdgeList<'a> {
         let (mut line, mut number) = (Vec::new(), 0_u64);
         loop {
             line.clear();
-            let mut limited = reader.by_ref().take(LINE_BYTES_MAX);
+            let mut limited = reader.by_ref().take(LINE_BYTES_MAX + 1);
             let read = limited.read_until(b'\n', &mut line);
             if read.map_err(|error| self.unreadable(&error))? == 0 {
                 break;
             }
             number += 1;
+            if line.len() as u64 > LINE_BYTES_MAX && line.last() != Some(&b'\n') {
+                return Err(self.wrong(
+                    &format!("line {number}"),
+                    format!("it has more than {LINE_BYTES_MAX} bytes"),
+                    "write one edge a line, and split long comments; check that the format fits the file",
+                ));
+            }
             if let Some(edge) = self.edge_of_line(&line, number)? {
                 batch.push(edge);
             }
@@ -279,10 +286,28 @@ mod tests {
             failure.message
         );
         assert_eq!(failure.context, "edge 0");
-        let long = vec![b'1'; 10_000];
-        assert_eq!(
-            import(&long, EdgeFormat::Text).unwrap_err().to_failure().code,
-            "invalid_input"
-        );
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_refused_and_not_split() {
+        let longest = LINE_BYTES_MAX as usize;
+        let line = |start: &str, bytes: usize| format!("2 3\n{start}{}", " ".repeat(bytes - start.len()));
+        for start in ["0 1", "#", ""] {
+            let fits = line(start, longest);
+            let edges = import(format!("{fits}\n4 5\n").as_bytes(), EdgeFormat::Text).unwrap();
+            assert_eq!((edges[0], *edges.last().unwrap()), ((2, 3), (4, 5)));
+            assert_eq!(import(fits.as_bytes(), EdgeFormat::Text).unwrap()[0], (2, 3));
+            for end in ["4 5\n", "\n", ""] {
+                let content = line(start, longest + usize::from(end.len() < 3)) + end;
+                let failure = import(content.as_bytes(), EdgeFormat::Text).unwrap_err().to_failure();
+                assert_eq!(failure.code, "invalid_input");
+                assert!(
+                    failure.message.contains("has more than 4096 bytes"),
+                    "{}",
+                    failure.message
+                );
+                assert_eq!(failure.context, "line 2");
+            }
+        }
     }
 }

@@ -58,7 +58,7 @@ impl Connection {
 
     /// Starts a request with this head, and with the buffer as its body.
     pub(crate) fn start(&mut self, head: String, sends_buffer: bool, buffer: &[u8]) -> Result<(), i32> {
-        if self.stream.is_none() {
+        if self.is_closed() {
             self.reopen()?;
         }
         self.exchange = Some(Exchange {
@@ -75,6 +75,13 @@ impl Connection {
             self.abandon();
         }
         sent
+    }
+
+    /// Whether no request can be sent, because the server has closed the connection since the last response. Data that no
+    /// request asked for counts too: some servers send an error before they close an idle connection.
+    pub(crate) fn is_closed(&self) -> bool {
+        let Some(stream) = &self.stream else { return true };
+        !matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
     /// Sends and receives what is possible now; the result once the response is complete.

@@ -49,7 +49,7 @@ impl S3 {
         };
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if !(3..=63).contains(&endpoint.bucket.len()) || !endpoint.bucket.bytes().all(is_plain) {
-            let message = format!("`{}` is not a name of a bucket", endpoint.bucket);
+            let message = format!("`{}` is not a valid bucket name", endpoint.bucket);
             return Err(ObjectsError::invalid(
                 message,
                 "`store.bucket`",
@@ -159,7 +159,7 @@ impl Store for S3 {
             ),
             libc::EPROTO => (
                 "unsupported",
-                "its answer is not HTTP/1.1 with a length".into(),
+                "its response is not HTTP/1.1 with a `Content-Length`".into(),
                 "name an S3 server without encryption, not a web page or a port of HTTPS",
             ),
             _ if status > 0 => (

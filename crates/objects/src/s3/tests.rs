@@ -21,6 +21,10 @@ enum Manner {
     Chunked,
     /// Every request is denied.
     Denies,
+    /// Each response at once, after which the connection is closed without notice.
+    ClosesSilently,
+    /// As `ClosesSilently`, with a response that no request asked for.
+    TimesOut,
     /// The connection is closed instead of an answer.
     Vanishes,
     /// Never.
@@ -99,18 +103,30 @@ fn serve(stream: TcpStream, objects: &Objects, manner: Manner) {
         };
         let mut response = format!("HTTP/1.1 {status}\r\nserver: test\r\n{length}{close}\r\n").into_bytes();
         response.extend_from_slice(&answer);
-        match manner {
-            Manner::Vanishes => return,
-            Manner::Silent => thread::park(),
-            Manner::InParts => {
-                for byte in response {
-                    stream.write_all(&[byte]).unwrap();
-                }
-                return;
-            }
-            _ => stream.write_all(&response).unwrap(),
+        if !respond(&mut stream, manner, &response) {
+            return;
         }
     }
+}
+
+/// Sends a response; whether the connection stays open.
+fn respond(stream: &mut TcpStream, manner: Manner, response: &[u8]) -> bool {
+    match manner {
+        Manner::Vanishes => return false,
+        Manner::Silent => thread::park(),
+        Manner::InParts => {
+            for byte in response {
+                stream.write_all(&[*byte]).unwrap();
+            }
+        }
+        _ => stream.write_all(response).unwrap(),
+    }
+    if manner == Manner::TimesOut {
+        thread::sleep(Duration::from_millis(20));
+        let unasked = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n";
+        let _ = stream.write_all(unasked);
+    }
+    !matches!(manner, Manner::InParts | Manner::ClosesSilently | Manner::TimesOut)
 }
 
 fn store(address: SocketAddr, timeout_ns: u64) -> S3 {
@@ -177,6 +193,24 @@ fn an_answer_that_arrives_while_a_request_is_started_is_not_lost() {
         thread::sleep(Duration::from_millis(1));
         assert_eq!(finish(&mut session).result, 100);
         assert_eq!(session.buffer(0), [5; 100]);
+    }
+}
+
+#[test]
+fn a_connection_that_the_server_closed_while_it_was_idle_is_opened_again() {
+    for manner in [Manner::ClosesSilently, Manner::TimesOut] {
+        let (address, _) = server(manner);
+        let store = store(address, LONG);
+        let mut session = store.open(1, 100).unwrap();
+        for object in 0..3 {
+            session.write(0, object).unwrap();
+            assert_eq!(finish(&mut session).result, 0);
+            while !session.slots[0].connection.is_closed() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        session.read(0, 2).unwrap();
+        assert_eq!(finish(&mut session).result, 100);
     }
 }
 
@@ -255,7 +289,7 @@ fn names_of_buckets_need_no_encoding() {
     for wrong in ["", "ab", "a/b", "A-bucket", "a bucket", "../up"] {
         let error = S3::connect(&endpoint(wrong), Clock::start())
             .err()
-            .expect("it is not a name");
+            .expect("the name is refused");
         assert_eq!(error.to_failure().context, "`store.bucket`", "{wrong}");
     }
 }

@@ -10,7 +10,7 @@ use super::rules::{CUSTOMERS, Constants, DISTRICTS, FIRST_UNDELIVERED, ITEMS, La
 const ALPHANUMERIC: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ1234567890";
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const DIGITS: &[u8] = b"1234567890";
-/// Lines are passed on once there are so many bytes of them.
+/// Lines are passed on once there are this many bytes of them.
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// The tables of a warehouse that are written in one go, and the table of items.

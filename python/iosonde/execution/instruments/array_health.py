@@ -87,10 +87,10 @@ def has_lost_a_member(before: Json, after: Json) -> bool:
     return any((after.get(name) or 0) > (before.get(name) or 0) for name in ("degraded", "errors") if after)
 
 
-def _lacking(asked: Json, before: Json) -> str:
-    """How an array differs from what its case asks for; empty if it does not."""
+def _lacking(requested: Json, before: Json) -> str:
+    """How an array differs from what its case requires; empty if it does not."""
     missing, errors = ((before.get(name) or 0) for name in ("degraded", "errors"))
-    if missing > (asked.get("failed_members") or 0):
+    if missing > (requested.get("failed_members") or 0):
         return f"{missing} of {before.get('raid_disks', '?')} members were missing"
     return f"{errors} I/Os of its members had failed" if errors else ""
 

@@ -146,15 +146,15 @@ class BlockCache(Instrument):
 
 def warnings(prepared: Mapping[str, Any]) -> Iterator[RecordWarning]:
     """Warnings about the state of the cache before the run (docs/block-cache.md)."""
-    hit_ratio, asked = prepared.get("hit_ratio"), prepared.get("asked_hit_ratio")
-    if asked is not None and (hit_ratio or 0.0) < asked:
+    hit_ratio, requested = prepared.get("hit_ratio"), prepared.get("requested_hit_ratio")
+    if requested is not None and (hit_ratio or 0.0) < requested:
         yield RecordWarning(
             code=NOT_WARM,
-            message=f"the cache reached a read hit ratio of {hit_ratio or 0.0:.2f} before the run, not {asked:.2f}",
+            message=f"the cache reached a read hit ratio of {hit_ratio or 0.0:.2f} before the run, not {requested:.2f}",
             hint="use a larger cache device, a smaller `span`, a more skewed `distribution`, or a lower "
             "`cache_hit_ratio`",
         )
-    dirty, wanted = prepared.get("dirty_bytes"), prepared.get("asked_dirty_bytes")
+    dirty, wanted = prepared.get("dirty_bytes"), prepared.get("requested_dirty_bytes")
     if wanted is not None and (dirty or 0) < wanted:
         yield RecordWarning(
             code=NOT_DIRTY,

@@ -12,7 +12,7 @@ from iosonde.storage import queue_settings
 
 
 class BlockQueue(Instrument):
-    """Sets the I/O scheduler, read-ahead and others where a study asks for them."""
+    """Sets the I/O scheduler, read-ahead and others where a study requires them."""
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)

@@ -7,7 +7,7 @@ that kills its server, it is restarted after the load, and acknowledged commits 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from threading import Timer
 from typing import Any
@@ -113,8 +113,9 @@ class DatabaseServer(Instrument):
             durability = self._verify()
             facts["durability"] = durability
         memory = None
-        if self._outage and (outage := self._outage.finish()):
+        if self._outage and (outage := self._outage.finish(engine_failed=done.failure is not None)):
             facts["osd_outage"] = outage
+            warnings += _not_recovered(outage)
         if isinstance(server.instance, CephCluster):
             warnings += [_ended(name) for name in server.instance.ended_daemons()]
         if server.instance:
@@ -133,6 +134,8 @@ class DatabaseServer(Instrument):
     def close(self) -> None:
         """Disconnect, and kill a server that an error has left running: its pages must not be in swap any more."""
         self._disconnect()
+        if self._outage:
+            self._outage.close()
         if self._server and self._server.instance:
             self._server.instance.kill()
 
@@ -254,6 +257,19 @@ def _ended(name: str) -> RecordWarning:
         message=f"`{name}` of the Ceph cluster ended during the run",
         hint="part of the measurement is that of a degraded cluster; see the kernel log and the memory of the machine",
     )
+
+
+def _not_recovered(outage: Mapping[str, Any]) -> list[RecordWarning]:
+    if "error" not in outage:
+        return []
+    cause = ": ".join(filter(None, (outage["error"], outage["where"])))
+    return [
+        RecordWarning(
+            code="osd_not_recovered",
+            message=f"the cluster did not recover from the outage of `{outage['daemon']}`: {cause}",
+            hint="the run has no recovery time, and the cluster was degraded from the outage on",
+        )
+    ]
 
 
 def accounts_of(group: dict[str, Any], outermost: Collection[str | None]) -> dict[str, int]:

@@ -47,7 +47,7 @@ class DeviceTotals(Instrument):
     def stop(self, done: EngineRun) -> Reading:
         """Sync, and read the difference; devices without counters are left out.
 
-        `outermost` marks the devices that hold the run's directories, or are its target: others lie below them.
+        `outermost` marks the devices that hold the run's directories, or are its target: others are below them.
         """
         for path in self._paths:
             sync(path)

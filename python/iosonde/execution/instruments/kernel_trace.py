@@ -47,7 +47,7 @@ OPTIONAL = {
 
 
 class KernelTrace(Instrument):
-    """Traces runs whose parameters ask for it."""
+    """Traces runs whose parameters require it."""
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)

@@ -1,4 +1,4 @@
-"""Purge of the target before a run that asks for it."""
+"""Purge of the target before a run that requires it."""
 
 from __future__ import annotations
 

@@ -74,9 +74,8 @@ class SwapArea(Instrument):
             return swap.SwapArea.on_file(Path(target.name), own, size_bytes or DEFAULT_BYTES)
         if isinstance(target, DeviceTarget):
             (number, *_) = target.numbers
-            target.claims.release(number)
             self._released = number
-            return swap.SwapArea.on_device(number, own, size_bytes)
+            return swap.SwapArea.on_device(target.claims, number, own, size_bytes)
         raise TargetError(
             f"`{target.name}` cannot be a swap area",
             where="by the parameter `swap`",
@@ -91,8 +90,10 @@ class SwapArea(Instrument):
             target.claims.take(number, str(target.devices[target.numbers.index(number)]))
 
     def _warnings(self, area: Mapping[str, Any] | None) -> list[RecordWarning]:
-        """After the run's processes have exited, whatever is left in the area belongs to others."""
-        if area is None or area["used_bytes"] <= FOREIGN_SHARE * area["size_bytes"]:
+        """After the run's processes have exited, the remaining pages are those of others, or of files on tmpfs."""
+        if area is None or self.context.parameters.get("in_memory"):
+            return []
+        if area["used_bytes"] <= FOREIGN_SHARE * area["size_bytes"]:
             return []
         return [
             RecordWarning(

@@ -1,7 +1,7 @@
 """fio's latency histogram: 64 bins to each power of two, exact below 128 ns, everything from 17.2 s on in the last.
 
 Our buckets are finer and never cross one of its bins, so counts in bins are what fio itself would have counted from
-the same latencies. What is lost is resolution: a bin's midpoint is within 0.78 % of what lies in it, a bucket's within
+the same latencies. What is lost is resolution: a bin's midpoint is within 0.78 % of its values, a bucket's within
 0.1 %.
 """
 
@@ -56,7 +56,7 @@ def occupied(counts: Counts) -> dict[str, int]:
 
 
 def percentiles(counts: Counts, wanted: Sequence[float] = PERCENTILES) -> dict[str, int]:
-    """As fio reads them: the midpoint of the first bin with which so many per cent are reached."""
+    """As fio reads them: the midpoint of the first bin at which this percentage is reached."""
     reached = np.cumsum(counts)
     found = np.searchsorted(reached, [percent / 100 * reached[-1] for percent in wanted])
     return {f"{percent:.6f}": midpoint_ns(int(number)) for percent, number in zip(wanted, found, strict=True)}

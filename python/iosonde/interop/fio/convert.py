@@ -1,7 +1,7 @@
 """One section of a job file -> the parameters of one stream, and what could not be converted.
 
 Each module of `aspects` takes one aspect of the load. Values are as a study has them (text with units). What depends on
-the sections that run beside this one (files, layout, what they must agree on) is left to `arrange`.
+the sections that run with this one (files, layout, what they must agree on) is left to `arrange`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The dialect, as fio 3.33 reads it: `[global]` holds for the sections that follow it, and a later one adds to it; an
 option without `=` is a switch; whatever follows the first `;` or `#` of a line is a comment, inside a value too;
 `include FILE` puts that file's lines here (a relative name counts from the including file). A job file may come from
-somebody else, and notes quote its lines: included files must be in the directory of the job file or below it.
+another person, and notes quote its lines: included files must be in the directory of the job file or below it.
 `${NAME}` is an environment variable, and `$pagesize`, `$mb_memory` and `$ncpus` are facts of this machine, with which a
 value may calculate.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from iosonde import memory, text_files
 from iosonde.errors import StudyError
 
-_DEEPEST_INCLUDE = 16
+_MAX_INCLUDE_DEPTH = 16
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _OF_MACHINE = re.compile(r"\$(pagesize|mb_memory|ncpus)\b")
 
@@ -78,9 +78,9 @@ def _lines(path: Path, *, depth: int, within: Path | None, included_at: str = ""
         included = re.fullmatch(r"include\s+(.+)", text)
         if included:
             at = f"included in line {number} of `{path.name}`"
-            if depth == _DEEPEST_INCLUDE:
+            if depth == _MAX_INCLUDE_DEPTH:
                 raise StudyError(
-                    f"job files include each other more than {_DEEPEST_INCLUDE} deep",
+                    f"job files include each other more than {_MAX_INCLUDE_DEPTH} deep",
                     where=at,
                     hint="remove the cycle of `include`",
                 )
@@ -114,7 +114,7 @@ class _Reader:
     def take(self, line: _Line) -> None:
         header = re.fullmatch(r"\[(.*)\]", line.text)
         if header:
-            self._begin(header[1].strip(), line)
+            self._start_section(header[1].strip(), line)
         else:
             self._add(line)
 
@@ -123,11 +123,11 @@ class _Reader:
             Section(name=name, file=line.file, line=line.number, settings=tuple(own)) for name, line, own in self._done
         ]
 
-    def _begin(self, name: str, line: _Line) -> None:
+    def _start_section(self, name: str, line: _Line) -> None:
         if not name:
             raise StudyError("a section has no name", where=f"line {line.number} of `{line.file}`")
         self._section = name
-        # fio compares so many letters and no more.
+        # fio compares only these letters.
         if name.startswith("global"):
             self._own = self._globals
         else:

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.interop.fio import bins
-from iosonde.interop.fio.given_back import job_options
+from iosonde.interop.fio.job_options import job_options
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.results.histogram import midpoint_ns
@@ -49,7 +49,7 @@ def files(results: ResultSet) -> Iterator[tuple[str, bytes]]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Latency:
-    """A latency of a scope: exact count, sum, extremes, and where the samples lie."""
+    """A latency of a scope: exact count, sum, extremes, and buckets of the samples."""
 
     count: int
     sum_ns: int
@@ -199,7 +199,7 @@ def _summary(latency: _Latency | None) -> dict[str, Any]:
 
 
 def _deviation(latency: _Latency, mean_ns: float) -> float:
-    """From the buckets, whose midpoints are within 0.1 % of what lies in them."""
+    """From the buckets, whose midpoints are within 0.1 % of their values."""
     away = midpoint_ns(latency.buckets["bucket"].to_numpy()).astype(np.float64) - mean_ns
     square: float = float((latency.buckets["count"].to_numpy() * away**2).sum())
     return math.sqrt(square / (latency.count - 1)) if latency.count > 1 else 0.0
@@ -257,7 +257,7 @@ def _usage(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _shares(latencies: Sequence[_Latency]) -> dict[str, dict[str, float]]:
-    """Which share of the I/Os lies below 2, 4, 10 ... ns, us and ms and not below the one before."""
+    """Share of the I/Os between each two of the limits 2, 4, 10 ... ns, us and ms."""
     values = [midpoint_ns(latency.buckets["bucket"].to_numpy()) for latency in latencies]
     counts = [latency.buckets["count"].to_numpy() for latency in latencies]
     ends = [end * unit for unit in (1, 10**3, 10**6) for end in _SHARES] + [2 * 10**9]

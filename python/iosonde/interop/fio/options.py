@@ -41,7 +41,7 @@ class Option:
     instead: str = ""
     """`DROPPED`: what happens instead."""
     off: tuple[str, ...] = ("0", "none", "")
-    """`DROPPED`: values with which it asks for nothing, so that there is nothing to note."""
+    """`DROPPED`: values without an effect, so that there is nothing to note."""
 
 
 def find(name: str) -> Option | None:

@@ -2,7 +2,7 @@
 
 Three significant digits: values below 2,048 ns are exact, and each power of two above has 1,024 parts, twice as many as
 our buckets have. So nothing is lost but what the buckets had lost already. The header, then the counts of all its
-slots from 0 up to the last that is occupied, each as a ZigZag LEB128 number, where a negative one means so many
+slots from 0 up to the last that is occupied, each as a ZigZag LEB128 number, where a negative one means this many
 empty slots; all of it deflated, in base64.
 """
 

@@ -38,7 +38,7 @@ def _head(record: Record) -> Iterator[str]:
     yield f"#[StartTime: {start:.3f} (seconds since epoch), {datetime.fromtimestamp(start, UTC).isoformat()}]"
     yield f"#[BaseTime: {start:.3f} (seconds since epoch)]"
     if record.target.get("simulated"):
-        yield "#[iosonde: simulated, figures of a model, not of a device]"
+        yield "#[iosonde: simulated: results of a device model, not of a device]"
     yield f"#[iosonde: run {record.run_id} of case {re.sub(r'[^ -~]', '?', record.case_id)}; values in ns]"
     yield '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
 
@@ -83,7 +83,7 @@ def _line(row: Mapping[str, Any], latency: str, buckets: pl.DataFrame, begin_ns:
 
 
 def values(buckets: pl.DataFrame, smallest_ns: int, largest_ns: int) -> dict[int, int]:
-    """Counts by value: the midpoints of the buckets, and the exact extremes, which lie in the first and the last."""
+    """Counts by value: the midpoints of the buckets, and the exact extremes, which are in the first and the last."""
     ordered = buckets.sort("bucket")
     counts: dict[int, int] = {}
     for value, count in zip(

@@ -104,7 +104,7 @@
     showStudy(state.study);
     showProgress(state);
     showNow(state);
-    $("courses").hidden = state.points.length < 2;
+    $("timelines").hidden = state.points.length < 2;
     draw("rates", state.points, 1);
     draw("tails", state.points, 2);
     showCases(state.cases);

@@ -1,4 +1,4 @@
-"""Figures of arrays: a surface of efficiency, and rates beside the expected model of their level."""
+"""Figures of arrays: a surface of efficiency, and rates compared with the expected model of their level."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _INTERVALS = f"95 % confidence intervals of the ratio to one device ({WELCH})"
 
 
 def figures(material: Material, *, first: int) -> list[Figure]:
-    """Draw the surface of efficiency and, for each level, measured beside expected rates; numbered from `first`."""
+    """Draw the surface of efficiency and, for each level, measured and expected rates; numbered from `first`."""
     sketches = [sketch for found in array_rates(material) for sketch in (_surface(found), _curves(found)) if sketch]
     return [finish(sketch, _view(sketch), first + number, material) for number, sketch in enumerate(sketches)]
 

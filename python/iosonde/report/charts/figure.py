@@ -16,6 +16,8 @@ from iosonde.results.csv_files import as_csv
 PAPER_WIDTH = 640
 """Points across the plots of one row of panels."""
 SPACING = 46
+PAGE_WIDTHS = {1: 540, 2: 330, 3: 240}
+"""Pixels across the plot of a panel on the page, by the number of panels side by side."""
 
 Chart = dict[str, Any]
 """Vega-Lite of one panel, without rows, width and colours."""
@@ -57,17 +59,16 @@ class Figure:
     @property
     def columns(self) -> int:
         """Panels side by side, where there is room."""
-        return 1 if len(self.panels) == 1 else 2 if len(self.panels) <= 4 or len(self.panels) % 3 else 3
+        return columns(len(self.panels))
 
     @property
     def specification(self) -> dict[str, Any]:
         """Vega-Lite of the whole figure, without rows, colours and title."""
         sharing = "shared" if self.one_legend else "independent"
-        width = (PAPER_WIDTH - SPACING * (self.columns - 1)) // self.columns if self.columns > 1 else PAPER_WIDTH
         return {
             "columns": self.columns,
             "spacing": SPACING,
-            "concat": [_panel(panel, width) for panel in self.panels],
+            "concat": [_panel(panel, panel_width(self.columns)) for panel in self.panels],
             "resolve": {"scale": dict.fromkeys(("color", "strokeDash", "shape"), sharing)},
         }
 
@@ -94,6 +95,21 @@ class Panel:
     key: str
     """Rows of the panel have this in column `panel`."""
     chart: Chart
+
+
+def columns(panels: int) -> int:
+    """Return how many of so many panels are side by side, where there is room."""
+    return 1 if panels == 1 else 2 if panels <= 4 or panels % 3 else 3
+
+
+def panel_width(columns: int) -> int:
+    """Return the width of a plot for a paper."""
+    return (PAPER_WIDTH - SPACING * (columns - 1)) // columns
+
+
+def least_width(columns: int) -> int:
+    """Return the width of a plot where it is narrower, for a paper or on the page."""
+    return min(panel_width(columns), PAGE_WIDTHS[columns])
 
 
 def _panel(panel: Panel, width: int) -> dict[str, Any]:

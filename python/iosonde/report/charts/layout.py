@@ -138,7 +138,7 @@ def factor_axis(name: str | None, levels: Iterable[Any], *, categories: bool) ->
 
 
 def x_value(name: str | None, level: Any, axis: Axis) -> Any:
-    """Return where a level lies on its axis."""
+    """Return where a level is on its axis."""
     return level_text(name or "", level) if axis.kind == "category" else level
 
 

@@ -1,4 +1,4 @@
-"""Published values in a figure: over one's own, or in panels beside them."""
+"""Published values in a figure: over one's own, or in panels next to them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from iosonde.study.model import Level, Reference, View
 
 _PUBLISHED = ", published"
 PUBLISHED_TO_OVERLAY = 6
-"""With more published lines than this, they are drawn beside one's own instead of over them."""
+"""With more published lines than this, they are drawn next to one's own instead of over them."""
 
 
 def published_rows(view: View, material: Material, layout: Layout, scale: Scale, x: Axis) -> list[Row]:
     """Return rows of the published values that a view names, in the panels of one's own.
 
     Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts.
-    All of them beside a single level, as a profile has that measures a target as it is.
+    All of them next to a single level, as a profile has that measures a target as it is.
     """
     from iosonde.findings.reference import published
 
@@ -69,13 +69,13 @@ def _source(row: Mapping[str, Any], *, several: bool) -> str:
     return f"{row['label']}{_PUBLISHED}" if several else f"{row['label']} ({row['source']})"
 
 
-def set_beside(cited: list[Row]) -> list[Row]:
+def published_panels(cited: list[Row]) -> list[Row]:
     """Give published values panels of their own."""
     return [{**row, "panel": " · ".join(filter(None, [row["source"], row["panel"]]))} for row in cited]
 
 
-def own_panels(rows: list[Row], cited: list[Row]) -> list[Row]:
-    """Name one's own panels where published ones are beside them."""
+def measured_panels(rows: list[Row], cited: list[Row]) -> list[Row]:
+    """Name one's own panels where published ones are next to them."""
     if not cited:
         return rows
     return [{**row, "panel": " · ".join(filter(None, ["Measured", row["panel"]]))} for row in rows]

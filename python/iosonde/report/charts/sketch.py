@@ -12,7 +12,7 @@ import polars as pl
 from iosonde.metrics.statistics import WIDE_TEXT, is_wide
 from iosonde.metrics.wording import counted
 from iosonde.report.charts import vega
-from iosonde.report.charts.figure import Chart, Figure, Panel
+from iosonde.report.charts.figure import Chart, Figure, Panel, columns, least_width
 from iosonde.report.charts.layout import Row, unique
 from iosonde.report.charts.published import cited_note, reference_of
 from iosonde.report.charts.vega import MARKS, Frame
@@ -41,7 +41,7 @@ class Sketch:
     heads: dict[str, str]
     notes: Sequence[str] = ()
     part: str = ""
-    """Part of the study, where no view of the study asks for the figure."""
+    """Part of the study, where no view of the study requires the figure."""
     metric: str = "efficiency"
     zero: bool = True
     """Whether the y axis begins at 0."""
@@ -93,6 +93,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
                 replace(
                     sketch.frame,
                     panel=index,
+                    width=least_width(columns(len(panels))),
                     y=replace(sketch.frame.y, domain=_panel_domain(kept, panel, shared, sketch)),
                     verdicts=verdicts,
                     absent=absent,
@@ -126,7 +127,7 @@ def _of_csv(heads: dict[str, str]) -> dict[str, str]:
 
 
 def _distinct(heads: dict[str, str]) -> dict[str, str]:
-    """Each name once: lines that are result sets have no column beside that of the result set."""
+    """Each name once: lines that are result sets have no column next to that of the result set."""
     return {column: head for head, column in {head: column for column, head in heads.items()}.items()}
 
 

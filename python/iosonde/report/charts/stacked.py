@@ -19,11 +19,12 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch:
     """Stack the metrics of a view over its factor; each row is one part of a bar."""
     layout = Layout.of(view, found, material)
     values = {metric: Values(material, metric) for metric in view.metrics}
+    totals = Values(material, view.y)
     axis = factor_axis(view.x, [subject.level(view.x) for subject in found], categories=True)
     scale = metric_scale(view.y, 1.0)
     titles = _titles(view.metrics)
     bars = [
-        _parts(titles, view, subject, layout, values, scale, x=x_value(view.x, subject.level(view.x), axis))
+        _parts(titles, view, subject, layout, values, totals, scale, x=x_value(view.x, subject.level(view.x), axis))
         for subject in found
     ]
     top = max((sum(row["y"] or 0 for row in bar) for bar in bars), default=0) or 1.0
@@ -32,7 +33,7 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch:
         y=Axis(title=scale.title, kind="linear", label=scale.label, format=scale.format),
         series_title="Stage",
         series=list(titles.values()),
-        tooltip=[("series", "Stage"), *tooltip(view, layout, view.y)],
+        tooltip=[("series", "Stage"), *_tooltip(view, layout)],
     )
     heads = {"panel": "panel", "x_level": factor_column(view.x or "x"), "series": "stage", "source": "result_set"}
     heads |= {"y": "ns", "repeats": "repeats"}
@@ -46,17 +47,26 @@ def _parts(
     subject: Subject,
     layout: Layout,
     values: Mapping[str, Values],
+    totals: Values,
     scale: Scale,
     *,
     x: str,
 ) -> list[Row]:
-    """The parts of a bar, the first at the bottom."""
+    """The parts of a bar, the first at the bottom, each with the total of the bar."""
+    whole = row_of(subject, layout, totals.of(subject), view.y, scale, x=x, x_factor=view.x)
+    total = {"total": whole["y"], "total_text": whole["text"]}
     rows = []
     for step, (metric, known) in enumerate(values.items()):
         median, _, _, repeats = known.of(subject)
         row = row_of(subject, layout, (median, None, None, repeats), metric, scale, x=x, x_factor=view.x)
-        rows.append(row | {"series": titles[metric], "step": step, "verdict": ""})
+        rows.append(row | total | {"series": titles[metric], "step": step, "verdict": ""})
     return rows
+
+
+def _tooltip(view: View, layout: Layout) -> list[tuple[str, str]]:
+    """What is shown of a part: its own time and that of the whole bar."""
+    common = [each for each in tooltip(view, layout, view.y) if each[0] != "text"]
+    return [*common, ("text", "Time"), ("total_text", metric_title(view.y))]
 
 
 def _titles(metrics: Sequence[str]) -> Mapping[str, str]:

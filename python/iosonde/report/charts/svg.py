@@ -16,11 +16,9 @@ from typing import Any
 import polars as pl
 
 from iosonde.report.charts import theme
-from iosonde.report.charts.figure import Figure, Panel
+from iosonde.report.charts.figure import PAGE_WIDTHS, Figure, Panel
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-WIDTHS = {1: 540, 2: 330, 3: 240}
-"""Pixels across the plot of a panel, by the number of panels side by side."""
 LEGENDS = ("color", "strokeDash", "shape")
 """Channels whose legends the page draws."""
 
@@ -100,7 +98,7 @@ def _drawing(figure: Figure, panel: Panel, place: int) -> str:
     drawn = {
         "$schema": SCHEMA,
         "data": {"values": rows.to_dicts()},
-        "width": WIDTHS[figure.columns],
+        "width": PAGE_WIDTHS[figure.columns],
         **without_legends(panel.chart),
         "config": theme.configuration() | {"background": None, "aria": False},
     }

@@ -155,7 +155,7 @@ def _axes(colours: Palette) -> dict[str, Any]:
             "ticks": True,
             "tickColor": colours.muted,
         },
-        # The title of a y axis lies level above the axis, where it is read first and takes no width on a phone.
+        # The title of a y axis is horizontal, above the axis, where it is read first and takes no width on a phone.
         "axisY": {
             "titleAngle": 0,
             "titleAlign": "left",

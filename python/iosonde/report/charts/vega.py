@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,9 +31,12 @@ EXTREME = 0.6
 BREAK = " · "
 """Between levels in one label: there a line of an axis ends."""
 
+CHARACTER_WIDTH = 6
+"""Pixels of a character of a label, and between two labels."""
+LONG_LABEL = 12
+"""Characters from which on the words of a label have a line each, also where there is room."""
+_LONG_WORD = re.compile(r"([^ ]{1,11}_)(?=[^ ])")
 _PIECES = "replace(datum.label, regexp('([^ ]{1,11}_)(?=[^ ])', 'g'), '$1 ')"
-_WORDS = f"length(datum.label) > 12 ? split({_PIECES}, ' ') : datum.label"
-"""Vega expression for labels of categories: long ones have a line per word; long words break at underscores."""
 MARKS: dict[Kind, str] = {
     "harness-limited": "○",
     "cache-served": "□",
@@ -74,6 +78,8 @@ class Frame:
     x: Axis
     y: Axis
     panel: int = 0
+    width: int = PAPER_WIDTH
+    """Pixels across the plot, where it is narrowest."""
     series_title: str = ""
     series: Sequence[str] = ()
     """Series in their order; colours follow it."""
@@ -242,7 +248,7 @@ def bars(frame: Frame) -> Chart:
         "x:N",
         sort=list(frame.x.order),
         title=frame.x.title,
-        axis=alt.Axis(labelAngle=0, labelLimit=110, labelExpr=_WORDS, domain=True),
+        axis=_categories(frame),
     )
     offset = alt.XOffset("series:N", sort=list(frame.series))
     y = _position(frame.y, "y")
@@ -295,7 +301,7 @@ def stacked(frame: Frame, *, top: float) -> Chart:
         "x:N",
         sort=list(frame.x.order),
         title=frame.x.title,
-        axis=alt.Axis(labelAngle=0, labelLimit=110, labelExpr=_WORDS, domain=True),
+        axis=_categories(frame),
     )
     parts = base.mark_bar().encode(
         x=x,
@@ -344,6 +350,18 @@ def _panel(frame: Frame, layers: Sequence[alt.Chart]) -> Chart:
         (view,) = parameter.pop("views")
         layer_of[view].setdefault("params", []).append(parameter)
     return {key: value for key, value in chart.items() if key in ("layer", "height")}
+
+
+def _categories(frame: Frame) -> alt.Axis:
+    """The axis of bars: long labels have a line for each word, or are slanted where even that does not fit."""
+    labels = [str(label) for label in frame.x.order]
+    room = frame.width / max(len(labels), 1) / CHARACTER_WIDTH - 1
+    words = [word for label in labels for word in _LONG_WORD.sub(r"\1 ", label).split(" ")]
+    if max(map(len, words), default=0) > room:
+        return alt.Axis(labelAngle=-40, labelLimit=160, domain=True)
+    longest = min(LONG_LABEL, math.floor(room))
+    broken = f"length(datum.label) > {longest} ? split({_PIECES}, ' ') : datum.label"
+    return alt.Axis(labelAngle=0, labelLimit=110, labelExpr=broken, domain=True)
 
 
 def _ticks(axis: Axis) -> Sequence[float] | None:

@@ -1,4 +1,4 @@
-"""From a study's views to figures: which cases, on which axes, beside which published values."""
+"""From a study's views to figures: which cases, on which axes, next to which published values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from iosonde.report.charts.layout import (
     widened,
     x_value,
 )
-from iosonde.report.charts.published import PUBLISHED_TO_OVERLAY, own_panels, published_rows, set_beside
+from iosonde.report.charts.published import PUBLISHED_TO_OVERLAY, measured_panels, published_panels, published_rows
 from iosonde.report.charts.sketch import Draw, Sketch, finish, has_mark
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import (
@@ -48,7 +48,7 @@ BARS_APART = 50
 COLUMNS_WITH_VALUES = 10
 """Columns of a heat map that leave room for the value in each cell."""
 MEDIAN = 0.301
-"""Where 50 % lies on a nines axis; values below it are no tails."""
+"""Where 50 % is on a nines axis; values below it are no tails."""
 
 
 def figures(material: Material) -> list[Figure | Undrawn | None]:
@@ -104,9 +104,9 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
         | {"at": ", ".join(level_phrase(name, s.level(name)) for name in reduced)}
         for s in found
     ]
-    cited, beside = published_rows(view, material, layout, scale, x), False
+    cited, is_separate = published_rows(view, material, layout, scale, x), False
     if len({(r["source"], r["series"]) for r in cited}) > PUBLISHED_TO_OVERLAY:
-        cited, rows, beside = set_beside(cited), own_panels(rows, cited), True
+        cited, rows, is_separate = published_panels(cited), measured_panels(rows, cited), True
     decades = _spread([*rows, *cited], shared=view.shared_y) > BARS_APART if categories else scale.logarithmic
     y = Axis(
         title=scale.title,
@@ -120,7 +120,7 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
         series_title=layout.series_title if layout.series else "Source",
         series=_series(layout, rows, cited),
         graded=layout.graded,
-        sources=drawn_sources(layout, [] if beside else cited),
+        sources=drawn_sources(layout, [] if is_separate else cited),
         published=unique(r["source"] for r in cited),
         tooltip=[*tooltip(view, layout, view.y), *([("at", "At")] if reduced else [])],
     )
@@ -188,8 +188,8 @@ def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:
         row_of(s, layout, values.of(s), view.y, scale, x=x_value(view.x, s.level(view.x), x), x_factor=view.x)
         for s in found
     ]
-    cited = set_beside(published_rows(view, material, layout, scale, x))
-    rows = own_panels(rows, cited)
+    cited = published_panels(published_rows(view, material, layout, scale, x))
+    rows = measured_panels(rows, cited)
     frame = Frame(
         x=_widened(x, rows, cited),
         y=Axis(

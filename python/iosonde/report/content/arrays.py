@@ -1,4 +1,4 @@
-"""Every number of every array, beside what its level lets expect."""
+"""Every number of every array, next to the expected value of its level."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def _table(found: ArrayRates) -> Table:
     heads = [
         "Array",
         *map(factor_title, factors),
-        *(metric_title(metric), "One device", "Promised", "Efficiency", "Software overhead", "Speed-up", "Bound"),
+        *(metric_title(metric), "One device", "Expected", "Efficiency", "Software overhead", "Speed-up", "Bound"),
         *("Of bound", "Bound by", "Member I/Os per I/O", "Member bytes per byte", "Members busy", "Imbalance"),
         *("CPU per byte", "Busiest thread", "Array's thread", "Busiest core", "Capacity", "Expected capacity"),
     ]
     of = f" of {found.source.label}" if len(found.material.sources) > 1 else ""
     return Table(
         title=f"Measured and expected{of}",
-        caption="Expected: the model of the level times one device under the same load. Bound: what requests "
-        "of this size can get from this layout at most. Software overhead is the difference. Members: "
-        "what they did for each I/O and byte of the host; imbalance is the busiest over the mean. Of one core: the "
-        "busiest thread is the engine's, the array's thread the kernel's; the busiest core is everybody's.",
+        caption="Expected: the model of the level times one device under the same load. Bound: the maximum "
+        "for requests of this size in this layout. Software overhead: 1 - efficiency. Members: I/Os and bytes of the "
+        "members per I/O and byte of the host; imbalance is the busiest over the mean. Busiest thread (of the engine), "
+        "array's thread (of the kernel) and busiest core (by any process): share of one core.",
         heads=heads,
         labels=1 + len(factors),
         rows=[_table_row(row, factors, metric) for row in sorted(found.rows, key=array_order)],

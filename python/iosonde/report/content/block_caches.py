@@ -90,7 +90,7 @@ def _described(subject: Subject) -> str:
 
 
 def _prepared(subject: Subject) -> str:
-    """State that was asked for and the least that was reached."""
+    """State that was requested and the least that was reached."""
     assert subject.case.setup is not None
     state = subject.case.setup.cache_state
     prepared = [

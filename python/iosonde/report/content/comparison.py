@@ -15,11 +15,13 @@ from iosonde.errors import ResultsError
 from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load, of_operation
 from iosonde.plan import Case, is_on_server, is_on_store_server
+from iosonde.plan.commands import is_command
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.durability import durability
 from iosonde.report.material.quantities import case_name, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.results.schema import Record
+from iosonde.verdict.verdict import is_disturbed
 
 VERDICTS = ("better", "worse", "same", "unclear", "excluded")
 
@@ -135,17 +137,24 @@ def _design(material: Material) -> Design:
             (source.label, record.run_id): record.verdict.kind
             for source in sources
             for record in source.records
-            if record.verdict and not _is_balanced(record)
+            if record.verdict and not _is_comparable(record)
         },
         drift={source.label: _drift(material, source) for source in sources},
     )
 
 
-def _is_balanced(record: Record) -> bool:
-    """Whether a run on a server used no resource completely: nothing disturbed it, and it can be compared."""
+def _is_comparable(record: Record) -> bool:
+    """Whether a run can be compared whatever its limit: nothing is known to have disturbed it.
+
+    A run judged by shares of resources may use none of them completely; a command is compared whatever limited it.
+    """
+    if is_disturbed(warning.code for warning in record.warnings):
+        return False
     workload = record.spec["workload"]
-    on_server = is_on_server(workload) or is_on_store_server(workload)
-    return bool(on_server and record.verdict and record.verdict.kind == "undetermined")
+    if is_command(workload):
+        return True
+    by_shares = is_on_server(workload) or is_on_store_server(workload) or workload["kind"] in ("paging", "graph")
+    return bool(by_shares and record.verdict and record.verdict.kind == "undetermined")
 
 
 CACHE_INCLUDED = ("undetermined",)
@@ -153,8 +162,6 @@ CACHE_INCLUDED = ("undetermined",)
 
 
 def _unusable_verdicts(material: Material) -> Sequence[str]:
-    if material.study.workload == "command":
-        return ()  # The command is compared, whatever limited it.
     return CACHE_INCLUDED if _is_one_target(material) else UNUSABLE
 
 
@@ -223,8 +230,8 @@ def _workload(case: Case) -> str:
     labels = [level for name, level in text.items() if name not in ("operation", "access")]
     if set(text) <= {"operation", "access", "io_mode"}:
         direct = "direct " if text.get("io_mode") == "direct" else ""
-        unsaid = [name for name in ("block_size",) if name in case.levels]
-        return direct + phrase(load_words(case.parameters, without=unsaid))
+        unstated = [name for name in ("block_size",) if name in case.levels]
+        return direct + phrase(load_words(case.parameters, without=unstated))
     return ", ".join([*labels, *(text[name] for name in ("access", "operation") if name in text)])
 
 

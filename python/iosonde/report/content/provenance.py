@@ -133,9 +133,9 @@ def _precondition_text(parameters: Mapping[str, Any]) -> str:
     if not size:
         return "none before the load itself"
     if parameters.get("precondition_access") == "aging":
-        spare = f"{100 * parameters['over_provisioning']:g} % of spare room"
+        spare = f"{100 * parameters['over_provisioning']:g} % of spare capacity"
         return f"one pass of aging in blocks of {format_bytes(size)}, for {spare}"
-    return f"sequential writes of {format_bytes(size)}, the range twice over"
+    return f"sequential writes of {format_bytes(size)}, twice the range"
 
 
 def _write_cache_text(source: Source) -> str:
@@ -209,7 +209,7 @@ def _size(device: Mapping[str, Any]) -> str:
 
 
 def _log_text(source: Source) -> str:
-    """Name the second target, on which a store's log lies in some cases, and its device."""
+    """Name the second target, which some cases have for a store's log, and its device."""
     logs = (record.target["log"] for record in source.records if "log" in record.target)
     return ", ".join(dict.fromkeys(f"{log['name']}, on {_lowest_devices(log)}" for log in logs))
 

@@ -1,4 +1,4 @@
-"""Tables of published results beside measured ones: limits of searches, and improvements over another device."""
+"""Tables of published results next to measured ones: limits of searches, and improvements over another device."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def limits_table(view: View, material: Material) -> Table:
 
 
 def improvements_table(view: View, material: Material) -> Table:
-    """Published improvements of one device over another, below those of one's own two systems or one's own values."""
+    """Published improvements of one device over another, below those of two result sets or of the levels of `x`."""
     reference = _reference(view, material)
     cited = [
         [
@@ -59,13 +59,14 @@ def improvements_table(view: View, material: Material) -> Table:
         for row in _published(reference)
     ]
     searched = any(part.search for part in material.study.parts if part.name == view.part)
+    measured = _own_limits if searched else _own_levels if view.x else _own_values
     what = "Highest passing value" if searched else metric_title(view.y)
     return Table(
         title=view.title,
         caption=" ".join(filter(None, [view.caption, f"Published: {reference.source}."])),
         heads=["Device", "Compared with", "Case", what, "Improvement"],
         labels=3,
-        rows=[*(_own_limits(view, material) if searched else _own_values(view, material)), *cited],
+        rows=[*measured(view, material), *cited],
     )
 
 
@@ -87,20 +88,64 @@ def _range(row: Mapping[str, Any], reference: Reference) -> Cell:
 
 def _own_values(view: View, material: Material) -> Iterator[list[Cell]]:
     values, found = Values(material, view.y), subjects(view, material)
-    metric = METRICS.get(view.y)
-    lower_is_better = metric is not None and metric.better == "lower"
     for subject in found:
         own = values.of(subject)[0]
         others = [(each, values.of(each)[0]) for each in found if _is_baseline_of(each, subject, material)]
         base, before = others[0] if others else (None, None)
-        ratio = None if not own or not before else (before / own if lower_is_better else own / before)
         yield [
             Cell(text=_label(subject.source, material)),
             Cell(text=base.source.label if base else "-"),
             Cell(text=", ".join(level_text(name, level) for name, level in subject.case.levels.items())),
             Cell(text=metric_text(view.y, own), number=own),
-            Cell(text=_times(ratio) if ratio else "-", number=ratio),
+            _gain(view, own, before),
         ]
+
+
+def _own_levels(view: View, material: Material) -> Iterator[list[Cell]]:
+    """The last level of the factor `x` over each other level, with the same levels of all other factors."""
+    values, found = Values(material, view.y), subjects(view, material)
+    part = next(part for part in material.study.parts if part.name == view.part)
+    last = part.all_factors[view.x or ""][-1]
+    for subject in found:
+        own = values.of(subject)[0]
+        if own is None or subject.level(view.x) != getattr(last, "label", last):
+            continue
+        levels = _other_levels(subject, view)
+        for base in found:
+            before = values.of(base)[0]
+            if base is subject or base.source is not subject.source or before is None:
+                continue
+            if _other_levels(base, view) == levels:
+                yield [
+                    Cell(text=": ".join([*_label_of_several(subject.source, material), str(subject.level(view.x))])),
+                    Cell(text=level_text(view.x or "", base.level(view.x))),
+                    Cell(text=", ".join(_named_level(name, level) for name, level in levels.items())),
+                    Cell(text=metric_text(view.y, own), number=own),
+                    _gain(view, own, before),
+                ]
+
+
+def _other_levels(subject: Subject, view: View) -> dict[str, Any]:
+    return {name: level for name, level in subject.case.levels.items() if name != view.x}
+
+
+def _named_level(name: str, level: Any) -> str:
+    text = level_text(name, level)
+    return f"{factor_title(name).lower()} {text}" if text[:1].isdigit() else text
+
+
+def _label_of_several(source: Source, material: Material) -> list[str]:
+    return [source.label] if len(material.sources) > 1 else []
+
+
+def _gain(view: View, own: float | None, before: float | None) -> Cell:
+    """The improvement of a value over another."""
+    if not own or not before:
+        return _DASH
+    metric = METRICS.get(view.y)
+    lower_is_better = metric is not None and metric.better == "lower"
+    ratio = before / own if lower_is_better else own / before
+    return Cell(text=_times(ratio), number=ratio)
 
 
 def _own_limits(view: View, material: Material) -> Iterator[list[Cell]]:

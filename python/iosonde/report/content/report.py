@@ -47,7 +47,7 @@ HEADLINES = ("table", "accounts")
 
 
 def collect(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> Report:
-    """Collect the content of a report on distinct result sets; simulated beside measured ones only if asked."""
+    """Collect the content of a report on distinct result sets; simulated and measured ones together only on request."""
     require_distinct(result_sets)
     return Report(chapters=[Chapter(material=each) for each in gather(result_sets, mix_simulated=mix_simulated)])
 
@@ -131,8 +131,8 @@ class Chapter:
     @cached_property
     def _assigned(self) -> tuple[list[Section], list[Labelled]]:
         rest = [(label, finding) for label, answer in self.answers for finding in answer.rest]
-        beside, left = assigned(self._questions, rest)
-        sections = [replace(each, findings=found) for each, found in zip(self._questions, beside, strict=True)]
+        of_sections, left = assigned(self._questions, rest)
+        sections = [replace(each, findings=found) for each, found in zip(self._questions, of_sections, strict=True)]
         return sections, left
 
     @cached_property
@@ -166,7 +166,7 @@ class Chapter:
 
     @property
     def undrawn(self) -> list[Undrawn]:
-        """Figures that the study asks for and that would be empty."""
+        """Figures of the study that would be empty."""
         return [section.undrawn for section in self._questions if section.undrawn]
 
     @property

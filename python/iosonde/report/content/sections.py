@@ -12,8 +12,11 @@ from iosonde.report.content.table import Table
 if TYPE_CHECKING:
     from iosonde.findings.finding import Finding
 
-BESIDE = 3
-"""Findings beside one figure; others of its kind follow the sections."""
+MAX_FINDINGS = 3
+"""Findings next to one figure; others of its kind follow the sections."""
+
+SAME_METRIC = 10
+"""Added to the fit of a figure of the finding's metric: where there is such a figure, no other shows the finding."""
 
 Labelled = tuple[str, "Finding"]
 """A finding under the label of its result set."""
@@ -56,16 +59,15 @@ class Section:
 
 def assigned(sections: Sequence[Section], findings: Sequence[Labelled]) -> tuple[list[list[Labelled]], list[Labelled]]:
     """Return the findings of each section, and those that no section shows."""
-    beside: list[list[Labelled]] = [[] for _ in sections]
+    of_sections: list[list[Labelled]] = [[] for _ in sections]
     left: list[Labelled] = []
     for labelled in findings:
-        ranked = sorted(
-            (place for place, section in enumerate(sections) if _fit(section, labelled[1]) > 0),
-            key=lambda place: -_fit(sections[place], labelled[1]),
-        )
-        place = next((place for place in ranked if len(beside[place]) < BESIDE), None)
-        (left if place is None else beside[place]).append(labelled)
-    return beside, left
+        fits = {place: _fit(section, labelled[1]) for place, section in enumerate(sections)}
+        least = SAME_METRIC if max(fits.values(), default=0) > SAME_METRIC else 0
+        ranked = sorted((place for place, fit in fits.items() if fit > least), key=lambda place: -fits[place])
+        place = next((place for place in ranked if len(of_sections[place]) < MAX_FINDINGS), None)
+        (left if place is None else of_sections[place]).append(labelled)
+    return of_sections, left
 
 
 def _fit(section: Section, finding: Finding) -> int:
@@ -76,7 +78,7 @@ def _fit(section: Section, finding: Finding) -> int:
     views = _VIEWS_OF_KIND.get(finding.kind, _VIEWS_OF_TOPIC.get(finding.topic, ()))
     if figure.kind not in views:
         return 0
-    metric = 10 if getattr(finding, "metric", "") == figure.metric else 0
+    metric = SAME_METRIC if getattr(finding, "metric", "") == figure.metric else 0
     return metric + len(views) - views.index(figure.kind)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from iosonde.metrics.registry import find
 from iosonde.plan import Case
 from iosonde.report.charts.figure import Figure
 from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, VERDICT, Cell, Table
@@ -30,7 +31,7 @@ _RATES = {"sequential": "bandwidth", "random": "iops"}
 
 
 def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure]) -> Table | None:
-    """Return the card; `own` are the tables that the study asks for."""
+    """Return the card; `own` are the tables that the study requires."""
     card = _plain_card(material)
     short = next((table for table in own if 0 < len(table.rows) <= MOST_ROWS), None)
     if card is None and short is not None:
@@ -55,7 +56,7 @@ def _judged(table: Table) -> Table:
 
 
 def _first_columns(table: Table) -> Table:
-    """Return the first columns of a table, which fit a page beside each other."""
+    """Return the first columns of a table, which fit a page side by side."""
     last = len(table.heads) - 1
     places = [*range(table.labels + VALUES), *([last] if table.heads[last] == REPEATS else [])]
     kept = [place for place in dict.fromkeys(places) if place <= last]
@@ -166,10 +167,11 @@ def _cell(metric: str, value: tuple[float | None, float | None, float | None, in
 
 
 def _best_values(figure: Figure, material: Material) -> Table | None:
-    """Return the highest rate, or the lowest latency, of each panel of a figure."""
-    lowest = "latency" in figure.metric
+    """Return the highest rate, or the lowest latency, of each panel of a figure; of stacked bars the lowest whole."""
+    known_metric = find(figure.metric)
+    lowest = known_metric is not None and known_metric.better == "lower"
     best: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in figure.rows.to_dicts():
+    for row in _values(figure):
         place = (row["source"], row["panel"])
         if row["y"] is None or row["published"]:
             continue
@@ -204,6 +206,14 @@ def _best_values(figure: Figure, material: Material) -> Table | None:
         labels=len(labels),
         rows=rows,
     )
+
+
+def _values(figure: Figure) -> list[dict[str, Any]]:
+    """Return the rows of a figure with one value each: of stacked bars the whole bars."""
+    rows = figure.rows.to_dicts()
+    if figure.kind != "stack":
+        return rows
+    return [{**row, "y": row["total"], "text": row["total_text"], "series": ""} for row in rows if row["step"] == 0]
 
 
 def _named(title: str, text: str) -> str:

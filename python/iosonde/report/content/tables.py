@@ -58,19 +58,19 @@ def _search_table(source: Source, found: SearchConclusion, *, named: bool) -> Ta
             verdict = VERDICTS[probe.verdict] if not number else ""
             rows.append([first, Cell(text=verdict), *(Cell(text=_judged(each)) for each in judged)])
             keys.append(f"{source.label}\n{probe.case_id}")
-    beside = [f"also: {condition}" for condition in found.also_check]
+    also = [f"also: {condition}" for condition in found.also_check]
     label = f"{source.label}: " if named else ""
     return Table(
         title=f"{label}Search of the highest {factor_title(found.over).lower()}: {found.case_id}",
         caption="Every value that was tried, and each of its runs. ✓ holds, ✗ fails, ? too few samples.",
-        heads=[factor_title(found.over), "Verdict", *found.conditions, *beside],
+        heads=[factor_title(found.over), "Verdict", *found.conditions, *also],
         labels=1,
         rows=rows,
         keys=keys,
     )
 
 
-VERDICTS = {"holds": "holds", "fails": "fails", "unsaid": "too few samples", "broken": "failed"}
+VERDICTS = {"holds": "holds", "fails": "fails", "undecided": "too few samples", "broken": "failed"}
 
 
 def _judged(judgement: Judgement | None) -> str:
@@ -144,7 +144,7 @@ def _summary(material: Material) -> _Summary:
     return known
 
 
-def _moves(row: Mapping[str, Any] | None) -> bool:
+def _has_value(row: Mapping[str, Any] | None) -> bool:
     """Whether there is a value; the bandwidth of transactions, whose bytes are not known, is 0."""
     return row is not None and (row["metric"] != "bandwidth" or row["median"] != 0)
 
@@ -164,7 +164,7 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     judged = any(case.case_id in source.verdicts for source, case in cases)
     with_state = has_device_state(material, cases)
     survival = {(source.label, case.case_id): durability(source, case.case_id) for source, case in cases}
-    rates = [name for name in _rates(material) if any(_moves(metrics.get(name)) for _, _, _, metrics in lines)]
+    rates = [name for name in _rates(material) if any(_has_value(metrics.get(name)) for _, _, _, metrics in lines)]
     rates = rates or list(RATES[:2])
     latencies = [
         name

@@ -14,7 +14,7 @@ from iosonde.units import format_latency
 EXPLANATION = (
     "Each run is judged by its own counters: how long the queue was underfilled and why, whether a core was saturated, "
     "the cost of the harness for an I/O of this shape, reads served from memory, concurrent use of CPU and device. "
-    "The heaviest warning decides; a case takes the verdict of most of its runs."
+    "The most severe warning decides; a case has the verdict of most of its runs."
 )
 
 

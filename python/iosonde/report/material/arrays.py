@@ -1,4 +1,4 @@
-"""Arrays beside the expected model of their level: the rows that figures and tables share."""
+"""Arrays compared with the expected model of their level: the rows that figures and tables share."""
 
 from __future__ import annotations
 

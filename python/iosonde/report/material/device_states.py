@@ -1,4 +1,4 @@
-"""The device state beside a value, in tables and captions."""
+"""The device state next to a value, in tables and captions."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from iosonde.metrics.statistics import CONFIDENCE, MINIMUM_REPEATS, WIDE_TEXT, distant_modes_coverage, is_wide
+from iosonde.metrics.statistics import CONFIDENCE, CUT_OFF, MINIMUM_REPEATS, WIDE_TEXT, distant_modes_coverage, is_wide
 from iosonde.report.material.quantities import WIDE_CELL
 from iosonde.report.material.result_sets import Material, Source
 
@@ -26,8 +26,10 @@ def intervals_of(material: Material, metrics: Sequence[str] = (), sources: Seque
     counts = rows["repeats"]
     fewest, most = int(counts.min()), int(counts.max())  # type: ignore[arg-type]
     repeats = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    methods = "; ".join(sorted(rows["method"].unique().to_list()))
-    return f"95 % confidence intervals of the median of {repeats} repeats ({methods})"
+    names = rows["method"].unique().to_list()
+    methods = "; ".join(sorted({name.removesuffix(CUT_OFF) for name in names}))
+    cut_off = CUT_OFF if any(name.endswith(CUT_OFF) for name in names) else ""
+    return f"95 % confidence intervals of the median of {repeats} repeats ({methods}{cut_off})"
 
 
 def coverage_of(material: Material, source: Source) -> str:

@@ -1,4 +1,4 @@
-"""What a report is made of: result sets that share a study, with the tables the analysis makes of them."""
+"""Input of a report: result sets that share a study, with the tables that the analysis derives from them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Source:
     plan: Plan
     records: Sequence[Record]
     missing: Sequence[Run]
-    """Runs of the plan without a record, and those that procedures ask for next."""
+    """Runs of the plan without a record, and those that procedures require next."""
 
     @cached_property
     def cases(self) -> list[Case]:
@@ -74,7 +74,7 @@ class Source:
 
     @property
     def directory(self) -> Path:
-        """Where it lies."""
+        """Where it is."""
         return self.results.directory
 
     @property
@@ -250,7 +250,7 @@ class Material:
 def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> list[Material]:
     """Group result sets by their study, and name them so that a reader can tell them apart.
 
-    Raises `ResultsError` where some are simulated and others measured, unless that is asked for.
+    Raises `ResultsError` where some are simulated and others measured, unless that is requested.
     """
     from iosonde.procedure.schedule import open_runs
     from iosonde.results.combine import labels
@@ -291,17 +291,17 @@ def require_distinct(result_sets: Sequence[ResultSet]) -> None:
 
 
 def require_one_kind(result_sets: Sequence[ResultSet]) -> None:
-    """Refuse to put simulated and measured figures side by side."""
+    """Refuse simulated and measured result sets in one report."""
     simulated = [result_set for result_set in result_sets if result_set.simulated]
     measured = [result_set for result_set in result_sets if not result_set.simulated]
     if simulated and measured:
         raise ResultsError(
             f"`{simulated[0].directory}` is simulated and `{measured[0].directory}` is measured",
             where="a reader of one report could confuse them",
-            hint="add `--mix-simulated` (from Python `mix_simulated=True`) if you want both; each is marked then",
+            hint="add `--mix-simulated` (from Python `mix_simulated=True`) to combine them; each is then marked",
         )
 
 
 def marked_label(name: str, result_set: ResultSet) -> str:
-    """The name of a result set beside others."""
+    """The name of a result set next to others."""
     return f"{name} ({SIMULATED})" if result_set.simulated else name

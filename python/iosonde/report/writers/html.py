@@ -2,7 +2,7 @@
 
 Text, tables and figures are plain HTML and SVG: readable without scripts, in mail and in print. Scripts add sorting,
 saving, values under the pointer and the view of single runs; the chart library and the rows are compressed, and are
-unpacked when a reader asks for them. The page's policy names scripts by their hashes and allows nothing else, so that
+unpacked when a reader requires them. The page's policy names scripts by their hashes and allows nothing else, so that
 even markup that slipped through the escaping could not act. Jinja escapes all text.
 """
 

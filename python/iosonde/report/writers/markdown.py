@@ -1,4 +1,4 @@
-"""The report as Markdown, with its figures as SVG in a folder beside it: for repositories, wikis and mail.
+"""The report as Markdown, with its figures as SVG in a folder next to it: for repositories, wikis and mail.
 
 The order is that of the page.
 """

@@ -216,7 +216,8 @@ def _lines(table: Table, places: Sequence[int]) -> list[str]:
 
 def _short(head: str) -> str:
     """Return the part of a head that distinguishes latencies: the caption has the rest."""
-    return head.rpartition(", ")[2]
+    _, separator, percentile = head.partition(" latency, ")
+    return percentile if separator else head
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:

@@ -1,6 +1,6 @@
 """Arrays inside a btrfs file system: its profiles over several devices.
 
-Data has the profile that is asked for, and so has metadata, but where that is RAID 5 or 6: there it is RAID 1 with two
+Data has the requested profile, and so has metadata, except with RAID 5 or 6: there it is RAID 1 with two
 or three copies, as its makers advise. Its chunk is 64 KiB whatever is asked. The file system carries the name of what
 iosonde uses for the study as its label; after a kill only devices with that label are wiped.
 """

@@ -172,7 +172,7 @@ def wait_until_idle(folder: Path, *, limit_s: float = SYNC_LIMIT_S) -> float:
 
 
 def _check_name(node: Path) -> None:
-    """Nobody's array is taken for ours."""
+    """An array of another owner is never taken for ours."""
     if os.path.lexists(node) and _runs(node):
         raise TargetError(
             f"there is an array `{node}` already, and it is not iosonde's",

@@ -37,7 +37,6 @@ BUCKETS = ((256 << 20, "128k"), (1 << 60, "512k"))
 """Bucket size for cache devices below a size: a set needs 128 buckets, and 512 KiB is the default of make-bcache."""
 COUNTERS_UPDATE_S = 300 / 22
 """How often the kernel adds what was counted to the counters in `/sys` (`drivers/md/bcache/stats.c`)."""
-MODES = ("writethrough", "writeback", "writearound")
 COUNTERS = ("cache_hits", "cache_misses", "cache_bypass_hits", "cache_bypass_misses", "cache_miss_collisions")
 DETACHED = str(uuid.UUID(int=0))
 """UUID of the cache set in the superblock of a detached backing device."""
@@ -158,8 +157,9 @@ def undo(entry: journal.Entry) -> None:
     uuids = entry.facts.get("uuids") or []
     deadline = time.monotonic() + BUSY_S
     while True:
-        ours = [Path(each) for each in entry.facts["members"] if _is_ours(Path(each), identity, uuids)]
-        busy = [device for device in ours if not _stop_and_wipe(device, identity)]
+        members = [Path(each) for each in entry.facts["members"]]
+        ours = [device for device in members if _is_ours(superblock.read(device), identity, uuids)]
+        busy = [device for device in ours if not _stop_and_wipe(device, identity, uuids)]
         if not busy and not _set(identity).exists():
             return
         if time.monotonic() > deadline:
@@ -204,7 +204,7 @@ def _wipe(device: Path) -> None:
 
 @contextlib.contextmanager
 def opened_exclusively(device: Path) -> Any:
-    """A descriptor that nobody else can claim; `TargetError` if somebody has."""
+    """A descriptor with an exclusive claim; `TargetError` if another program has one."""
     import os
 
     try:
@@ -279,16 +279,15 @@ def _set(identity: str) -> Path:
     return SYS / "fs/bcache" / identity
 
 
-def _is_ours(device: Path, identity: str, uuids: list[str]) -> bool:
-    """Whether it has our superblock: of our cache set, or, once detached, of our device."""
-    found = superblock.read(device)
+def _is_ours(found: superblock.Superblock | None, identity: str, uuids: list[str]) -> bool:
+    """Whether a superblock is ours: of our cache set, or, once detached, of our device."""
     if found is None:
         return False
     return found.set_uuid == identity or (found.set_uuid == DETACHED and found.device_uuid in uuids)
 
 
-def _stop_and_wipe(device: Path, identity: str) -> bool:
-    """Stop a device of ours, and wipe it once nobody uses it; False if it is still in use."""
+def _stop_and_wipe(device: Path, identity: str, uuids: list[str]) -> bool:
+    """Stop a device of ours, and wipe it once it is unused; False if it is still in use."""
     folder = SYS / "class/block" / device.name / "bcache"
     if folder.is_dir():
         if (folder / "stop").exists():  # A backing device; a cache device stops with its set.
@@ -296,7 +295,9 @@ def _stop_and_wipe(device: Path, identity: str) -> bool:
         _stop_set(identity)
         return False
     try:
-        _wipe(device)
+        with opened_exclusively(device) as descriptor:
+            if _is_ours(superblock.read_open(descriptor), identity, uuids):
+                signatures.wipe_edges(descriptor)
     except TargetError:
         return False
     # udev may have registered it a moment before it was wiped.

@@ -196,7 +196,7 @@ def _create_parts(cache: Path, name: str, size: int) -> list[dict[str, Any]]:
 
 def _create(name: str, table: str) -> dict[str, Any]:
     step = call("dmsetup", "create", name, "--uuid", UUID_PREFIX + name, "--table", table)
-    call("dmsetup", "mknodes", name)  # Without udev nobody else creates the node.
+    call("dmsetup", "mknodes", name)  # Without udev nothing else creates the node.
     return step
 
 
@@ -230,13 +230,19 @@ def _swap(name: str, table: str) -> None:
 
 
 def _clear(device: Path) -> None:
-    """Zero the superblock, so that the cache starts empty."""
-    descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        os.pwrite(descriptor, bytes(64 * KIB), 0)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Zero the superblock, so that the cache starts empty. The cache no longer holds the device: it is claimed."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            with opened_exclusively(device) as descriptor:
+                os.pwrite(descriptor, bytes(64 * KIB), 0)
+                os.fsync(descriptor)
+        except TargetError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+        else:
+            return
 
 
 def _remove(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import uuid
 from dataclasses import dataclass
@@ -33,6 +34,11 @@ def read(device: Path) -> Superblock | None:
     except OSError:
         return None
     return parse(data)
+
+
+def read_open(descriptor: int) -> Superblock | None:
+    """The superblock of an open device; None without one."""
+    return parse(os.pread(descriptor, _HEAD.size, OFFSET))
 
 
 def parse(data: bytes) -> Superblock | None:

@@ -22,7 +22,7 @@ _GIGABYTE = 10**9
 _ZERO_CELSIUS_KELVIN = 273
 
 _OCP_GUID = bytes.fromhex("c5af1028eabff2a49c4f6f7cc914d5af")
-"""AFD514C97C6F4F9CA4F2BFEA2810AFC5h, as its bytes lie in the page."""
+"""AFD514C97C6F4F9CA4F2BFEA2810AFC5h, in the order of its bytes in the page."""
 
 
 class LogError(Exception):

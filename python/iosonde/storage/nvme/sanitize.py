@@ -1,4 +1,4 @@
-"""NVMe's strongest purge: the command Sanitize, which leaves nothing of what the media ever held.
+"""NVMe's strongest purge: the command Sanitize, which erases all media of a drive.
 
 It goes to all namespaces of a drive, so it is offered only where the drive has no other. Fields: NVM Express Base
 Specification, Sanitize command (84h), Sanitize Status log page (81h) and SANICAP, as libnvme's `nvme/types.h` has them.

@@ -85,27 +85,29 @@ class Translation(_Part):
         description="Flash with garbage collection, or media that are overwritten in place (3D XPoint)."
     )
     over_provisioning: float | None = Field(
-        None, gt=0, lt=10, description="Spare room for collection, as a fraction of the capacity."
+        None, gt=0, lt=10, description="Spare capacity for garbage collection, as a fraction of the capacity."
     )
     mapping: Size = Field(
         PAGE_BYTES,
-        description="What one entry of the map represents. Of a smaller write, the rest of the unit is read and "
-        "written along, once more units are divided than the spare room holds.",
+        description="Unit of the map. A smaller write also reads and writes the rest of its unit once more units are "
+        "divided than fit into the spare capacity.",
     )
-    block: Size | None = Field(None, description="Bytes of one die's block, all planes: what is erased at once.")
+    block: Size | None = Field(None, description="Bytes of one die's block, all planes: the unit of an erasure.")
     erase_time: Time | None = Field(None, description="Time to erase it.")
     collection: Literal["greedy", "least_recently_written"] = Field(
-        "greedy", description="Which block is collected next: the one with least data, or the oldest."
+        "greedy", description="Block that is collected next: the one with the least valid data, or the oldest."
     )
-    idle_after: Time | None = Field(None, description="Once idle so long, the drive collects ahead of need.")
-    idle_free_fraction: Share = Field(0.0, description="It stops when this share of the blocks is free.")
+    idle_after: Time | None = Field(None, description="Idle time after which the drive collects garbage in advance.")
+    idle_free_fraction: Share = Field(
+        0.0, description="Collection while idle stops when this share of the blocks is free."
+    )
     slc: Slc | None = Field(None, description="Fast cells for fresh writes, folded while idle.")
 
 
 class Buffer(_Part):
     """Memory that acknowledges writes."""
 
-    size: SizeOrZero = Field(0, description="Its size; 0 only for `in_place`, where a write is done on the media.")
+    size: SizeOrZero = Field(0, description="Its size; 0 only for `in_place`, where a write goes to the media.")
     power_loss_protection: bool = Field(False, description="Whether it survives a power cut, so that flushes are free.")
 
 
@@ -118,9 +120,9 @@ class Interface(_Part):
     transfer_time: TimeOrZero = Field(0, description="Time each command takes on the link besides its data.")
     read_command_time: TimeOrZero = Field(0, description="Controller time for a read, one after the other.")
     write_command_time: TimeOrZero = Field(0, description="The same for a write or a trim.")
-    read_latency: TimeOrZero = Field(0, description="What a read takes besides all that: host, driver, firmware.")
+    read_latency: TimeOrZero = Field(0, description="Further latency of a read: host, driver, firmware.")
     write_latency: TimeOrZero = Field(0, description="The same for a write, a trim or a flush.")
-    queue_depth: int = Field(1024, ge=1, description="Commands worked on at a time (SATA: 32).")
+    queue_depth: int = Field(1024, ge=1, description="Commands processed concurrently (SATA: 32).")
     command: Size = Field(128 << 10, description="The host divides larger I/Os into commands of this size.")
 
 
@@ -137,7 +139,7 @@ class DriveModel(_Part):
     interface: Interface
 
     def scaled(self, capacity: int) -> DriveModel:
-        """The same drive with another capacity: as many dies, as fast, and the same share of spare room.
+        """The same drive with another capacity: as many dies, as fast, and the same share of spare capacity.
 
         First there are fewer blocks; below `BLOCKS_MIN` of them on each die they shrink, down to one program, and the
         time of an erasure with them, so that as much time goes into erasing as before. The buffer stays, since it holds

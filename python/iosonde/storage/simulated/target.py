@@ -97,7 +97,8 @@ class SimulatedDriveTarget(Target):
         needed, there = round(self.drives * self.model.memory_bytes() * share), memory.total_bytes()
         if needed > there * memory.SHARE:
             raise TargetError(
-                f"so much of `{self.name}` takes {format_bytes(needed)} of {format_bytes(there)} of memory",
+                f"simulating {format_bytes(bytes_needed)} of `{self.name}` needs {format_bytes(needed)} of memory; "
+                f"the limit is {memory.SHARE:.0%} of {format_bytes(there)}",
                 hint=f"scale the drive down, with the same ratios: `sim:{self.model_name},capacity=16GiB`",
             )
 
@@ -221,7 +222,7 @@ def _value(text: str, name: str, value: str) -> Any:
 
 
 def _drives(text: str, count: str) -> int:
-    if not re.fullmatch("[0-9]+", count) or not 1 <= int(count) <= DRIVES_MAX:
+    if not re.fullmatch("[0-9]{1,4}", count) or not 1 <= int(count) <= DRIVES_MAX:
         raise TargetError(f"`{text}` has no number of drives after `*`", hint=f"1 to {DRIVES_MAX}, as in {EXAMPLE}")
     return int(count)
 

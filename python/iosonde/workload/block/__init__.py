@@ -30,6 +30,7 @@ from iosonde.workload.block.spec import prepare, resolve, vary
 
 __all__ = [
     "DURATIONS",
+    "LESS_MEMORY",
     "PARAMETERS",
     "SCALABLE",
     "SHOWN",
@@ -60,6 +61,10 @@ TITLE = "block I/O"
 PARAMETERS: type[BaseModel] = BlockParameters
 
 SMALLER = "make the span smaller with `--set span=...`"
+LESS_MEMORY = (
+    "leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
+    "`--set queue_depth=...` or `--set jobs=...`"
+)
 
 read_value = partial(reading.value, BlockParameters, TITLE)
 build = partial(reading.build, BlockParameters, TITLE)

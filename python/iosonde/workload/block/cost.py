@@ -34,7 +34,7 @@ def _write_limit(stream: BlockParameters) -> int | None:
 
 
 def _due(stream: BlockParameters, length_ns: int | None) -> int | None:
-    """Bytes that an open loop asks for in some time; of random arrivals as many as ever come."""
+    """Bytes that an open loop requires in some time; of random arrivals the maximum."""
     rate = stream.offered_rate
     if not rate or length_ns is None:
         return None

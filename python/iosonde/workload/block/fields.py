@@ -189,17 +189,17 @@ class BlockFields(BaseModel):
         "warm",
         description="`cold`: start the measurement with an empty page cache and without a ramp, on purpose.",
     )
-    ramp_bytes: Size | None = Field(None, description="Bytes each stream issues at most during the ramp.")
+    ramp_bytes: Size | None = Field(None, description="Maximum bytes of each stream during the ramp.")
     duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
-        10 * 10**9, description="Length of the measurement at most; `none` where only a limit ends it."
+        10 * 10**9, description="Maximum length of the measurement; `none` where only a limit ends it."
     )
-    limit_bytes: Size | None = Field(None, description="Bytes each stream issues at most in the measurement.")
+    limit_bytes: Size | None = Field(None, description="Maximum bytes of each stream in the measurement.")
     limit_spans: Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(none_as_empty)] = Field(
         None,
         description="The same as a multiple of the bytes that the stream addresses (of a whole drive: its capacity); "
         "`none`: no such limit.",
     )
-    limit_operations: int | None = Field(None, ge=1, description="I/Os each stream issues at most in the measurement.")
+    limit_operations: int | None = Field(None, ge=1, description="Maximum I/Os of each stream in the measurement.")
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
     round_length: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
         None, description="Length of the rounds by which the steady-state rule judges a run; empty: it is not judged."
@@ -234,7 +234,7 @@ class BlockFields(BaseModel):
 
     @property
     def offered_rate(self) -> float:
-        """I/Os per second that its schedule asks for, in its highest step; 0 in closed loop."""
+        """I/Os per second that its schedule requires, in its highest step; 0 in closed loop."""
         steps = notation.rate_steps(self.rate) if isinstance(self.rate, str) else [(self.rate or 0.0, 0)]
         return max(rate for rate, _ in steps) * self.load
 

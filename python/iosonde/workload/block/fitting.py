@@ -102,7 +102,7 @@ def _purge(wanted: str, target: Room) -> str:
 
 
 def _fill_bytes(percent: float, capacity: Capacity, room_bytes: int) -> int:
-    """Bytes to write so that so many percent of the capacity are in use."""
+    """Bytes to write until this percentage of the capacity is in use."""
     wanted = int(percent / 100 * capacity.bytes) - capacity.used
     smaller = "set what counts as the capacity: `--set capacity=1GiB`"
     if wanted < MIB:
@@ -112,7 +112,7 @@ def _fill_bytes(percent: float, capacity: Capacity, room_bytes: int) -> int:
             hint=f"make room, choose higher levels with `--set fill=...`, or {smaller}",
         )
     if wanted > room_bytes:
-        kept = f", since the file system keeps back {format_bytes(capacity.reserved)}" if capacity.reserved else ""
+        kept = f"; the file system reserves {format_bytes(capacity.reserved)}" if capacity.reserved else ""
         raise StudyError(
             f"{percent:g} % of {format_bytes(capacity.bytes)} cannot be filled: that takes {format_bytes(wanted)}, and "
             f"{format_bytes(room_bytes)} can be written{kept}",

@@ -26,7 +26,7 @@ def files(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
 
 
 def room_by(files: int) -> str:
-    """A clause that names the parameters which decide how much room so many files need."""
+    """A clause that names the parameters which decide how much room this many files need."""
     return f"for {files} files, by the parameters `span` and `files`" if files > 1 else "by the parameter `span`"
 
 
@@ -45,7 +45,7 @@ def active_range_bytes(parameters: Mapping[str, Any]) -> int | None:
 
 
 def begins(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
-    """Where each stream's data begins: on a simulated drive the files of jobs lie one after the other."""
+    """Where each stream's data begins: on a simulated drive the files of jobs are one after the other."""
     found, at = {}, 0
     for name, stream in streams.items():
         found[name] = at
@@ -55,7 +55,7 @@ def begins(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
 
 
 def _journal_bytes(streams: Mapping[str, BlockParameters], size_bytes: int) -> int:
-    """What verification keeps beside a file, roughly: 16 bytes for each block."""
+    """What verification keeps next to a file, roughly: 16 bytes for each block."""
     sizes = [size for stream in streams.values() for size in (*stream.block_sizes, stream.offset)]
     return 4096 + 16 * (size_bytes // math.gcd(MIB, *sizes))
 

@@ -30,6 +30,7 @@ from iosonde.workload.command.spec import resolve
 
 __all__ = [
     "DURATIONS",
+    "LESS_MEMORY",
     "PARAMETERS",
     "SHOWN",
     "SIZES",
@@ -62,6 +63,7 @@ DURATIONS: Sequence[str] = ("duration", "timeout", "interval")
 SHOWN: Sequence[str] = ("memory_limit", "timeout")
 
 SMALLER = "need less room with `--set space=...`"
+LESS_MEMORY = ""
 
 
 def read_value(name: str, value: Any) -> Any:

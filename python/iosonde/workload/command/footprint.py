@@ -57,7 +57,7 @@ def files(streams: Mapping[str, CommandParameters]) -> dict[str, int]:
 
 
 def room_by(files: int) -> str:
-    """A clause that names the parameters which decide how much room so many files need."""
+    """A clause that names the parameters which decide how much room this many files need."""
     return "by the parameter `space`"
 
 

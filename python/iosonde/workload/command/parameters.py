@@ -35,7 +35,7 @@ def parse_commands(value: Any) -> list[list[str]]:
 
 
 def parse_background(value: Any) -> list[dict[str, Any]]:
-    """Commands that run beside the measured one, each with the file or socket that shows that it is ready."""
+    """Commands that run alongside the measured one, each with the file or socket that shows that it is ready."""
     if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
         raise ValueError('this is a list of tables such as `{ command = ["memcached"], ready = "{directory}/socket" }`')
     for each in value:
@@ -76,7 +76,8 @@ class CommandParameters(BaseModel):
         default_factory=list, description="Commands that run alongside the measured one, such as a server."
     )
     version: Annotated[list[str], BeforeValidator(parse_command)] = Field(
-        default_factory=lambda: ["--version"], description="Arguments with which the program prints its version."
+        default_factory=lambda: ["--version"],
+        description="Arguments with which the program prints its version; `[]` if it has none.",
     )
     environment: Annotated[dict[str, str], BeforeValidator(parse_environment)] = Field(
         default_factory=dict, description="Environment variables, besides a minimal environment."
@@ -95,7 +96,7 @@ class CommandParameters(BaseModel):
     )
     timeout: Duration = Field(600 * 10**9, description="After this time the command and all its processes are killed.")
     interval: Interval = Field(10**9, description="Interval of the readings of CPU time and devices.")
-    output_limit: Size = Field(16 << 20, description="Most output; a command that prints more is killed.")
+    output_limit: Size = Field(16 << 20, description="Maximum output; a command that prints more is killed.")
     space: Size = Field(1 << 30, description="Room that a run needs in its working directory.")
     memory_limit: Annotated[int | None, BeforeValidator(parse_size_or_none)] = Field(
         None, description="Memory of all its processes with the page cache (a control group; needs root)."
@@ -109,7 +110,7 @@ class CommandParameters(BaseModel):
     server_url: ClassVar[None] = None
     log: ClassVar[str] = "with_data"
     log_target: ClassVar[None] = None
-    """A server for a command has its log beside its data (`oltp.place`)."""
+    """A server for a command has its log next to its data (`oltp.place`)."""
 
     def population(self) -> dict[str, Any]:
         """What the database of a server contains: nothing."""

@@ -29,6 +29,7 @@ from iosonde.workload.oltp.footprint import (
 
 __all__ = [
     "DURATIONS",
+    "LESS_MEMORY",
     "PARAMETERS",
     "SHOWN",
     "SIZES",
@@ -59,11 +60,12 @@ SIZES: Sequence[str] = (*_SIZES, "payload")
 SHOWN: Sequence[str] = ("server", "clients", "operation", "payload", "memory_limit", "duration")
 
 SMALLER = "commit for a shorter time with `--set duration=...`"
+LESS_MEMORY = ""
 
 read_value = partial(reading.value, CommitParameters, TITLE)
 build = partial(reading.build, CommitParameters, TITLE)
 
 
 def room_by(files: int) -> str:
-    """A clause that states what so many databases need room for."""
+    """A clause that states what this many databases need room for."""
     return f"for the logs of {files} servers" if files > 1 else "for the log of a server"

@@ -27,6 +27,7 @@ from iosonde.workload.graph.spec import fit, resolve
 
 __all__ = [
     "DURATIONS",
+    "LESS_MEMORY",
     "PARAMETERS",
     "SHOWN",
     "SIZES",
@@ -53,6 +54,7 @@ TITLE = "graph algorithms"
 PARAMETERS: type[BaseModel] = GraphParameters
 
 SMALLER = "use a smaller graph with `--set scale=...`"
+LESS_MEMORY = "use a smaller graph with `--set scale=...`, or a smaller page cache with `--set cache_fraction=...`"
 
 read_value = partial(reading.value, GraphParameters, TITLE)
 build = partial(reading.build, GraphParameters, TITLE)

@@ -36,7 +36,7 @@ def graph_name(stream: GraphParameters) -> str:
 
 
 def cost(streams: Streams) -> Cost:
-    """Time at most, of a computation that needs all its iterations; nothing is written beside the graph."""
+    """Time at most, of a computation that needs all its iterations; nothing is written except the graph."""
     stream = only(streams)
     size = size_of(stream)
     passes = stream.iterations if stream.algorithm == "pagerank" else _PASSES[stream.algorithm]

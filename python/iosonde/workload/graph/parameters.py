@@ -51,7 +51,8 @@ class GraphParameters(WithRules):
     )
     edge_format: Literal["text", "u32", "u64"] = Field(
         "text",
-        description="Format of `edge_list`: an edge a line (`text`), or pairs of little-endian numbers (`u32`, `u64`).",
+        description="Format of `edge_list`: one edge per line (`text`), or pairs of little-endian numbers (`u32`, "
+        "`u64`).",
     )
     damping: float = Field(0.85, gt=0, lt=1, description="PageRank: damping factor.")
     tolerance: float = Field(

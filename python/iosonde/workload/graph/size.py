@@ -40,7 +40,7 @@ class GraphSize:
         return _pages(self.stored_edges * _EDGE_BYTES)
 
     def written_bytes(self, sort_memory: int) -> int:
-        """The graph and the area in which its edges are sorted, which lies behind it until it is complete."""
+        """The graph and the area in which its edges are sorted, which follows it until it is complete."""
         records = self.stored_edges * _RECORD_BYTES
         # Each part ends on a page. Two neighbours never fit into the memory together, so on average it is half full.
         parts = 2 * (records // sort_memory + 1)

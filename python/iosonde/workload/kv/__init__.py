@@ -30,6 +30,7 @@ from iosonde.workload.kv.spec import resolve
 
 __all__ = [
     "DURATIONS",
+    "LESS_MEMORY",
     "PARAMETERS",
     "SHOWN",
     "SIZES",
@@ -57,6 +58,7 @@ TITLE = "key-value stores"
 PARAMETERS: type[BaseModel] = KvParameters
 
 SMALLER = "make the database smaller with `--set records=...`"
+LESS_MEMORY = ""
 
 read_value = partial(reading.value, KvParameters, TITLE)
 build = partial(reading.build, KvParameters, TITLE)

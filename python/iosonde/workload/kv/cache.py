@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from iosonde.errors import TargetError
 from iosonde.workload.kv.notation import OptionValue, operations_of, sizes_of
 from iosonde.workload.kv.phases import PHASES
 
@@ -39,12 +38,7 @@ def server_settings(parameters: Mapping[str, Any]) -> dict[str, OptionValue]:
 
 def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless the server can be started on the target with these settings. Nothing is written."""
-    if target.kind != "directory":
-        raise TargetError(
-            f"`{target.name}` is not a directory, and memcached needs one for its socket and for extstore",
-            where="by the parameter `store`",
-            hint="name a directory as the target, or create a file system on the device with `--set file_system=ext4`",
-        )
+    target.require_directory("memcached needs one for its socket and for extstore", parameter="store")
     from iosonde.servers.memcached import Memcached
 
     server = Memcached()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from iosonde.errors import TargetError
 from iosonde.workload.kv.fields import CLIENT_OPTIONS
 from iosonde.workload.kv.notation import OptionValue, operations_of
 from iosonde.workload.kv.phases import PHASES
@@ -44,12 +43,7 @@ def replicas_of(parameters: Mapping[str, Any]) -> int:
 
 def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless a node can be started on the target with these settings. Nothing is written."""
-    if target.kind != "directory":
-        raise TargetError(
-            f"`{target.name}` is not a directory, and Cassandra needs a file system",
-            where="by the parameter `store`",
-            hint="name a directory as the target, or create a file system on the device with `--set file_system=ext4`",
-        )
+    target.require_directory("Cassandra needs a file system", parameter="store")
     from iosonde.servers.cassandra import Cassandra
 
     server = Cassandra()

@@ -87,7 +87,7 @@ class KvFields(BaseModel):
     )
     tier: Literal["memory", "extstore"] = Field(
         "memory",
-        description="memcached: where items are: `memory` only, or `extstore` with values in a file on the target too.",
+        description="memcached: place of items: `memory` only, or `extstore` with values in a file on the target too.",
     )
     cache_memory: Annotated[int, BeforeValidator(parse_size)] = Field(
         64 << 20, gt=0, description="memcached: memory for items (its `memory-limit`)."
@@ -128,8 +128,8 @@ class KvFields(BaseModel):
     ttl: DurationOrZero = Field(0, description="memcached: time after which a record expires; 0: never.")
     miss: Literal["miss", "read_through"] = Field(
         "miss",
-        description="memcached: a read that finds nothing is a `miss`, and that is all; or `read_through`: it waits "
-        "for a modelled backend, and puts the value into the cache.",
+        description="memcached: a read that finds nothing is only counted (`miss`), or waits for a modelled backend "
+        "and puts the value into the cache (`read_through`).",
     )
     backend_latency: Duration = Field(5 * 10**6, description="`read_through`: mean latency of the modelled backend.")
     backend_distribution: Literal["constant", "exponential"] = Field(
@@ -144,7 +144,7 @@ class KvFields(BaseModel):
     choice: Annotated[str | None, BeforeValidator(notation.parse_choice)] = Field(
         None,
         description="Choice of records: `sequential`, `each_once` (at random, none twice), `uniform`, `zipfian:THETA`, "
-        "`zipfian:THETA:CHURN` (so many records per second become the most popular one, each in turn), "
+        "`zipfian:THETA:CHURN` (CHURN records per second become the most popular one, each in turn), "
         "`scrambled_zipfian:THETA` (YCSB's, over a growing key space), `latest:THETA`; empty: from the phase.",
     )
     direction: Literal["forward", "reverse"] | None = Field(
@@ -297,7 +297,7 @@ class KvFields(BaseModel):
         int | Literal["phase"] | None,
         BeforeValidator(lambda value: value if value == "phase" else parse_duration_or_none(value)),
     ] = Field(
-        "phase", description="Length of the measurement at most; `phase`: until a load is done, else 10 s; `none`."
+        "phase", description="Maximum length of the measurement; `phase`: until a load is done, else 10 s; `none`."
     )
     limit_operations: Annotated[int | None, BeforeValidator(notation.parse_count_or_none)] = Field(
         None, description="Maximum operations of each stream in the measurement; empty: a load writes all records."

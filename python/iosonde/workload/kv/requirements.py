@@ -45,7 +45,7 @@ def files(streams: Mapping[str, KvParameters]) -> dict[str, int]:
 
 
 def room_by(files: int) -> str:
-    """A clause that names the parameters which decide how much room so many databases need."""
+    """A clause that names the parameters which decide how much room this many databases need."""
     return (
         f"for {files} databases, by the parameters `records` and `value_size`"
         if files > 1

@@ -3,7 +3,7 @@
 RocksDB's C interface has no persistent read cache, and allocates an object for each read: its shim
 (`data/shim/rocksdb.cc`) adds what is missing. WiredTiger's interface is structures whose layout depends on the version:
 its shim (`data/shim/wiredtiger.c`) calls them. A shim is code that an engine loads, so the engine receives the open
-descriptor of the file that was checked here: it belongs to this user, nobody else can write to it, and its directory
+descriptor of the file that was checked here: it belongs to this user, no other user can write to it, and its directory
 is this user's alone (mode 0700).
 
 The file's name is a hash of all that it depends on: source, compiler, headers and library. A new library gets a new
@@ -223,18 +223,18 @@ def _versions(shim: Shim, compiler: str, library: Path) -> tuple[str, str]:
 
 
 def _include(shim: Shim, library: Path) -> list[str]:
-    """A library outside the system directories has its headers in `include` beside `lib`; others may not write them."""
-    beside = library.parent.parent / "include"
-    if beside == Path("/usr/include") or not (beside / shim.header).is_file():
+    """A library outside the system directories has its headers in `include` next to `lib`, not writable by others."""
+    headers = library.parent.parent / "include"
+    if headers == Path("/usr/include") or not (headers / shim.header).is_file():
         return []
-    for path in (beside, *beside.rglob("*")):
+    for path in (headers, *headers.rglob("*")):
         found = path.stat()
         if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UnavailableError(
-                f"the headers in `{beside}` belong to another user, or other users can write to `{path}`",
+                f"the headers in `{headers}` belong to another user, or other users can write to `{path}`",
                 hint="correct their owner and mode",
             )
-    return [f"-I{beside}"]
+    return [f"-I{headers}"]
 
 
 def _key(shim: Shim, compiler: str, compiler_version: str, version: str, library: Path) -> str:

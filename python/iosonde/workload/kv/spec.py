@@ -110,7 +110,7 @@ def block_devices_under(path: Path) -> list[str]:
 
 
 def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObject, list[str]]:
-    """The spec's `target`, and the block devices to watch. Databases that differ lie in directories that differ."""
+    """The spec's `target`, and the block devices to watch. Different databases are in different directories."""
     whole = next(iter(streams.values()))
     if whole.store == "null":
         return {"kind": "virtual"}, []
@@ -185,7 +185,7 @@ def _running_server(whole: KvParameters) -> JsonObject:
 
 
 def _records(whole: KvParameters) -> JsonObject:
-    """The description of the records; what is not the default only where it is asked for."""
+    """The description of the records; what is not the default only where it is requested."""
     described: JsonObject = {
         "count": whole.records,
         "key_bytes": _sizes(whole.key_size),

@@ -13,7 +13,6 @@ import hashlib
 import json
 import math
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +21,7 @@ import numpy as np
 import polars as pl
 
 from iosonde import text_files
-from iosonde.cache import cache_directory
+from iosonde.cache import cache_directory, temporary_file
 from iosonde.errors import StudyError
 from iosonde.workload.kv import trace_files
 from iosonde.workload.kv.trace_files import Block, invalid
@@ -118,7 +117,7 @@ def _known(rows: Path) -> Trace | None:
 def _convert(path: str, rows: Path) -> Trace:
     try:
         rows.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=rows.parent, prefix=".tmp-", delete=False) as file:
+        with temporary_file(rows.parent) as file:
             try:
                 trace = _write(path, rows, file)
                 file.seek(0)

@@ -26,6 +26,7 @@ from iosonde.workload.objects.spec import fit, resolve
 
 __all__ = [
     "DURATIONS",
+    "LESS_MEMORY",
     "PARAMETERS",
     "SHOWN",
     "SIZES",
@@ -52,6 +53,10 @@ TITLE = "objects"
 PARAMETERS: type[BaseModel] = ObjectsParameters
 
 SMALLER = "use smaller object daemons with `--set osd_size=...`, or fewer with `--set osds=1`"
+LESS_MEMORY = (
+    "use smaller objects or fewer operations in flight, with `--set object_size=...`, `--set "
+    "queue_depth=...` or `--set jobs=...`"
+)
 
 read_value = partial(reading.value, ObjectsParameters, TITLE)
 build = partial(reading.build, ObjectsParameters, TITLE)

@@ -28,7 +28,7 @@ def whole_of(streams: Streams) -> ObjectsParameters:
 
 
 def identity(whole: ObjectsParameters) -> str:
-    """Eight digits that differ between clusters that are made up differently."""
+    """Eight digits that differ between clusters of different composition."""
     facts: list[object] = [whole.osds, whole.replication, whole.placement_groups, whole.osd_size, whole.ceph]
     if whole.object_store == "s3":
         facts = [whole.server_url, whole.region, whole.object_size, whole.objects]

@@ -1,4 +1,4 @@
-"""Where a server and its database lie, and the engine's description of it."""
+"""Place of a server and its database, and the engine's description of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from iosonde import servers
-from iosonde.errors import StudyError, TargetError
+from iosonde.errors import StudyError
 from iosonde.servers.instance import DATABASE
 from iosonde.workload.log_directory import open_log_directory
 from iosonde.workload.oltp import footprint
@@ -22,12 +22,7 @@ CONNECT_S = 30
 
 def check_place(whole: Any, target: Target) -> None:
     """Raise unless a server can be started on the target with these settings. Nothing is written."""
-    if target.kind != "directory":
-        raise TargetError(
-            f"`{target.name}` is not a directory, and a database server needs a file system",
-            where="by the parameter `server`",
-            hint="name a directory as the target, or create a file system on the device with `--set file_system=ext4`",
-        )
+    target.require_directory("a database server needs a file system", parameter="server")
     server = servers.named(whole.server)
     server.check_settings(server.locate(), whole.settings)
     if whole.memory_limit:
@@ -95,7 +90,7 @@ def arrival(whole: OltpFields) -> spec.Arrival:
 
 
 def acknowledged(whole: OltpFields, target: Target) -> spec.AcknowledgedLog | None:
-    """Where acknowledged commits are written: beside the data, where a killed server does not reach."""
+    """Where acknowledged commits are written: next to the data, which a killed server cannot change."""
     if whole.kill_server_after is None:
         return None
     own = target.spec_target("per_job", 0)["directory"]

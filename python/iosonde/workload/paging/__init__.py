@@ -26,6 +26,7 @@ from iosonde.workload.paging.spec import fit, resolve
 
 __all__ = [
     "DURATIONS",
+    "LESS_MEMORY",
     "PARAMETERS",
     "SHOWN",
     "SIZES",
@@ -52,6 +53,7 @@ TITLE = "paging"
 PARAMETERS: type[BaseModel] = PagingParameters
 
 SMALLER = "map less with `--set size=...`"
+LESS_MEMORY = "map less with `--set size=...`, or set a `memory_limit`"
 
 read_value = partial(reading.value, PagingParameters, TITLE)
 build = partial(reading.build, PagingParameters, TITLE)

@@ -91,13 +91,13 @@ class PagingParameters(WithRules):
     verify_after: bool = Field(False, description="After the measurement, read and compare every page in full.")
     ramp: DurationOrZero = Field(0, description="Load before the measurement, so that it starts in a stable state.")
     ramp_until: Literal["time", "steady"] = Field(
-        "time", description="End the ramp after its time, or once the rate is steady (`ramp` is then the most)."
+        "time", description="End the ramp after its time, or once the rate is steady (`ramp` is then the maximum)."
     )
     duration: Annotated[int | None, BeforeValidator(parse_duration_or_none)] = Field(
-        10 * 10**9, description="Length of the measurement at most; `none`: until `limit_operations`."
+        10 * 10**9, description="Maximum length of the measurement; `none`: until `limit_operations`."
     )
     limit_operations: Annotated[int | None, BeforeValidator(_parse_count)] = Field(
-        None, description="Accesses that the stream does at most in the measurement."
+        None, description="Maximum accesses of the stream in the measurement."
     )
     interval: Interval = Field(10**9, description="Length of an interval of the time series, at least 100 ms.")
     cpus: Cpus = Field(

@@ -28,6 +28,7 @@ from iosonde.workload.tpcc.spec import load_spec, resolve
 
 __all__ = [
     "DURATIONS",
+    "LESS_MEMORY",
     "PARAMETERS",
     "SHOWN",
     "SIZES",
@@ -57,11 +58,12 @@ PARAMETERS: type[BaseModel] = TpccParameters
 SHOWN: Sequence[str] = ("server", "warehouses", "terminals", "think", "memory_limit", "duration")
 
 SMALLER = "make the database smaller with `--set warehouses=...`"
+LESS_MEMORY = ""
 
 read_value = partial(reading.value, TpccParameters, TITLE)
 build = partial(reading.build, TpccParameters, TITLE)
 
 
 def room_by(files: int) -> str:
-    """A clause that names the parameters which decide how much room so many databases need."""
+    """A clause that names the parameters which decide how much room this many databases need."""
     return f"for {files} databases, by the parameter `warehouses`" if files > 1 else "by the parameter `warehouses`"

@@ -114,7 +114,7 @@
     finalize();
   }
 
-  // A spreadsheet would evaluate texts such as `=1+1`, whoever wrote them; `foreign_text.cell` has the same rule.
+  // A spreadsheet would evaluate texts such as `=1+1`, even foreign ones; `foreign_text.cell` has the same rule.
   const marked = (text) => /^[=+\-@\t\r\n＝＋－＠]./s.test(text) && !/^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/.test(text) ? `'${text}` : text;
   const field = (value) => {
     const text = value === null || value === undefined ? "" : typeof value === "number" ? String(value) : marked(String(value));

@@ -1,0 +1,225 @@
+"""The outage of an object daemon: recovery during the measurement, errors, stops, and counters, without a real cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.errors import ServerError, TargetError
+from iosonde.execution import osd_outage
+from iosonde.execution.instruments.database_server import _not_recovered
+from iosonde.execution.osd_outage import OsdOutage
+from iosonde.execution.stop import Stop
+from iosonde.protocol.event import Event
+from iosonde.servers import ceph_cluster, ceph_perf
+from iosonde.servers.account import account_for
+from iosonde.servers.ceph import Layout
+from iosonde.servers.ceph_cluster import CephCluster
+from iosonde.servers.directories import Directories
+from iosonde.servers.process import ServerProcess
+from iosonde.servers.server import Installation
+
+MS = 1_000_000
+PARAMETERS = {"stop_osd_after": 100 * MS, "restart_osd_after": 200 * MS}
+
+
+class FakeCluster(CephCluster):
+    """Clean some time after the restart of its daemon; the program `ceph` and daemons do not exist."""
+
+    clean_after_s = 0.1
+    restarted: float | None = None
+    claim_error: TargetError | None = None
+    start_error: TargetError | None = None
+
+    def stop_osd(self, name: str) -> None:
+        if self.claim_error:
+            raise self.claim_error
+
+    def start_osd(self, name: str) -> None:
+        if self.start_error:
+            raise self.start_error
+        self.restarted = time.monotonic()
+
+    def _answers(self, name: str, command: str) -> dict[str, Any]:
+        return {"state": "active"}
+
+    def placement_group_states(self) -> dict[str, int]:
+        is_clean = self.restarted is not None and time.monotonic() - self.restarted >= self.clean_after_s
+        return {"active+clean": 4} if is_clean else {"active+undersized+degraded": 4}
+
+    def failure(self, what: str) -> ServerError:
+        return ServerError(what)
+
+
+@pytest.fixture
+def stop() -> Iterator[Stop]:
+    found = Stop()
+    yield found
+    found.close()
+
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def make(tmp_path: Path, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Creates a cluster of two object daemons that do not run."""
+    monkeypatch.setattr(osd_outage, "POLL_S", 0.01)
+
+    def made(kind: type[CephCluster] = FakeCluster) -> CephCluster:
+        return kind(
+            installation=Installation(version="16", build=""),
+            directories=Directories(own=tmp_path / "iosonde-c0ffee00", name="ceph-c0ffee00"),
+            layout=Layout(osds=2, replication=2, placement_groups=4, osd_bytes=1 << 30, settings={}),
+            account=account_for([]),
+            check=stop.check,
+        )
+
+    return made
+
+
+def interval(number: int) -> Event:
+    """The end of an interval of 100 ms."""
+    event: Any = {
+        "event": "interval", "phase": "measure", "index": number, "begin_ns": number * 100 * MS,
+        "end_ns": (number + 1) * 100 * MS,
+    }  # fmt: skip
+    return event  # type: ignore[no-any-return]
+
+
+def measured(outage: OsdOutage, intervals: int) -> None:
+    for number in range(intervals):
+        outage.event(interval(number))
+
+
+def test_a_recovery_during_the_measurement_ends_before_it(make: Make) -> None:
+    outage = OsdOutage(make(), PARAMETERS)
+    measured(outage, 2)
+    restarted = time.monotonic()
+    time.sleep(1)  # The rest of the measurement.
+    rest_s = time.monotonic() - restarted
+    facts = outage.finish(engine_failed=False)
+    assert facts["daemon"] == "osd.1"
+    assert 0.1 <= facts["recovery_seconds"] < rest_s - 0.3
+    assert _not_recovered(facts) == []
+
+
+def test_a_recovery_after_the_measurement_is_awaited(make: Make) -> None:
+    outage = OsdOutage(make(), PARAMETERS | {"restart_osd_after": None})
+    measured(outage, 3)
+    assert outage.finish(engine_failed=False)["recovery_seconds"] >= 0.1
+
+
+def test_a_run_without_an_outage_has_no_facts_of_one(make: Make) -> None:
+    outage = OsdOutage(make(), {})
+    measured(outage, 3)
+    assert outage.finish(engine_failed=False) == {}
+
+
+def test_an_incomplete_recovery_is_a_warning(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(osd_outage, "RECOVERY_S", 0.05)
+    cluster = make()
+    cluster.clean_after_s = 60.0
+    outage = OsdOutage(cluster, PARAMETERS)
+    measured(outage, 2)
+    facts = outage.finish(engine_failed=False)
+    assert "recovery_seconds" not in facts and "restarted_seconds" in facts
+    [warning] = _not_recovered(facts)
+    assert warning.code == "osd_not_recovered"
+    assert "did not become healthy" in warning.message and "4 active+undersized+degraded" in warning.message
+
+
+@pytest.mark.parametrize("failing", ["claim_error", "start_error"])
+def test_an_error_of_the_outage_is_kept_and_not_repeated(make: Make, failing: str) -> None:
+    cluster = make()
+    setattr(cluster, failing, TargetError("the device is in use", where="`/dev/sdb`"))
+    outage = OsdOutage(cluster, PARAMETERS)
+    measured(outage, 5)
+    facts = outage.finish(engine_failed=False)
+    assert (facts["error"], facts["where"]) == ("the device is in use", "`/dev/sdb`")
+    assert "the device is in use: `/dev/sdb`" in _not_recovered(facts)[0].message
+
+
+def test_a_stop_ends_the_wait_for_recovery(make: Make, stop: Stop) -> None:
+    cluster = make()
+    cluster.clean_after_s = 60.0
+    outage = OsdOutage(cluster, PARAMETERS)
+    measured(outage, 2)
+    stop.set()
+    started = time.monotonic()
+    assert "stopped" in outage.finish(engine_failed=False)["error"]
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("engine_failed", [True, False])
+def test_a_daemon_is_not_restarted_after_a_failure_or_a_stop(make: Make, stop: Stop, engine_failed: bool) -> None:
+    cluster = make()
+    outage = OsdOutage(cluster, PARAMETERS)
+    measured(outage, 1)
+    if not engine_failed:
+        stop.set()
+    assert "restarted_seconds" not in outage.finish(engine_failed=engine_failed)
+    assert cluster.restarted is None
+
+
+def test_a_cluster_that_starts_is_not_awaited_after_a_stop(make: Make, stop: Stop) -> None:
+    stop.set()
+    with pytest.raises(ServerError) as raised:
+        make().wait_until_clean()
+    assert raised.value.code == "stopped"
+
+
+# Counters -------------------------------------------------------------------------------------------------------------
+
+
+def test_counters_of_a_stopped_daemon_are_kept(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster: Any = make(CephCluster)
+    counted = {"osd.0": 10, "osd.1": 20}
+
+    def ask(path: Path, command: str) -> dict[str, Any]:
+        if path.stem not in counted:
+            raise ServerError("no answer")
+        return {"osd": {"op_w": counted[path.stem]}}
+
+    def add_daemon(name: str) -> None:
+        process = subprocess.Popen(["sleep", "60"])
+        cluster._processes[name] = ServerProcess(process, cluster.data / name, "sleep", None)
+
+    monkeypatch.setattr(ceph_perf, "ask", ask)
+    monkeypatch.setattr("iosonde.servers.process.ended", lambda *_: None)
+    for name in counted:
+        add_daemon(name)
+    try:
+        assert cluster.statistics() == {"osd_client_writes": 30}
+        counted["osd.1"] = 25
+        cluster.stop_osd("osd.1")
+        del counted["osd.1"]
+        counted["osd.0"] = 12
+        assert cluster.statistics() == {"osd_client_writes": 37}
+        add_daemon("osd.1")
+        assert cluster.statistics() == {}, "it does not answer yet"
+        counted["osd.1"] = 1
+        assert cluster.statistics() == {"osd_client_writes": 38}
+    finally:
+        cluster.kill()
+
+
+def test_a_daemon_that_does_not_answer_when_it_is_stopped_keeps_its_latest_counters(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster: Any = make(CephCluster)
+    cluster._dumps["osd.1"] = {"osd": {"op_w": 20}}
+    monkeypatch.setattr(ceph_cluster.CephCluster, "_claim", lambda self, name: None)
+
+    class Killed:
+        def kill(self) -> None:
+            pass
+
+    cluster._processes["osd.1"] = Killed()
+    cluster.stop_osd("osd.1")
+    assert cluster.statistics() == {"osd_client_writes": 20}
