@@ -367,6 +367,12 @@ impl RocksdbSession<'_> {
 }
 
 impl Session for RocksdbSession<'_> {
+    /// Blocks and memtables have a record's key directly before its value (`table/block_based/block_builder.cc`); other
+    /// values are copies, whose memory was just written.
+    fn reads_byte_before_value(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
         if let Some(reader) = &self.reader {

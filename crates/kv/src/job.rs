@@ -18,7 +18,7 @@ use iosonde_protocol::{Direction, KvOperation, KvStream, Operation, ScheduleResu
 use crate::choice::{Chooser, Inserts};
 use crate::error::{Code, KvError};
 use crate::freshness::Freshness;
-use crate::records::Contents;
+use crate::records::{Contents, prefetch};
 use crate::sample::Sample;
 use crate::store::{Lent, Session};
 use crate::trace::Replay;
@@ -99,6 +99,7 @@ pub(crate) struct Job<'a> {
     found_ns: u64,
     batch: Batch,
     gets: Gets,
+    arrival: Arrival,
     /// Excludes other writers of the record that is being written; only with freshness checks.
     turn: Option<MutexGuard<'a, ()>>,
     key: Vec<u8>,
@@ -130,6 +131,10 @@ impl<'a> Job<'a> {
         let (mut generations, latencies) = (plan.generations, plan.latencies);
         let connections = session.connections().clamp(1, plan.stream.batch.max(1) as usize);
         let only_reads = (plan.stream.operations.iter()).all(|share| share.operation == KvOperation::Read);
+        let arrival = match session.reads_byte_before_value() {
+            true => Arrival::FirstPageRead,
+            false => Arrival::NothingRead,
+        };
         let is_paced = plan.schedule.is_some() || plan.stream.rate_limit.is_some();
         Job {
             common,
@@ -159,6 +164,7 @@ impl<'a> Job<'a> {
             found_ns: 0,
             batch: Batch::default(),
             gets: Gets::new(connections),
+            arrival,
             turn: None,
             key: Vec::new(),
             value: Vec::new(),
@@ -314,24 +320,27 @@ impl<'a> Job<'a> {
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
         let value = self.session.get(&self.key)?;
-        touch(value.unwrap_or_default());
+        self.arrival.complete(value.unwrap_or_default());
         let end_ns = self.common.clock.now();
+        // The read is recorded before its value is verified: meanwhile the CPU loads the value.
+        let completed = Completed {
+            operation: Operation::Read,
+            bytes: (self.key.len() + value.map_or(0, <[u8]>::len)) as u64,
+            begin_ns,
+            end_ns,
+            intended_ns,
+        };
+        completed.record(&mut self.pace, &mut self.phases, self.found_ns);
         let tally = &mut self.tallies[Operation::Read as usize];
-        let value_bytes = match value {
+        match value {
             Some(value) => {
                 if !tally.check(self.common, number, value, expected) {
                     self.first_corrupted.get_or_insert(number);
                 }
-                value.len()
             }
-            None => {
-                tally.missing += 1;
-                0
-            }
-        };
+            None => tally.missing += 1,
+        }
         self.session.release();
-        let bytes = (self.key.len() + value_bytes) as u64;
-        self.done(Operation::Read, bytes, begin_ns, end_ns, intended_ns);
         Ok(end_ns)
     }
 
@@ -357,7 +366,7 @@ impl<'a> Job<'a> {
         let begin_ns = self.common.clock.now_early();
         let (key, new) = self.batch.record(0);
         let value = self.session.get(key)?;
-        touch(value.unwrap_or_default());
+        self.arrival.complete(value.unwrap_or_default());
         let read_ns = self.common.clock.now();
         let tally = &mut self.tallies[Operation::ReadModifyWrite as usize];
         let mut bytes = self.batch.bytes;
@@ -400,7 +409,7 @@ impl<'a> Job<'a> {
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
         let found = self.session.get(&self.key)?;
-        touch(found.unwrap_or_default());
+        self.arrival.complete(found.unwrap_or_default());
         let read_ns = self.common.clock.now();
         let tally = &mut self.tallies[operation as usize];
         self.value.clear();
@@ -602,15 +611,40 @@ impl<'a> Job<'a> {
     /// Records a completed operation.
     #[inline]
     fn done(&mut self, operation: Operation, bytes: u64, begin_ns: u64, end_ns: u64, intended_ns: Option<u64>) {
-        if let (Pace::Open(schedule), Some(intended_ns)) = (&mut self.pace, intended_ns) {
-            schedule.note_start(intended_ns, begin_ns);
+        let completed = Completed {
+            operation,
+            bytes,
+            begin_ns,
+            end_ns,
+            intended_ns,
+        };
+        completed.record(&mut self.pace, &mut self.phases, self.found_ns);
+    }
+}
+
+/// A completed operation.
+struct Completed {
+    operation: Operation,
+    bytes: u64,
+    begin_ns: u64,
+    end_ns: u64,
+    intended_ns: Option<u64>,
+}
+
+impl Completed {
+    /// Records it; the job could start it from `found_ns` on.
+    #[inline]
+    fn record(self, pace: &mut Pace, phases: &mut JobPhases<'_>, found_ns: u64) {
+        let Completed { bytes, end_ns, .. } = self;
+        if let (Pace::Open(schedule), Some(intended_ns)) = (pace, self.intended_ns) {
+            schedule.note_start(intended_ns, self.begin_ns);
         }
-        self.phases.started(1, self.found_ns, begin_ns);
-        self.phases.take_batch(1, bytes);
-        self.phases.advance_to_completion(end_ns);
-        let response_ns = intended_ns.map(|intended_ns| end_ns.saturating_sub(intended_ns));
-        self.phases
-            .record(operation, bytes, end_ns, end_ns.saturating_sub(begin_ns), response_ns);
+        phases.started(1, found_ns, self.begin_ns);
+        phases.take_batch(1, bytes);
+        phases.advance_to_completion(end_ns);
+        let response_ns = self.intended_ns.map(|intended_ns| end_ns.saturating_sub(intended_ns));
+        let latency_ns = end_ns.saturating_sub(self.begin_ns);
+        phases.record(self.operation, bytes, end_ns, latency_ns, response_ns);
     }
 }
 
@@ -681,8 +715,39 @@ impl Sequence {
     }
 }
 
-/// Reads a byte of every page of a value: a store that lends its mapped file has not read the pages yet, and this I/O
-/// belongs to the latency.
+/// What is left of a read when the store lends its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// The store has read the byte before each value, but perhaps not the other pages of the value.
+    FirstPageRead,
+    /// The value may be in a mapped file of which no page was read yet.
+    NothingRead,
+}
+
+impl Arrival {
+    /// Completes the read of a value: I/O for its pages belongs to the latency.
+    ///
+    /// Reading a value waits for its cache lines. If no I/O is possible, they are only requested, and arrive while the
+    /// read is recorded.
+    #[inline]
+    fn complete(self, value: &[u8]) {
+        if self == Arrival::FirstPageRead && is_in_page_of_byte_before(value) {
+            prefetch(value);
+        } else {
+            touch(value);
+        }
+    }
+}
+
+/// Whether a value ends in the page that has the byte before the value.
+#[inline]
+fn is_in_page_of_byte_before(value: &[u8]) -> bool {
+    let begin = value.as_ptr().addr();
+    let last = begin + value.len().saturating_sub(1);
+    begin.wrapping_sub(1) / PAGE_BYTES == last / PAGE_BYTES
+}
+
+/// Reads a byte of every page of a value.
 #[inline]
 fn touch(value: &[u8]) {
     for byte in value.iter().step_by(PAGE_BYTES).chain(value.last()) {
@@ -833,6 +898,17 @@ mod tests {
             skipped(Some(4), Direction::Reverse, &[4, 3]),
             (vec![Some(0), Some(0)], 3)
         );
+    }
+
+    #[test]
+    fn only_values_in_the_page_of_the_byte_before_them_need_no_read() {
+        let mut memory = vec![0u8; 3 * PAGE_BYTES];
+        let page = memory.as_ptr().align_offset(PAGE_BYTES);
+        let memory = &mut memory[page..page + 2 * PAGE_BYTES];
+        assert!(is_in_page_of_byte_before(&memory[1..PAGE_BYTES]));
+        assert!(is_in_page_of_byte_before(&memory[PAGE_BYTES + 1..PAGE_BYTES + 101]));
+        assert!(!is_in_page_of_byte_before(&memory[PAGE_BYTES..PAGE_BYTES + 100]));
+        assert!(!is_in_page_of_byte_before(&memory[PAGE_BYTES - 50..PAGE_BYTES + 1]));
     }
 
     #[test]

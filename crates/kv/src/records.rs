@@ -26,7 +26,7 @@ pub(crate) const PIECE: usize = 1 << 19;
 const GENERATION_STRIDE: u64 = 67;
 /// Generation of records that no job has written.
 const LOADED: u64 = 0;
-/// Bytes of text loaded before a read. The CPU itself continues with the following lines.
+/// Bytes that are prefetched of a text or value.
 const PREFETCHED_BYTES: usize = 128;
 const CACHE_LINE_BYTES: usize = 64;
 /// Distance at which text that can be compressed repeats itself.
@@ -193,9 +193,7 @@ impl Contents {
             return;
         }
         let start = start(number, LOADED, bytes);
-        for line in self.text[start..start + PREFETCHED_BYTES].chunks(CACHE_LINE_BYTES) {
-            prefetch(line);
-        }
+        prefetch(&self.text[start..start + bytes.min(PREFETCHED_BYTES)]);
     }
 
     /// Whether every byte of a value is as written for this record, in any generation.
@@ -262,17 +260,21 @@ fn start(number: u64, generation: u64, bytes: usize) -> usize {
     place.wrapping_add(generation.wrapping_mul(GENERATION_STRIDE)) as usize % STARTS
 }
 
-/// Starts to load a cache line, where the CPU has such an instruction.
+/// Starts to load the first cache lines of a stretch of memory, where the CPU has such an instruction, without waiting for
+/// them. The CPU itself continues with the following lines.
 #[inline]
-fn prefetch(line: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction has no effect but on caches, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+pub(crate) fn prefetch(memory: &[u8]) {
+    let first = &memory[..memory.len().min(PREFETCHED_BYTES)];
+    for byte in first.iter().step_by(CACHE_LINE_BYTES).chain(first.last()) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the instruction has no effect but on caches, whatever the address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = byte;
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
 }
 
 /// The last step of splitmix64: a bijection that scatters neighbours over the whole range.

@@ -232,6 +232,12 @@ pub trait Session {
     /// Those of the store.
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError>;
 
+    /// Whether [`Session::get`] reads the byte before each value that it lends, as a store does that keeps a record's key
+    /// or size there: then that page is in memory, also of a mapped file.
+    fn reads_byte_before_value(&self) -> bool {
+        false
+    }
+
     /// Adds a record to the next write.
     ///
     /// # Errors

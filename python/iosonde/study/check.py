@@ -264,7 +264,7 @@ def _check_analysis(study: Study, source: StudyFile) -> None:
     for index, analysis in enumerate(study.analysis):
         at: Keys = ("analysis", index)
         separable = _separable(study, analysis.part, source.where(*at, "part"))
-        if analysis.kind in ("fault_overhead", "device_share"):
+        if analysis.kind in ("fault_overhead", "device_share", "mapped_reads"):
             parts = [part.name for part in study.parts]
             _known("part", analysis.device_part, parts, source.where(*at, "device_part"))
         for key, names in (("over", [analysis.over]), ("by", analysis.by), ("where", list(analysis.where))):

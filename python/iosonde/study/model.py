@@ -360,6 +360,7 @@ AnalysisKind = Literal[
     "memory_share",
     "memory_extension",
     "fault_overhead",
+    "mapped_reads",
     "device_share",
     "backend_steps",
     "io_path",
@@ -382,7 +383,7 @@ class Analysis(_Strict):
     """`log_gain`, `cache_tiers`: the published ratio, stated next to the measured one."""
     device_part: str = ""
     """`fault_overhead`: the part with the device's own 4 KiB random reads. `device_share`: the part with
-    its own sequential and random reads."""
+    its own sequential and random reads. `mapped_reads`: the part with reads of the mapped file by `io_mode`."""
 
 
 class Study(_Repeated):

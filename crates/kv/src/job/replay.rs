@@ -34,7 +34,7 @@ impl Job<'_> {
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
         let value = self.session.get(&self.key)?;
-        touch(value.unwrap_or_default());
+        self.arrival.complete(value.unwrap_or_default());
         let mut end_ns = self.common.clock.now();
         let tally = &mut self.tallies[Operation::Read as usize];
         let value_bytes = value.map(<[u8]>::len);
