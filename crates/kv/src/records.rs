@@ -260,21 +260,28 @@ fn start(number: u64, generation: u64, bytes: usize) -> usize {
     place.wrapping_add(generation.wrapping_mul(GENERATION_STRIDE)) as usize % STARTS
 }
 
-/// Starts to load the first cache lines of a stretch of memory, where the CPU has such an instruction, without waiting for
-/// them. The CPU itself continues with the following lines.
+/// Starts to load the first [`PREFETCHED_BYTES`] of a stretch of memory into the CPU's cache, where the CPU has such an
+/// instruction, without waiting for them. The CPU itself continues with the following lines.
 #[inline]
 pub(crate) fn prefetch(memory: &[u8]) {
-    let first = &memory[..memory.len().min(PREFETCHED_BYTES)];
-    for byte in first.iter().step_by(CACHE_LINE_BYTES).chain(first.last()) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: the instruction has no effect but on caches, whatever the address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast());
+    if let Some(last) = memory.len().checked_sub(1) {
+        // Memory that does not begin at a cache line has its end in a line more.
+        for at in [0, CACHE_LINE_BYTES, PREFETCHED_BYTES - 1] {
+            prefetch_line(&memory[at.min(last)]);
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = byte;
     }
+}
+
+#[inline]
+fn prefetch_line(byte: &u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction has no effect but on caches, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = byte;
 }
 
 /// The last step of splitmix64: a bijection that scatters neighbours over the whole range.
@@ -368,8 +375,16 @@ impl Sizes {
         }
     }
 
-    #[inline]
+    /// The size that belongs to a number.
+    #[inline(always)]
     fn of(&self, number: u64, seed: u64) -> usize {
+        match self {
+            Sizes::Fixed(bytes) => *bytes,
+            _ => self.drawn(number, seed),
+        }
+    }
+
+    fn drawn(&self, number: u64, seed: u64) -> usize {
         match self {
             Sizes::Fixed(bytes) => *bytes,
             Sizes::Uniform { min, span } => {
