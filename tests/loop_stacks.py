@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -98,10 +99,15 @@ class Loops:
                 yield status.node
 
     def close(self) -> None:
-        """Undo everything."""
+        """Undo everything. A loop device that a process has open is detached when that process closes it: wait for that."""
+        own = [status for status in attached_loops() if ["losetup", "--detach", str(status.node)] in self._undo]
         while self._undo:
             done = subprocess.run(self._undo.pop(), check=False, capture_output=True, env=environment())
             assert done.returncode == 0, done.stderr.decode()
+        deadline = time.monotonic() + 30
+        while remaining := [status.node for status in attached_loops() if status in own]:
+            assert time.monotonic() < deadline, f"still attached: {remaining}"
+            time.sleep(0.01)
 
 
 def run(*command: str | int | Path) -> str:
