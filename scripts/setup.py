@@ -29,6 +29,7 @@ LOCK_WAIT_S = 300
 """How long to wait for another program that installs packages."""
 CONSTRAINTS = CHECKOUT / "packaging" / "constraints.txt"
 CASSANDRA = CHECKOUT / "packaging" / "cassandra" / "pom.xml"
+MOTO = CHECKOUT / "packaging" / "moto"
 ASSEMBLE_S = 600
 """Timeout of the downloads of Cassandra's jar files, 66 MB."""
 Version = tuple[int, ...]
@@ -48,6 +49,7 @@ def main(venv: Path, *, dev: bool) -> None:
         assemble_cassandra(tools)
     if dev:
         build_ferretdb(Path(tools.FERRETDB).expanduser())
+        install_moto(Path(tools.MOTO).expanduser())
     warn_of_missing(tools, dev=dev)
     create_environment(venv)
     build_engine()
@@ -374,6 +376,32 @@ def build_ferretdb(program: Path) -> None:
     if done == 0:
         built.rename(program)
     built.unlink(missing_ok=True)
+
+
+def install_moto(place: Path) -> None:
+    """Install the server of the tests of S3 in the versions that are tested; they are skipped where that fails.
+
+    An environment of its own, because it requires other versions of iosonde's dependencies.
+    """
+    versions = MOTO / "constraints.txt"
+    installed = place / versions.name
+    if installed.exists() and installed.read_bytes() == versions.read_bytes():
+        return
+    say("installing moto for tests")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # Under another name until it is complete: an interrupted installation leaves no environment.
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".moto-") as directory:
+            made = Path(directory, "environment")
+            subprocess.run([sys.executable, "-m", "venv", str(made)], check=True, stdout=sys.stderr)
+            pip = [str(made / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+            wanted = ["--requirement", str(MOTO / "requirements.txt"), "--constraint", str(versions)]
+            subprocess.run([*pip, *wanted], check=True, stdout=sys.stderr)
+            shutil.copy(versions, made)
+            shutil.rmtree(place, ignore_errors=True)
+            made.rename(place)
+    except (OSError, subprocess.CalledProcessError) as error:
+        say(f"warning: {error}; the tests of S3 will be skipped")
 
 
 def install_python_package(venv: Path, *, dev: bool) -> None:

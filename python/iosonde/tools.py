@@ -27,6 +27,9 @@ root or as an ordinary user. Servers run under an unprivileged user, who cannot 
 FERRETDB = "~/.cache/iosonde/ferretdb"
 """The program that `scripts/setup` builds from `packaging/ferretdb`."""
 
+MOTO = "~/.cache/iosonde/moto"
+"""The Python environment that `scripts/setup` installs from `packaging/moto`."""
+
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where administration programs are, which is not on every user's PATH."""
 
@@ -225,6 +228,14 @@ _DEV = (
         purpose="tests of the store `mongodb`: MongoDB's protocol with other storage; built with Go 1.24",
         form="files",
         places=(FERRETDB,),
+    ),
+    Tool(
+        name="moto",
+        packages=("moto",),
+        kind="dev",
+        purpose="tests of S3: a server for tests, which `scripts/setup` installs from the Python Package Index",
+        form="files",
+        places=(f"{MOTO}/bin/python",),
     ),
     _tool("dumpe2fs", "e2fsprogs", "dev", "tests of ext4 options", "-V"),
     _tool("mkswap", "util-linux", "dev", "tests with active swap", "--version"),

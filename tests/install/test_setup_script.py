@@ -189,8 +189,13 @@ def declared() -> list[Requirement]:
     return [Requirement(line) for line in [*listed, *project["build-system"]["requires"]]]
 
 
-def pinned() -> dict[str, Version]:
-    lines = (CHECKOUT / "packaging" / "constraints.txt").read_text().splitlines()
+def declared_of_moto() -> list[Requirement]:
+    lines = (CHECKOUT / "packaging" / "moto" / "requirements.txt").read_text().splitlines()
+    return [Requirement(line) for line in lines if not line.startswith("#")]
+
+
+def pinned(directory: str = "") -> dict[str, Version]:
+    lines = (CHECKOUT / "packaging" / directory / "constraints.txt").read_text().splitlines()
     pairs = [line.split("==") for line in lines if not line.startswith("#")]
     return {name.lower().replace("_", "-"): Version(version) for name, version in pairs}
 
@@ -213,10 +218,49 @@ def test_a_program_is_found_once_its_package_is_installed(tmp_path: Path) -> Non
     assert tool.find() == str(program)
 
 
-@pytest.mark.parametrize("requirement", declared(), ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    ("requirement", "versions"),
+    [*((each, pinned()) for each in declared()), *((each, pinned("moto")) for each in declared_of_moto())],
+    ids=lambda each: each.name if isinstance(each, Requirement) else "",
+)
 def test_each_python_dependency_has_both_bounds_or_one_version_and_a_tested_version_within_them(
-    requirement: Requirement,
+    requirement: Requirement, versions: dict[str, Version]
 ) -> None:
     operators = {each.operator for each in requirement.specifier}
     assert operators in ({">=", "<"}, {"=="})
-    assert pinned()[requirement.name.lower()] in requirement.specifier
+    assert versions[requirement.name.lower()] in requirement.specifier
+
+
+@pytest.fixture
+def installed(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each installation of packages succeeds; environments are directories."""
+    results: list[bool] = []
+
+    def run(command: list[str], **_: object) -> None:
+        if "venv" in command:
+            (Path(command[-1]) / "bin").mkdir(parents=True)
+        elif not results.pop(0):
+            raise subprocess.CalledProcessError(1, command)
+
+    monkeypatch.setattr(setup.subprocess, "run", run)
+    return results
+
+
+def test_an_environment_for_tests_is_complete_or_absent_and_renewed_with_its_versions(
+    setup: ModuleType, installed: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "cache" / "moto"
+    installed += [False]
+    setup.install_moto(place)
+    assert list(place.parent.iterdir()) == []
+    installed += [True]
+    setup.install_moto(place)
+    assert [each.name for each in place.parent.iterdir()] == ["moto"]
+    setup.install_moto(place)  # Nothing to do.
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "constraints.txt").write_text("moto==6")
+    monkeypatch.setattr(setup, "MOTO", newer)
+    installed += [True]
+    setup.install_moto(place)
+    assert (installed, (place / "constraints.txt").read_text()) == ([], "moto==6")

@@ -1,30 +1,43 @@
-"""S3 on a server in this file, which checks signatures: buckets of a study, objects of the engine, credentials."""
+"""S3 on moto, a model of S3 for tests that checks signatures: buckets, objects of the engine, credentials, faults."""
 
 from __future__ import annotations
 
 import datetime
+import http.client
+import os
+import re
+import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote, urlencode
+from xml.etree import ElementTree
 
+import polars as pl
 import pytest
 
-from iosonde.errors import ServerError, StudyError
+from iosonde.errors import ServerError, StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
+from iosonde.execution.observer import Silent
 from iosonde.execution.stop import Stop
-from iosonde.plan import Plan
+from iosonde.metrics.metrics import run_metrics
+from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
+from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
+from iosonde.results.schema import Record
 from iosonde.servers import foreign_database
-from iosonde.servers.s3 import OWNER, S3, signed
+from iosonde.servers.s3 import OWNER, S3, Bucketeer, signed
 from iosonde.servers.url import parse as parse_url
 from iosonde.storage import journal, open_target
 from iosonde.storage.consent import Consent
+from iosonde.tools import TOOLS
 
+MOTO = pytest.mark.needs("moto")
 STUDY = """
 name = "objects"
 title = "Objects"
@@ -43,95 +56,138 @@ duration = "300ms"
 interval = "100ms"
 delete_after = true
 [[parts]]
-factors.operation = ["write", "random_read"]
+factors.operation = ["write", "sequential_read", "random_read"]
 [profiles.standard]
 """
-SECRET = "a-secret-of-the-user"
+PAGE = 4
+"""Names in one list of the server."""
+
+USER = {
+    "CreateUser": {},
+    "CreateAccessKey": {},
+    "PutUserPolicy": {
+        "PolicyName": "objects",
+        "PolicyDocument": '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}',
+    },
+}
+"""Requests that create a user with all rights, after which moto accepts only signed requests."""
 
 
 @dataclass
 class Server:
-    """Buckets in memory."""
+    """moto on a port that it chose."""
 
-    buckets: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    requests: list[str] = field(default_factory=list)
-    page: int = 1000
-    """Names in one list."""
-    port: int = 0
-    late: list[tuple[str, str]] = field(default_factory=list)
-    """Objects that appear once their bucket is about to be removed."""
+    process: subprocess.Popen[str]
+    port: int
+    messages: list[str] = field(default_factory=list)
+    """Its log: a line for each request."""
 
     @property
     def url(self) -> str:
         return f"s3://127.0.0.1:{self.port}"
 
-    def answer(self, method: str, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes]:
-        bucket, _, key = path.removeprefix("/").partition("/")
-        if method == "PUT" and not key:
-            self.buckets.setdefault(bucket, {})
-            return 200, b""
-        found = self.buckets.get(bucket)
-        if found is None or (method == "GET" and key and key not in found):
-            return 404, b"<Error><Code>NoSuchKey</Code></Error>"
-        if method == "DELETE" and not key:
-            for of, name in [self.late.pop()] if self.late else []:
-                self.buckets[of][name] = b""
-            if found:
-                return 409, b"<Error><Code>BucketNotEmpty</Code></Error>"
-            del self.buckets[bucket]
-            return 204, b""
-        if method == "DELETE":
-            found.pop(key, None)
-            return 204, b""
-        if method == "PUT":
-            found[key] = body
-            return 200, b""
-        if key:
-            return 200, found[key]
-        names = [name for name in sorted(found) if name.startswith(query.get("prefix", ""))][: self.page]
-        listed = "".join(f"<Contents><Key>{name}</Key></Contents>" for name in names)
-        return 200, f'<ListBucketResult xmlns="http://s3.amazonaws.com/doc/">{listed}</ListBucketResult>'.encode()
+    @property
+    def buckets(self) -> dict[str, set[str]]:
+        """Names of objects in each bucket, as far as one list has them."""
+        connection = self.connect()
+        root = ElementTree.fromstring(connection.require("GET", "/", allowed=(200,)))
+        names = [
+            found.text or ""
+            for bucket in root.iter()
+            if bucket.tag.endswith("}Bucket")
+            for found in bucket
+            if found.tag.endswith("}Name")
+        ]
+        found = {name: set(connection.keys(name, prefix="")) for name in names}
+        connection.close()
+        return found
+
+    def connect(self) -> Bucketeer:
+        return S3().connect(parse_url(self.url).address())
+
+    def put(self, bucket: str, key: str = "", body: bytes = b"x") -> None:
+        """Create a bucket or an object, as another client."""
+        connection = self.connect()
+        connection.require(
+            "PUT", f"/{bucket}/{key}" if key else f"/{bucket}", body=body if key else b"", allowed=(200,)
+        )
+        connection.close()
+
+    def empty(self) -> None:
+        """Remove all buckets."""
+        connection = self.connect()
+        while found := self.buckets:
+            for bucket, keys in found.items():
+                for path in [*(f"/{bucket}/{quote(key)}" for key in keys), f"/{bucket}"]:
+                    connection.status("DELETE", path)
+        connection.close()
+
+
+@contextmanager
+def moto(*, port: int = 0, users: bool = True) -> Iterator[Server]:
+    """The server, once it listens; without users it accepts any request."""
+    program = Path(TOOLS["moto"].find() or "").expanduser()
+    environment = {**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)}
+    if users:
+        environment["INITIAL_NO_AUTH_ACTION_COUNT"] = str(len(USER))
+    process = subprocess.Popen(
+        [program, "-m", "moto.server", "--port", str(port)], env=environment, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    messages: list[str] = []
+    reader = threading.Thread(target=lambda: messages.extend(process.stderr or []))
+    try:
+        for line in process.stderr:
+            messages.append(line)
+            if found := re.search(r"Running on http://127\.0\.0\.1:([0-9]+)", line):
+                reader.start()
+                yield Server(process, int(found[1]), messages)
+                break
+        else:
+            raise AssertionError(f"moto did not start: {''.join(messages)}")
+    finally:
+        process.kill()
+        process.wait()
+        if reader.ident:
+            reader.join()
+        process.stderr.close()
+
+
+def user_of(server: Server) -> dict[str, str]:
+    """Credentials of a new user of the server."""
+    scope = "Credential=x/20260101/us-east-1/iam/aws4_request"
+    headers = {
+        "host": "iam.amazonaws.com",
+        "content-type": "application/x-www-form-urlencoded",
+        "authorization": f"AWS4-HMAC-SHA256 {scope}, SignedHeaders=host, Signature=0",
+    }
+    answers = ""
+    for action, parameters in USER.items():
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        body = urlencode({"Action": action, "Version": "2010-05-08", "UserName": "me", **parameters})
+        connection.request("POST", "/", body, headers)
+        answers += connection.getresponse().read().decode()
+        connection.close()
+    names = {"AWS_ACCESS_KEY_ID": "AccessKeyId", "AWS_SECRET_ACCESS_KEY": "SecretAccessKey"}
+    return {name: re.findall(f"<{tag}>([^<]+)<", answers)[0] for name, tag in names.items()}
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[tuple[Server, dict[str, str]]]:
+    with moto() as server:
+        yield server, user_of(server)
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    state = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def respond(self) -> None:
-            parts = urlsplit(self.path)
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            state.requests.append(f"{self.command} {parts.path}")
-            moment = datetime.datetime.strptime(self.headers["x-amz-date"], "%Y%m%dT%H%M%SZ")
-            expected = signed(
-                self.command, parts.path, parts.query, host=self.headers["host"], region="us-east-1", now=moment
-            )
-            status, answer = 403, b""
-            if self.headers["authorization"] == expected["authorization"]:
-                status, answer = state.answer(self.command, parts.path, dict(parse_qsl(parts.query)), body)
-            self.send_response(status)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        do_GET = do_PUT = do_DELETE = respond  # noqa: N815  # names of the base class
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    served = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served.daemon_threads = True
-    state.port = served.server_address[1]
-    thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    yield state
-    served.shutdown()
-    thread.join()
-    served.server_close()
+def server(started: tuple[Server, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Without buckets, and with credentials in the environment."""
+    found, credentials = started
+    monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+    for name, value in credentials.items():
+        monkeypatch.setenv(name, value)
+    found.empty()
+    return found
 
 
 def plan_of(server: Server, place: Path, **settings: str) -> Plan:
@@ -142,23 +198,105 @@ def bucket_of(plan: Plan) -> str:
     return str(plan.runs[0].spec["workload"]["store"]["bucket"])
 
 
+def consent_to(plan: Plan) -> Consent:
+    return Consent(confirm=(bucket_of(plan),))
+
+
+def records_of(directory: Path) -> list[Record]:
+    return sorted(ResultSet.open(directory).records(), key=lambda record: record.order)
+
+
+@MOTO
 @pytest.mark.engine
 def test_objects_are_written_read_and_compared_and_the_bucket_is_removed(server: Server, tmp_path: Path) -> None:
-    server.buckets["mine"] = {"photo": b"x"}
+    server.put("mine")
+    server.put("mine", "photo")
     plan = plan_of(server, tmp_path)
-    execute(plan, tmp_path / "r", consent=Consent(confirm=(bucket_of(plan),)))
-    written, read = sorted(ResultSet.open(tmp_path / "r").records(), key=lambda record: record.order)
-    for record in (written, read):
+    execute(plan, tmp_path / "r", consent=consent_to(plan))
+    for record in records_of(tmp_path / "r"):
         assert record.outcome == "complete", record.failure
-    objects = (read.result or {})["objects"]
-    assert (objects["loaded"], objects["wrong"], objects["deleted"]) == (30, 0, 30)
-    assert objects["checked"] > 0
-    assert objects["client"] == "S3 over HTTP/1.1, signature version 4"
-    assert server.buckets == {"mine": {"photo": b"x"}}
+        facts, is_read = (record.result or {})["objects"], "read" in record.case_id
+        assert (facts["loaded"], facts["wrong"], facts["deleted"]) == (30 if is_read else 0, 0, 30)
+        assert facts["client"] == "S3 over HTTP/1.1, signature version 4"
+        assert (facts["checked"] > 0) is is_read
+    assert server.buckets == {"mine": {"photo"}}
     kept = "".join(path.read_text() for path in (tmp_path / "r").rglob("*.json"))
-    assert SECRET not in kept
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] not in kept
 
 
+@MOTO
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("operation", "method"), [("write", "PUT"), ("sequential_read", "GET"), ("random_read", "GET")]
+)
+def test_operations_are_the_requests_that_the_server_logs(
+    server: Server, tmp_path: Path, operation: str, method: str
+) -> None:
+    plan, before = plan_of(server, tmp_path, operation=operation), len(server.messages)
+    execute(plan, tmp_path / "r", consent=consent_to(plan))
+    while not any(f"DELETE /{bucket_of(plan)} " in line for line in server.messages[before:]):
+        time.sleep(0.01)  # The log is read by a thread.
+    logged = server.messages[before:]
+    found = run_metrics(ResultSet.open(tmp_path / "r")).filter(pl.col("operation") == "all")
+    values = dict(found.select("metric", "value").iter_rows())
+    [record] = records_of(tmp_path / "r")
+    operations = sum(job["operations"] for job in (record.result or {})["jobs"])
+    requests = sum(f"{method} /{bucket_of(plan)}/iosonde-" in line and '" 200' in line for line in logged)
+    assert operations > 0
+    assert operations <= requests <= operations + 2 * 3, "those in flight at the end are not counted"
+    assert values["ops_per_sec"] == pytest.approx(operations / 0.3, rel=0.2)
+    assert values["bandwidth"] == pytest.approx(2048 * values["ops_per_sec"])
+    assert values["completion_latency_ns_mean"] > 10_000
+    assert values["objects_wrong"] == 0
+
+
+class AtFirstInterval(Silent):
+    """Acts once the first interval of a measurement is reported."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: list[Callable[[], None]] = [act]
+
+    def event(self, run: Run, event: Event) -> None:
+        if self._act and event["event"] == "interval" and event["phase"] == "measure":
+            self._act.pop()()
+
+
+@MOTO
+@pytest.mark.engine
+def test_an_object_that_another_client_changes_is_wrong(server: Server, tmp_path: Path) -> None:
+    plan = plan_of(server, tmp_path, operation="random_read", objects="3", duration="1s")
+
+    def change() -> None:
+        server.put(bucket_of(plan), "iosonde-000000000001", b"y" * 2048)
+
+    execute(plan, tmp_path / "r", consent=consent_to(plan), observer=AtFirstInterval(change))
+    [record] = records_of(tmp_path / "r")
+    assert (record.result or {})["objects"]["wrong"] > 0
+    assert "wrong_objects" in [warning.code for warning in record.warnings]
+
+
+@MOTO
+@pytest.mark.engine
+def test_a_server_that_is_killed_fails_the_run_and_its_bucket_stays_in_the_journal(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`server` has the credentials; another server without users takes part, whose successor knows no bucket."""
+    monkeypatch.setattr(foreign_database, "RESTART_S", 0.1)
+    with moto(users=False) as killed:
+        plan = plan_of(killed, tmp_path, operation="write", duration="60s")
+        with pytest.raises(TargetError, match=f"cannot drop the bucket `{bucket_of(plan)}`") as error:
+            execute(plan, tmp_path / "r", consent=consent_to(plan), observer=AtFirstInterval(killed.process.kill))
+    assert "iosonde cleanup" in str(error.value.hint)
+    [record] = records_of(tmp_path / "r")
+    assert record.failure and record.failure.code in ("server_vanished", "connection_refused"), record.failure
+    [entry] = journal.entries()
+    assert entry.facts["database"] == bucket_of(plan)
+    with moto(port=killed.port, users=False):
+        journal.undo(Path(entry.path))
+    assert journal.entries() == []
+
+
+@MOTO
 @pytest.mark.engine
 def test_nothing_is_created_without_consent(server: Server, tmp_path: Path) -> None:
     plan = plan_of(server, tmp_path)
@@ -166,42 +304,61 @@ def test_nothing_is_created_without_consent(server: Server, tmp_path: Path) -> N
     with pytest.raises(ServerError, match="would be created") as error:
         execute(plan, tmp_path / "r")
     assert f"--confirm {bucket_of(plan)}" in error.value.hint
-    assert server.requests == []
+    assert server.buckets == {}
 
 
+@MOTO
 @pytest.mark.engine
 def test_a_bucket_that_iosonde_did_not_create_is_not_changed(server: Server, tmp_path: Path) -> None:
     plan = plan_of(server, tmp_path)
-    server.buckets[bucket_of(plan)] = {"iosonde-000000000000": b"mine"}
-    execute(plan, tmp_path / "r", consent=Consent(confirm=(bucket_of(plan),)))
-    failures = [record.failure for record in ResultSet.open(tmp_path / "r").records()]
-    assert [failure and failure.code for failure in failures] == ["foreign_data", "foreign_data"]
+    server.put(bucket_of(plan))
+    server.put(bucket_of(plan), "iosonde-000000000000", b"mine")
+    execute(plan, tmp_path / "r", consent=consent_to(plan))
+    failures = [record.failure for record in records_of(tmp_path / "r")]
+    assert [failure and failure.code for failure in failures] == ["foreign_data"] * 3
     done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
     assert done.failure and done.failure.code == "foreign_data", done.failure
-    assert server.buckets == {bucket_of(plan): {"iosonde-000000000000": b"mine"}}
+    assert server.buckets == {bucket_of(plan): {"iosonde-000000000000"}}
     assert [entry for entry in journal.entries() if bucket_of(plan) in entry.path] == []
 
 
+@MOTO
 @pytest.mark.engine
-def test_wrong_credentials_fail_the_run(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wrong", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_wrong_credentials_fail_the_run(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    plan = plan_of(server, tmp_path, operation="write")
+    with monkeypatch.context() as patch:
+        patch.setenv(wrong, "wrong")
+        execute(plan, tmp_path / "r", consent=consent_to(plan))
+        done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
+    [record] = records_of(tmp_path / "r")
+    assert record.failure and record.failure.code == "authentication", record.failure
+    assert done.failure and done.failure.code == "authentication", done.failure
+    assert "denied access (403)" in done.failure.message
+    assert server.buckets == {}
+    assert journal.entries() == []
+
+
+@MOTO
+@pytest.mark.engine
+def test_missing_credentials_are_named(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(server, tmp_path)
-    S3().create_database(S3().connect(parse_url(server.url).address()), bucket_of(plan))
-    server.buckets[bucket_of(plan)].pop(OWNER)
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
     assert done.failure and done.failure.code == "authentication"
     assert "AWS_SECRET_ACCESS_KEY" in done.failure.message
     with pytest.raises(ServerError, match="is not set") as error:
-        S3().connect(parse_url(server.url).address())
+        server.connect()
     assert error.value.code == "authentication"
 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("change", [{"host": "elsewhere"}, {"bucket": "payroll"}, {"region": "eu"}, {"port": 1}])
-def test_a_spec_of_another_server_or_bucket_is_refused(
-    change: dict[str, object], server: Server, tmp_path: Path
-) -> None:
-    plan = plan_of(server, tmp_path)
+def test_a_spec_of_another_server_or_bucket_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+    settings = {"server_url": "s3://127.0.0.1:9000"}
+    plan = expand(parse(STUDY, name="s.toml"), open_target(str(tmp_path)), settings=settings)
     name = bucket_of(plan)
     foreign_database.require_consent(plan, [name])
     for run in plan.runs:
@@ -210,50 +367,69 @@ def test_a_spec_of_another_server_or_bucket_is_refused(
         foreign_database.require_consent(plan, [name, "payroll"])
 
 
-def test_a_bucket_with_more_objects_than_a_list_has_is_removed(server: Server) -> None:
-    server.page = 2
-    host = S3()
+@MOTO
+@pytest.mark.engine
+@pytest.mark.parametrize("region", ["us-east-1", "eu-west-1"])
+def test_a_bucket_with_more_objects_than_a_list_has_is_removed(server: Server, region: str) -> None:
+    """A server of another region than the default one accepts only buckets that name it."""
+    host = S3(region=region)
     connection = host.connect(parse_url(server.url).address())
     host.create_database(connection, "iosonde-12ab34cd")
-    server.buckets["iosonde-12ab34cd"] |= {f"iosonde-{number:012}": b"" for number in range(5)}
+    assert server.buckets == {"iosonde-12ab34cd": {OWNER}}
+    for number in range(2 * PAGE):
+        server.put("iosonde-12ab34cd", f"iosonde-{number:012}")
     host.drop_database(connection, "iosonde-12ab34cd")
     assert server.buckets == {}
     host.drop_database(connection, "iosonde-12ab34cd")
     connection.close()
 
 
+@MOTO
+@pytest.mark.engine
 def test_a_bucket_with_objects_of_others_is_kept(server: Server) -> None:
-    host = S3()
-    connection = host.connect(parse_url(server.url).address())
+    host, connection = S3(), server.connect()
     host.create_database(connection, "iosonde-12ab34cd")
-    server.buckets["iosonde-12ab34cd"]["photo"] = b"x"
+    server.put("iosonde-12ab34cd", "photo")
     with pytest.raises(ServerError, match="contains `photo`, which iosonde did not create"):
         host.drop_database(connection, "iosonde-12ab34cd")
-    assert server.buckets["iosonde-12ab34cd"].keys() == {"photo", OWNER}
-    del server.buckets["iosonde-12ab34cd"]["photo"]
+    assert server.buckets["iosonde-12ab34cd"] == {"photo", OWNER}
+    connection.require("DELETE", "/iosonde-12ab34cd/photo", allowed=(204,))
     host.drop_database(connection, "iosonde-12ab34cd")
     assert server.buckets == {}
     connection.close()
 
 
+@MOTO
+@pytest.mark.engine
 def test_a_bucket_without_the_object_of_iosonde_is_kept_and_named(server: Server) -> None:
-    server.buckets["iosonde-12ab34cd"] = {"iosonde-000000000001": b""}
-    connection = S3().connect(parse_url(server.url).address())
+    server.put("iosonde-12ab34cd")
+    server.put("iosonde-12ab34cd", "iosonde-000000000001")
+    connection = server.connect()
     with pytest.raises(ServerError, match=f"no object `{OWNER}`") as error:
         S3().drop_database(connection, "iosonde-12ab34cd")
     assert error.value.code == "foreign_data"
-    assert server.buckets["iosonde-12ab34cd"] == {"iosonde-000000000001": b""}
+    assert server.buckets["iosonde-12ab34cd"] == {"iosonde-000000000001"}
     connection.close()
 
 
-def test_an_object_that_is_still_being_written_does_not_keep_the_bucket(server: Server) -> None:
+@MOTO
+@pytest.mark.engine
+def test_an_object_that_is_still_being_written_does_not_keep_the_bucket(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A request of an engine that was stopped: the server stores it while the bucket is removed."""
-    host = S3()
-    connection = host.connect(parse_url(server.url).address())
+    host, connection = S3(), server.connect()
     host.create_database(connection, "iosonde-12ab34cd")
-    server.late = [("iosonde-12ab34cd", "iosonde-000000000007")]
+    late, status = ["iosonde-000000000007"], connection.status
+
+    def after_a_late_object(method: str, path: str, **options: dict[str, str] | None) -> int:
+        if method == "DELETE" and late:
+            server.put("iosonde-12ab34cd", late.pop())
+        return status(method, path, **options)
+
+    monkeypatch.setattr(connection, "status", after_a_late_object)
     host.drop_database(connection, "iosonde-12ab34cd")
-    assert server.late == [] and server.buckets == {}
+    assert late == [] and server.buckets == {}
     connection.close()
 
 
@@ -295,7 +471,7 @@ def test_http_and_s3_are_the_same_address() -> None:
 
 def test_a_server_that_is_not_there_refuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "me")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
     connection = S3().connect(parse_url("s3://127.0.0.1:1").address())
     with pytest.raises(ServerError) as error:
         connection.status("GET", "/bucket")

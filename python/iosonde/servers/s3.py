@@ -67,8 +67,17 @@ class S3:
                 hint="it was not changed; remove it, or name another server",
                 code="foreign_data",
             )
-        connection.require("PUT", f"/{name}", allowed=(200,))
+        self._create_bucket(connection, name)
         connection.require("PUT", f"/{name}/{OWNER}", body=b"created by iosonde", allowed=(200,))
+
+    def _create_bucket(self, connection: Bucketeer, name: str) -> None:
+        """Name the region only where the server requires it: Ceph's gateway accepts only names of its zone groups."""
+        if self._region == DEFAULT_REGION:
+            connection.require("PUT", f"/{name}", allowed=(200,))
+        elif connection.status("PUT", f"/{name}") != 200:
+            location = f"<LocationConstraint>{self._region}</LocationConstraint>"
+            body = f"<CreateBucketConfiguration>{location}</CreateBucketConfiguration>".encode()
+            connection.require("PUT", f"/{name}", body=body, allowed=(200,))
 
     def drop_database(self, connection: Bucketeer, name: str) -> None:
         """Remove the bucket with iosonde's objects if iosonde created it; an absent or an empty one is no error.
