@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import typer
 from command_line import Iosonde
+from mounted import LoopFileSystem
 from pydantic import ValidationError
 
 from iosonde import suite as suites
@@ -166,10 +168,9 @@ values = [{ part = "random", metric = "iops", title = "random writes" }]
 def test_a_killed_suite_keeps_its_records_and_is_resumed(iosonde: Iosonde, tmp_path: Path) -> None:
     file, directory = tmp_path / "real.toml", tmp_path / "results"
     file.write_text(REAL)
-    places = [tmp_path / "one", tmp_path / "two"]
-    for place in places:
-        place.mkdir()
-    options = ("--target", places[0], "--against", places[1], "--profile", "quick", "-o", directory)
+    place = tmp_path / "place"
+    place.mkdir()
+    options = ("--target", place, "--against", place, "--profile", "quick", "-o", directory)
     command = [sys.executable, "-m", "iosonde", "suite", str(file), *map(str, options)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and len(list(directory.glob("*/records/c*/record.json"))) < 5:
@@ -187,7 +188,36 @@ def test_a_killed_suite_keeps_its_records_and_is_resumed(iosonde: Iosonde, tmp_p
         found = ResultSet.open(directory / name)
         assert sorted(each.run_id for each in found.records()) == sorted(each.run_id for each in found.plan.runs)
         assert {each.outcome for each in found.records()} == {"complete"}
-    assert [list(place.iterdir()) for place in places] == [[], []]
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.unit
+def test_two_directories_of_one_file_system_are_not_two_devices(tmp_path: Path) -> None:
+    """A device that was not mounted leaves an empty directory on the file system of the other one."""
+    places = [tmp_path / "one", tmp_path / "two"]
+    for place in places:
+        place.mkdir()
+    suite = Suite.model_validate(tomllib.loads(REAL))
+    with pytest.raises(TargetError, match="are on the same file system: this does not compare devices") as caught:
+        suites.plan_suite(suite, str(places[0]), str(places[1]))
+    assert "are mounted" in caught.value.hint
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices", "disk")
+def test_two_file_systems_on_one_device_are_compared_with_a_note(
+    iosonde: Iosonde, loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+) -> None:
+    file, targets = tmp_path / "real.toml", [loop_file_system().directory, loop_file_system().directory]
+    file.write_text("[[entries]]".join(REAL.split("[[entries]]")[:2]))  # One of its studies.
+    options = ("--target", targets[0], "--against", targets[1], "--profile", "quick", "-o", tmp_path / "results")
+    note = "this compares file systems or partitions, not devices"
+    planned = iosonde("suite", file, *options, "--plan").stdout
+    assert planned.splitlines()[-1].startswith("note      both targets use `")
+    document = json.loads(iosonde("suite", file, *options, "--json").stdout)
+    assert document["shared"].endswith(note)
+    assert not {"missing", "value"} & {line["outcome"] for line in document["lines"]}
+    assert f"{note}.</p>" in Path(document["report"]).read_text()
 
 
 LIMIT = """
@@ -433,10 +463,8 @@ def test_a_plan_has_the_sum_of_bytes_written(costs: list[tuple[int | None, int]]
 @pytest.mark.parametrize(("suite", "profile"), [("buy", "standard"), ("han2021", "standard"), ("han2021", "quick")])
 def test_no_study_is_skipped_because_it_needs_an_array(tmp_path: Path, suite: str, profile: str) -> None:
     """Directories are targets of every study, unless this machine lacks a program, a right or the space."""
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-    against = str(tmp_path / "two") if suite == "han2021" else None
-    planned = suites.plan_suite(suites.load(suite), str(tmp_path / "one"), against, profile=profile)
+    against = str(tmp_path) if suite == "han2021" else None
+    planned = suites.plan_suite(suites.load(suite), str(tmp_path), against, profile=profile)
     assert not [each.skipped for each in planned if "needs devices" in each.skipped]
     assert total_seconds(planned) <= {"buy": 2, "han2021": 3}[suite] * 3600
 

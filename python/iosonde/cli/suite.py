@@ -75,10 +75,11 @@ def command(
         repeats=repeated,
         seed=seed,
     )
+    shared = suites.shared_by_targets(chosen, target, against)
     if plan_only:
-        _print_plan(chosen, planned, as_json=as_json)
+        _print_plan(chosen, planned, shared, as_json=as_json)
         return
-    messages.info("\n".join(plan_lines(chosen, planned)))
+    messages.info("\n".join(plan_lines(chosen, planned, shared)))
     directory = Path(output or Path("iosonde-results") / f"suite-{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}")
     consent = options.consent(destroy, confirm)
     created = suites.create(directory, chosen, planned, target, against, consent)
@@ -87,8 +88,8 @@ def command(
     )
 
 
-def plan_lines(suite: Suite, planned: Sequence[Planned]) -> list[str]:
-    """The plan of a suite, a line for each study."""
+def plan_lines(suite: Suite, planned: Sequence[Planned], shared: str = "") -> list[str]:
+    """The plan of a suite, a line for each study, and what both targets share."""
     from iosonde.procedure.schedule import Remaining
     from iosonde.suite.planning import total_seconds, written_bytes
     from iosonde.units import format_bytes, format_duration
@@ -111,12 +112,14 @@ def plan_lines(suite: Suite, planned: Sequence[Planned]) -> list[str]:
     required = {option for each in planned for plan in each.plans.values() for option in plan.required_options}
     if required:
         lines.append(f"requires  {' '.join(sorted(required))}")
+    if shared:
+        lines.append(f"note      {shared}")
     return lines
 
 
-def _print_plan(suite: Suite, planned: Sequence[Planned], *, as_json: bool) -> None:
+def _print_plan(suite: Suite, planned: Sequence[Planned], shared: str, *, as_json: bool) -> None:
     if not as_json:
-        print("\n".join(plan_lines(suite, planned)))
+        print("\n".join(plan_lines(suite, planned, shared)))
         return
     entries = [
         {
@@ -127,7 +130,7 @@ def _print_plan(suite: Suite, planned: Sequence[Planned], *, as_json: bool) -> N
         }
         for each in planned
     ]
-    print_json({"suite": suite.name, "entries": entries})
+    print_json({"suite": suite.name, "shared": shared, "entries": entries})
 
 
 def carry_out(
@@ -218,6 +221,8 @@ def _print(summary: Summary) -> None:
 
     for sentence in summary.recommendation():
         print(f"{sentence}.")
+    if shared := summary.directory.description.shared:
+        print(f"Note: {shared}.")
     if summary.compares:
         print()
         print_table(
@@ -239,6 +244,7 @@ def _document(summary: Summary, path: Path) -> dict[str, Any]:
         "suite": description.suite.name,
         "target": description.target,
         "against": description.against,
+        "shared": description.shared,
         "report": str(path),
         "recommendation": summary.recommendation(),
         "lines": [

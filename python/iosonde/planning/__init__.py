@@ -1,7 +1,17 @@
 """From a study and a target to a plan: every case, run, default and cost."""
 
-from iosonde.planning.arms import Against, check_targets
+from iosonde.planning.arms import Against, check_targets, share_file_system, shared_storage
 from iosonde.planning.expand import StudySize, expand, study_size
 from iosonde.planning.load import load, parse
 
-__all__ = ["Against", "StudySize", "check_targets", "expand", "load", "parse", "study_size"]
+__all__ = [
+    "Against",
+    "StudySize",
+    "check_targets",
+    "expand",
+    "load",
+    "parse",
+    "share_file_system",
+    "shared_storage",
+    "study_size",
+]

@@ -16,6 +16,7 @@ from iosonde.plan import Arm, ArmName, LeftOut
 from iosonde.planning.draft import Draft, level_text
 from iosonde.planning.optional import possible_drafts
 from iosonde.planning.setup_targets import SetupTargets
+from iosonde.storage import block_stack
 from iosonde.study.effective import effective
 from iosonde.study.model import Study
 
@@ -227,3 +228,19 @@ def check_targets(target: Target, other: Target) -> None:
             f"`{target.name}` and `{other.name}` share the block device {sorted(shared)[0]}",
             hint="name different devices, or leave out `--against` to compare two settings of one device",
         )
+
+
+def shared_storage(target: Target, other: Target) -> str:
+    """What two different targets have in common, as a sentence; empty if nothing, or if they are the same."""
+    if target.name == other.name:
+        return ""
+    if share_file_system(target, other):
+        return f"`{target.name}` and `{other.name}` are on the same file system: this does not compare devices"
+    mine, theirs = (block_stack.drives(each.block_devices()) for each in (target, other))
+    names = ", ".join(f"`{block_stack.name_of(number)}`" for number in mine if number in theirs)
+    return f"both targets use {names}: this compares file systems or partitions, not devices" if names else ""
+
+
+def share_file_system(target: Target, other: Target) -> bool:
+    """Whether both are parts of one file system."""
+    return target.file_system() is not None and target.file_system() == other.file_system()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from iosonde.plan import Case, Destroys, LeftOut, Plan, Procedure, Run
 from iosonde.planning import device_state
-from iosonde.planning.arms import Against, Side, paired_order, sides_of
+from iosonde.planning.arms import Against, Side, paired_order, shared_storage, sides_of
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
 from iosonde.planning.draft import Draft, drafts_of
 from iosonde.planning.feasible import check_direct, check_memory, check_room
@@ -102,6 +102,7 @@ def _plan(
         arms=[side.arm(other) for side, other in (sides, sides[::-1])] if len(sides) == 2 else [],
         notes=[
             *(note for target in targets for note in target.notes()),
+            *filter(None, (shared_storage(targets[0], target) for target in targets[1:])),
             *device_state.notes(cases),
             *_restoring(drafts),
             *(f"`{each.case_id}` is left out: {each.reason}" for each in left_out),

@@ -127,6 +127,10 @@ class _OnDisk(Target):
         """Its blocks are freed, or else overwritten."""
         return ["trim", "overwrite"] if purge.can_trim(self._directory) else ["overwrite"]
 
+    def file_system(self) -> int:
+        """As `stat` numbers it."""
+        return self._directory.stat().st_dev
+
     def block_devices(self) -> list[str]:
         """The stack under the file system, without partitions."""
         return block_stack.watched(stack_of(self._directory))

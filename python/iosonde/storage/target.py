@@ -82,6 +82,10 @@ class Target(ABC):
         """The device (`major:minor`) that each path was resolved to, for block devices."""
         return {}
 
+    def file_system(self) -> int | None:
+        """Number of the file system that it is a part of; None for whole devices and simulated drives."""
+        return None
+
     def notes(self) -> list[str]:
         """Notes for the user before a study starts."""
         return []

@@ -8,7 +8,7 @@ result set per study, created with its plan before the first run (`session.py`),
 from __future__ import annotations
 
 from iosonde.suite.model import Suite, load
-from iosonde.suite.planning import Planned, plan_suite
+from iosonde.suite.planning import Planned, plan_suite, shared_by_targets
 from iosonde.suite.session import SuiteDirectory, create, open_directory, remaining, run_next
 from iosonde.suite.summary import Summary, summarize
 
@@ -23,5 +23,6 @@ __all__ = [
     "plan_suite",
     "remaining",
     "run_next",
+    "shared_by_targets",
     "summarize",
 ]

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from iosonde.errors import IosondeError, StudyError
+from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.plan import Plan
 from iosonde.plan.commands import has_commands
-from iosonde.planning import Against, check_targets, expand, load
+from iosonde.planning import Against, check_targets, expand, load, share_file_system, shared_storage
 from iosonde.procedure import kind_of
 from iosonde.storage import open_target
 from iosonde.study.effective import applies, effective
@@ -54,9 +54,7 @@ def plan_suite(
     reason. `StudyError` if that is every study, `TargetError` if the two targets cannot be compared. `settings` are for
     every study that has the parameter.
     """
-    if against is not None and not all(entry.log_device for entry in suite.entries):
-        # The studies of log devices check their second target themselves.
-        check_targets(open_target(target), open_target(against))
+    shared_by_targets(suite, target, against)
     chosen = profile or suite.profile
     for name in settings or {}:
         if not any(applies(load(entry.study), name) for entry in suite.entries):
@@ -76,6 +74,25 @@ def plan_suite(
             hint="`iosonde doctor` lists what this machine lacks",
         )
     return planned
+
+
+def shared_by_targets(suite: Suite, target: str, against: str | None) -> str:
+    """The device that both targets of a suite use, as a sentence; empty if none.
+
+    `TargetError` if the targets cannot be compared, which two directories of one file system cannot: the question of a
+    suite is about devices.
+    """
+    if against is None or all(entry.log_device for entry in suite.entries):
+        return ""  # The studies of log devices check their second target themselves.
+    targets = open_target(target), open_target(against)
+    check_targets(*targets)
+    shared = shared_storage(*targets)
+    if shared and share_file_system(*targets):
+        raise TargetError(
+            shared,
+            hint="check that the file systems of both devices are mounted; to measure one target twice, name it twice",
+        )
+    return shared
 
 
 def _plan_entry(

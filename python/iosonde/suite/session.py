@@ -26,7 +26,7 @@ from iosonde.results.files import Directory
 from iosonde.servers import foreign_database
 from iosonde.storage import open_target
 from iosonde.suite.model import MOST_STUDIES, Entry, Strict, Suite
-from iosonde.suite.planning import Planned, Role
+from iosonde.suite.planning import Planned, Role, shared_by_targets
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
@@ -43,6 +43,8 @@ class Description(Strict):
     suite: Suite
     target: str
     against: str | None
+    shared: str = ""
+    """The device that both targets use, as a sentence; empty if none."""
     skipped: Mapping[str, str] = Field(max_length=MOST_STUDIES)
     """Entries that could not be planned, with the reason."""
     alternating: Mapping[str, bool] = Field(max_length=MOST_STUDIES)
@@ -105,6 +107,7 @@ def create(
         suite=suite,
         target=open_target(target).name,
         against=open_target(against).name if against else None,
+        shared=shared_by_targets(suite, target, against),
         skipped={each.entry.name: each.skipped for each in planned if each.skipped},
         alternating={each.entry.name: "both" in each.plans for each in planned if each.plans},
     )
