@@ -380,6 +380,28 @@ class Keyspaces:
         pass
 
 
+class ScyllaDb(Keyspaces):
+    """Has `system.config` with values as JSON, and no virtual tables of Cassandra."""
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[object, ...]]:
+        if "system_views" in statement:
+            raise cql.CqlError("unconfigured table settings")
+        return super().rows(statement, values)
+
+
+@pytest.mark.parametrize("server", [Keyspaces(modes="batch"), ScyllaDb(modes='"batch"')])
+def test_the_mode_of_the_commit_log_of_either_server_decides_whether_a_case_is_measured(
+    server: Keyspaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cql, "connect", lambda _: server)
+    address = parse_url("cql://db1").address()
+    for possible in ("batch", None):
+        RunningCassandra().require_mode(address, possible)
+    with pytest.raises(ServerError, match="the server has `commitlog_sync: batch`") as raised:
+        RunningCassandra().require_mode(address, "periodic")
+    assert raised.value.code == "unsupported"
+
+
 @pytest.mark.parametrize(
     ("tables", "is_dropped"),
     [((), True), (("created_by_iosonde", "records"), True), (("records",), False), (("accounts",), False)],

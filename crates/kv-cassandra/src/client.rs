@@ -23,7 +23,7 @@ use scylla::statement::prepared::PreparedStatement;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::NAME;
-use crate::settings::Settings;
+use crate::settings::{Product, Settings};
 
 /// Version of the driver, which has no constant for it; a test compares it with `Cargo.lock`.
 pub(crate) const DRIVER_VERSION: &str = "1.9.0";
@@ -122,12 +122,12 @@ impl Client {
     }
 
     /// Product and version: ScyllaDB reports the version of Cassandra that it is compatible with, and its own elsewhere.
-    pub(crate) fn version(&self) -> Result<(&'static str, String), KvError> {
+    pub(crate) fn version(&self) -> Result<(Product, String), KvError> {
         if let Some(version) = self.text("SELECT version FROM system.versions") {
-            return Ok(("ScyllaDB", version));
+            return Ok((Product::ScyllaDb, version));
         }
         match self.text("SELECT release_version FROM system.local") {
-            Some(version) => Ok(("Cassandra", version)),
+            Some(version) => Ok((Product::Cassandra, version)),
             None => Err(KvError::store(NAME, "report its version", "`system.local` is empty")),
         }
     }

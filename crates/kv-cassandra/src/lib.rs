@@ -105,9 +105,10 @@ impl Opener for CassandraOpener {
             .at("`target.database`"));
         }
         client.query(&format!("DROP TABLE IF EXISTS {table}"))?;
+        let (product, _) = client.version()?;
         client.query(&format!(
             "CREATE TABLE {table} (key blob PRIMARY KEY, value blob){}",
-            self.settings.table_options()
+            self.settings.table_options(product)
         ))
     }
 }
@@ -184,7 +185,7 @@ impl Store for CassandraStore {
         Ok(About {
             version,
             build: BTreeMap::from([
-                ("server".into(), product.into()),
+                ("server".into(), product.name().into()),
                 ("library".into(), format!("scylla {}", client::DRIVER_VERSION)),
             ]),
             options,

@@ -20,6 +20,23 @@ const CONSISTENCIES: [(&str, Consistency); 6] = [
     ("local_quorum", Consistency::LocalQuorum),
 ];
 
+/// What the server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Product {
+    Cassandra,
+    ScyllaDb,
+}
+
+impl Product {
+    /// As the record has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Product::Cassandra => "Cassandra",
+            Product::ScyllaDb => "ScyllaDB",
+        }
+    }
+}
+
 /// Options with their defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -72,16 +89,18 @@ impl Settings {
             .map_or(Consistency::One, |(_, level)| *level)
     }
 
-    /// The end of `CREATE TABLE`.
-    pub(crate) fn table_options(&self) -> String {
+    /// The end of `CREATE TABLE`. ScyllaDB has the option of compression that Cassandra had before 3.0.
+    pub(crate) fn table_options(&self, product: Product) -> String {
         let mut found = Vec::new();
         if !self.compaction.is_empty() {
             found.push(format!("compaction = {{'class': '{}'}}", self.compaction));
         }
-        match self.compression.as_str() {
-            "" => {}
-            "none" => found.push("compression = {'enabled': 'false'}".into()),
-            class => found.push(format!("compression = {{'class': '{class}'}}")),
+        match (self.compression.as_str(), product) {
+            ("", _) => {}
+            ("none", Product::Cassandra) => found.push("compression = {'enabled': 'false'}".into()),
+            (class, Product::Cassandra) => found.push(format!("compression = {{'class': '{class}'}}")),
+            ("none", Product::ScyllaDb) => found.push("compression = {'sstable_compression': ''}".into()),
+            (class, Product::ScyllaDb) => found.push(format!("compression = {{'sstable_compression': '{class}'}}")),
         }
         match found[..] {
             [] => String::new(),
@@ -138,15 +157,27 @@ mod tests {
 
     #[test]
     fn options_become_clauses_of_the_table() {
-        assert_eq!(Settings::default().table_options(), "");
+        assert_eq!(Settings::default().table_options(Product::Cassandra), "");
         let settings = read(&[
             ("compaction", "LeveledCompactionStrategy".into()),
             ("compression", "none".into()),
         ]);
         assert_eq!(
-            settings.unwrap().table_options(),
+            settings.unwrap().table_options(Product::Cassandra),
             " WITH compaction = {'class': 'LeveledCompactionStrategy'} AND compression = {'enabled': 'false'}"
         );
+    }
+
+    /// ScyllaDB refuses `compression` without `sstable_compression`.
+    #[test]
+    fn compression_has_another_option_in_scylladb() {
+        for (given, expected) in [("none", ""), ("LZ4Compressor", "LZ4Compressor")] {
+            let settings = read(&[("compression", given.into())]).unwrap();
+            assert_eq!(
+                settings.table_options(Product::ScyllaDb),
+                format!(" WITH compression = {{'sstable_compression': '{expected}'}}")
+            );
+        }
     }
 
     #[test]

@@ -25,8 +25,8 @@ from iosonde.units import format_bytes
 HEAP = "heap_size"
 """Not Cassandra's own: the size of the Java heap in bytes."""
 
-PORT, STORAGE_PORT = 19042, 17000
-"""Below the ephemeral ports, and not those that Cassandra uses by default."""
+PORT, STORAGE_PORT = 19052, 17000
+"""Below the ephemeral ports, and not those that Cassandra or ScyllaDB (19042, 19142 for shards) use by default."""
 
 RESERVED = (
     *(
@@ -87,7 +87,6 @@ POLL_S = 0.2
 OWNER = "created_by_iosonde"
 """Table of a keyspace that shows who created it: the engine and `iosonde cleanup` change no other keyspace."""
 _SETTINGS = "SELECT name, value FROM system_views.settings"
-_SETTINGS_OF_SCYLLA = "SELECT name, source, value FROM system.config"
 
 
 class Cassandra(DatabaseServer):
@@ -222,15 +221,10 @@ class Cassandra(DatabaseServer):
             time.sleep(POLL_S)
 
     def describe(self, connection: Connection) -> Description:
-        """From its virtual tables; those of ScyllaDB have other names."""
-        version = _version(connection)
-        try:
-            settings = {str(name): str(value) for name, value in connection.rows(_SETTINGS)}
-        except ServerError:
-            rows = connection.rows(_SETTINGS_OF_SCYLLA)
-            changed = sorted(str(name) for name, source, _ in rows if source != "default")
-            return Description(version=version, settings={str(n): str(v) for n, _, v in rows}, changed=changed)
-        return Description(version=version, settings=settings, changed=[])
+        """From its virtual tables."""
+        [(version,)] = connection.rows("SELECT release_version FROM system.local")
+        settings = {str(name): str(value) for name, value in connection.rows(_SETTINGS)}
+        return Description(version=f"Cassandra {version}", settings=settings, changed=[])
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """From its virtual tables; what a server does not have is left out."""
@@ -371,9 +365,3 @@ def _plain(name: object) -> str:
     """A name of a statistic: `mutation_stage` of `MutationStage`."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name))
     return re.sub(r"[^a-z0-9]+", "_", parted.lower()).strip("_")
-
-
-def _version(connection: Connection) -> str:
-    with suppress(ServerError):
-        return f"ScyllaDB {connection.rows('SELECT version FROM system.versions')[0][0]}"
-    return f"Cassandra {connection.rows('SELECT release_version FROM system.local')[0][0]}"
