@@ -1,0 +1,133 @@
+"""Ctrl-C while a real Cassandra node or Ceph cluster starts: the study stops at once, and nothing of the server remains."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from servers.conftest import reachable_directory
+
+from iosonde.cli.reference import EXIT_INTERRUPTED
+from iosonde.results import ResultSet
+from iosonde.storage import journal, loop_status
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("engine", "setpriv")]
+
+HEAD = """
+name = "interrupted"
+title = "Interrupted"
+question = "?"
+repeats = 1
+[[parts]]
+[profiles.standard]
+"""
+CASSANDRA = """
+workload = "kv"
+[measurement]
+store = "cassandra"
+heap_size = "512MiB"
+records = 1000
+"""
+CEPH = """
+workload = "objects"
+[measurement]
+osds = 2
+replication = 2
+osd_size = "1GiB"
+"""
+OF_CASSANDRA = pytest.mark.needs("java", "cassandra")
+OF_CEPH = pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "librados")
+
+
+@pytest.fixture
+def target() -> Iterator[Path]:
+    """A directory with direct I/O that users of servers can enter; it is removed with what an interrupted study left."""
+    path = reachable_directory(on_disk=True)
+    yield path
+    journal.cleanup()
+    assert list(path.iterdir()) == []
+    path.rmdir()
+
+
+def servers(program: str) -> dict[int, Path]:
+    """Processes of servers in the journal, once one of them executes the program, with their data directories."""
+    found = {
+        int(str(each.facts["process"]).split()[1]): Path(each.path)
+        for each in journal.entries()
+        if each.what == "server"
+    }
+    return found if any(Path(arguments(number).partition("\0")[0]).name == program for number in found) else {}
+
+
+def arguments(number: int | str) -> str:
+    """Command line of a process; empty if it has ended."""
+    with suppress(OSError):
+        return Path("/proc", str(number), "cmdline").read_text()
+    return ""
+
+
+def users_of(directories: set[Path]) -> list[str]:
+    """Processes that name a directory in their arguments."""
+    numbers = [each.name for each in Path("/proc").iterdir() if each.name.isdigit()]
+    return [number for number in numbers if any(str(each) in arguments(number) for each in directories)]
+
+
+def control_groups(number: int) -> list[Path]:
+    """Directories of iosonde's control groups that a process is in."""
+    lines = [line.split(":", 2) for line in Path(f"/proc/{number}/cgroup").read_text().splitlines()]
+    groups = {name for _, _, name in lines if "/iosonde-" in name}
+    return [path for name in groups for path in Path("/sys/fs/cgroup").glob(f"*{name}")]
+
+
+@pytest.mark.parametrize(
+    ("study", "program", "options"),
+    [
+        pytest.param(CASSANDRA, "java", (), marks=OF_CASSANDRA, id="cassandra"),
+        pytest.param(CEPH, "ceph-mon", (), marks=OF_CEPH, id="ceph-mon"),
+        pytest.param(
+            CEPH,
+            "ceph-osd",
+            ("--set", "file_system=bluestore", "--set", "setup_size=1GiB"),
+            marks=[OF_CEPH, pytest.mark.needs("loop devices")],
+            id="ceph-osd-on-loop-devices",
+        ),
+    ],
+)
+def test_ctrl_c_during_a_start_leaves_nothing(
+    study: str, program: str, options: tuple[str, ...], target: Path, tmp_path: Path
+) -> None:
+    file, output = tmp_path / "study.toml", tmp_path / "results"
+    head, parts = HEAD.split("[[parts]]")
+    file.write_text(f"{head}{study}[[parts]]{parts}")
+    command = [sys.executable, "-m", "iosonde", "run", str(file), "--target", str(target), "-o", str(output), *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
+        while not (started := servers(program)) and running.poll() is None:
+            time.sleep(0.02)
+        groups = [group for number in started for group in control_groups(number)]
+        loops = loop_status.attached_to(target)
+        if started:
+            os.killpg(running.pid, signal.SIGINT)  # As a terminal does.
+        _, messages = running.communicate(timeout=120)
+    assert started, f"no {program} was started: {messages}"
+    assert bool(loops) == bool(options)
+    assert bool(groups) == (os.geteuid() == 0)
+    assert running.returncode == EXIT_INTERRUPTED, messages
+    assert f"Stopped. 0 of 1 runs completed and kept in {output}" in messages
+    assert f"Continue with: iosonde resume {output}" in messages
+    assert ResultSet.open(output).records() == []
+    assert [number for number in started if arguments(number)] == []
+    assert users_of({target, *(data.parent for data in started.values())}) == []
+    assert [data for data in started.values() if data.exists()] == []
+    assert [group for group in groups if group.exists()] == []
+    assert loop_status.attached_to(target) == []
+    assert journal.entries() == []
+    assert list(target.iterdir()) == []
