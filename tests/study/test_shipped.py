@@ -336,6 +336,19 @@ def test_han2021_has_the_levels_and_numbers_of_devices_of_the_figures() -> None:
     assert plan_of("han2021-raid", "paper").repeats == 5
 
 
+def test_han2021_compares_only_published_rates_that_their_latencies_confirm() -> None:
+    """The load is closed: rate times latency is the number of threads, in all rows of the two figures but one."""
+    [reference] = load("han2021-dbbench").references
+    threads = {
+        (row["raid_level"], row["workload"]): float(row["million_ops_s"]) * float(row["latency_as_printed"])
+        for row in rows(reference.model_copy(update={"where": {}}))
+    }
+    contradictory = {row for row, value in threads.items() if not 55 < value < 70}
+    assert contradictory == {("raid6", "fillrandom")}
+    compared = {(row["raid_level"], row["workload"]) for row in rows(reference)}
+    assert compared == threads.keys() - contradictory
+
+
 def test_davidovic2019_has_all_of_table_iii() -> None:
     cases = cases_of("davidovic2019-raid0", "paper", "grid")
     with reference_file("davidovic2019_raid0.csv").open(newline="") as file:
