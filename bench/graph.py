@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pairs import interleaved, ratio_of
+from pairs import interleaved, provenance, ratio_of
 
 from iosonde import protocol
 from iosonde.execution.engine import find_engine
+from iosonde.execution.environment import capture
 
 AIM_SHARE = 0.8
 AIM_EDGES = 50e6
@@ -81,7 +81,7 @@ def measured(setting: Setting, *, pairs: int) -> dict[str, Any]:
     assert share is not None, "both have a bandwidth"
     cached = [graph(setting, cache_bytes=file_bytes * 2) for _ in range(pairs)]
     return {
-        "load_average": os.getloadavg()[0],
+        "provenance": provenance(capture(find_engine())),
         "edges": first["edges"],
         "build_seconds": first["build_ns"] / 1e9,
         "graph_bandwidth": sorted(each[0] for each in results)[pairs // 2],
@@ -96,7 +96,7 @@ def shown(found: dict[str, Any]) -> int:
     """Print the numbers and which aim is reached."""
     value, low, high = found["share"]
     edges = found["edges_per_core_sec_in_memory"]
-    print(f"load average           {found['load_average']:.1f}")
+    print(found["provenance"])
     print(f"graph                  {found['edges']:,} stored edges, written in {found['build_seconds']:.1f} s")
     print(f"PageRank               {found['graph_bandwidth'] / 1e6:,.0f} MB/s")
     print(f"block reads            {found['block_bandwidth'] / 1e6:,.0f} MB/s at the same distribution of read sizes")
