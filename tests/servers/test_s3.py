@@ -216,7 +216,8 @@ def test_objects_are_written_read_and_compared_and_the_bucket_is_removed(server:
     for record in records_of(tmp_path / "r"):
         assert record.outcome == "complete", record.failure
         facts, is_read = (record.result or {})["objects"], "read" in record.case_id
-        assert (facts["loaded"], facts["wrong"], facts["deleted"]) == (30 if is_read else 0, 0, 30)
+        assert (facts["loaded"], facts["wrong"]) == (30 if is_read else 0, 0)
+        assert facts["deleted"] == 30 if is_read else 0 < facts["deleted"] <= 30
         assert facts["client"] == "S3 over HTTP/1.1, signature version 4"
         assert (facts["checked"] > 0) is is_read
     assert server.buckets == {"mine": {"photo"}}
