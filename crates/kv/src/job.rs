@@ -715,7 +715,7 @@ impl Sequence {
     }
 }
 
-/// What is left of a read when the store lends its value.
+/// I/O that a store may not have done when it lends a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
     /// The store has read the byte before each value, but perhaps not the other pages of the value.

@@ -2,7 +2,7 @@
 
 use iosonde_protocol::Operation;
 
-use super::{Job, touch, wait_until};
+use super::{Job, wait_until};
 use crate::error::KvError;
 use crate::trace::{Request, Row};
 
