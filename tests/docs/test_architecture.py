@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -126,3 +128,68 @@ def test_a_workload_is_a_folder_and_a_variant() -> None:
     for name in names:
         assert (ROOT / f"python/iosonde/workload/{name}/__init__.py").is_file()
         assert {each for each in offered if not hasattr(named(name), each)} == set(), name
+
+
+NAMES_OF_WORKLOADS = {
+    "metrics/objects.py": "metrics of objects alone",
+    "metrics/oltp.py": "tpmC, which TPC-C alone has",
+    "metrics/paging.py": "metrics of paging alone",
+    "plan/commands.py": "consent to external commands, in a package below the workloads",
+    "planning/device_state.py": "states of devices follow from parameters of block I/O",
+    "protocol/checking.py": "specs of commands have a schema of their own, in a package below the workloads",
+}
+"""Files outside of `workload` that compare once with the name of a workload, and why."""
+
+
+def comparisons_with_workloads(tree: ast.AST) -> Iterator[int]:
+    """Lines that compare a workload or a kind with the name of a workload, or test for the type of one."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, comparators=others):
+                sides = [left, *others]
+            case ast.Call(func=ast.Attribute(value=value, attr="is_in" | "eq" | "ne"), args=others):
+                sides = [value, *others]
+            case ast.Match(subject=subject, cases=cases):
+                sides = [subject, *(case.pattern for case in cases)]
+            case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
+                if re.search(
+                    r"(Block|Kv|Oltp|Tpcc|Commit|Paging|Graph|Objects|Command)(Param|Desc|Field)", ast.unparse(kinds)
+                ):
+                    yield node.lineno
+                continue
+            case _:
+                continue
+        texts = [ast.unparse(side) for side in sides]
+        named = {f"'{name}'" for name in get_args(Name)} & set(re.findall(r"'\w+'", " ".join(texts)))
+        if named and any(
+            re.search(r"workload|load\b|\bkind\b", re.sub(r"'(?!kind|workload)\w+'", "", text)) for text in texts
+        ):
+            yield node.lineno
+
+
+def test_packages_decide_by_what_a_workload_declares_and_not_by_its_name() -> None:
+    package = ROOT / "python/iosonde"
+    found = {
+        str(path.relative_to(package)): lines
+        for path in sorted(package.rglob("*.py"))
+        if path.relative_to(package).parts[0] != "workload"
+        and (lines := list(comparisons_with_workloads(ast.parse(path.read_text()))))
+    }
+    assert {name: len(lines) for name, lines in found.items()} == dict.fromkeys(NAMES_OF_WORKLOADS, 1), found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "workload['kind'] == 'block'",
+        "record.spec['workload']['kind'] in ('kv', 'graph')",
+        "self.facts.spec['workload'].get('kind') == 'kv'",
+        "study.workload != 'command'",
+        "study.workload_of(part) == 'kv'",
+        "pl.col('workload') == 'paging'",
+        "pl.col('workload').is_in(('tpcc', 'commit'))",
+        "isinstance(stream, KvParameters)",
+    ],
+)
+def test_comparisons_with_names_of_workloads_are_found(line: str) -> None:
+    assert list(comparisons_with_workloads(ast.parse(line))) == [1]

@@ -9,9 +9,9 @@ from engines import real_engine
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
+from iosonde.execution.admission import Admission
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target, swap
-from iosonde.storage.admission import Admission
 from iosonde.workload import kv
 
 STUDY = """

@@ -14,6 +14,7 @@ from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
+from iosonde.execution.admission import Admission
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand, parse
@@ -22,7 +23,6 @@ from iosonde.results import ResultSet
 from iosonde.results.graph_columns import COUNTS, NUMBERS
 from iosonde.results.schema import Record
 from iosonde.storage import journal, open_target
-from iosonde.storage.admission import Admission
 from iosonde.storage.consent import Consent
 
 MIB = 1 << 20

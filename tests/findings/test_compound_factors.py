@@ -11,6 +11,7 @@ from iosonde.execution import execute
 from iosonde.metrics import wording
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
+from iosonde.workload import terms
 
 STUDY = """
 name = "labels"
@@ -48,7 +49,7 @@ def test_labels_under_the_name_of_a_number_are_reported(tmp_path: Path, monkeypa
 
 
 def test_words_for_a_label_are_the_label() -> None:
-    assert wording.operation_words("mostly reads") == "mostly reads"
+    assert terms.operation_words("mostly reads") == "mostly reads"
     assert wording.level_words("read_fraction", "mostly reads") == "mostly reads"
-    assert wording.operation_words("0.0") == "writes", "of a column with labels"
-    assert wording.number_of("inf") is None
+    assert terms.operation_words("0.0") == "writes", "of a column with labels"
+    assert terms.number_of("inf") is None

@@ -20,10 +20,10 @@ from varied_sets import VARIED
 from iosonde import report
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution import resume
+from iosonde.execution.admission import Admission
 from iosonde.plan import Plan
 from iosonde.results import ResultSet, reading
 from iosonde.results.schema import FORMAT, MANIFEST
-from iosonde.storage.admission import Admission
 
 OWN = "iosonde-00000001"
 FILE_BYTES = 1 << 20

@@ -61,7 +61,7 @@ def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
 
 def needs(size: StudySize) -> list[str]:
     """What a study needs besides a directory to write to."""
-    from iosonde.metrics.wording import store_name
+    from iosonde.workload.terms import store_name
 
     found = []
     if size.creates_setups:

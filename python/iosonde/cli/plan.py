@@ -305,7 +305,7 @@ def _is_shown(parameter: str, value: Any, workload: Workload) -> bool:
     from iosonde.plan import Setup
 
     field = {**workload.PARAMETERS.model_fields, **Setup.model_fields}.get(parameter)
-    if parameter in commands.PRINTED and workload.TITLE == commands.TITLE:
+    if parameter in workload.DESCRIPTION.printed_apart:
         return False
     return parameter in workload.SHOWN or field is None or value != field.get_default(call_default_factory=True)
 

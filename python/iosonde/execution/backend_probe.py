@@ -16,6 +16,7 @@ from typing import Any
 from iosonde.errors import TargetError
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.nvme import handover
+from iosonde.workload import described
 
 TIMEOUT_S = 30
 
@@ -95,5 +96,5 @@ def name_of(backend: Mapping[str, Any]) -> str:
 def unavailable(found: Iterable[ProbedBackend], specs: Iterable[Mapping[str, Any]]) -> list[ProbedBackend]:
     """Backends that a plan's specs require and the target does not have."""
     workloads = [spec["workload"] for spec in specs]
-    asked = {name_of(each["backend"]) for each in workloads if each["kind"] == "block"}
+    asked = {name_of(each["backend"]) for each in workloads if described(each).moves_blocks}
     return [each for each in found if each.name in asked and not each.is_available]

@@ -16,7 +16,7 @@ from typing import Any
 
 from iosonde import protocol
 from iosonde.errors import EngineError
-from iosonde.plan.commands import is_command
+from iosonde.workload import described
 
 ANSWER_S = 10.0
 """Timeout for printing the schema."""
@@ -26,7 +26,8 @@ def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
     """Raise `EngineError` if the engine's schema does not accept one of these specs."""
     specs = list(specs)
     _check_plan(specs)
-    specs = [spec for spec in specs if not is_command(spec["workload"])]  # Their supervisor is part of iosonde.
+    # The supervisor of external commands is part of iosonde.
+    specs = [spec for spec in specs if not described(spec["workload"]).is_external]
     if not specs:
         return
     schema = _schema(engine)

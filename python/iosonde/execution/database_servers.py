@@ -18,7 +18,7 @@ from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.running_server import RunningServer, require_loaded
 from iosonde.execution.stop import Stop
 from iosonde.execution.swap_allowance import swap_allowance
-from iosonde.plan import Case, JsonObject, Plan, Run, is_on_cache, is_on_object_store, starts_cassandra, target_of
+from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.servers import foreign_database
 from iosonde.servers.cassandra import RunningCassandra
 from iosonde.servers.connection import Connection
@@ -26,8 +26,8 @@ from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
 from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import open_target
+from iosonde.workload import described
 from iosonde.workload.kv.cassandra import replicas_of
-from iosonde.workload.tpcc import load_spec
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -54,24 +54,19 @@ class DatabaseServers:
 
         The target decides how much swap it may use.
         """
-        if is_on_cache(run.spec["workload"]):
+        workload = run.spec["workload"]
+        kind, url = described(workload).server(workload), case.parameters.get("server_url")
+        if kind is None:
+            return None
+        if url:
+            return self._on_foreign(run, case, parse(str(url)))
+        if kind == "memcached":
             return cache_server.start(run, case, target, self._drive, self._stop.check)
-        if starts_cassandra(run.spec["workload"]):
+        if kind == "cassandra":
             return cassandra_server.start(run, case, target, self._drive, self._note, self._stop.check)
-        url = case.parameters.get("server_url")
-        if is_on_object_store(run.spec["workload"]):
-            if not url:
-                return ceph_server.start(run, case, target, self._drive, self._stop.check)
-            name = foreign_database.database_of(run.spec["workload"])
-            client = {"region": str(case.parameters["region"])}
-            store = servers.foreign("s3", client)
-            foreign_database.create(store, parse(str(url)), name, own=self._plan.created_name, client=client)
-            return None
-        if "server" not in run.spec["workload"]:
-            if url and target_of(run.spec["workload"])["kind"] == "server":
-                self._create_database_for_store(run, case, parse(str(url)))
-            return None
-        return self._foreign(run, parse(str(url))) if url else self._restored(run, case, target)
+        if kind == "ceph":
+            return ceph_server.start(run, case, target, self._drive, self._stop.check)
+        return self._restored(run, case, target)
 
     def close(self) -> None:
         """Drop the databases that were created on servers of the user."""
@@ -116,9 +111,9 @@ class DatabaseServers:
             instance.provision()
             instance.start()
             self._create_database(instance)
-            if run.spec["workload"]["kind"] == "tpcc":
-                jobs = int(case.parameters["load_jobs"])
-                done = self._drive(_with_socket(load_spec(run.spec, jobs=jobs), instance))
+            load_spec = described(run.spec["workload"]).load_spec(run.spec, case.parameters)
+            if load_spec:
+                done = self._drive(_with_socket(load_spec, instance))
                 require_loaded(done, instance, "the database was loaded")
             with _connected(instance) as connection:
                 instance.database_server.finish_load(connection, self._stop.check)
@@ -151,6 +146,12 @@ class DatabaseServers:
         )
         return Instance.locate(servers.named(kind), directories, settings, limit_bytes, check=self._stop.check)
 
+    def _on_foreign(self, run: Run, case: Case, url: ServerUrl) -> RunningServer | None:
+        if "server" in run.spec["workload"]:
+            return self._foreign(run, url)
+        self._create_database_for_store(run, case, url)
+        return None
+
     def _foreign(self, run: Run, url: ServerUrl) -> RunningServer:
         assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
         server = servers.named(url.kind)
@@ -168,7 +169,7 @@ class DatabaseServers:
         """The engine empties and loads it for each run, and describes the server."""
         database = foreign_database.database_of(run.spec["workload"])
         if url.kind != "cassandra":
-            client = {name: str(value) for name, value in case.parameters["mongodb"].items() if name == "auth_source"}
+            client = _client_settings(url, case)
             host = servers.foreign(url.kind, client)
             foreign_database.create(host, url, database, own=self._plan.created_name, client=client)
             return
@@ -194,13 +195,20 @@ class _connected:  # noqa: N801  # a context manager, used like a function
         self._connection.close()
 
 
+def _client_settings(url: ServerUrl, case: Case) -> dict[str, str]:
+    """What a client needs besides the URL."""
+    if url.kind == "s3":
+        return {"region": str(case.parameters["region"])}
+    return {name: str(value) for name, value in case.parameters["mongodb"].items() if name == "auth_source"}
+
+
 def verification_spec(spec: JsonObject) -> JsonObject:
     """The spec that looks up the acknowledged commits of a run, and checks the database where there are conditions."""
     made = copy.deepcopy(spec)
     workload = made["workload"]
     directory = workload["measurement"]["acknowledged"]["directory"]
     workload |= {"verify_acknowledged": directory, "measurement": None}
-    if workload["kind"] == "tpcc":
+    if "check" in workload:
         workload["check"] = {"before": True, "after": False}
     return made
 

@@ -58,7 +58,7 @@ class Databases:
 
 def _path(workload: dict[str, Any]) -> str | None:
     """The directory of a log-structured store's database; None for all other workloads."""
-    if workload["kind"] != "kv" or workload["store"]["kind"] not in LOG_STRUCTURED:
+    if (workload.get("store") or {}).get("kind") not in LOG_STRUCTURED:
         return None
     path: str | None = workload["target"].get("path")
     return path

@@ -27,9 +27,9 @@ from iosonde.execution.collect import Collector
 from iosonde.execution.conversation import Conversation
 from iosonde.execution.stop import Stop
 from iosonde.execution.timeouts import Timeouts
-from iosonde.plan.commands import is_command
 from iosonde.protocol.event import Event
 from iosonde.results.schema import Failure
+from iosonde.workload import described
 
 ENGINE = "iosonde-engine"
 
@@ -136,7 +136,7 @@ def drive(
 
 def _command_line(spec: dict[str, Any], engine: Path | None) -> Sequence[str | Path]:
     """What carries out a spec: the engine, or for an external command its supervisor."""
-    return supervisor.command_line() if is_command(spec["workload"]) else [engine or find_engine()]
+    return supervisor.command_line() if described(spec["workload"]).is_external else [engine or find_engine()]
 
 
 def without_engine(failure: Failure) -> EngineRun:

@@ -23,6 +23,7 @@ from iosonde.execution import memory_copy
 from iosonde.execution.engine import ENGINE, drive
 from iosonde.execution.stop import Stop
 from iosonde.execution.timeouts import Timeouts
+from iosonde.workload import described
 
 DURATION_NS = 60_000_000
 INTERVAL_NS = 100_000_000
@@ -60,7 +61,7 @@ class Harness:
     def of(self, spec: Json) -> dict[str, Any] | None:
         """Cost of an I/O of each stream, for the record; None for other engines and for virtual backends."""
         workload = spec["workload"]
-        if not self._is_ours or workload["kind"] != "block" or workload["backend"]["kind"] in _VIRTUAL:
+        if not self._is_ours or not described(workload).moves_blocks or workload["backend"]["kind"] in _VIRTUAL:
             return None
         costs = {stream["name"]: self._cost(spec, stream) for stream in workload["streams"]}
         if not any(costs.values()):

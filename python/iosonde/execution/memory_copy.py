@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from iosonde.cache import cache_directory, remember
+from iosonde.workload import described
 
 BLOCK_BYTES = 64 << 20
 PASSES = 3
@@ -33,7 +34,7 @@ def bytes_per_second(spec: Mapping[str, Any], cpu_model: str) -> float | None:
     Bytes copied, not bytes moved: a copy reads and writes each.
     """
     workload = spec["workload"]
-    if workload["kind"] != "block" or workload["target"]["kind"] == "virtual":
+    if not described(workload).moves_blocks or workload["target"]["kind"] == "virtual":
         return None
     buffered = [stream["jobs"] for stream in workload["streams"] if stream.get("io_mode") == "buffered"]
     if not buffered:

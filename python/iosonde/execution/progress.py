@@ -20,6 +20,8 @@ from rich.text import Text
 
 from iosonde.metrics.histogram import percentiles
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
+from iosonde.workload import described
+from iosonde.workload.description import Description
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
@@ -59,20 +61,11 @@ def _total_text(ahead: Remaining) -> str:
     return f"{'at most ' if ahead.at_most else ''}{ahead.runs + ahead.at_most}"
 
 
-TRANSACTIONS = "transactions/s"
-ACCESSES = "accesses/s"
-
-_UNITS = {"kv": "ops/s", "tpcc": TRANSACTIONS, "commit": TRANSACTIONS, "paging": ACCESSES, "objects": "ops/s"}
-"""What the rate of a workload counts; block I/O otherwise."""
-
-
 class Rates:
     """Operations per second, bandwidth and p99 latency of each stream over intervals, its operations together."""
 
     def __init__(self, run: Run | None = None) -> None:
-        kind = run.spec["workload"]["kind"] if run else ""
-        self._rate = _UNITS.get(kind, "IOPS")
-        self._is_known = kind != "command"
+        self._load = described(run.spec["workload"]) if run else Description()
         self._end_ns = 0
         self._begin_ns: int | None = None
         self._streams: dict[str, _Sums] = {}
@@ -83,14 +76,14 @@ class Rates:
         self._begin_ns = event["begin_ns"] if self._begin_ns is None else min(self._begin_ns, event["begin_ns"])
         self._end_ns = max(self._end_ns, event["end_ns"])
         for stream in event["streams"]:
-            self._streams.setdefault(stream["stream"], _Sums(self._rate)).add(stream)
+            self._streams.setdefault(stream["stream"], _Sums(self._load)).add(stream)
 
     def text(self) -> str:
         """The values in one line, streams one after the other; latency in open loop counts from the intended start."""
         seconds = max(self._end_ns - (self._begin_ns or 0), 1) / 1e9
-        if not self._is_known:
+        if self._load.is_external:
             return f"{seconds:.0f} s"
-        streams = self._streams or {"": _Sums(self._rate)}
+        streams = self._streams or {"": _Sums(self._load)}
         named = len(streams) > 1
         return " | ".join(f"{name}: " * named + sums.text(seconds) for name, sums in streams.items())
 
@@ -98,8 +91,8 @@ class Rates:
 class _Sums:
     """What one stream did."""
 
-    def __init__(self, rate: str) -> None:
-        self._rate = rate
+    def __init__(self, load: Description) -> None:
+        self._load = load
         self._count = self._bytes = 0
         self._histograms: list[pl.DataFrame] = []
 
@@ -113,10 +106,10 @@ class _Sums:
     def text(self, seconds: float) -> str:
         found = percentiles(pl.concat([_frame([]), *self._histograms]), by=["all"], parts={"p99": 990_000})
         p99 = found["p99"].item() if found.height else None
-        bandwidth = [] if self._rate in (TRANSACTIONS, ACCESSES) else [f"{format_bandwidth(self._bytes / seconds):>9}"]
+        bandwidth = [f"{format_bandwidth(self._bytes / seconds):>9}"] if self._load.shows_bandwidth else []
         return "  ".join(
             [
-                f"{format_count(self._count / seconds):>7} {self._rate}",
+                f"{format_count(self._count / seconds):>7} {self._load.rate_unit}",
                 *bandwidth,
                 f"p99 {format_latency(p99) if p99 is not None else '-':>7}",
             ]

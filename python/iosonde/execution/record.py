@@ -14,9 +14,8 @@ import polars as pl
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Reading, RunContext
 from iosonde.execution.stop import Stop
-from iosonde.plan import is_on_server, is_on_store_server, streams_of
-from iosonde.plan.commands import is_command
 from iosonde.results.schema import Record, RecordVerdict, RecordWarning
+from iosonde.workload import described, streams_of
 
 if TYPE_CHECKING:
     from iosonde.verdict.evidence import RunFacts
@@ -80,10 +79,11 @@ def judged(
     """The record with its verdict and warnings; unchanged without a result or evidence."""
     from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge, with_disturbances
 
-    if record.result is None or (record.spec["workload"]["kind"] == "graph" and "graph" not in record.result):
-        return record  # A graph without its own result was stopped before the measurement.
+    if record.result is None:
+        return record
     decided = _by_shares(record, intervals, environment)
-    if decided is None and "evidence" not in record.result:
+    has_evidence = described(record.spec["workload"]).rules(record.spec["workload"]) == "evidence"
+    if decided is None and not (has_evidence and "evidence" in record.result):
         return record
     if record.result["backend"]["kind"] in ON_VIRTUAL_TIME:
         return record  # Nothing but the model can limit it.
@@ -98,23 +98,25 @@ def _by_shares(record: Record, intervals: pl.DataFrame, environment: Mapping[str
     """The verdict by shares of resources, of workloads whose I/O the engine does not see."""
     workload = record.spec["workload"]
     cpus = int((environment.get("cpu") or {}).get("threads") or os.cpu_count() or 1)
-    if is_command(workload):
-        from iosonde.verdict.command import judge_command
+    match described(workload).rules(workload):
+        case "processes":
+            from iosonde.verdict.command import judge_command
 
-        return judge_command(record, cpus=cpus)
-    if is_on_server(workload) or is_on_store_server(workload):
-        from iosonde.verdict.server import judge_server
+            return judge_command(record, cpus=cpus)
+        case "server":
+            from iosonde.verdict.server import judge_server
 
-        return judge_server(record, cpus=cpus)
-    if workload["kind"] == "paging":
-        from iosonde.verdict.paging import judge_paging
+            return judge_server(record, cpus=cpus)
+        case "faults":
+            from iosonde.verdict.paging import judge_paging
 
-        return judge_paging(record, _totals(intervals))
-    if workload["kind"] == "graph":
-        from iosonde.verdict.graph import judge_graph
+            return judge_paging(record, _totals(intervals))
+        case "iterations" if "graph" in (record.result or {}):
+            from iosonde.verdict.graph import judge_graph
 
-        return judge_graph(record)
-    return None
+            return judge_graph(record)
+        case _:  # A graph without its own result was stopped before the measurement.
+            return None
 
 
 def _facts(

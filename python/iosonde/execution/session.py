@@ -16,6 +16,7 @@ from pathlib import Path
 
 from iosonde.errors import ResultsError, TargetError
 from iosonde.execution import compatibility, environment
+from iosonde.execution.admission import Admission
 from iosonde.execution.attempt import Attempt, Equipment, carry_out
 from iosonde.execution.command_consent import require_commands_allowed
 from iosonde.execution.database_servers import DatabaseServers
@@ -35,10 +36,10 @@ from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers import foreign_database
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
-from iosonde.storage.admission import Admission
 from iosonde.storage.consent import NO_CONSENT, Consent
 from iosonde.storage.device_target import DeviceTarget
 from iosonde.storage.simulated import state as drive_state
+from iosonde.workload import described
 
 REPEATED_FAILURES = 3
 """The observer gets a note after this many consecutive failures for the same reason."""
@@ -342,6 +343,6 @@ def _prepared(
 
 def _wipe_for_stores(plan: Plan, target: Target) -> None:
     """Wipe the devices that may be overwritten: a store refuses a raw device with anything but its own database."""
-    if isinstance(target, DeviceTarget) and any(spec["workload"]["kind"] == "kv" for spec in plan.specs()):
+    if isinstance(target, DeviceTarget) and any(described(spec["workload"]).wipes_devices for spec in plan.specs()):
         for number in target.numbers:
             target.wipe(number)

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from iosonde.plan import Case, JsonObject, Plan, Run, is_on_server, is_on_store_server, streams_of, target_of
+from iosonde.plan import Case, JsonObject, Plan, Run, target_of
 from iosonde.storage import Target, journal
 from iosonde.storage.active_setup import ActiveSetup
 from iosonde.storage.device_target import DeviceTarget
@@ -22,6 +22,7 @@ from iosonde.storage.setup_target import SetupTarget
 from iosonde.storage.simulated import state as drive_state
 from iosonde.storage.workspace import provision
 from iosonde.study.swap import NAMES as SWAP_NAMES
+from iosonde.workload import described, streams_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ class Setups:
 
     def _identities(self, run: Run) -> dict[str, str]:
         """Identities of the files and devices that a run opens; its files are created now."""
-        if is_on_server(run.spec["workload"]) or is_on_store_server(run.spec["workload"]):
+        if described(run.spec["workload"]).server(run.spec["workload"]):
             return {}  # The engine opens a socket; the server's directories are checked when they are created.
         numbers = self._building.numbers if self._building is not None else self.base.numbers_by_name()
         path = target_of(run.spec["workload"]).get("path", "")

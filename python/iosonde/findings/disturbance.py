@@ -18,10 +18,10 @@ from iosonde.metrics.histogram import percentiles
 from iosonde.metrics.metrics import interval_metrics
 from iosonde.metrics.scopes import ALL
 from iosonde.metrics.statistics import MINIMUM_REPEATS
-from iosonde.plan import streams_of
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.units import format_duration, parse_duration
+from iosonde.workload import streams_of
 
 RECOVERED = 1.5
 """A stream has recovered when its mean latency is at most this many times what it was before,"""

@@ -9,6 +9,7 @@ from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding, Topic, cases_of
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
+from iosonde.workload import terms
 
 SURVIVES = {
     "nothing": "do not survive a crash of the process",
@@ -27,7 +28,7 @@ class DifferentDurability(Finding):
     """Store, and what its acknowledged writes survive."""
 
     def _sentence(self) -> str:
-        listed = [f"writes of {wording.store_name(store)} {SURVIVES[survives]}" for store, survives in self.stores]
+        listed = [f"writes of {terms.store_name(store)} {SURVIVES[survives]}" for store, survives in self.stores]
         return f"Stores are not ranked: {wording.listing(listed)}"
 
     def _evidence(self) -> str:

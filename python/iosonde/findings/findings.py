@@ -62,6 +62,7 @@ from iosonde.metrics.statistics import correlated_repeats
 from iosonde.metrics.sustained import LongRun
 from iosonde.plan import PREPARATION
 from iosonde.study.model import AnalysisKind, Study
+from iosonde.workload import named
 
 __all__ = ["Answer", "Finding", "answer", "findings"]
 
@@ -132,10 +133,14 @@ def answer(
     **rest: Any,
 ) -> Answer:
     """Answer the study's question from one result set; further arguments are those of `findings`."""
-    trust = replace(trust_of(metrics, runs), simulated=simulated, external=study.workload == "command")
+    trust = replace(trust_of(metrics, runs), simulated=simulated, external=_is_external(study))
     with correlated_repeats(max(repeat_correlations(metrics).values(), default=0.0)):
         found = findings(study, cases, metrics, runs=runs, simulated=simulated, **rest)
         return answered(study.question, found, trust)
+
+
+def _is_external(study: Study) -> bool:
+    return named(study.workload).DESCRIPTION.is_external
 
 
 def findings(
@@ -162,7 +167,7 @@ def findings(
     arguments that are not given are left out.
     """
     # Verdicts are about the device; the values of a command are its own, whatever limited it.
-    support = support_of(metrics, None if study.workload == "command" else runs)
+    support = support_of(metrics, None if _is_external(study) else runs)
     prepared = metrics
     cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
     states = states or device_state.device_states(study, cases, prepared, runs, long_runs)

@@ -20,6 +20,7 @@ from iosonde.metrics.statistics import Floats
 from iosonde.metrics.steady_state import CLIFF, change_points
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.units import format_bytes, format_duration
+from iosonde.workload import names_where
 
 FEWEST = 8
 """Intervals that a run must have."""
@@ -110,7 +111,11 @@ def lasting_drops(facts: Facts) -> list[LastingDrop]:
     judged = facts.rounds().select("result_set", "case_id").unique()
     runs = (
         facts.runs()
-        .filter(pl.col("workload") == "block", pl.col("loop") == "closed", ~pl.col("control"))
+        .filter(
+            pl.col("workload").is_in(names_where(lambda each: each.moves_blocks)),
+            pl.col("loop") == "closed",
+            ~pl.col("control"),
+        )
         .join(judged, on=["result_set", "case_id"], how="anti")
         .join(facts.alternating(), on=["result_set", "case_id"], how="anti")
         .join(facts.staged(), on=["result_set", "case_id"], how="anti")

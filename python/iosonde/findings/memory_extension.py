@@ -13,6 +13,7 @@ from iosonde.findings.finding import Finding, Topic, weakest
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio
+from iosonde.workload import terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ def _answer(question: Question, key: dict[str, Any], whole: str, rows: pl.DataFr
     stores = question.cases.filter(pl.col("case_id").is_in(ids))["store"].unique().to_list()
     words = [wording.level_words(name, level) for name, level in key.items()]
     return MemoryExtension(
-        store=" and ".join(sorted(wording.store_name(store) for store in stores)),
+        store=" and ".join(sorted(terms.store_name(store) for store in stores)),
         whole=whole,
         metric=question.analysis.metric,
         kept=tuple(kept),

@@ -18,6 +18,7 @@ from iosonde.results.own_io import MOST
 from iosonde.results.schema import UNSUPPORTED
 from iosonde.verdict.verdict import KINDS, MEANING, Kind
 from iosonde.verdict.warning_kinds import BUSY, WARNINGS
+from iosonde.workload import names_where
 
 STEADY = 0.05
 
@@ -285,7 +286,8 @@ def _withheld(outcomes: pl.DataFrame) -> Iterator[Finding]:
     if not columns:
         return
     if "workload" in outcomes.columns:
-        outcomes = outcomes.filter(pl.col("workload") != "command")  # It has no amplification.
+        # External commands have no amplification.
+        outcomes = outcomes.filter(~pl.col("workload").is_in(names_where(lambda each: each.is_external)))
     known = outcomes.with_columns(share=pl.max_horizontal(columns)).filter(pl.col("share").is_not_null())
     withheld = known.filter(pl.col("share") > MOST)
     if len(withheld):

@@ -16,22 +16,9 @@ from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
 from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
+from iosonde.workload import descriptions
 
-_WORDED = (
-    "block_size",
-    "access",
-    "io_mode",
-    "read_fraction",
-    "trim_fraction",
-    "store",
-    "sync",
-    "phase",
-    "server",
-    "command",
-    "pattern",
-    "algorithm",
-    "mode",
-)
+_WORDED = frozenset(name for each in descriptions().values() for name in each.worded)
 """Parameters that `wording.load_words` names."""
 
 

@@ -14,6 +14,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.units import format_bytes
+from iosonde.workload import terms
 
 ONE_CPU = 100
 """CPU percent of a single thread that never waits."""
@@ -58,7 +59,7 @@ class StoreLoad(Finding):
         rate = wording.estimate_text("ops_per_sec", self.rate).replace("operations/s", "records/s")
         written = f", device write amplification {wording.ratio_text(self.amplification)}" if self.amplification else ""
         where = f" ({', '.join(self.levels)})" if self.levels else ""
-        return f"{wording.store_name(self.store)} loads {rate}{written}{where}"
+        return f"{terms.store_name(self.store)} loads {rate}{written}{where}"
 
     def _evidence(self) -> str:
         words = dict(_COSTS)
@@ -78,7 +79,7 @@ class BackgroundWork(Finding):
     cases: int
 
     def _sentence(self) -> str:
-        return f"{wording.store_name(self.store)} uses background threads: up to {self.cpu_percent[1]:.0f} % of a CPU"
+        return f"{terms.store_name(self.store)} uses background threads: up to {self.cpu_percent[1]:.0f} % of a CPU"
 
     def _evidence(self) -> str:
         low, high = self.cpu_percent
@@ -104,7 +105,7 @@ class CancelledWrites(Finding):
 
     def _sentence(self) -> str:
         return (
-            f"{wording.store_name(self.store)} deleted {wording.percent_text(self.share)} of the bytes written to "
+            f"{terms.store_name(self.store)} deleted {wording.percent_text(self.share)} of the bytes written to "
             f"files before they were written back, so the device received {wording.percent_text(self.received)} of them"
         )
 

@@ -14,6 +14,7 @@ from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.statistics import Estimate, maximum_interval, repeats_interval
+from iosonde.workload import terms
 
 _BACKEND = ("backend", "submission_polling", "completion_polling")
 LARGE = 64 << 10
@@ -128,7 +129,7 @@ def _closed_loop(cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .join(depth, on="case_id", how="left", maintain_order="left")
     )
     words = [
-        wording.operation_words(row["read_fraction"], row["trim_fraction"] or 0.0)
+        terms.operation_words(row["read_fraction"], row["trim_fraction"] or 0.0)
         for row in joined.filter(pl.col("read_fraction").is_not_null()).to_dicts()
     ]
     is_one = joined["backend"].n_unique() < 2
@@ -204,6 +205,6 @@ def _setting(row: Mapping[str, Any]) -> str:
     levels = [
         wording.level_words(name, row[name])
         for name in ("queue_depth", "jobs")
-        if (wording.number_of(row[name]) or 0) > 1
+        if (terms.number_of(row[name]) or 0) > 1
     ]
     return f"at {' and '.join(levels)}" if levels else ""

@@ -16,6 +16,7 @@ from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, maximum_interval, pooled_ratio, repeats_interval, verdict
 from iosonde.results.schema import SHARED_LOG_DEVICE
+from iosonde.workload import terms
 
 LIMITS = {
     "device-limited": "limited by the device",
@@ -257,7 +258,7 @@ def think_time(cases: pl.DataFrame, metrics: pl.DataFrame) -> list[Finding]:
 
 def server_words(case: dict[str, Any]) -> str:
     """Name the server of a case."""
-    return wording.store_name(str(case.get("server") or case.get("server_level") or "the server"))
+    return terms.store_name(str(case.get("server") or case.get("server_level") or "the server"))
 
 
 def _most_frequent(question: Question, case_ids: list[str]) -> str:

@@ -13,6 +13,7 @@ from iosonde.execution.progress import PHASES, Clock
 from iosonde.metrics import wording
 from iosonde.metrics.histogram import percentiles
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
+from iosonde.workload import described
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
@@ -137,7 +138,7 @@ def _values(now: _Now, intervals: Sequence[IntervalEvent]) -> dict[str, Any]:
     tails = _percentiles([pair for each in latencies for pair in each["buckets"]])
     rate = sum(op["count"] for op in operations) / seconds
     in_flight = sum(op["completion_latency"]["sum_ns"] for op in operations) / 1e9 / seconds
-    unit = "operations/s" if now.run.spec["workload"]["kind"] != "block" else "IOPS"
+    unit = "operations/s" if not described(now.run.spec["workload"]).moves_blocks else "IOPS"
     return {
         "seconds": end / 1e9,
         "rate": rate,

@@ -8,6 +8,7 @@ from iosonde.metrics import block_cache, graph, io_path, objects, oltp, paging, 
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
+from iosonde.workload import names_where
 
 ALWAYS_KNOWN = frozenset(
     (*SCOPE_KEYS, "workload", "loop", "seconds", "count", "bytes", "errors", "completion_sum_ns", "response_count")
@@ -61,15 +62,19 @@ OF_ONE_LOAD = ("rate", "latency", "concurrency", "spread")
 """Kinds of metrics without meaning for readers and a writer together."""
 
 
+_SEPARATE = names_where(lambda each: not each.adds_streams)
+_EXTERNAL = names_where(lambda each: each.is_external)
+
+
 def _without_sums_over_streams(table: pl.DataFrame) -> pl.DataFrame:
     """Drop rates and latencies of all streams of a key-value run together: reads are not added to writes.
 
     An external command has none at all.
     """
-    if not set(table["workload"].unique()) & {"kv", "command"}:
+    if not set(table["workload"].unique()) & {*_SEPARATE, *_EXTERNAL}:
         return table
-    together = (pl.col("workload") == "kv") & (pl.col("stream") == ALL)
-    several = together & (pl.col("stream") != ALL).any().over(RUN_KEYS) | (pl.col("workload") == "command")
+    together = pl.col("workload").is_in(_SEPARATE) & (pl.col("stream") == ALL)
+    several = together & (pl.col("stream") != ALL).any().over(RUN_KEYS) | pl.col("workload").is_in(_EXTERNAL)
     names = [name for name, metric in METRICS.items() if metric.kind in OF_ONE_LOAD and name in table.columns]
     return table.with_columns(pl.when(~several).then(name).alias(name) for name in names)
 
@@ -78,11 +83,13 @@ def derived_counts(table: pl.DataFrame) -> pl.DataFrame:
     """Add the metrics that counts, sums and percentiles over `seconds` give; percentiles only where there are any."""
     expressions = _expressions(table, per_interval=True)
     counted = table.with_columns(**expressions)
-    if "command" not in table["workload"].unique():
+    if not set(table["workload"].unique()) & {*_EXTERNAL}:
         return counted
     # Nothing is known of the operations of an external command: not even that there were none.
     unknown = [name for name in (*expressions, "errors") if name in counted.columns]
-    return counted.with_columns(pl.when(pl.col("workload") != "command").then(name).alias(name) for name in unknown)
+    return counted.with_columns(
+        pl.when(~pl.col("workload").is_in(_EXTERNAL)).then(name).alias(name) for name in unknown
+    )
 
 
 _OF_STREAM = ("in_flight_sum_ns", "stream_concurrency", "core_utilisation", "due", "started")

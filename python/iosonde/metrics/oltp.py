@@ -6,9 +6,7 @@ import polars as pl
 
 from iosonde.metrics.metric import Metric, over
 from iosonde.results.server_counters import COUNTERS, DATA_BYTES, STATES
-
-TRANSACTIONS = ("new_order", "payment", "order_status", "delivery", "stock_level", "commit")
-"""Operations that are transactions."""
+from iosonde.workload import names_where
 
 SERVER_FACTS = (*COUNTERS, DATA_BYTES, *STATES)
 """Facts that follow from the statistics of the server, of a run and of each of its intervals."""
@@ -20,7 +18,7 @@ FACTS = (
 )
 """Columns that belong to a run as a whole."""
 
-_ON_SERVER = pl.col("workload").is_in(("tpcc", "commit"))
+_ON_SERVER = pl.col("workload").is_in(names_where(lambda each: each.is_transactional))
 
 
 def _per_transaction(name: str, title: str, unit: str, formula: str, column: str) -> Metric:

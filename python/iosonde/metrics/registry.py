@@ -16,9 +16,10 @@ import polars as pl
 from iosonde.metrics import block_cache, cache, graph, io_path, java, media, objects, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, over
+from iosonde.workload import names_where
 
-_COUNTS_OPERATIONS = pl.col("workload").is_in(("kv", "paging", "objects"))
-_IS_BLOCK = pl.col("workload") == "block"
+_COUNTS_OPERATIONS = pl.col("workload").is_in(names_where(lambda each: each.counts_operations))
+_IS_BLOCK = pl.col("workload").is_in(names_where(lambda each: each.moves_blocks))
 _MEMBER_BYTES = pl.col("member_read_bytes") + pl.col("member_write_bytes")
 
 

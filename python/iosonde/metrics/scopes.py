@@ -10,17 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 
 from iosonde.metrics.histogram import PERCENTILES, percentiles
-from iosonde.metrics.oltp import TRANSACTIONS
+from iosonde.workload import descriptions
 
 ALL = "all"
 
-CLASSES = ("hit", "minor_fault", "major_fault")
-"""Operations of paging: an access is one of them."""
-
-COMMAND = "command"
-"""Operation of an external command, whose operations are not known."""
-
-MIXED = ("read", "write", "trim", "delete", "scan", "read_modify_write", *TRANSACTIONS, *CLASSES, COMMAND)
+MIXED = tuple(dict.fromkeys(name for each in descriptions().values() for name in each.operations))
 """The operations that make up `all`: those of the mix. A flush follows from writes and is counted apart."""
 
 RUN_KEYS = ("result_set", "run_id")

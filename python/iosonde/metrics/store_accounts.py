@@ -12,6 +12,7 @@ import polars as pl
 
 from iosonde.metrics.metric import Metric, over
 from iosonde.results.own_io import MOST
+from iosonde.workload import names_where
 
 _ACCOUNTS = (
     *("wall_ns", "user_ns", "system_ns", "voluntary_switches", "involuntary_switches", "fs_inputs", "fs_outputs"),
@@ -182,9 +183,12 @@ LIST = (
 """Metrics of key-value runs, in the order of docs/metrics.md."""
 
 
+_DURABLE = names_where(lambda each: each.counts_until_durable)
+
+
 def accounts(runs: pl.DataFrame) -> pl.DataFrame:
     """Add the account of each run: of the whole process where it began with an empty database. Null of block I/O."""
-    whole, is_store = pl.col("started_empty").fill_null(value=False), pl.col("workload") == "kv"
+    whole, is_store = pl.col("started_empty").fill_null(value=False), pl.col("workload").is_in(_DURABLE)
     return runs.with_columns(
         pl.when(is_store)
         .then(pl.when(whole).then(f"child_{name}").otherwise(f"process_{name}"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import WIDE_TEXT, Estimate
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
+from iosonde.workload import descriptions, terms
 
 _BYTES = (
     *("block_size", "span", "stride", "offset", "ramp_bytes", "limit_bytes"),
@@ -21,21 +20,6 @@ _PLURALS = {
     "block_size": ("with", "blocks"),
     "queue_depth": ("at", "queue depths"),
     "jobs": ("with", "numbers of jobs"),
-}
-_PHASES = {
-    "load": "loads",
-    "fillseq": "sequential fills",
-    "fillrandom": "random fills",
-    "filluniquerandom": "random fills without repetition",
-    "overwrite": "overwrites",
-    "readrandom": "random reads",
-    "readseq": "sequential reads",
-    "readreverse": "reverse reads",
-    "seekrandom": "random scans",
-    "deleteseq": "sequential deletes",
-    "deleterandom": "random deletes",
-    "readwhilewriting": "reads while writing",
-    **{f"ycsb_{letter}": f"YCSB {letter.upper()} operations" for letter in "abcdef"},
 }
 _SINGULARS = {"jobs": "number of jobs"}
 
@@ -169,7 +153,7 @@ def level_words(factor: str, level: Any) -> str:
     value = level_value(factor, level)
     match factor:
         case "store" | "server":
-            return store_name(value)
+            return terms.store_name(value)
         case "terminals" | "clients" | "warehouses":
             return f"1 {factor[:-1]}" if level == 1 else f"{value} {factor}"
         case "log":
@@ -179,7 +163,7 @@ def level_words(factor: str, level: Any) -> str:
         case "jobs":
             return "1 job" if level == 1 else f"{value} jobs"
         case "read_fraction":
-            return operation_words(level)
+            return terms.operation_words(level)
         case "fill":
             return f"{value} % full"
         case "state" if level in ("healthy", "degraded", "rebuilding"):
@@ -232,56 +216,15 @@ def range_words(factor: str, levels: Sequence[Any], chosen: Sequence[Any]) -> st
     return f" {preposition} {plural} from {first} to {last}"
 
 
-def operation_words(read_fraction: float | str, trim_fraction: float | str = 0.0) -> str:
-    """Name a mix: `reads`, `writes`, `70/30 reads and writes`; the label of a compound level as it is."""
-    share = number_of(read_fraction)
-    if share is None:
-        return str(read_fraction)
-    if number_of(trim_fraction) == 1:
-        return "trims"
-    if share in (0, 1):
-        return "reads" if share else "writes"
-    return f"{100 * share:.0f}/{100 * (1 - share):.0f} reads and writes"
-
-
-def number_of(level: Any) -> float | None:
-    """Return a level as a number; None for the label of a compound level, whose factor may have a parameter's name.
-
-    A column with such labels has numbers as text.
-    """
-    try:
-        number = float(level)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
 def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[str, str]:
     """Describe a case's load in words that make up `4 KiB random buffered reads`, by parameter and in that order.
 
     Parameters in `without` are left out, and so is direct I/O, the default.
     """
-    if case.get("command"):
-        return {} if "command" in without else {"command": _program(case["command"])}
-    if case.get("mapping"):
-        return {name: word for name, word in _paging_words(case).items() if name not in without}
-    if case.get("algorithm"):
-        return {name: word for name, word in _graph_words(case).items() if name not in without}
-    if case.get("object_store"):
-        return {name: word for name, word in _object_words(case).items() if name not in without}
-    if case.get("server"):
-        return {name: word for name, word in _transaction_words(case).items() if name not in without}
-    if case.get("store"):
-        return {name: word for name, word in _store_words(case).items() if name not in without}
-    words = {
-        "block_size": level_value("block_size", case["block_size"]) if case.get("block_size") is not None else "",
-        "access": str(case.get("access") or ""),
-        "io_mode": "buffered" if case.get("io_mode") == "buffered" else "",
-        "read_fraction": "I/O"
-        if case.get("read_fraction") is None
-        else operation_words(case["read_fraction"], case.get("trim_fraction") or 0.0),
-    }
-    return {name: word for name, word in words.items() if word and name not in without}
+    known = descriptions().values()
+    usual = next(each for each in known if not each.subject)
+    found = next((each for each in known if each.subject and case.get(each.subject)), usual).words(case)
+    return {name: word for name, word in found.items() if name not in without}
 
 
 _SHOWN_IN_WORDS = {
@@ -307,66 +250,6 @@ def case_words(parameters: Mapping[str, Any], levels: Mapping[str, Any], case_id
         if name not in _SHOWN_IN_WORDS
     ]
     return ", ".join([words, *sizes, *others])
-
-
-def _program(command: Any) -> str:
-    """Name the program of a command, which is a list, or that list as JSON."""
-    first = (json.loads(command) if isinstance(command, str) else command)[0]
-    return str(first).rpartition("/")[2]
-
-
-def _store_words(case: Mapping[str, Any]) -> dict[str, str]:
-    """Describe a load on a store in words that make up `LMDB random reads`."""
-    phase = str(case.get("phase") or case.get("phase_level") or "")
-    synced = {"sync": "synced"} if case.get("sync") is True else {}
-    return {"store": store_name(case["store"]), **synced, "phase": _PHASES.get(phase, f"{phase} operations")}
-
-
-def _paging_words(case: Mapping[str, Any]) -> dict[str, str]:
-    """Describe accesses to memory in words that make up `uniform accesses to swapped memory`."""
-    memory = "a mapped file" if case["mapping"] == "file" else "memory"
-    pattern = str(case.get("pattern") or case.get("pattern_level") or "").partition(":")[0]
-    return {"pattern": pattern, "phase": f"accesses to {memory}"}
-
-
-def _graph_words(case: Mapping[str, Any]) -> dict[str, str]:
-    """Describe an algorithm in words that make up `PageRank (pull)`."""
-    algorithm = str(case["algorithm"])
-    name = {"pagerank": "PageRank", "bfs": "breadth-first search", "components": "connected components"}[algorithm]
-    mode = f" ({case['mode']})" if algorithm == "pagerank" and case.get("mode") else ""
-    return {"algorithm": f"{name}{mode}"}
-
-
-def _object_words(case: Mapping[str, Any]) -> dict[str, str]:
-    """Describe a load on objects in words that make up `4 KiB object random reads on Ceph`."""
-    size = case.get("object_size")
-    operations = {"write": "writes", "sequential_read": "sequential reads", "random_read": "random reads"}
-    operation = operations.get(str(case.get("operation") or case.get("operation_level") or ""), "operations")
-    return {
-        "object_size": f"{level_value('object_size', size)} object" if size is not None else "object",
-        "operation": operation,
-        "object_store": f"on {store_name(case['object_store'])}",
-    }
-
-
-def _transaction_words(case: Mapping[str, Any]) -> dict[str, str]:
-    """Describe a load on a server in words that make up `PostgreSQL TPC-C-like transactions`."""
-    tpcc = "TPC-C transactions" if case.get("think") == "standard" else "TPC-C-like transactions (no think time)"
-    return {"server": store_name(case["server"]), "phase": tpcc if case.get("warehouses") else "single-row commits"}
-
-
-def store_name(store: str) -> str:
-    """Write the name of a store or server: `LMDB`, `RocksDB`, `MariaDB InnoDB`."""
-    servers = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB", "mongodb": "MongoDB", "cassandra": "Cassandra"}
-    stores = {
-        "lmdb": "LMDB",
-        "rocksdb": "RocksDB",
-        "wiredtiger": "WiredTiger",
-        "null": "no store",
-        "ceph": "Ceph",
-        "s3": "S3",
-    }
-    return (servers | stores).get(store, store)
 
 
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:

@@ -7,15 +7,7 @@ so a run can be repeated by hand: `iosonde-engine < spec.json`.
 from iosonde.plan.base import ArmName, JsonObject, Scalar
 from iosonde.plan.case import PREPARATION, Case, Procedure, Run
 from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.plan.load import (
-    is_on_cache,
-    is_on_object_store,
-    is_on_server,
-    is_on_store_server,
-    starts_cassandra,
-    streams_of,
-    target_of,
-)
+from iosonde.plan.load import target_of
 from iosonde.plan.plan import Arm, LeftOut, Plan
 from iosonde.plan.setup import (
     ArrayKind,
@@ -59,11 +51,5 @@ __all__ = [
     "Run",
     "Scalar",
     "Setup",
-    "is_on_cache",
-    "is_on_object_store",
-    "is_on_server",
-    "is_on_store_server",
-    "starts_cassandra",
-    "streams_of",
     "target_of",
 ]

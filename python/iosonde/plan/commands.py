@@ -26,19 +26,19 @@ LEAST_DIGITS = 16
 """Digits of the hash that a user has to repeat."""
 
 
-def is_command(workload: Mapping[str, Any]) -> bool:
+def _is_command(workload: Mapping[str, Any]) -> bool:
     """Whether the load is an external command, which the supervisor starts and not the engine."""
     return bool(workload["kind"] == "command")
 
 
 def has_commands(plan: Plan) -> bool:
     """Whether any run starts an external command."""
-    return any(is_command(spec["workload"]) for spec in plan.specs())
+    return any(_is_command(spec["workload"]) for spec in plan.specs())
 
 
 def commands_hash(plan: Plan) -> str:
     """The hash of the study and its commands, in 64 hexadecimal digits."""
-    blocks = {_canonical(started(spec["workload"])) for spec in plan.specs() if is_command(spec["workload"])}
+    blocks = {_canonical(started(spec["workload"])) for spec in plan.specs() if _is_command(spec["workload"])}
     whole = _canonical({"study": plan.study, "commands": sorted(blocks)})
     return hashlib.sha256(whole.encode()).hexdigest()
 
@@ -60,7 +60,7 @@ def lines(plan: Plan) -> Iterator[str]:
         specs = [run.spec for run in plan.runs if run.case_id == case.case_id]
         if not specs and case.procedure:
             specs = [case.procedure.spec]
-        if not specs or not is_command(specs[0]["workload"]) or case.case_id in seen:
+        if not specs or not _is_command(specs[0]["workload"]) or case.case_id in seen:
             continue
         seen.add(case.case_id)
         workload = specs[0]["workload"]
@@ -72,7 +72,7 @@ def lines(plan: Plan) -> Iterator[str]:
 
 def shared_lines(plan: Plan) -> Iterator[str]:
     """Programs with their checksums, what prints their versions, and the environment."""
-    workloads = [spec["workload"] for spec in plan.specs() if is_command(spec["workload"])]
+    workloads = [spec["workload"] for spec in plan.specs() if _is_command(spec["workload"])]
     programs = {name: each for workload in workloads for name, each in workload["programs"].items()}
     versions = {text(each): None for workload in workloads for each in workload["versions"].values()}
     environment = {f"{name}={value}": None for workload in workloads for name, value in workload["environment"].items()}

@@ -236,18 +236,23 @@ def _check_length(part: Part, streams: Mapping[str, Any], case_id: str, study: S
             raise in_case(error, case_id, study)
 
 
-def _check_cache(setup: Setup | None, workload: str) -> None:
+def _check_cache(setup: Setup | None, workload: workloads.Name) -> None:
     """A cache is warmed and made dirty with the load of the run, which other workloads cannot repeat in steps."""
-    if setup and setup.cache != "none" and setup.cache_state in ("warm", "dirty") and workload != "block":
+    if (
+        setup
+        and setup.cache != "none"
+        and setup.cache_state in ("warm", "dirty")
+        and not workloads.named(workload).DESCRIPTION.moves_blocks
+    ):
         raise StudyError(
             f'`cache_state = "{setup.cache_state}"` is for block I/O, and the workload is `{workload}`',
             hint='use `cache_state = "cold"`, or `kept` with a ramp',
         )
 
 
-def _check_bluestore(setup: Setup | None, workload: str) -> None:
+def _check_bluestore(setup: Setup | None, workload: workloads.Name) -> None:
     """Only object daemons write to devices of BlueStore; files of other workloads would be in memory."""
-    if setup and setup.is_bluestore and workload != "objects":
+    if setup and setup.is_bluestore and not workloads.named(workload).DESCRIPTION.is_on_osds:
         raise StudyError(
             f'`file_system = "bluestore"` is for object daemons of Ceph, and the workload is `{workload}`',
             hint="choose another `file_system`, or `none`",

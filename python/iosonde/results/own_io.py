@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from iosonde.workload import described
+
 Json = Mapping[str, Any]
 
 MOST = 0.05
@@ -39,7 +41,7 @@ def foreign(own_io: Json | None, workload: Json) -> Foreign:
     """The foreign bytes of a measurement; of the whole run with key-value stores, whose writes count until durable."""
     if not own_io:
         return UNKNOWN
-    rows = own_io["run" if workload["kind"] == "kv" else "measure"]
+    rows = own_io["run" if described(workload).counts_until_durable else "measure"]
     is_counted = own_io.get("version") is not None
     read = _unattributed(rows, "read") if is_counted else None
     written = _unattributed(rows, "write") if is_counted and _is_plain(workload) else _bound(own_io, rows)
@@ -79,6 +81,6 @@ def _share(foreign_bytes: int | None, rows: list[Json], what: str) -> float | No
 
 def _is_plain(workload: Json) -> bool:
     """Whether all writes are direct and without flushes."""
-    return workload["kind"] == "block" and all(
+    return described(workload).moves_blocks and all(
         stream["io_mode"] == "direct" and stream["durability"]["kind"] == "none" for stream in workload["streams"]
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from iosonde.plan import streams_of
 from iosonde.results import (
     array_facts,
     cache_facts,
@@ -20,6 +19,7 @@ from iosonde.results import (
     store_facts,
 )
 from iosonde.results.schema import Record
+from iosonde.workload import streams_of
 
 Json = Mapping[str, Any]
 

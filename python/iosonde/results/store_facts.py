@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from iosonde.plan import streams_of
 from iosonde.results.schema import Record
+from iosonde.workload import streams_of
 from iosonde.workload.kv.phases import WRITES
 
 Json = Mapping[str, Any]
@@ -41,7 +41,7 @@ def of(record: Record) -> dict[str, Any]:
         "store_kind": store.get("kind"),
         "store_durability": store.get("durability"),
         "cancelled_write_bytes": _cancelled(store, workload),
-        "started_empty": workload.get("database", {}).get("kind") == "empty" if workload["kind"] == "kv" else None,
+        "started_empty": workload["database"]["kind"] == "empty" if "database" in workload else None,
         "database_kept": store.get("kept"),
         "database_bytes": store.get("database_bytes"),
         "record_bytes": store.get("record_bytes"),

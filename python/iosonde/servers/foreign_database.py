@@ -64,7 +64,7 @@ def _name_of(spec: JsonObject, text: str, case: Case) -> str:
     try:
         url, workload = parse(text), spec["workload"]
         name = database_of(workload)
-        if workload["kind"] == "objects":
+        if _is_bucket(workload):
             is_right = workload["store"] == url.bucket(str(name), str(case.parameters["region"]))
         elif "server" in workload:
             server = workload["server"]
@@ -84,9 +84,13 @@ def _name_of(spec: JsonObject, text: str, case: Case) -> str:
 
 def database_of(workload: JsonObject) -> str:
     """Name of the database that the spec of a workload uses."""
-    if workload["kind"] == "objects":
+    if _is_bucket(workload):
         return str(workload["store"]["bucket"])
     return str((workload.get("server") or workload["target"])["database"])
+
+
+def _is_bucket(workload: JsonObject) -> bool:
+    return "bucket" in (workload.get("store") or {})
 
 
 def _specs_of(plan: Plan, case: Case) -> Iterator[JsonObject]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import TargetError
-from iosonde.plan import is_on_object_store, target_of
+from iosonde.plan import target_of
 from iosonde.storage import journal, own_directory
 from iosonde.storage.block_nodes import device_number
 from iosonde.storage.journal_entry import MOUNTS, OWN_DIRECTORY
@@ -212,10 +212,9 @@ ON_FOREIGN_SERVER = "iosonde_"
 
 def server_directories(workload: JsonObject) -> list[Path]:
     """The own directory of a server that iosonde starts: its socket is in `OWN/SERVER-XXXXXXXX/socket/`."""
-    if is_on_object_store(workload):  # `OWN/ceph-XXXXXXXX/data/ceph.conf`
-        path = workload["store"].get("config_path")  # A bucket on a server of the user has none.
-        return [each for each in Path(path).parents[2:3] if OWN_DIRECTORY.fullmatch(each.name)] if path else []
-    if "server" not in workload:  # A key-value store on a server of the user.
+    if configuration := (workload.get("store") or {}).get("config_path"):  # `OWN/ceph-XXXXXXXX/data/ceph.conf`
+        return [each for each in Path(configuration).parents[2:3] if OWN_DIRECTORY.fullmatch(each.name)]
+    if "server" not in workload:  # A key-value store or a bucket on a server of the user.
         return []
     address = workload["server"]["address"]
     if workload["server"]["database"].startswith(ON_FOREIGN_SERVER):

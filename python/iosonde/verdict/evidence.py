@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from iosonde.plan import streams_of
 from iosonde.results import array_threads, own_io
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.warning_kinds import SOME
+from iosonde.workload import described, streams_of
 
 Json = Mapping[str, Any]
 
@@ -396,9 +396,9 @@ class Evidence:
         return bool(sum(device["read_bytes"] + device["write_bytes"] for device in self.devices) >= 1 << 20)
 
     @property
-    def is_key_value(self) -> bool:
-        """Whether the workload is a key-value store."""
-        return bool(self.facts.spec["workload"].get("kind") == "kv")
+    def has_own_cache(self) -> bool:
+        """Whether a store is between operations and devices."""
+        return described(self.facts.spec["workload"]).reads_own_cache
 
     @property
     def backend(self) -> str:
@@ -511,7 +511,7 @@ class Evidence:
     @property
     def _writes_are_plain(self) -> bool:
         """Whether every byte written is one byte on the device, at once: no metadata, no copies, no page cache."""
-        if self.is_key_value:
+        if self.has_own_cache:
             return False
         plain = all(s["durability"]["kind"] == "none" and s["io_mode"] == "direct" for s in self.streams.values())
         return plain and self.file_system.get("kind") not in COPYING_FILE_SYSTEMS

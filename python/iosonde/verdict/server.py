@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iosonde.plan import streams_of
 from iosonde.results.schema import Record
 from iosonde.verdict import shares
 from iosonde.verdict.shares import BUSY, Limit, nearest, over, percent
 from iosonde.verdict.verdict import Kind, Verdict
+from iosonde.workload import streams_of
 
 WAITING = 0.3
 """Share of the sessions' time from which waiting is a limit."""

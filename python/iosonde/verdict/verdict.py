@@ -112,7 +112,7 @@ def _rules_for(evidence: Evidence) -> Iterator[RunWarning]:
     if evidence.backend == "null":
         yield _warning("null_backend", "the backend is `null`: every I/O completes at once")
     elif evidence.backend not in ON_VIRTUAL_TIME:
-        for rule in _KEY_VALUE_RULES if evidence.is_key_value else _RULES:
+        for rule in _KEY_VALUE_RULES if evidence.has_own_cache else _RULES:
             found = rule(evidence)
             if found is not None:
                 yield found
@@ -265,7 +265,7 @@ def _reads_from_memory(evidence: Evidence) -> RunWarning | None:
         return None
     before = evidence.cached_before_share
     known = f"; {_percent(before)} of the span was cached before the first I/O" if before is not None else ""
-    where = "memory: caches of the store or the page cache" if evidence.is_key_value else "the page cache"
+    where = "memory: caches of the store or the page cache" if evidence.has_own_cache else "the page cache"
     return _warning(
         "reads_from_memory", f"{_percent(share)} of the bytes read were served from {where}{known}", share=share
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import BaseModel
 
 from iosonde.plan import Capacity, Cost, JsonObject, Purge
+from iosonde.workload.description import Description
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -45,6 +46,8 @@ class Room(Protocol):
 class Workload(Protocol):
     """A kind of load: its parameters, the engine spec they become, and what a run of it costs."""
 
+    DESCRIPTION: Description
+    """What packages ask that read plans and records."""
     TITLE: str
     """What errors call it: `block I/O`."""
     PARAMETERS: type[BaseModel]

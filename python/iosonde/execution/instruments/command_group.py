@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
-from iosonde.plan.commands import is_command
 from iosonde.storage.process_group import ProcessGroup
+from iosonde.workload import described
 
 
 class CommandGroup(Instrument):
@@ -23,7 +23,7 @@ class CommandGroup(Instrument):
 
     def engine_started(self, pid: int) -> None:
         """Create the groups where this machine permits, and move the supervisor into them."""
-        if is_command(self.context.run.spec["workload"]):
+        if described(self.context.run.spec["workload"]).is_external:
             with suppress(OSError):
                 self._group = ProcessGroup.for_cpu_time(pid)
 

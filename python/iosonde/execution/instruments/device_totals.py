@@ -17,6 +17,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.execution.running_server import RunningServer
 from iosonde.plan import target_of
+from iosonde.workload import described
 
 SECTOR_BYTES = 512
 
@@ -37,7 +38,7 @@ class DeviceTotals(Instrument):
     def start(self) -> None:
         """Read them before the run."""
         spec = self.context.run.spec
-        if spec["workload"]["kind"] == "block":
+        if described(spec["workload"]).moves_blocks:
             return
         self._devices = spec["observe"]["block_devices"]
         self._paths = _directories(spec["workload"], self.context.server)

@@ -17,11 +17,11 @@ from iosonde.execution import io_path
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
-from iosonde.plan import streams_of
 from iosonde.protocol.event import Event
 from iosonde.storage.io_group import whole_disk
 from iosonde.storage.tracing.instance import Point, TraceInstance
 from iosonde.storage.tracing.mount import NoTracingError
+from iosonde.workload import described, streams_of
 
 SYSTEM_CALLS = {
     "sync": ("pread64", "pwrite64"),
@@ -158,7 +158,7 @@ class KernelTrace(Instrument):
 def _traceable(spec: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """The system calls of a run, and the device whose requests are traced; `NoTracingError` if there is none."""
     workload = spec["workload"]
-    if workload["kind"] != "block":
+    if not described(workload).moves_blocks:
         raise NoTracingError("stages are traced for block I/O only")
     calls = SYSTEM_CALLS.get(workload["backend"]["kind"])
     target = workload["target"]

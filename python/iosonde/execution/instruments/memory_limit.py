@@ -7,10 +7,10 @@ from typing import Any
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.execution.swap_allowance import swap_allowance
-from iosonde.plan.commands import is_command
 from iosonde.results.schema import Failure
 from iosonde.storage.control_group import MemoryGroup
 from iosonde.units import format_bytes
+from iosonde.workload import described
 
 
 class MemoryLimit(Instrument):
@@ -37,7 +37,7 @@ class MemoryLimit(Instrument):
         if not self._group:
             return Reading()
         memory = self._group.facts()
-        is_external = is_command(self.context.run.spec["workload"])
+        is_external = described(self.context.run.spec["workload"]).is_external
         return Reading(facts={"memory": memory}, failure=_out_of_memory(memory, done.failure, is_external=is_external))
 
     def close(self) -> None:

@@ -17,11 +17,11 @@ from typing import Any
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import counters, device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
-from iosonde.plan import is_on_store_server
 from iosonde.protocol.event import Event
 from iosonde.storage import io_group
 from iosonde.storage.io_group import Bytes, IoGroup, UnavailableError
 from iosonde.storage.other_processes import OtherProcesses
+from iosonde.workload import described
 
 LOOK_SECONDS = 1.0
 """Between two looks at other processes, which take some milliseconds."""
@@ -139,7 +139,7 @@ class OwnIo(Instrument):
 
 def _outermost(spec: Mapping[str, Any]) -> list[str]:
     """The watched devices that hold the target's files, or are the target."""
-    if is_on_store_server(spec["workload"]):
+    if described(spec["workload"]).server(spec["workload"]):
         return []
     target = spec["workload"].get("target") or {}  # Servers do their I/O in processes of their own.
     paths = [Path(target[name]) for name in ("path", "directory", "log_path") if target.get(name)]

@@ -27,6 +27,7 @@ from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.results.histogram import midpoint_ns
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
+from iosonde.workload import described
 
 SUFFIX = ".json"
 WHAT = "json+ of fio, one file a run: each stream is a job, `clat_ns` is completion latency, `lat_ns` response latency"
@@ -43,7 +44,7 @@ def files(results: ResultSet) -> Iterator[tuple[str, bytes]]:
     """Name and content of the file of each run of block I/O that came to its end."""
     facts = _Facts.of(results)
     for record in results.records():
-        if record.outcome == "complete" and record.spec["workload"]["kind"] == "block":
+        if record.outcome == "complete" and described(record.spec["workload"]).moves_blocks:
             yield record.run_id + SUFFIX, json.dumps(_document(record, facts), indent=1).encode()
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import polars as pl
 
-from iosonde.plan import is_on_server
 from iosonde.report.charts import stacked, timeseries, vega
 from iosonde.report.charts.figure import Figure, Undrawn
 from iosonde.report.charts.layout import (
@@ -42,6 +41,7 @@ from iosonde.report.material.quantities import (
 from iosonde.report.material.result_sets import Material, loop_text
 from iosonde.report.material.subjects import Subject, Values, largest, metric_title_of, specs, subjects
 from iosonde.study.model import View
+from iosonde.workload import described
 
 BARS_APART = 50
 """Bars that are further apart, as a ratio, are drawn on a logarithmic axis, as ticks: the small ones would vanish."""
@@ -316,8 +316,8 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
 
 def _counted(found: list[Subject]) -> str:
     """Name what latencies are measured of."""
-    on_server = all(is_on_server(spec["workload"]) for spec in specs(found))
-    return "transactions" if found and on_server else "I/Os"
+    names = {described(spec["workload"]).counted for spec in specs(found)}
+    return names.pop() if len(names) == 1 else "I/Os"
 
 
 def _step_factor(view: View, found: list[Subject]) -> str | None:

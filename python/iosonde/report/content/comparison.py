@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from iosonde import workload as workloads
 from iosonde.comparison.cases import COMPARED, FALSE_DISCOVERIES, UNUSABLE, Design, compare
 from iosonde.comparison.variance import PRIOR_STANDARD_DEVIATION
 from iosonde.errors import ResultsError
 from iosonde.metrics.registry import named_among
 from iosonde.metrics.scopes import each_load, of_operation
-from iosonde.plan import Case, is_on_server, is_on_store_server
-from iosonde.plan.commands import is_command
+from iosonde.plan import Case
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.durability import durability
 from iosonde.report.material.quantities import case_name, level_text, metric_text, metric_title
@@ -150,10 +150,11 @@ def _is_comparable(record: Record) -> bool:
     """
     if is_disturbed(warning.code for warning in record.warnings):
         return False
-    workload = record.spec["workload"]
-    if is_command(workload):
+    load = record.spec["workload"]
+    described = workloads.described(load)
+    if described.is_external:
         return True
-    by_shares = is_on_server(workload) or is_on_store_server(workload) or workload["kind"] in ("paging", "graph")
+    by_shares = described.rules(load) != "evidence"
     return bool(by_shares and record.verdict and record.verdict.kind == "undetermined")
 
 

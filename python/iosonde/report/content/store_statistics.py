@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from iosonde.metrics.wording import store_name
-from iosonde.plan import streams_of
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes, format_count, format_duration
+from iosonde.workload import names_where, streams_of
+from iosonde.workload.terms import store_name
 
 MOMENTS = 6
 """Columns of a table: the start, the end, and evenly spaced times between them."""
@@ -29,7 +29,8 @@ def statistics_tables(material: Material) -> list[Table]:
 
 def _chosen(source: Source) -> list[Record]:
     busiest: dict[tuple[str, str], Record] = {}
-    for record in [*source.complete_of("kv"), *source.complete_of("tpcc"), *source.complete_of("commit")]:
+    names = names_where(lambda description: description.has_statistics)
+    for record in (each for name in names for each in source.complete_of(name)):
         workload = record.spec["workload"]
         key = (record.part, (workload.get("store") or workload["server"])["kind"])
         if key not in busiest or _threads(record) > _threads(busiest[key]):

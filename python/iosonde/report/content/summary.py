@@ -20,6 +20,7 @@ from iosonde.report.material.intervals import medians_of
 from iosonde.report.material.quantities import interval_text, level_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.report.material.subjects import Subject, Values
+from iosonde.workload import described
 
 TITLE = "Summary"
 MOST_ROWS = 14
@@ -135,7 +136,7 @@ def _load(source: Source, case: Case) -> tuple[str, str] | None:
     if case.control or case.procedure or set(case.levels) - _PLAIN or not isinstance(parameters.get("block_size"), int):
         return None
     spec = source.specs_by_case[case.case_id]["workload"]
-    if spec["kind"] != "block" or len(spec["streams"]) != 1:
+    if not described(spec).moves_blocks or len(spec["streams"]) != 1:
         return None
     if spec["streams"][0].get("arrival", {}).get("kind", "closed") != "closed":
         return None

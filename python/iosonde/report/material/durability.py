@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from iosonde.metrics import wording
+from iosonde.workload import terms
 
 if TYPE_CHECKING:
     from iosonde.report.material.result_sets import Material, Source
@@ -44,5 +45,5 @@ def note(material: Material, part: str) -> str:
     found = differing(material, part)
     if not found:
         return ""
-    listed = wording.listing([f"{wording.store_name(store)} {survives}" for store, survives in found.items()])
+    listed = wording.listing([f"{terms.store_name(store)} {survives}" for store, survives in found.items()])
     return f"Writes survive different failures, so stores are not ranked: {listed}."

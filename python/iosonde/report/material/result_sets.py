@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from iosonde import workload as workloads
 from iosonde.errors import ResultsError
-from iosonde.plan import Case, Plan, Run, streams_of
-from iosonde.plan.commands import is_command
+from iosonde.plan import Case, Plan, Run
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.observations import conclusions
 from iosonde.results.schema import Record
 from iosonde.study.model import Study
+from iosonde.workload import streams_of
 
 if TYPE_CHECKING:
     from iosonde.findings.device_state import DeviceStates
@@ -271,13 +272,13 @@ def gather(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> 
 
 def loop_text(specs: Iterable[Mapping[str, Any]]) -> str:
     """Describe whether load waited for completions: `closed loop`, `open loop`, or both."""
-    workloads = [spec["workload"] for spec in specs]
-    if workloads and all(map(is_command, workloads)):
+    loads = [spec["workload"] for spec in specs]
+    if loads and all(workloads.described(each).is_external for each in loads):
         return "loop not reported"  # Only the command could report it.
     arrivals = {
         "closed" if stream.get("arrival", {}).get("kind", "closed") == "closed" else "open"
-        for workload in workloads
-        for stream in streams_of(workload)
+        for load in loads
+        for stream in streams_of(load)
     }
     return f"{' and '.join(sorted(arrivals)) or 'closed'} loop"
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from iosonde.workload import reading
 from iosonde.workload.block.cost import cost
+from iosonde.workload.block.description import DESCRIPTION
 from iosonde.workload.block.fields import DURATIONS, SCALABLE, SHOWN, SIZES, WHOLE_NUMBERS
 from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.parameters import BlockParameters
@@ -29,6 +30,7 @@ from iosonde.workload.block.requirements import (
 from iosonde.workload.block.spec import prepare, resolve, vary
 
 __all__ = [
+    "DESCRIPTION",
     "DURATIONS",
     "LESS_MEMORY",
     "PARAMETERS",

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from iosonde.errors import StudyError
 from iosonde.plan import commands
 from iosonde.workload import reading
+from iosonde.workload.command.description import DESCRIPTION
 from iosonde.workload.command.footprint import (
     addressed_bytes,
     buffer_bytes,
@@ -29,6 +30,7 @@ from iosonde.workload.command.parameters import CommandParameters, check_variabl
 from iosonde.workload.command.spec import resolve
 
 __all__ = [
+    "DESCRIPTION",
     "DURATIONS",
     "LESS_MEMORY",
     "PARAMETERS",

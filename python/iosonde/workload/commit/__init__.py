@@ -11,6 +11,7 @@ from functools import partial
 from pydantic import BaseModel
 
 from iosonde.workload import reading
+from iosonde.workload.commit.description import DESCRIPTION
 from iosonde.workload.commit.parameters import CommitParameters
 from iosonde.workload.commit.spec import resolve
 from iosonde.workload.oltp.fields import DURATIONS
@@ -28,6 +29,7 @@ from iosonde.workload.oltp.footprint import (
 )
 
 __all__ = [
+    "DESCRIPTION",
     "DURATIONS",
     "LESS_MEMORY",
     "PARAMETERS",

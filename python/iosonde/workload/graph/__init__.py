@@ -11,6 +11,7 @@ from functools import partial
 from pydantic import BaseModel
 
 from iosonde.workload import reading
+from iosonde.workload.graph.description import DESCRIPTION
 from iosonde.workload.graph.needs import (
     addressed_bytes,
     buffer_bytes,
@@ -26,6 +27,7 @@ from iosonde.workload.graph.parameters import DURATIONS, SHOWN, SIZES, GraphPara
 from iosonde.workload.graph.spec import fit, resolve
 
 __all__ = [
+    "DESCRIPTION",
     "DURATIONS",
     "LESS_MEMORY",
     "PARAMETERS",

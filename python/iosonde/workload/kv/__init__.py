@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from iosonde.workload import reading
 from iosonde.workload.kv.cost import cost
+from iosonde.workload.kv.description import DESCRIPTION
 from iosonde.workload.kv.fields import DURATIONS, SHOWN, SIZES, STORES
 from iosonde.workload.kv.fitting import fit
 from iosonde.workload.kv.parameters import KvParameters
@@ -29,6 +30,7 @@ from iosonde.workload.kv.requirements import (
 from iosonde.workload.kv.spec import resolve
 
 __all__ = [
+    "DESCRIPTION",
     "DURATIONS",
     "LESS_MEMORY",
     "PARAMETERS",

@@ -10,6 +10,7 @@ from functools import partial
 from pydantic import BaseModel
 
 from iosonde.workload import reading
+from iosonde.workload.objects.description import DESCRIPTION
 from iosonde.workload.objects.needs import (
     addressed_bytes,
     buffer_bytes,
@@ -25,6 +26,7 @@ from iosonde.workload.objects.parameters import DURATIONS, SHOWN, SIZES, Objects
 from iosonde.workload.objects.spec import fit, resolve
 
 __all__ = [
+    "DESCRIPTION",
     "DURATIONS",
     "LESS_MEMORY",
     "PARAMETERS",

@@ -10,6 +10,7 @@ from functools import partial
 from pydantic import BaseModel
 
 from iosonde.workload import reading
+from iosonde.workload.paging.description import DESCRIPTION
 from iosonde.workload.paging.needs import (
     addressed_bytes,
     buffer_bytes,
@@ -25,6 +26,7 @@ from iosonde.workload.paging.parameters import DURATIONS, SHOWN, SIZES, PagingPa
 from iosonde.workload.paging.spec import fit, resolve
 
 __all__ = [
+    "DESCRIPTION",
     "DURATIONS",
     "LESS_MEMORY",
     "PARAMETERS",

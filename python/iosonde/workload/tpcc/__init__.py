@@ -23,10 +23,12 @@ from iosonde.workload.oltp.footprint import (
     notes,
     prepares,
 )
+from iosonde.workload.tpcc.description import DESCRIPTION
 from iosonde.workload.tpcc.parameters import TpccParameters
 from iosonde.workload.tpcc.spec import load_spec, resolve
 
 __all__ = [
+    "DESCRIPTION",
     "DURATIONS",
     "LESS_MEMORY",
     "PARAMETERS",

@@ -16,19 +16,19 @@ from typing import Any
 
 from iosonde.cache import cache_directory
 from iosonde.errors import TargetError
-from iosonde.plan import Case, JsonObject, Plan, is_on_object_store, is_on_server
+from iosonde.plan import Case, JsonObject, Plan
 from iosonde.protocol.option_text import unsafe_option
 from iosonde.storage.file_names import is_file_name
 from iosonde.storage.journal_entry import OWN_DIRECTORY
 from iosonde.storage.opening import open_target
 from iosonde.storage.target import Target
 from iosonde.storage.workspace import MEMORY_DIRECTORY, journal_directory
+from iosonde.workload import described
 
 _VIRTUAL = ("null", "simulated", "ssd")
 """Backends that reach no real target."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_GRAPH = re.compile(r"[0-9a-f]{8}\.graph")
 
 
 @dataclass
@@ -67,12 +67,10 @@ class Admission:
 
     def _problem(self, case: Case, spec: JsonObject) -> str:
         workload = spec["workload"]
-        if is_on_object_store(workload):
-            return self._object_store_problem(case, workload)
-        if is_on_server(workload):
-            return self._server_problem(case, workload)
         if "server" in workload and (problem := self._server_problem(case, workload)):
             return problem
+        if described(workload).has_no_target:
+            return "" if "server" in workload else self._object_store_problem(case, workload)
         named, expected = workload["target"], self._expected(case, workload)
         if named != expected:
             return f"the spec's target is {_shown(named)}, the plan's target gives {_shown(expected)}"
@@ -90,7 +88,7 @@ class Admission:
         allowed = str(journal_directory(named["path"])) if named["kind"] == "device" else None
         if journal not in (None, allowed):
             return f"the spec keeps the verification journal in `{journal}`"
-        if workload["kind"] == "graph" and (problem := _graph_problem(case, workload)):
+        if problem := described(workload).problem(workload, case.parameters):
             return problem
         return self._store_problem(workload.get("store") or {})
 
@@ -113,9 +111,9 @@ class Admission:
         if kind == "socket":
             return _socket(Path(target.spec_target("per_job", 0)["directory"]), Path(named["path"]))
         expected = target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
-        if workload["kind"] == "graph" and kind == "file" and target.kind == "directory":
-            name = Path(named["path"]).name
-            expected["path"] = str(Path(expected["path"]).with_name(name)) if _GRAPH.fullmatch(name) else ""
+        own_name = described(workload).file_name(workload) if kind == "file" and target.kind == "directory" else None
+        if own_name is not None:
+            expected["path"] = str(Path(expected["path"]).with_name(own_name)) if own_name else ""
         return expected
 
     def _database(self, case: Case, named: Mapping[str, Any], target: Target) -> JsonObject:
@@ -178,16 +176,6 @@ class Admission:
         if library and "/" in library and not _is_trusted(Path(library), self.directory):
             return f"the library `{library}` is in the result set, or other users can change it"
         return ""
-
-
-def _graph_problem(case: Case, workload: JsonObject) -> str:
-    """A graph is imported from the file of its case, and its result is not written anywhere."""
-    path = workload["graph"]["source"].get("path")
-    if path is not None and path != case.parameters["edge_list"]:
-        return f"the spec imports `{path}`, and the case has another edge list"
-    if workload.get("result_path") is not None:
-        return f"the spec writes its result to `{workload['result_path']}`"
-    return ""
 
 
 def _running_server(case: Case, named: Mapping[str, Any]) -> JsonObject:

@@ -1,0 +1,60 @@
+"""What other packages ask about key-value stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iosonde.plan import target_of
+from iosonde.workload import terms
+from iosonde.workload.description import Description, Rules, Spec
+
+_PHASES = {
+    "load": "loads",
+    "fillseq": "sequential fills",
+    "fillrandom": "random fills",
+    "filluniquerandom": "random fills without repetition",
+    "overwrite": "overwrites",
+    "readrandom": "random reads",
+    "readseq": "sequential reads",
+    "readreverse": "reverse reads",
+    "seekrandom": "random scans",
+    "deleteseq": "sequential deletes",
+    "deleterandom": "random deletes",
+    "readwhilewriting": "reads while writing",
+    **{f"ycsb_{letter}": f"YCSB {letter.upper()} operations" for letter in "abcdef"},
+}
+
+
+class KvDescription(Description):
+    """Key-value stores, in the engine or in a server."""
+
+    reads_own_cache = True
+    counts_until_durable = True
+    adds_streams = False
+    counts_operations = True
+    wipes_devices = True
+    has_statistics = True
+    rate_unit = "ops/s"
+    operations = ("read", "write", "delete", "scan", "read_modify_write")
+    subject = "store"
+    worded = ("store", "sync", "phase")
+
+    def server(self, workload: Spec) -> str | None:
+        """The store's name where it is in a server: Cassandra on a directory is started, too."""
+        store, target = str(workload["store"]["kind"]), target_of(workload)["kind"]
+        is_served = target in ("socket", "server") or (store == "cassandra" and target == "directory")
+        return store if is_served else None
+
+    def rules(self, workload: Spec) -> Rules:
+        """Of a store in a server the engine does not see the I/O."""
+        return "server" if self.server(workload) else "evidence"
+
+    def words(self, case: Mapping[str, Any]) -> dict[str, str]:
+        """Words that make up `LMDB random reads`."""
+        phase = str(case.get("phase") or case.get("phase_level") or "")
+        synced = {"sync": "synced"} if case.get("sync") is True else {}
+        return {"store": terms.store_name(case["store"]), **synced, "phase": _PHASES.get(phase, f"{phase} operations")}
+
+
+DESCRIPTION: Description = KvDescription()
