@@ -55,9 +55,9 @@ def try_all(engine: str, sizes_program: str, iops: int, bandwidth: int, failing_
     for name, part in guest_user_driver.parts_of_user_driver(driver, failing_byte, sizes_program).items():
         carry_out(f"driver-{name}", part)
     carry_out("limits", lambda: try_limits(limits))  # Its control groups and file system stay mounted.
-    carry_out("unplug", try_unplug)  # Drives have other names after it.
-    # Tracing patches the kernel's code. It is last, since an emulated machine froze at its start once.
+    # Tracing patches the kernel's code. It comes late, since an emulated machine froze at its start once.
     carry_out("backends", try_backends)
+    carry_out("unplug", try_unplug)  # Drives have other names after it.
 
 
 def carry_out(name: str, step: Callable[[], dict[str, Any] | None]) -> None:

@@ -53,7 +53,7 @@ def test_every_backend_reads_what_each_backend_wrote(part: Part, name: str) -> N
         assert not any(found["faults"].values()), each
 
 
-@pytest.mark.parametrize(("name", "block_bytes", "starts"), [("sizes", 512, 1024), ("sizes-of-4096", 4096, 200)])
+@pytest.mark.parametrize(("name", "block_bytes", "starts"), [("sizes", 512, 1024), ("sizes-of-4096", 4096, 168)])
 def test_every_size_up_to_the_largest_is_transferred_and_no_other(
     part: Part, name: str, block_bytes: int, starts: int
 ) -> None:
@@ -175,6 +175,8 @@ def test_commands_that_take_too_long_end_the_run(part: Part) -> None:
     ended = part("timed-out")["ended"]
     assert ended["event"] == "error"
     assert "timed out" in ended["message"], ended
+    assert ended["message"].endswith("; the controller did not abort a command in time")
+    assert "`command_timeout`" in ended["hint"]
 
 
 @pytest.mark.parametrize(
@@ -190,6 +192,7 @@ def test_a_fatal_status_of_the_controller_ends_the_run(part: Part) -> None:
     ended = part("fatal")["ended"]
     assert ended["event"] == "error"
     assert "Input/output error" in ended["message"], ended
+    assert ended["message"].endswith("; the controller reports a fatal error"), "another error than CSTS.CFS"
 
 
 def test_a_controller_that_is_removed_during_a_run_is_released(part: Part) -> None:
