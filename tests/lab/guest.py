@@ -1,4 +1,4 @@
-"""All that tests look at in the lab's machine: `guest.py ENGINE IOPS BANDWIDTH FAILING_BYTE`.
+"""All that tests look at in the lab's machine: `guest.py ENGINE SIZES_PROGRAM IOPS BANDWIDTH FAILING_BYTE`.
 
 One start of the machine and one process do it all: emulated, each costs half a minute. Steps follow one another. Their
 results are JSON Lines on standard output (`guest_md.say`), or `NAME.json` and result sets in the working directory.
@@ -38,7 +38,7 @@ SLOW_S = 150
 """A step that takes this long prints where it is, and again after the same time: a slow guest is not a silent one."""
 
 
-def try_all(engine: str, iops: int, bandwidth: int, failing_byte: int) -> None:
+def try_all(engine: str, sizes_program: str, iops: int, bandwidth: int, failing_byte: int) -> None:
     """Each step in turn; one that fails fails its own tests only."""
     environment.capture(Path(engine))  # The digest of the engine takes seconds: once for all sessions.
     # A process forks before Polars starts threads, which it would not have.
@@ -52,10 +52,11 @@ def try_all(engine: str, iops: int, bandwidth: int, failing_byte: int) -> None:
     carry_out("builder", try_builder)
     carry_out("arrays", lambda: guest_arrays.try_arrays(*arrays))
     carry_out("drive", try_drive)
-    carry_out("backends", try_backends)
-    for name, part in guest_user_driver.parts_of_user_driver(driver, failing_byte).items():
+    for name, part in guest_user_driver.parts_of_user_driver(driver, failing_byte, sizes_program).items():
         carry_out(f"driver-{name}", part)
     carry_out("limits", lambda: try_limits(limits))  # Its control groups and file system stay mounted.
+    # Tracing patches the kernel's code. It comes late, since an emulated machine froze at its start once.
+    carry_out("backends", try_backends)
     carry_out("unplug", try_unplug)  # Drives have other names after it.
 
 
@@ -77,4 +78,4 @@ def carry_out(name: str, step: Callable[[], dict[str, Any] | None]) -> None:
 if __name__ == "__main__":
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
     print(f"imported {time.clock_gettime(time.CLOCK_BOOTTIME):.0f} s after the start of the machine", file=sys.stderr)
-    try_all(sys.argv[1], *map(int, sys.argv[2:]))
+    try_all(*sys.argv[1:3], *map(int, sys.argv[3:]))

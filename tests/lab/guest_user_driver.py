@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,13 @@ MEASUREMENT = {
 }
 """The number of I/Os and not the time ends a run, so that it does the same at any speed of the machine."""
 BACKENDS = ["sync", "preadv2", "libaio", "uring", "uring_nvme", "nvme_user"]
+POLLED: dict[str, dict[str, Any]] = {
+    "uring sqpoll": {"backend": "uring", "submission_polling": True},
+    "uring iopoll": {"backend": "uring", "completion_polling": True},
+    "uring_nvme iopoll": {"backend": "uring_nvme", "completion_polling": True},
+}
+"""Backends that poll. `preadv2` always requests that (RWF_HIPRI), as far as the kernel has it."""
+CROSSED = [*BACKENDS[:-1], *POLLED, BACKENDS[-1]]
 SIZES = "512/10:1KiB/10:1536/10:4KiB/10:4608/10:8KiB/10:64KiB/10:68KiB/10:512KiB/20"
 LARGEST = 512 << 10
 """Bytes that a command of QEMU's controller transfers at most."""
@@ -69,19 +77,24 @@ DEALLOCATED, KEPT = 16 * MIB, 17 * MIB
 """Where the pattern is written: what the driver deallocates, and what nothing may change."""
 
 
-def parts_of_user_driver(to_kill: Session, failing_byte: int) -> dict[str, Callable[[], dict[str, Any]]]:
+def parts_of_user_driver(
+    to_kill: Session, failing_byte: int, sizes_program: str
+) -> dict[str, Callable[[], dict[str, Any]]]:
     """Each part, by name."""
     slow, drive = SLOW.resolve(), DRIVE.resolve()
     second = Path(str(drive)[:-1] + "2")
     return {
         "identified": lambda: identified(drive),
         "killed": lambda: killed(to_kill, drive),
-        "crossed": lambda: crossed(drive, BACKENDS),
+        "crossed": lambda: crossed(drive, CROSSED),
         "second-namespace": lambda: crossed(second, ["uring", "nvme_user"]),
         "session": lambda: session(drive, failing_byte),
         "large-commands": lambda: large_commands(drive),
+        "sizes": lambda: all_sizes(sizes_program, drive, 512),
+        "sizes-of-4096": lambda: all_sizes(sizes_program, second, 4096),
         "study": lambda: shipped_study(drive),
         "timed-out": lambda: timed_out(slow),
+        "fatal": lambda: fatal(drive),
         "removed": lambda: removed(drive),
     }
 
@@ -153,12 +166,10 @@ def crossed(drive: Path, backends: Sequence[str]) -> dict[str, Any]:
     """Each backend writes a MiB of its own; then every backend reads and checks what all of them have written."""
     controller = handover.controller_of(number_of(drive))
     shared = {"access": "sequential", "block_size": 65536, "layout": "never", "verify": "during"}
-    factors = {"backend": backends, "read_fraction": [0.0, 1.0]}
+    ways = [{"label": name, "set": POLLED.get(name, {"backend": name})} for name in backends]
+    factors = {"way": ways, "read_fraction": [0.0, 1.0]}
     plan = expand(parse(study({"all": ({**shared, "span": len(backends) * MIB}, factors)})), open_target(str(drive)))
-    specs = {
-        (each["workload"]["backend"]["kind"], each["workload"]["streams"][0]["mix"]["read_fraction"]): each
-        for each in plan.specs()
-    }
+    specs = dict(zip(product(backends, (0.0, 1.0)), plan.specs(), strict=True))
     for number, name in enumerate(backends):
         stream = specs[name, 0.0]["workload"]["streams"][0]
         stream |= {"span": {**stream["span"], "offset_bytes": number * MIB, "bytes": MIB}, "limit_operations": 16}
@@ -249,6 +260,26 @@ def large_commands(drive: Path) -> dict[str, Any]:
     return {"without": ended[0], "with": ended[4]}
 
 
+def all_sizes(program: str, drive: Path, block_bytes: int) -> dict[str, Any]:
+    """Transfers of every size between the kernel's driver and ours, both with PRP lists and with SGLs."""
+    controller = handover.controller_of(number_of(drive))
+    with admin.opened(drive.name) as opened:
+        namespace = opened.namespace
+    through_kernel = [str(drive), str(block_bytes), str(LARGEST)]
+    subprocess.run([program, "fill", *through_kernel], check=True)
+    claims, number = Claims(), controller.namespaces[drive.name]
+    with claims.held({number: str(drive)}):
+        handover.hand_over(controller, claims, own=OWN)
+        try:
+            command = [program, "drive", controller.address, str(namespace)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        finally:
+            handover.give_back(controller)
+    assert done.returncode == 0, done.stderr
+    subprocess.run([program, "check", *through_kernel], check=True)
+    return {**json.loads(done.stdout), **state(controller)}
+
+
 def shipped_study(drive: Path) -> dict[str, Any]:
     """The study of all backends with three of them; the result set goes out as `jo2024-driver`."""
     controller = handover.controller_of(number_of(drive))
@@ -264,6 +295,27 @@ def timed_out(slow: Path) -> dict[str, Any]:
     with driven(slow, reads(slow, block_size=LARGEST, queue_depth=64, span="32MiB", command_timeout="1s")) as spec:
         ended = carried_out(spec)
     return {"ended": ended, **state(controller)}
+
+
+def fatal(drive: Path) -> dict[str, Any]:
+    """The controller loses its access to memory during a run: QEMU's then sets CSTS.CFS, since it cannot read its queues."""
+    controller = handover.controller_of(number_of(drive))
+    with driven(drive, reads(drive)) as spec:
+        events = carry_out(spec)
+        for event in events:
+            if event["event"] == "interval":
+                set_bus_master(controller, is_enabled=False)
+                break
+        ended = list(events)[-1]
+    set_bus_master(controller, is_enabled=True)
+    return {"ended": ended, **state(controller)}
+
+
+def set_bus_master(controller: Controller, *, is_enabled: bool) -> None:
+    """Bus Master Enable in the command register of its configuration space."""
+    with (controller.device / "config").open("r+b", buffering=0) as space:
+        command = int.from_bytes(os.pread(space.fileno(), 2, 4), "little")
+        os.pwrite(space.fileno(), (command | 4 if is_enabled else command & ~4).to_bytes(2, "little"), 4)
 
 
 def removed(drive: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -83,7 +84,7 @@ class Guest:
         folder = Path(__file__).parent
         for code in (CHECKOUT / "python", folder):  # Emulated, compiling all modules takes a minute.
             compileall.compile_dir(code, quiet=2)
-        command = [sys.executable, "-B", str(folder / "guest.py"), str(real_engine()), *arguments]
+        command = [sys.executable, "-B", str(folder / "guest.py"), str(real_engine()), str(sizes_program()), *arguments]
         environment = {"PYTHONPATH": str(CHECKOUT / "python"), "IOSONDE_ENGINE": str(real_engine())}
         if sys.pycache_prefix:
             environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
@@ -97,6 +98,16 @@ class Guest:
             self._report.complaint += str(error)
         finally:
             self._is_started.set()
+
+
+def sizes_program() -> Path:
+    """The example `nvme_sizes` of the driver, built."""
+    command = ["cargo", "build", "--release", "--package", "iosonde-nvme", "--example", "nvme_sizes"]
+    done = subprocess.run(
+        [*command, "--message-format", "json"], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    built = [json.loads(line).get("executable") for line in done.stdout.splitlines()]
+    return Path(next(filter(None, built)))
 
 
 def _listen(machine: Machine, report: Report) -> None:

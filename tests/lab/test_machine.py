@@ -110,6 +110,18 @@ def test_a_machine_that_does_not_start_in_time_reports_its_last_output(machine_i
     assert "console" in raised.value.where
 
 
+def test_a_silent_machine_reports_the_registers_of_every_processor(machine_image: Image, tmp_path: Path) -> None:
+    """An emulated kernel froze once: they show where."""
+    settings = Settings(drives=Drives(count=0), memory_bytes=512 << 20, cpus=2, silence_s=5)
+    with (
+        Machine(["sleep", "1000"], image=machine_image, results=tmp_path, settings=settings) as machine,
+        pytest.raises(LabError, match="fell silent") as raised,
+    ):
+        list(machine.output())
+    assert [text for text in ("CPU#0", "CPU#1") if text in raised.value.what] == ["CPU#0", "CPU#1"]
+    assert raised.value.what.count("RIP=") == 2
+
+
 def test_a_guest_that_hangs_at_its_start_is_started_again(
     machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,9 @@ def test_identify_returns_what_the_driver_of_the_kernel_returns(part: Part) -> N
     assert said["answer"]["largest_transfer_bytes"] == LARGEST
 
 
+POLLING = {"sqpoll": "submission_polling", "iopoll": "completion_polling"}
+
+
 @pytest.mark.parametrize("name", ["crossed", "second-namespace"])
 def test_every_backend_reads_what_each_backend_wrote(part: Part, name: str) -> None:
     said = part(name)
@@ -40,11 +44,23 @@ def test_every_backend_reads_what_each_backend_wrote(part: Part, name: str) -> N
     assert set(ended) == {f"{each} {verb}" for each in backends for verb in ("writes", "reads")}
     for each, event in ended.items():
         assert event["event"] == "result", (each, event)
-        assert event["backend"]["kind"] == each.split()[0]
+        kind, *polling, _ = each.split()
+        assert event["backend"]["kind"] == kind
+        assert POLLING[polling[0]] in event["backend"]["features"] if polling else True
     for each in backends:
         found = ended[f"{each} reads"]["verification"]
         assert (found["checked_bytes"], found["unknown_bytes"]) == (len(backends) << 20, 0), each
         assert not any(found["faults"].values()), each
+
+
+@pytest.mark.parametrize(("name", "block_bytes", "starts"), [("sizes", 512, 1024), ("sizes-of-4096", 4096, 168)])
+def test_every_size_up_to_the_largest_is_transferred_and_no_other(
+    part: Part, name: str, block_bytes: int, starts: int
+) -> None:
+    said = part(name)
+    assert (said["sizes"], said["largest_bytes"]) == (LARGEST // block_bytes, LARGEST)
+    assert said["starts"] >= starts, "positions of buffers in their first page"
+    assert said["refused"] == [-errno.EINVAL] * 10, "one byte and one block more, and parts of blocks"
 
 
 def test_mixed_sizes_are_verified_with_every_backend(part: Part) -> None:
@@ -159,15 +175,24 @@ def test_commands_that_take_too_long_end_the_run(part: Part) -> None:
     ended = part("timed-out")["ended"]
     assert ended["event"] == "error"
     assert "timed out" in ended["message"], ended
+    assert ended["message"].endswith("; the controller did not abort a command in time")
+    assert "`command_timeout`" in ended["hint"]
 
 
 @pytest.mark.parametrize(
-    "name", ["identified", "killed", "crossed", "second-namespace", "session", "study", "timed-out"]
+    "name", ["identified", "killed", "crossed", "second-namespace", "session", "sizes", "study", "timed-out", "fatal"]
 )
 def test_the_driver_of_the_kernel_has_the_controller_again(part: Part, name: str) -> None:
     said = part(name)
     assert said["is_back"]
     assert said["journal"] == []
+
+
+def test_a_fatal_status_of_the_controller_ends_the_run(part: Part) -> None:
+    ended = part("fatal")["ended"]
+    assert ended["event"] == "error"
+    assert "Input/output error" in ended["message"], ended
+    assert ended["message"].endswith("; the controller reports a fatal error"), "another error than CSTS.CFS"
 
 
 def test_a_controller_that_is_removed_during_a_run_is_released(part: Part) -> None:

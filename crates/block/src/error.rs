@@ -173,18 +173,13 @@ fn describe(text: &IoFailureText) -> String {
         offset_bytes,
         bytes,
         result,
+        ref cause,
     } = text.failure;
-    let verb = match operation {
-        Operation::Read => "reading",
-        Operation::Write => "writing",
-        Operation::Trim => "trimming",
-        Operation::Flush => {
-            return format!(
-                "flushing `{}` failed: {}",
-                text.path,
-                io::Error::from_raw_os_error(-result)
-            );
-        }
+    let what = match operation {
+        Operation::Read => format!("reading {bytes} bytes at offset {offset_bytes} of"),
+        Operation::Write => format!("writing {bytes} bytes at offset {offset_bytes} of"),
+        Operation::Trim => format!("trimming {bytes} bytes at offset {offset_bytes} of"),
+        Operation::Flush => "flushing".into(),
         _ => unreachable!("no block I/O"),
     };
     let outcome = if result < 0 {
@@ -192,10 +187,8 @@ fn describe(text: &IoFailureText) -> String {
     } else {
         format!("came back short, with {result} bytes")
     };
-    format!(
-        "{verb} {bytes} bytes at offset {offset_bytes} of `{}` {outcome}",
-        text.path
-    )
+    let cause = cause.as_ref().map(|cause| format!("; {cause}")).unwrap_or_default();
+    format!("{what} `{}` {outcome}{cause}", text.path)
 }
 
 fn io_code(failure: &IoFailure) -> &'static str {
@@ -212,6 +205,12 @@ fn io_hint(failure: &IoFailure) -> &'static str {
         libc::ENOSPC | libc::EDQUOT => "the file system is full: free some space, or choose a smaller span",
         libc::ENODEV | libc::ENXIO | libc::ESTALE => "the device or its file system went away during the run",
         libc::EOPNOTSUPP => "the file system or device does not support this operation",
+        libc::ETIMEDOUT => {
+            "a command took longer than its time limit: `command_timeout` of `nvme_user`, `io_timeout` of the kernel's driver"
+        }
+        _ if failure.cause.is_some() => {
+            "the user-level driver has reset the controller: see its error log (`nvme error-log`)"
+        }
         libc::EINVAL => "direct I/O needs block sizes and offsets that the device accepts: try a multiple of 4096",
         _ if failure.result >= 0 => "the file became shorter during the run: does something else write to it?",
         _ => "the kernel log (`dmesg`) has more about errors of the device",

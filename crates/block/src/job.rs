@@ -40,6 +40,8 @@ pub(crate) struct IoFailure {
     pub bytes: u32,
     /// Bytes moved, or a negative error number.
     pub result: i32,
+    /// Why the device can no longer be used, if the backend knows.
+    pub cause: Option<String>,
 }
 
 /// What a job amounts to when it is done.
@@ -333,6 +335,7 @@ impl<'a> Job<'a> {
             offset_bytes,
             bytes,
             result,
+            cause: None,
         });
         self.phases.end_load(now_ns);
     }

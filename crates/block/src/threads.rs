@@ -343,6 +343,9 @@ impl Work for Worker<'_, '_> {
         }
         let driven = drive(&mut job, backend);
         let mut outcome = job.into_outcome(backend.spun_ns());
+        if let Some(failure) = &mut outcome.failure {
+            failure.cause = backend.failure_cause();
+        }
         if let (Some(session), Some(tally)) = (self.run.verification, outcome.tally.take()) {
             session.add(tally);
         }

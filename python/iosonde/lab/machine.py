@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import selectors
 import shlex
+import socket
 import sys
 import tempfile
 import time
@@ -35,6 +36,8 @@ from iosonde.units import format_bytes
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _EXIT = "iosonde-lab: exit "
 _READY = "iosonde-lab: ready"
+_PROMPT = b"(qemu) "
+_MONITOR_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +129,7 @@ class Machine:
                 ready = selector.select(None if self._may_be_silent else max(0.0, deadline - time.monotonic()))
                 if not ready and not self._may_be_silent:
                     if self.is_ready:
+                        self._complaint.write(self.registers().encode())
                         raise self._failed("fell silent")
                     raise self._failed("did not start in time", _NotStartedError)
                 for key, _ in ready:
@@ -141,6 +145,16 @@ class Machine:
         if self.exit_code is None:
             has_panicked = not self.is_ready and b"Kernel panic" in self._console
             raise self._failed("ended without an exit code", _NotStartedError if has_panicked else LabError)
+
+    def registers(self) -> str:
+        """Registers of all virtual processors, by QEMU's monitor; what it has printed so far if it does not answer."""
+        heard = b""
+        with suppress(OSError):
+            self._monitor.settimeout(_MONITOR_S)
+            self._monitor.sendall(b"info registers -a\n")
+            while heard.count(_PROMPT) < 2:  # Before the command, and after it.
+                heard += self._monitor.recv(1 << 16)
+        return heard.decode(errors="replace").replace("\r", "")
 
     @property
     def _may_be_silent(self) -> bool:
@@ -168,6 +182,8 @@ class Machine:
             self._stack.callback(os.close, reading)
         self._ports = {stream: reading for stream, (reading, _) in pipes.items()}
         writing = {stream: each for stream, (_, each) in pipes.items()}
+        self._monitor, monitor = socket.socketpair()
+        self._stack.callback(self._monitor.close)
         options = [option for folder in folders for option in folder.options()] + self.settings.drives.options()
         command = qemu_command(
             self._image,
@@ -178,13 +194,15 @@ class Machine:
             cpus=self.settings.cpus,
             memory=self.settings.memory_bytes,
             iommu=self.settings.iommu,
+            monitor=monitor.fileno(),
         )
         self._qemu = start_qemu(
             command,
-            [initrd, *writing.values(), *(folder.client.fileno() for folder in folders)],
+            [initrd, monitor.fileno(), *writing.values(), *(folder.client.fileno() for folder in folders)],
             drives=self.settings.drives,
             stderr=self._complaint.fileno(),
         )
+        monitor.close()
         self._stack.callback(end, self._qemu)
         for each in writing.values():
             os.close(each)

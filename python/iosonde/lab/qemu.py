@@ -156,8 +156,9 @@ def qemu_command(
     cpus: int,
     memory: int,
     iommu: bool = False,
+    monitor: int | None = None,
 ) -> list[str]:
-    """QEMU's command line; `initrd` and `ports` are descriptors to pass on."""
+    """QEMU's command line; `initrd`, `ports` and `monitor` are descriptors to pass on."""
     serial = [
         option
         for stream in STREAMS
@@ -167,6 +168,7 @@ def qemu_command(
             *("-serial", f"chardev:{stream}"),
         )
     ]
+    control = () if monitor is None else ("-chardev", f"socket,id=monitor,fd={monitor}", "-mon", "chardev=monitor")
     # With `iommu=pt` it translates only for drives that a program of the guest drives itself (vfio).
     translation = ("-device", "intel-iommu,intremap=on,caching-mode=on") if iommu else ()
     arguments = "console=ttyS0 panic=-1 loglevel=3 tsc=reliable nvme.poll_queues=1" + (
@@ -182,5 +184,6 @@ def qemu_command(
         # Emulated, the processor's counter looks unstable, and every look at the clock would leave the guest.
         *("-append", arguments),
         *serial,
+        *control,
         *options,
     ]

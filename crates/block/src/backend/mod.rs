@@ -87,6 +87,11 @@ pub trait Backend {
     /// CPU time spent watching the clock in [`Wait::Due`], in nanoseconds.
     fn spun_ns(&self) -> u64;
 
+    /// Why the device can no longer be used, where the backend knows more than the error numbers of its I/Os.
+    fn failure_cause(&self) -> Option<String> {
+        None
+    }
+
     /// How I/O is really done.
     fn in_effect(&self) -> BackendInEffect;
 }

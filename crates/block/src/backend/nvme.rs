@@ -252,6 +252,10 @@ impl Backend for NvmeBackend {
         0
     }
 
+    fn failure_cause(&self) -> Option<String> {
+        self.pair.failure().map(ToString::to_string)
+    }
+
     fn in_effect(&self) -> BackendInEffect {
         self.in_effect.clone()
     }
