@@ -413,6 +413,28 @@ def test_sql_reads_no_other_file(query: str, tmp_path: Path) -> None:
     assert any(text in str(error.value) for text in ("disabled by configuration", "extension", "does not exist"))
 
 
+def test_a_file_whose_metadata_only_duckdb_refuses_is_named(tmp_path: Path) -> None:
+    """DuckDB decodes parts of the footer that no other reader looks at."""
+    directory = measured(tmp_path).directory
+    record = directory / "records/c0001-r1"
+    table = record / "intervals.parquet"
+    content = table.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for place in range(footer, len(content) - 8):
+        table.write_bytes(content[:place] + bytes([content[place] ^ 0x0F]) + content[place + 1 :])
+        sign(record)
+        result_set = ResultSet.open(directory)
+        if result_set.problems:
+            continue
+        try:
+            result_set.sql("SELECT 1")
+        except ResultsError as error:
+            assert f"`{table}` is damaged: " in str(error), error
+            assert error.hint
+            return
+    pytest.fail("no byte of the footer is read by DuckDB alone")
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -627,6 +649,8 @@ def test_a_level_that_no_search_tries_makes_a_record_damaged(tmp_path: Path) -> 
         ({"views": [{"kind": "x"}]}, "study.views.0.kind"),
         ({"x": 1}, "study.x"),
         ({"seed": []}, "study.seed"),
+        ({"views": [{"kind": "table", "title": "T", "part": "x"}]}, "study.views.0.part"),
+        ({"analysis": [{"kind": "saturation", "part": "x", "over": "queue_depth"}]}, "study.analysis.0.part"),
     ],
     ids=str,
 )

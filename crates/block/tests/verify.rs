@@ -4,7 +4,10 @@ mod common;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::*;
 use iosonde_block::BlockError;
@@ -20,7 +23,17 @@ const SIZE: u64 = 4 * MIB;
 const SETTLED_AT: u64 = 44;
 const BOOT_AT: u64 = 48;
 const HEADER_CRC_AT: usize = 508;
+const ENTRIES_CRC_AT: usize = 84;
+const WRITTEN_AT: u64 = 88;
 const ENTRIES_AT: u64 = 4096;
+
+/// A word of an entry with its check in the uppermost bits (verify/entry.rs).
+fn checked(content: u64, unit: u64, bits: u32, multiplier: u64) -> [u8; 8] {
+    let mixed = (content ^ unit).wrapping_mul(multiplier);
+    (content | mixed >> (64 - bits) << (64 - bits)).to_le_bytes()
+}
+
+const MULTIPLIER: u64 = 0x9e2d_59b3_4a6c_d235;
 
 /// Half reads, half writes, each block of the file many times.
 fn verified(directory: &tempfile::TempDir, when: VerifyWhen) -> BlockWorkload {
@@ -308,6 +321,12 @@ fn cut_power(directory: &tempfile::TempDir) {
     correct_header(directory);
 }
 
+/// The run was killed: the journal says that it did not end.
+fn kill(directory: &tempfile::TempDir) {
+    overwrite(&journal(directory), SETTLED_AT, &0_u32.to_le_bytes());
+    correct_header(directory);
+}
+
 /// Gives the header the checksum that fits what it says.
 fn correct_header(directory: &tempfile::TempDir) {
     let content = std::fs::read(journal(directory)).unwrap();
@@ -385,11 +404,12 @@ fn a_layout_that_was_killed_is_completed() {
     let directory = tempfile::tempdir().unwrap();
     run(&verified(&directory, VerifyWhen::After)).unwrap();
     // As if the first write of some blocks had been submitted, nothing had come back, and the process had been killed.
-    overwrite(&journal(&directory), SETTLED_AT, &0_u32.to_le_bytes());
-    correct_header(&directory);
+    overwrite(&journal(&directory), WRITTEN_AT, &0_u32.to_le_bytes());
+    kill(&directory);
     let in_flight: u64 = 1 | 1 << 32 | 1 << 46;
     for unit in 100..110 {
-        overwrite(&journal(&directory), ENTRIES_AT + 16 * unit, &in_flight.to_le_bytes());
+        let state = checked(in_flight, unit, 6, MULTIPLIER);
+        overwrite(&journal(&directory), ENTRIES_AT + 16 * unit, &state);
         overwrite(&journal(&directory), ENTRIES_AT + 16 * unit + 8, &[0; 8]);
         overwrite(&data(&directory), unit * BLOCK, &[7; BLOCK as usize]);
     }
@@ -459,14 +479,10 @@ fn a_damaged_journal_is_reported_as_damaged_and_its_file_as_nothing() {
 fn an_entry_that_no_killed_run_leaves_is_damage() {
     let directory = tempfile::tempdir().unwrap();
     run(&verified(&directory, VerifyWhen::After)).unwrap();
-    overwrite(&journal(&directory), SETTLED_AT, &0_u32.to_le_bytes());
-    correct_header(&directory);
+    kill(&directory);
     assert!(check(&data(&directory)).unwrap().findings.is_empty());
-    overwrite(
-        &journal(&directory),
-        ENTRIES_AT + 16 * 5 + 8,
-        &1_000_000_u32.to_le_bytes(),
-    );
+    let durable = checked(1_000_000, 5, 8, MULTIPLIER.reverse_bits());
+    overwrite(&journal(&directory), ENTRIES_AT + 16 * 5 + 8, &durable);
     let failure = check(&data(&directory)).unwrap_err().to_failure();
     assert_eq!(failure.code, "damaged_journal");
     assert!(
@@ -474,6 +490,143 @@ fn an_entry_that_no_killed_run_leaves_is_damage() {
         "{}",
         failure.message
     );
+}
+
+#[test]
+fn damaged_entries_of_a_killed_run_are_found_also_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&verified(&directory, VerifyWhen::After)).unwrap();
+    for is_same_boot in [true, false] {
+        kill(&directory);
+        if !is_same_boot {
+            cut_power(&directory);
+        }
+        let whole = std::fs::read(journal(&directory)).unwrap();
+        assert!(check(&data(&directory)).unwrap().findings.is_empty());
+        let damages: [fn(&mut [u8]); 4] = [
+            |content| content[4096 + 16 * 7] ^= 1,
+            |content| content[4096 + 16 * 7 + 12] ^= 0x10,
+            |content| content[4096 + 3 * 512..][..512].fill(0x55),
+            // A write of the journal that went to another place.
+            |content| content.copy_within(4096..4608, 4096 + 8 * 512),
+        ];
+        for damage in damages {
+            let mut content = whole.clone();
+            damage(&mut content);
+            std::fs::write(journal(&directory), &content).unwrap();
+            for failure in [
+                check(&data(&directory)).unwrap_err().to_failure(),
+                run(&verified(&directory, VerifyWhen::After)).unwrap_err().to_failure(),
+            ] {
+                assert_eq!(failure.code, "damaged_journal", "{}", failure.message);
+                assert!(
+                    failure.message.contains("does not match its check"),
+                    "{}",
+                    failure.message
+                );
+            }
+        }
+        std::fs::write(journal(&directory), &whole).unwrap();
+    }
+}
+
+/// With many writers on few units, so that it is killed in the middle of changing entries.
+#[test]
+fn the_journal_of_a_killed_process_is_sound_until_it_is_damaged() {
+    const DIRECTORY: &str = "IOSONDE_TEST_DIRECTORY";
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        let mut workload = verified(&tempfile::tempdir().unwrap(), VerifyWhen::During);
+        workload.target = Target::File {
+            path: Path::new(&directory).join("data").display().to_string(),
+            size_bytes: SIZE,
+        };
+        workload.streams[0].jobs = 4;
+        workload.streams[0].queue_depth = 8;
+        workload.streams[0].io_mode = IoMode::Buffered;
+        workload.streams[0].limit_operations = None;
+        workload.duration_ns = Some(60_000_000_000);
+        run(&workload).unwrap();
+        panic!("nobody killed it");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "the_journal_of_a_killed_process_is_sound_until_it_is_damaged",
+        ])
+        .env(DIRECTORY, directory.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let is_written = || {
+        let content = std::fs::read(journal(&directory)).unwrap_or_default();
+        content.get(WRITTEN_AT as usize) == Some(&1)
+    };
+    while !is_written() {
+        assert!(process.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    process.kill().unwrap();
+    assert_eq!(process.wait().unwrap().signal(), Some(9));
+    let found = check(&data(&directory)).unwrap();
+    assert_eq!((found.checked_bytes, found.findings), (SIZE, Vec::new()));
+    overwrite(&journal(&directory), ENTRIES_AT + 512, &[0x55; 512]);
+    let failure = check(&data(&directory)).unwrap_err().to_failure();
+    assert_eq!(failure.code, "damaged_journal", "{}", failure.message);
+}
+
+/// Makes a journal one of version 2: entries without checks, and distances of 9 bits.
+fn to_version_2(directory: &tempfile::TempDir) {
+    let mut content = std::fs::read(journal(directory)).unwrap();
+    content[15] = b'2';
+    let mut crc = Crc32c::default();
+    for entry in content[ENTRIES_AT as usize..].as_chunks_mut::<16>().0 {
+        let state = u64::from_le_bytes(*entry.first_chunk().unwrap());
+        let (back, next_back) = (state >> 46 & 63, state >> 52 & 63);
+        let old = state & ((1 << 46) - 1) | back << 46 | next_back << 55;
+        entry[..8].copy_from_slice(&old.to_le_bytes());
+        entry[15] = 0;
+        crc.add(&entry[..12]);
+    }
+    content[ENTRIES_CRC_AT..][..4].copy_from_slice(&crc.value().to_le_bytes());
+    std::fs::write(journal(directory), content).unwrap();
+    correct_header(directory);
+}
+
+#[test]
+fn a_journal_of_version_2_is_read_and_upgraded_by_the_next_run() {
+    for is_killed in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        run(&verified(&directory, VerifyWhen::After)).unwrap();
+        let sound = check(&data(&directory)).unwrap();
+        to_version_2(&directory);
+        if is_killed {
+            kill(&directory);
+        }
+        let old = std::fs::read(journal(&directory)).unwrap();
+        assert_eq!(check(&data(&directory)).unwrap(), sound);
+        assert_eq!(
+            std::fs::read(journal(&directory)).unwrap(),
+            old,
+            "a check changes nothing"
+        );
+        overwrite(&data(&directory), 9 * BLOCK, &[0; BLOCK as usize]);
+        assert_eq!(check(&data(&directory)).unwrap().findings[0].offset_bytes, 9 * BLOCK);
+        overwrite(
+            &journal(&directory),
+            ENTRIES_AT + 16 * 5 + 8,
+            &1_000_000_u32.to_le_bytes(),
+        );
+        assert_eq!(
+            check(&data(&directory)).unwrap_err().to_failure().code,
+            "damaged_journal"
+        );
+        std::fs::write(journal(&directory), &old).unwrap();
+        let result = run(&verified(&directory, VerifyWhen::During)).unwrap().0;
+        assert_eq!(result.layout.written_bytes, 0, "what the old journal knows is known");
+        assert_eq!(std::fs::read(journal(&directory)).unwrap()[15], b'3');
+    }
 }
 
 #[test]

@@ -67,7 +67,10 @@ def connect(result_sets: Source | Sequence[Source], *, writable: Path | None = N
     _make_tables(connection, sets, names)
     for table, columns in _VIEWS.items():
         parts = [_select(table, columns, *each) for each in zip(sets, names, records, strict=True)]
-        connection.execute(f"CREATE VIEW {table} AS {' UNION ALL '.join(parts)}")
+        try:
+            connection.execute(f"CREATE VIEW {table} AS {' UNION ALL '.join(parts)}")
+        except duckdb.Error as error:
+            raise _unreadable(connection, sets, records, table, error) from error
     connection.execute("SET lock_configuration = true")
     return connection
 
@@ -267,6 +270,26 @@ def _select(name: str, table: Table, result_set: Source, label: str, records: in
         found = f"read_parquet([{', '.join(map(_quoted, paths))}], union_by_name = true)"
         source = f"(SELECT * FROM {found} UNION ALL BY NAME SELECT * FROM {_empty(table.schema)})"
     return f"SELECT {', '.join(columns)} FROM {source}"
+
+
+def _unreadable(
+    connection: duckdb.DuckDBPyConnection,
+    sets: Sequence[Source],
+    records: Sequence[int | None],
+    table: str,
+    error: duckdb.Error,
+) -> Exception:
+    """Return an error that names the file whose metadata DuckDB cannot read, although Polars could."""
+    for result_set, descriptor in zip(sets, records, strict=True):
+        for file in result_set.table_files(table):
+            try:
+                connection.execute(f"DESCRIBE SELECT * FROM read_parquet({_quoted(f'{_path(descriptor)}/{file}')})")
+            except duckdb.Error as reason:
+                return ResultsError(
+                    f"`{result_set.directory / 'records' / file}` is damaged: {first_line(reason)}",
+                    hint="restore the file, or remove its record and run `iosonde resume`",
+                )
+    return error
 
 
 def _expression(column: Column) -> str:

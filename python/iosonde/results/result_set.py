@@ -117,13 +117,22 @@ class ResultSet:
         from iosonde.study.model import Study
 
         try:
-            return Study.model_validate(self.plan.study)
+            study = Study.model_validate(self.plan.study)
         except ValidationError as error:
-            raise ResultsError(
-                f"the study in `{self.directory / 'plan.json'}` is damaged",
-                where=f"`study.{field_of(error)}`: {reason_of(error)}",
-                hint="restore the file; `iosonde sql` and `iosonde export` read the records without the study",
-            ) from error
+            raise self._damaged_study(field_of(error), reason_of(error)) from error
+        parts = {part.name for part in study.parts}
+        for field in ("views", "analysis"):
+            for number, each in enumerate(getattr(study, field)):
+                if each.part not in parts:
+                    raise self._damaged_study(f"{field}.{number}.part", f"there is no part `{each.part}`")
+        return study
+
+    def _damaged_study(self, field: str, reason: str) -> ResultsError:
+        return ResultsError(
+            f"the study in `{self.directory / 'plan.json'}` is damaged",
+            where=f"`study.{field}`: {reason}",
+            hint="restore the file; `iosonde sql` and `iosonde export` read the records without the study",
+        )
 
     # Writing
 

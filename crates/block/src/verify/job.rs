@@ -4,7 +4,8 @@ use iosonde_load::Io;
 use iosonde_protocol::{Durability, Stream};
 
 use super::crc::Crc;
-use super::journal::{Entry, Journal};
+use super::entry::Entry;
+use super::journal::Journal;
 use super::judge::{Judge, Tally};
 use super::sector::{self, SECTOR_BYTES, Seal, Sector};
 use super::state::Allowed;
@@ -74,10 +75,12 @@ impl<'a> JobVerifier<'a> {
     pub(crate) fn end_write(&mut self, io: &Io) {
         let first = (io.offset_bytes / self.journal.unit_bytes()) as usize;
         for (number, entry) in self.entries(io).iter().enumerate() {
-            let Some(holds) = entry.end() else { continue };
+            let Some(holds) = entry.end(first + number) else {
+                continue;
+            };
             match &mut self.durability {
                 DurabilityOfWrites::Unknown => {}
-                DurabilityOfWrites::WhenAcknowledged => entry.set_durable(holds),
+                DurabilityOfWrites::WhenAcknowledged => entry.set_durable(first + number, holds),
                 DurabilityOfWrites::WhenFlushed(unflushed) => unflushed.push(first + number, holds),
             }
         }
@@ -131,7 +134,7 @@ impl<'a> JobVerifier<'a> {
     pub(crate) fn end_flush(&mut self, slot: u32) {
         let entries = self.journal.entries();
         if let DurabilityOfWrites::WhenFlushed(unflushed) = &mut self.durability {
-            unflushed.drain(slot, |unit, generation| entries[unit].set_durable(generation));
+            unflushed.drain(slot, |unit, generation| entries[unit].set_durable(unit, generation));
         }
     }
 
@@ -151,18 +154,19 @@ impl<'a> JobVerifier<'a> {
 #[inline]
 pub(crate) fn seal_write(journal: &Journal, crc: Crc, offset_bytes: u64, sectors: &mut [Sector]) {
     let unit_bytes = journal.unit_bytes();
-    let entries = &journal.entries()[(offset_bytes / unit_bytes) as usize..];
+    let first = (offset_bytes / unit_bytes) as usize;
     let mut position = offset_bytes;
-    for (unit, entry) in sectors
+    for ((unit, number), entry) in sectors
         .chunks_exact_mut(unit_bytes as usize / SECTOR_BYTES)
-        .zip(entries)
+        .zip(first..)
+        .zip(&journal.entries()[first..])
     {
-        let first = Seal {
+        let seal = Seal {
             position,
-            generation: entry.begin(),
+            generation: entry.begin(number),
             identity: journal.identity(),
         };
-        sector::seal(crc, unit, first);
+        sector::seal(crc, unit, seal);
         position += unit_bytes;
     }
 }

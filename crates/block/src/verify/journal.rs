@@ -1,9 +1,8 @@
 //! Expected contents of a file: a journal next to it, mapped into memory, for later checks.
 //!
-//! `PATH.verify` starts with a page that identifies its file, then 16 bytes for each unit: its state ([`UnitState`]), the oldest
-//! generation that is durable, and the newest that a read has found. Jobs change it with one atomic instruction for
-//! each unit of an I/O. The file is mapped and shared, so what was changed stays when the process is killed, at any
-//! instant: a write is entered before it is submitted and acknowledged after it has completed.
+//! `PATH.verify` starts with a page that identifies its file, then an [`Entry`] of 16 bytes for each unit. Jobs change it with
+//! one atomic instruction for each unit of an I/O. The file is mapped and shared, so what was changed stays when the
+//! process is killed, at any instant: a write is entered before it is submitted and acknowledged after it has completed.
 //!
 //! When the machine loses power, the journal on the medium is some seconds old: the kernel writes it back when it sees
 //! fit, and once a second where the load itself requires durability. An old state is still sound if it is read right: of
@@ -13,22 +12,22 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use iosonde_target::{OFlags, Targets};
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use nix::fcntl::posix_fallocate;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::crc::Crc32c;
+use super::entry::{ENTRY_BYTES, Entry, SETTLED_BYTES};
 use super::sector::Identity;
-use super::state::{UnitState, is_before};
 use crate::error::BlockError;
 
 /// The header's page; entries follow.
 const HEADER_BYTES: u64 = 4096;
-const ENTRY_BYTES: u64 = 16;
-const MAGIC: [u8; 16] = *b"iosonde verify 2";
+const MAGIC: [u8; 16] = *b"iosonde verify 3";
+/// Of journals whose entries have no check. They are read, and rewritten by the next run.
+const MAGIC_2: [u8; 16] = *b"iosonde verify 2";
 /// First bytes of journals of every version.
 const MAGIC_PREFIX: &[u8] = b"iosonde verify ";
 /// Where each field of the header lies.
@@ -39,89 +38,12 @@ const FILE_AT: u64 = 40;
 const SETTLED_AT: u64 = 44;
 const BOOT_AT: u64 = 48;
 const BOOT_BYTES: usize = 36;
-/// CRC-32C of the states of all entries; valid once the journal is settled.
+/// CRC-32C of all entries, each without its last four bytes; valid once the journal is settled.
 const ENTRIES_CRC_AT: u64 = 84;
 /// Whether a write of every unit was acknowledged, so that an entry of zeros is damage.
 const WRITTEN_AT: u64 = 88;
 /// CRC-32C of the bytes before it. In the first sector, which reaches the medium whole or not at all.
 const HEADER_CRC_AT: u64 = 508;
-
-/// What is known of one unit.
-#[repr(C)]
-pub(crate) struct Entry {
-    state: AtomicU64,
-    durable: AtomicU32,
-    seen: AtomicU32,
-}
-
-impl Entry {
-    #[inline]
-    pub(crate) fn state(&self) -> UnitState {
-        UnitState(self.state.load(Ordering::Acquire))
-    }
-
-    /// Enters a write; returns its generation.
-    #[inline]
-    pub(crate) fn begin(&self) -> u32 {
-        self.change(UnitState::submitted).issued()
-    }
-
-    /// Acknowledges a write; returns what the unit then holds, if no other is in flight.
-    #[inline]
-    pub(crate) fn end(&self) -> Option<u32> {
-        let state = self.change(UnitState::ended);
-        (state.in_flight() == 0).then(|| state.allowed().oldest)
-    }
-
-    /// What was acknowledged by then is durable now.
-    #[inline]
-    pub(crate) fn set_durable(&self, generation: u32) {
-        let durable = self.durable.load(Ordering::Relaxed);
-        if durable == 0 || is_before(durable, generation) {
-            self.durable.store(generation, Ordering::Release);
-        }
-    }
-
-    /// A read has found this generation.
-    #[inline]
-    pub(crate) fn set_seen(&self, generation: u32) {
-        if self.seen.load(Ordering::Relaxed) != generation {
-            self.seen.store(generation, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether writes could have led to it: none is durable or was read before it was submitted.
-    fn is_possible(&self) -> bool {
-        let issued = self.state().issued();
-        let is_submitted = |generation: u32| generation == 0 || (issued != 0 && !is_before(issued, generation));
-        is_submitted(self.durable()) && is_submitted(self.seen())
-    }
-
-    /// The oldest generation that is durable; 0 if none is.
-    pub(crate) fn durable(&self) -> u32 {
-        self.durable.load(Ordering::Acquire)
-    }
-
-    /// The generation that a read found last; 0 if there was none.
-    pub(crate) fn seen(&self) -> u32 {
-        self.seen.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    fn change(&self, step: impl Fn(UnitState) -> UnitState) -> UnitState {
-        let mut before = self.state.load(Ordering::Relaxed);
-        loop {
-            let after = step(UnitState(before));
-            match self
-                .state
-                .compare_exchange_weak(before, after.0, Ordering::AcqRel, Ordering::Relaxed)
-            {
-                Ok(_) => return after,
-                Err(now) => before = now,
-            }
-        }
-    }
-}
 
 /// Why a journal cannot be opened.
 #[derive(Debug)]
@@ -153,8 +75,7 @@ impl JournalError {
 pub(crate) struct Journal {
     file: File,
     map: Map,
-    unit_bytes: u64,
-    identity: Identity,
+    header: Header,
 }
 
 impl Journal {
@@ -185,24 +106,25 @@ impl Journal {
             Err(JournalError::Damaged(_)) if recreate && is_ours(&file)? => None,
             other => other?,
         };
-        let (unit_bytes, identity) = match &found {
+        let before = found.as_ref().map(|found| &found.header);
+        let (unit_bytes, identity) = match before {
             Some(header) => (common_unit(header.unit_bytes, unit_bytes), header.identity),
             None => (unit_bytes, new),
         };
-        let units = (size_bytes / unit_bytes).max(found.as_ref().map_or(0, Header::bytes) / unit_bytes);
+        let units = (size_bytes / unit_bytes).max(before.map_or(0, Header::bytes) / unit_bytes);
         let header = Header {
+            version: Version::Current,
             unit_bytes,
             units,
             identity,
             is_settled: false,
             boot: boot_id(),
             entries_crc: 0,
-            is_written: found
-                .as_ref()
-                .is_some_and(|found| found.is_written && (found.unit_bytes, found.units) == (unit_bytes, units)),
+            is_written: before
+                .is_some_and(|before| before.is_written && (before.unit_bytes, before.units) == (unit_bytes, units)),
         };
         match found {
-            Some(found) if found.unit_bytes == unit_bytes => {
+            Some(found) if found.header.unit_bytes == unit_bytes && found.header.version == Version::Current => {
                 allocate(&file, &header)?;
                 header.write(&file)?;
             }
@@ -214,7 +136,7 @@ impl Journal {
             }
         }
         file.sync_all()?;
-        let journal = Journal::map(file, &header)?;
+        let journal = Journal::map(file, header)?;
         journal.settle_states();
         Ok(journal)
     }
@@ -225,15 +147,15 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        let Some(header) = Journal::examine(&file)? else {
+        let Some(journal) = Journal::examine(&file)? else {
             return Ok(None);
         };
-        let origin = match (header.is_settled, header.boot == boot_id()) {
+        let origin = match (journal.header.is_settled, journal.header.is_of_this_boot()) {
             (true, _) => Origin::Settled,
             (false, true) => Origin::SameBoot,
             (false, false) => Origin::EarlierBoot,
         };
-        Ok(Some((Journal::map(file, &header)?, origin)))
+        Ok(Some((journal, origin)))
     }
 
     /// Clears a journal, because its file is about to be written without it. The file stays, empty: it
@@ -248,8 +170,8 @@ impl Journal {
         }
     }
 
-    /// The header of a journal whose every checksum matches; nothing if it is empty.
-    fn examine(file: &File) -> Result<Option<Header>, JournalError> {
+    /// A journal whose every checksum matches; nothing if it is empty.
+    fn examine(file: &File) -> Result<Option<Journal>, JournalError> {
         let Some(header) = Header::read(file)? else {
             return Ok(None);
         };
@@ -263,67 +185,73 @@ impl Journal {
                 length - expected
             )));
         }
-        let journal = Journal::map(file.try_clone()?, &header)?;
-        journal.check_entries(&header)?;
-        Ok(Some(header))
+        let journal = match header.version {
+            Version::Current => {
+                let journal = Journal::map(file.try_clone()?, header)?;
+                let entries = journal.entries().iter().map(Entry::to_bytes);
+                journal.header.check_crc(entries)?;
+                journal
+            }
+            Version::WithoutChecks => Journal::convert(file.try_clone()?, header)?,
+        };
+        journal.check_entries()?;
+        Ok(Some(journal))
     }
 
-    /// A settled journal has a checksum over all entries. One of a killed run has none, but its entries must be possible,
-    /// and none is empty once all were written. After a power cut only the latter holds: parts of an entry may be older than
-    /// others.
-    fn check_entries(&self, header: &Header) -> Result<(), JournalError> {
-        if header.is_settled {
-            let found = self.entries_crc();
-            return match found == header.entries_crc {
-                true => Ok(()),
-                false => Err(damaged(format!(
-                    "its entries have the CRC-32C {found:08x}, which should be {:08x}",
-                    header.entries_crc
-                ))),
-            };
+    /// Every entry has its check, also after a kill or a power cut, and none is empty once all were written. After a power
+    /// cut one part of an entry may be older than the other; otherwise they must fit each other.
+    fn check_entries(&self) -> Result<(), JournalError> {
+        let header = &self.header;
+        let is_same_boot = header.is_of_this_boot();
+        for (number, entry) in self.entries().iter().enumerate() {
+            if !entry.is_sound(number) {
+                return Err(damaged(format!("its entry {number} does not match its check")));
+            }
+            if header.is_written && entry.is_empty() {
+                return Err(damaged(format!(
+                    "its entry {number} is empty, but its unit was written"
+                )));
+            }
+            if is_same_boot && !entry.is_possible() {
+                return Err(impossible(number));
+            }
         }
-        let is_empty = |entry: &Entry| header.is_written && entry.state().0 == 0;
-        if let Some(number) = self.entries().iter().position(is_empty) {
-            return Err(damaged(format!(
-                "its entry {number} is empty, but its unit was written"
-            )));
-        }
-        let is_same_boot = header.boot == boot_id();
-        let wrong = |entry: &Entry| is_same_boot && !entry.is_possible();
-        match self.entries().iter().position(wrong) {
-            Some(number) => Err(damaged(format!(
-                "its entry {number} is of more writes than were submitted"
-            ))),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Of what is known of each unit; what reads have seen changes later and is left out.
-    fn entries_crc(&self) -> u32 {
-        let mut crc = Crc32c::default();
-        for entry in self.entries() {
-            crc.add(&entry.state().0.to_le_bytes());
-            crc.add(&entry.durable().to_le_bytes());
-        }
-        crc.value()
-    }
-
-    fn map(file: File, header: &Header) -> io::Result<Journal> {
-        let bytes = header.journal_bytes();
+    fn map(file: File, header: Header) -> io::Result<Journal> {
         Ok(Journal {
-            map: Map::new(&file, bytes as usize, header.units as usize)?,
+            map: Map::of_file(&file, header.journal_bytes() as usize, header.units as usize)?,
             file,
-            unit_bytes: header.unit_bytes,
-            identity: header.identity,
+            header,
+        })
+    }
+
+    /// A journal of version 2 with the entries of this version, in memory only.
+    fn convert(file: File, header: Header) -> Result<Journal, JournalError> {
+        let mut memory = MmapMut::map_anon(header.journal_bytes() as usize)?;
+        let entries = &mut memory[HEADER_BYTES as usize..];
+        file.read_exact_at(entries, HEADER_BYTES)?;
+        let (entries, _) = entries.as_chunks_mut();
+        header.check_crc(entries.iter().copied())?;
+        let is_same_boot = header.is_of_this_boot();
+        for (unit, bytes) in entries.iter_mut().enumerate() {
+            let entry = Entry::from_version_2(unit, bytes, is_same_boot).ok_or_else(|| impossible(unit))?;
+            *bytes = entry.to_bytes();
+        }
+        Ok(Journal {
+            map: Map::of_memory(memory, header.units as usize),
+            file,
+            header,
         })
     }
 
     pub(crate) fn unit_bytes(&self) -> u64 {
-        self.unit_bytes
+        self.header.unit_bytes
     }
 
     pub(crate) fn identity(&self) -> Identity {
-        self.identity
+        self.header.identity
     }
 
     /// What is known of every unit.
@@ -334,23 +262,19 @@ impl Journal {
 
     /// Acknowledges a write of whole units.
     pub(crate) fn end_writes(&self, offset_bytes: u64, bytes: u64) {
-        let first = (offset_bytes / self.unit_bytes) as usize;
-        let units = (bytes / self.unit_bytes) as usize;
-        for entry in &self.entries()[first..first + units] {
-            entry.end();
+        let first = (offset_bytes / self.unit_bytes()) as usize;
+        let units = (bytes / self.unit_bytes()) as usize;
+        for (number, entry) in self.entries()[first..first + units].iter().enumerate() {
+            entry.end(first + number);
         }
     }
 
     /// All acknowledged writes are durable, and there are no more writers.
     pub(crate) fn settle(&self) -> io::Result<()> {
         self.settle_states();
-        for entry in self.entries() {
-            let state = entry.state();
-            if state.is_checkable() {
-                entry.set_durable(state.allowed().oldest);
-            }
-        }
-        self.change_header(|header| (header.is_settled, header.entries_crc) = (true, self.entries_crc()))
+        self.set_durable();
+        let crc = crc_of_entries(self.entries().iter().map(Entry::to_bytes));
+        self.change_header(|header| (header.is_settled, header.entries_crc) = (true, crc))
     }
 
     /// Changes the header, once the entries as they are now are durable.
@@ -376,10 +300,17 @@ impl Journal {
 
     /// All that was acknowledged has been made durable, and more writes will follow.
     pub(crate) fn note_durable(&self) -> io::Result<()> {
-        for entry in self.entries().iter().filter(|entry| entry.state().is_checkable()) {
-            entry.set_durable(entry.state().allowed().oldest);
-        }
+        self.set_durable();
         self.change_header(|_| ())
+    }
+
+    fn set_durable(&self) {
+        for (unit, entry) in self.entries().iter().enumerate() {
+            let state = entry.state();
+            if state.is_checkable() {
+                entry.set_durable(unit, state.allowed().oldest);
+            }
+        }
     }
 
     /// Another handle, to sync it from another thread.
@@ -388,11 +319,8 @@ impl Journal {
     }
 
     fn settle_states(&self) {
-        for entry in self.entries() {
-            let state = entry.state();
-            if state.in_flight() > 0 {
-                entry.state.store(state.settled().0, Ordering::Release);
-            }
+        for (unit, entry) in self.entries().iter().enumerate() {
+            entry.settle(unit);
         }
     }
 }
@@ -408,7 +336,15 @@ pub(crate) enum Origin {
     EarlierBoot,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Current,
+    /// Version 2.
+    WithoutChecks,
+}
+
 struct Header {
+    version: Version,
     unit_bytes: u64,
     units: u64,
     identity: Identity,
@@ -427,14 +363,17 @@ impl Header {
         if page.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        if !page.starts_with(&MAGIC) {
-            return Err(damaged(match page.starts_with(MAGIC_PREFIX) {
-                true => "it was written by another version of iosonde".into(),
-                false => "its header is not that of a journal".into(),
-            }));
-        }
+        let version = match page.first_chunk().expect("a page is longer") {
+            &MAGIC => Version::Current,
+            &MAGIC_2 => Version::WithoutChecks,
+            other if other.starts_with(MAGIC_PREFIX) => {
+                return Err(damaged("it was written by another version of iosonde".into()));
+            }
+            _ => return Err(damaged("its header is not that of a journal".into())),
+        };
         let number = |at: u64| u64::from_le_bytes(*page[at as usize..].first_chunk().expect("it lies in the page"));
         let header = Header {
+            version,
             unit_bytes: number(UNIT_AT),
             units: number(UNITS_AT),
             identity: Identity {
@@ -479,8 +418,37 @@ impl Header {
     }
 
     fn journal_bytes(&self) -> u64 {
-        HEADER_BYTES + self.units * ENTRY_BYTES
+        HEADER_BYTES + self.units * ENTRY_BYTES as u64
     }
+
+    fn is_of_this_boot(&self) -> bool {
+        self.boot == boot_id()
+    }
+
+    /// Compares the checksum of all entries, which only a settled journal has.
+    fn check_crc(&self, entries: impl Iterator<Item = [u8; ENTRY_BYTES]>) -> Result<(), JournalError> {
+        if !self.is_settled {
+            return Ok(());
+        }
+        let (found, expected) = (crc_of_entries(entries), self.entries_crc);
+        match found == expected {
+            true => Ok(()),
+            false => Err(damaged(format!(
+                "its entries have the CRC-32C {found:08x}, which should be {expected:08x}"
+            ))),
+        }
+    }
+}
+
+/// Of what is known of each unit; what reads have seen changes later and is left out.
+fn crc_of_entries(entries: impl Iterator<Item = [u8; ENTRY_BYTES]>) -> u32 {
+    let mut crc = Crc32c::default();
+    entries.for_each(|entry| crc.add(&entry[..SETTLED_BYTES]));
+    crc.value()
+}
+
+fn impossible(entry: usize) -> JournalError {
+    damaged(format!("its entry {entry} is of more writes than were submitted"))
 }
 
 fn damaged(reason: String) -> JournalError {
@@ -518,20 +486,20 @@ fn allocate(file: &File, header: &Header) -> io::Result<()> {
 }
 
 /// Rewrites a journal with smaller units: each has the state of the larger one that it was a part of.
-fn divide(file: &File, from: &Header, to: &Header) -> io::Result<()> {
-    let mut old = vec![0; (from.units * ENTRY_BYTES) as usize];
-    file.read_exact_at(&mut old, HEADER_BYTES)?;
-    let parts = (from.unit_bytes / to.unit_bytes) as usize;
-    let mut new = vec![0; (to.units * ENTRY_BYTES) as usize];
-    let entries = old.chunks_exact(ENTRY_BYTES as usize);
-    let repeated = entries.flat_map(|entry| std::iter::repeat_n(entry, parts));
-    for (to, from) in new.chunks_exact_mut(ENTRY_BYTES as usize).zip(repeated) {
-        to.copy_from_slice(from);
-    }
+fn divide(file: &File, from: &Journal, to: &Header) -> io::Result<()> {
+    let parts = (from.unit_bytes() / to.unit_bytes) as usize;
+    let repeated = from
+        .entries()
+        .iter()
+        .flat_map(|entry| std::iter::repeat_n(entry, parts));
+    let entries: Vec<_> = repeated
+        .enumerate()
+        .map(|(unit, entry)| entry.copy_for(unit).to_bytes())
+        .collect();
     // Killed in here, the journal holds nothing: its file then has to be laid out again.
     file.set_len(0)?;
     allocate(file, to)?;
-    file.write_all_at(&new, HEADER_BYTES)?;
+    file.write_all_at(entries.as_flattened(), HEADER_BYTES)?;
     to.write(file)
 }
 
@@ -544,17 +512,24 @@ fn boot_id() -> [u8; BOOT_BYTES] {
     boot
 }
 
-/// A shared mapping of the whole journal.
+/// The whole journal: a shared mapping, or a converted copy.
 struct Map {
     mapping: MmapRaw,
     units: usize,
 }
 
 impl Map {
-    fn new(file: &File, bytes: usize, units: usize) -> io::Result<Map> {
+    fn of_file(file: &File, bytes: usize, units: usize) -> io::Result<Map> {
         // Populated, so that the measuring loop causes no first fault.
         let mapping = MmapOptions::new().len(bytes).populate().map_raw(file)?;
         Ok(Map { mapping, units })
+    }
+
+    fn of_memory(memory: MmapMut, units: usize) -> Map {
+        Map {
+            mapping: memory.into(),
+            units,
+        }
     }
 
     #[inline]

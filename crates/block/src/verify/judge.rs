@@ -12,7 +12,8 @@
 use iosonde_protocol::{Fault, FaultCounts, Finding};
 
 use super::crc::Crc;
-use super::journal::{Entry, Journal};
+use super::entry::Entry;
+use super::journal::Journal;
 use super::sector::{self, Identity, SECTOR_BYTES, Seal, Sector};
 use super::state::{Allowed, is_before};
 
@@ -164,6 +165,7 @@ impl Judge {
         allowed: impl Fn(usize) -> Option<Allowed>,
     ) {
         let units = sectors.chunks_exact(self.sectors_per_unit).zip(entries).enumerate();
+        let first = offset_bytes as usize / SECTOR_BYTES / self.sectors_per_unit;
         let mut position = offset_bytes;
         for (number, (unit, entry)) in units {
             let bytes = (unit.len() * SECTOR_BYTES) as u64;
@@ -171,7 +173,7 @@ impl Judge {
                 Some(allowed) => {
                     tally.checked_bytes += bytes;
                     if self.is_sound(unit, position, allowed) {
-                        entry.set_seen(sector::read(&unit[0]).generation);
+                        entry.set_seen(first + number, sector::read(&unit[0]).generation);
                     } else {
                         self.explain(tally, entry, unit, position, allowed);
                     }

@@ -11,6 +11,7 @@
 //! the page cache hides, so it is to be used with direct I/O where the device is in question.
 
 pub mod crc;
+mod entry;
 mod job;
 mod journal;
 mod judge;
@@ -32,8 +33,9 @@ use iosonde_target::{OFlags, Targets};
 use crate::error::BlockError;
 use crate::target;
 
+pub(crate) use entry::Entry;
 pub(crate) use job::{JobVerifier, seal_write, sectors_mut};
-pub(crate) use journal::{Entry, Journal, common_unit};
+pub(crate) use journal::{Journal, common_unit};
 pub(crate) use judge::Tally;
 pub use pass::{Progress, check_target};
 pub use rehearsal::{Rehearsal, RehearsingJob};

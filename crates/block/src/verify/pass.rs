@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use iosonde_protocol::VerificationResult;
 use iosonde_target::{OFlags, Targets, WrongTarget};
 
-use super::journal::{Entry, Journal, JournalError, Origin};
+use super::entry::Entry;
+use super::journal::{Journal, JournalError, Origin};
 use super::judge::{Judge, Tally};
 use super::state::Allowed;
 use super::{UNIT_BYTES_MAX, job, result};

@@ -3,23 +3,26 @@
 //! A unit is the smallest piece that any write of the run covers whole. Its writes are numbered from 1. As long as one
 //! write follows the other, the unit holds the last one acknowledged. Writes in flight at the same time may reach the
 //! medium in any order, or mixed by sector, so afterwards it may hold any of those that overlapped; a read during them may
-//! find what was there before, too. All of this is one 64-bit word, so that jobs share it without a lock:
+//! find what was there before, too. All of this is one word, so that jobs share it without a lock:
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
 //! | 0..32 | issued | number of the last write submitted |
 //! | 32..46 | in flight | writes submitted and not acknowledged |
-//! | 46..55 | back | how far behind `issued` the oldest generation lies that may be there |
-//! | 55..64 | next back | the same, once no write is in flight any more |
+//! | 46..52 | back | how far behind `issued` the oldest generation lies that may be there |
+//! | 52..58 | next back | the same, once no write is in flight any more |
 //!
-//! A distance that does not fit becomes [`ANY`]: every older generation is then allowed, until writes stop overlapping.
-//! That weakens the check of a unit on which hundreds of writes overlap without a pause; it never raises a false alarm.
+//! The other bits are free for a check ([`super::entry`]). A distance that does not fit becomes [`ANY`]: every older
+//! generation is then allowed, until writes stop overlapping. That weakens the check of a unit on which dozens of writes
+//! overlap without a pause; it never raises a false alarm.
 
 const IN_FLIGHT_SHIFT: u32 = 32;
 const IN_FLIGHT_BITS: u32 = 14;
 const BACK_SHIFT: u32 = 46;
-const NEXT_BACK_SHIFT: u32 = 55;
-const BACK_BITS: u32 = 9;
+const BACK_BITS: u32 = 6;
+const NEXT_BACK_SHIFT: u32 = BACK_SHIFT + BACK_BITS;
+/// In journals of version 2.
+const BACK_BITS_2: u32 = 9;
 /// As far as numbers that wrap can be distinguished.
 const EVER: u32 = i32::MAX as u32;
 /// A distance too large to be counted.
@@ -89,7 +92,7 @@ impl UnitState {
     }
 
     fn next_back(self) -> u64 {
-        self.0 >> NEXT_BACK_SHIFT
+        (self.0 >> NEXT_BACK_SHIFT) & ANY
     }
 
     fn new(issued: u32, in_flight: u64, back: u64, next_back: u64) -> UnitState {
@@ -99,6 +102,17 @@ impl UnitState {
                 | in_flight << IN_FLIGHT_SHIFT
                 | back.min(ANY) << BACK_SHIFT
                 | next_back.min(ANY) << NEXT_BACK_SHIFT,
+        )
+    }
+
+    /// The word of version 2, where the distances have more bits.
+    pub(crate) fn from_version_2(word: u64) -> UnitState {
+        let back = (word >> BACK_SHIFT) & ((1 << BACK_BITS_2) - 1);
+        UnitState::new(
+            word as u32,
+            UnitState(word).in_flight(),
+            back,
+            word >> (BACK_SHIFT + BACK_BITS_2),
         )
     }
 
