@@ -153,3 +153,11 @@ def test_an_operation_on_objects_is_not_named_twice() -> None:
     factors = {"operation": ["random_read"], "queue_depth": [1, 2]}
     [finding] = [each for each in findings(study(factors, [question]), cases, runs) if each.kind == "saturation"]
     assert finding.sentence.startswith("4 KiB object random reads on Ceph: not saturated")
+
+
+def test_loads_are_stated_in_the_order_of_their_cases() -> None:
+    stores = [f"store-{number}" for number in range(40)]
+    values = {("fillseq", store): [1000.0 + number] * 3 for number, store in enumerate(stores)}
+    cases, runs = results(["phase", "store"], {"ops_per_sec": values}, database="empty")
+    found = findings(study({"phase": ["fillseq"], "store": stores}, []), cases, runs)
+    assert [each.store for each in found if isinstance(each, StoreLoad)] == stores

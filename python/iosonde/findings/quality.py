@@ -304,7 +304,7 @@ def _deciding(others: pl.DataFrame, warnings: pl.DataFrame | None) -> Mapping[st
     """Return the warnings behind verdicts with their number of runs, the most frequent first."""
     if warnings is None or others.is_empty():
         return {}
-    decided = warnings.join(others.select("run_id", "verdict"), on="run_id").filter(
+    decided = warnings.join(others.select("run_id", "verdict"), on="run_id", maintain_order="left").filter(
         pl.col("code").is_in([code for code, kind in WARNINGS.items() if kind.points_to != "note"])
     )
     runs = decided.group_by("code", maintain_order=True).agg(pl.col("run_id").n_unique())
@@ -316,7 +316,8 @@ def _missing(outcomes: pl.DataFrame) -> Iterator[Finding]:
     measured = possible.filter(pl.col("outcome") == "complete")["case_id"].unique().to_list()
     ended = possible.filter(pl.col("outcome") != "complete")
     for (outcome,), group in ended.group_by("outcome", maintain_order=True):
-        reasons = group["failure_message"].drop_nulls().value_counts(sort=True, name="times").head(3)
+        reasons = group["failure_message"].drop_nulls().value_counts(name="times")
+        reasons = reasons.sort("times", "failure_message", descending=[True, False]).head(3)
         yield MissingRuns(
             outcome="stopped" if outcome == "stopped" else "failed",
             runs=len(group),

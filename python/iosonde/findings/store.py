@@ -238,7 +238,8 @@ def _loads(cases: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     wide = medians.pivot(on="metric", index="case_id", values="value")
     rates = values.filter(pl.col("metric") == "ops_per_sec").group_by("case_id").agg(rates="value")
     factors = empty.select(name for name in empty.columns if name == "case_id" or name not in wide.columns)
-    return factors.join(wide, on="case_id").join(rates, on="case_id").filter(pl.col("ops_per_sec") > 0)
+    whole = factors.join(wide, on="case_id", maintain_order="left").join(rates, on="case_id", maintain_order="left")
+    return whole.filter(pl.col("ops_per_sec") > 0)
 
 
 def _load(row: Mapping[str, Any], support: Support) -> StoreLoad:
