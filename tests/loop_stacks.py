@@ -100,14 +100,22 @@ class Loops:
 
     def close(self) -> None:
         """Undo everything. A loop device that a process has open is detached when that process closes it: wait for that."""
-        own = [status for status in attached_loops() if ["losetup", "--detach", str(status.node)] in self._undo]
+        own = {device: backing_name(device) for name, *_, device in self._undo if name == "losetup"}
         while self._undo:
             done = subprocess.run(self._undo.pop(), check=False, capture_output=True, env=environment())
             assert done.returncode == 0, done.stderr.decode()
         deadline = time.monotonic() + 30
-        while remaining := [status.node for status in attached_loops() if status in own]:
+        while remaining := [device for device, backing in own.items() if backing and backing_name(device) == backing]:
             assert time.monotonic() < deadline, f"still attached: {remaining}"
             time.sleep(0.01)
+
+
+def backing_name(device: str) -> str:
+    """Where the backing file of a loop device was opened; empty if it is detached."""
+    try:
+        return Path("/sys/block", Path(device).name, "loop/backing_file").read_text()
+    except OSError:
+        return ""
 
 
 def run(*command: str | int | Path) -> str:

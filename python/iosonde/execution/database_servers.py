@@ -56,17 +56,19 @@ class DatabaseServers:
         """
         workload = run.spec["workload"]
         kind, url = described(workload).server(workload), case.parameters.get("server_url")
-        if kind is None:
+        if "server" in workload:  # Of transactions, or of an external command.
+            return self._foreign(run, parse(str(url))) if url else self._restored(run, case, target)
+        if kind is not None and url:
+            self._create_database_for_store(run, case, parse(str(url)))
             return None
-        if url:
-            return self._on_foreign(run, case, parse(str(url)))
         if kind == "memcached":
             return cache_server.start(run, case, target, self._drive, self._stop.check)
         if kind == "cassandra":
             return cassandra_server.start(run, case, target, self._drive, self._note, self._stop.check)
         if kind == "ceph":
             return ceph_server.start(run, case, target, self._drive, self._stop.check)
-        return self._restored(run, case, target)
+        assert kind is None, f"nothing starts the server `{kind}`"
+        return None
 
     def close(self) -> None:
         """Drop the databases that were created on servers of the user."""
@@ -145,12 +147,6 @@ class DatabaseServers:
             log_own=log_own,
         )
         return Instance.locate(servers.named(kind), directories, settings, limit_bytes, check=self._stop.check)
-
-    def _on_foreign(self, run: Run, case: Case, url: ServerUrl) -> RunningServer | None:
-        if "server" in run.spec["workload"]:
-            return self._foreign(run, url)
-        self._create_database_for_store(run, case, url)
-        return None
 
     def _foreign(self, run: Run, url: ServerUrl) -> RunningServer:
         assert url.kind in ("postgresql", "mariadb"), "others have no SQL"

@@ -24,7 +24,8 @@ class ObjectsDescription(Description):
 
     def server(self, workload: Spec) -> str:
         """`ceph`, or `s3` for a server of the user."""
-        return str(workload["store"]["kind"])
+        kind = str(workload["store"]["kind"])
+        return "ceph" if kind == "rados" else kind
 
     def rules(self, workload: Spec) -> Rules:
         """The store does the I/O."""
