@@ -75,7 +75,7 @@ def measure(plan: Plan, *, live: bool) -> Taken:
                 stop = threading.Event()
                 reader = threading.Thread(target=poll, args=(page.url, stop))
                 reader.start()
-                results = execute(plan, directory, observer=page.observe(Silent(), Remaining.of(plan)))
+                results = execute(plan, directory, observer=page.observe(Silent(), Remaining.from_plan(plan)))
                 server = cpu_seconds(page._process.pid)
                 stop.set()
                 reader.join()

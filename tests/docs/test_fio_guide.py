@@ -18,7 +18,7 @@ from iosonde.interop.fio.options import OPTIONS, Fate, Option
 PAGE = Path(__file__).parents[2] / "docs/fio.md"
 
 
-def of(fate: Fate) -> list[Option]:
+def options_with(fate: Fate) -> list[Option]:
     return [option for option in OPTIONS if option.fate is fate]
 
 
@@ -27,18 +27,21 @@ def names(options: Iterable[Option]) -> str:
 
 
 def carried() -> list[str]:
-    rows = [f"| {names([option])} | {option.becomes} |" for option in of(Fate.CARRIED)]
+    rows = [f"| {names([option])} | {option.becomes} |" for option in options_with(Fate.CARRIED)]
     return ["| option | becomes |", "|---|---|", *rows]
 
 
 def dropped() -> list[str]:
-    groups = groupby(of(Fate.DROPPED), key=lambda option: (option.why, option.instead))
+    groups = groupby(options_with(Fate.DROPPED), key=lambda option: (option.why, option.instead))
     rows = [f"| {names(options)} | {why} | {instead} |" for (why, instead), options in groups]
     return ["| options | why | instead |", "|---|---|---|", *rows]
 
 
 def needless() -> list[str]:
-    rows = [f"| {names(options)} | {why} |" for why, options in groupby(of(Fate.NEEDLESS), key=lambda each: each.why)]
+    rows = [
+        f"| {names(options)} | {why} |"
+        for why, options in groupby(options_with(Fate.NEEDLESS), key=lambda each: each.why)
+    ]
     return ["| options | why |", "|---|---|", *rows]
 
 

@@ -179,7 +179,7 @@ def test_the_instrument_records_the_measurement_and_each_interval(monkeypatch: p
     assert len(settled) == 2
     assert reading.store_statistics is not None
     assert set(reading.store_statistics["statistic"]) == {f"block_cache.{name}" for name in samples[0]}
-    facts = cache_facts.of(SimpleNamespace(cache=cache))  # type: ignore[arg-type]
+    facts = cache_facts.from_record(SimpleNamespace(cache=cache))  # type: ignore[arg-type]
     assert (facts["block_cache_reads"], facts["block_cache_read_hits"]) == (200, 180)
     assert facts["block_cache_dirty_bytes_start"] == MIB
 
@@ -226,7 +226,7 @@ def test_a_short_run_does_not_wait_for_the_counters_of_bcache(monkeypatch: pytes
     instrument.event(interval("measure", 0))
     cache = instrument.stop(None).facts["cache"]  # type: ignore[arg-type]
     assert (cache["counters_before"], cache["counters_after"]) == ({}, {})
-    assert cache_facts.of(SimpleNamespace(cache=cache))["block_cache_counted_hits"] is None  # type: ignore[arg-type]
+    assert cache_facts.from_record(SimpleNamespace(cache=cache))["block_cache_counted_hits"] is None  # type: ignore[arg-type]
 
 
 def test_without_a_cache_nothing_is_recorded() -> None:
@@ -255,7 +255,7 @@ def test_read_hits_between_two_samples(
 def test_written_back_bytes_are_known_in_writeback_mode_only() -> None:
     sample = {"read_bytes": 1, "backing_read_bytes": 0, "backing_write_bytes": 5, "cache_device_read_bytes": 0}
     cache = {"kind": "bcache", "mode": "writeback", "at_start": sample, "at_end": {**sample, "backing_write_bytes": 9}}
-    assert cache_facts.of(SimpleNamespace(cache=cache))["block_cache_written_back_bytes"] == 4  # type: ignore[arg-type]
+    assert cache_facts.from_record(SimpleNamespace(cache=cache))["block_cache_written_back_bytes"] == 4  # type: ignore[arg-type]
     through = {**cache, "mode": "writethrough"}
-    assert cache_facts.of(SimpleNamespace(cache=through))["block_cache_written_back_bytes"] is None  # type: ignore[arg-type]
-    assert set(cache_facts.of(SimpleNamespace(cache=None)).values()) == {None}  # type: ignore[arg-type]
+    assert cache_facts.from_record(SimpleNamespace(cache=through))["block_cache_written_back_bytes"] is None  # type: ignore[arg-type]
+    assert set(cache_facts.from_record(SimpleNamespace(cache=None)).values()) == {None}  # type: ignore[arg-type]

@@ -87,8 +87,8 @@ def test_a_spec_with_a_trace_outside_of_the_cache_directory_is_refused(
     data = tmp_path / "data"
     data.mkdir()
     plan = expand(study, open_target(str(data)), settings={"trace": str(trace), "store": "redb"})
-    Admission.of(plan, tmp_path).check_plan()
+    Admission.for_plan(plan, tmp_path).check_plan()
     plan.runs[0].spec["workload"]["streams"][0]["trace"]["path"] = "/etc/shadow"
     with pytest.raises(TargetError, match="names another target") as raised:
-        Admission.of(plan, tmp_path).check_plan()
+        Admission.for_plan(plan, tmp_path).check_plan()
     assert "a trace outside of the cache directory" in raised.value.where

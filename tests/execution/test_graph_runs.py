@@ -162,9 +162,9 @@ def test_other_paths_in_a_received_plan_are_refused(tmp_path: Path, change: dict
             "created_name": Path(own).name,
         }
     )
-    Admission.of(plan.model_copy(update={"created_name": Path(own).name}), tmp_path / "set").check_plan()
+    Admission.for_plan(plan.model_copy(update={"created_name": Path(own).name}), tmp_path / "set").check_plan()
     with pytest.raises(TargetError, match="names another target than its own"):
-        Admission.of(edited, tmp_path / "set").check_plan()
+        Admission.for_plan(edited, tmp_path / "set").check_plan()
 
 
 @pytest.mark.system

@@ -49,7 +49,7 @@ def remembered() -> list[dict[str, Any]]:
 
 
 def test_a_shape_is_measured_once_and_remembered(harness: Harness, stop: Stop) -> None:
-    costs = harness.of(on_disk())
+    costs = harness.costs(on_disk())
     assert costs
     cost = costs["streams"]["main"]
     assert 2 < cost["ns_per_io"] < 5000
@@ -59,15 +59,15 @@ def test_a_shape_is_measured_once_and_remembered(harness: Harness, stop: Stop) -
     assert (kept["engine_sha256"], kept["cpu"]) == (costs["engine_sha256"], costs["cpu"])
     engine = real_engine()
     again = Harness(engine=engine, environment=environment.capture(engine), stop=stop)
-    assert again.of(on_disk()) == costs, "it is the same measurement, not another"
+    assert again.costs(on_disk()) == costs, "it is the same measurement, not another"
 
 
 def test_another_build_of_the_engine_is_measured_again(harness: Harness, stop: Stop) -> None:
-    harness.of(on_disk())
+    harness.costs(on_disk())
     engine = real_engine()
     facts = environment.capture(engine)
     facts["software"]["engine_sha256"] = "another"
-    Harness(engine=engine, environment=facts, stop=stop).of(on_disk())
+    Harness(engine=engine, environment=facts, stop=stop).costs(on_disk())
     assert len(remembered()) == 2
 
 
@@ -109,29 +109,29 @@ def test_a_load_that_is_verified_is_weighed_without(harness: Harness) -> None:
     spec = on_disk()
     spec["workload"]["verify"] = {"when": "after", "journal_directory": "/data"}
     assert harness_spec(spec, spec["workload"]["streams"][0])["workload"]["verify"] is None
-    assert harness.of(spec) is not None
+    assert harness.costs(spec) is not None
 
 
 @pytest.mark.parametrize("backend", ["null", "simulated"])
 def test_where_no_disk_is_measured_nothing_is_weighed(harness: Harness, backend: str) -> None:
     spec = on_disk()
     spec["workload"]["backend"] = {"kind": backend}
-    assert harness.of(spec) is None
+    assert harness.costs(spec) is None
     assert remembered() == []
 
 
 def test_an_engine_that_is_not_ours_is_left_alone(stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": "hang"}))
     other = Harness(engine=FAKE, environment=environment.capture(FAKE), stop=stop)
-    assert other.of(on_disk()) is None
+    assert other.costs(on_disk()) is None
 
 
 def test_a_cost_that_was_damaged_is_measured_again(harness: Harness, stop: Stop) -> None:
-    harness.of(on_disk())
+    harness.costs(on_disk())
     (path,) = (cache_directory() / "harness").glob("*.json")
     path.write_text("{")
     engine = real_engine()
-    costs = Harness(engine=engine, environment=environment.capture(engine), stop=stop).of(on_disk())
+    costs = Harness(engine=engine, environment=environment.capture(engine), stop=stop).costs(on_disk())
     assert costs
     assert costs["streams"]["main"]["ns_per_io"] > 0
     assert remembered()[0]["ns_per_io"] > 0
@@ -143,7 +143,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     engine = real_engine()
-    assert Harness(engine=engine, environment=environment.capture(engine), stop=stop).of(on_disk())
+    assert Harness(engine=engine, environment=environment.capture(engine), stop=stop).costs(on_disk())
 
 
 def test_a_wish_to_stop_ends_it(harness: Harness, stop: Stop) -> None:

@@ -571,7 +571,7 @@ def test_a_write_held_back_beyond_the_end_counts_until_the_end(tmp_path: Path) -
     made = a_record(planned, run)
     held = {"statistics_at_start": {STALLS: 100}, "statistics_at_end": {STALLS: 5_592_081}}
     result = {**(made.result or {}), "begin_ns": 0, "end_ns": 2_000_000_000, "store": {**held, "checks": []}}
-    facts = store_facts.of(made.model_copy(update={"result": result}))
+    facts = store_facts.from_record(made.model_copy(update={"result": result}))
     assert (facts["writing_jobs"], facts["stalled_ns"]) == (1, 2_000_000_000)
 
 

@@ -36,12 +36,12 @@ DEPTHS = [1, 2, 4, 8, 16, 32, 64]
 Kind = TypeVar("Kind", bound=Finding)
 
 
-def of(found: list[Finding], kind: type[Kind]) -> list[Kind]:
+def of_kind(found: list[Finding], kind: type[Kind]) -> list[Kind]:
     return [each for each in found if isinstance(each, kind)]
 
 
 def only(found: list[Finding], kind: type[Kind]) -> Kind:
-    [finding] = of(found, kind)
+    [finding] = of_kind(found, kind)
     return finding
 
 
@@ -99,7 +99,7 @@ def test_a_single_run_has_no_interval_and_is_weak() -> None:
     [point] = only(single.findings, Saturation).points
     assert (point.level, point.low, point.agreement) == (16, None, None)
     assert {each.strength for each in single.findings} == {"weak"}
-    assert of(single.findings, Scaling) == []
+    assert of_kind(single.findings, Scaling) == []
     assert single.trust.single and "no confidence intervals" in single.trust.line
 
 
@@ -228,7 +228,7 @@ def test_flatness_and_peak() -> None:
     assert (flat.decision, flat.largest[0], flat.ratio.value) == ("flat", 4, pytest.approx(1.02))
     peak = only(found, Peak)
     assert (peak.setting, peak.reached, peak.value.value) == ("4 jobs", "1 job", pytest.approx(1.02e9))
-    assert of(found, Throughput) == [], "the peak is the same fact"
+    assert of_kind(found, Throughput) == [], "the peak is the same fact"
 
 
 def test_single_runs_that_hardly_differ_show_no_dependence() -> None:
@@ -253,7 +253,7 @@ def test_rates_of_large_blocks_are_bandwidth() -> None:
         },
         **LOAD,
     )
-    found = of(findings(study({"block_size": [4096, 1 << 20]}, []), cases, runs), Throughput)
+    found = of_kind(findings(study({"block_size": [4096, 1 << 20]}, []), cases, runs), Throughput)
     assert sorted((each.metric, each.load.split(" random")[0]) for each in found) == [
         ("bandwidth", "1 MiB"),
         ("iops", "4 KiB"),
@@ -287,7 +287,7 @@ def test_a_percentile_without_samples_is_named() -> None:
 def test_a_part_without_any_run_has_no_finding() -> None:
     cases, runs = results(["queue_depth"], {"iops": {(1,): [10.0]}}, **LOAD)
     questions = [{"kind": "saturation", "over": "queue_depth"}]
-    assert of(findings(study({"queue_depth": [1]}, questions), cases, runs.clear()), Saturation) == []
+    assert of_kind(findings(study({"queue_depth": [1]}, questions), cases, runs.clear()), Saturation) == []
 
 
 def test_quality_comes_last_with_missing_runs_errors_and_a_busy_core() -> None:
@@ -331,7 +331,7 @@ def test_quality_comes_last_with_missing_runs_errors_and_a_busy_core() -> None:
 def law_of(metrics: dict[str, Any]) -> list[tuple[str, int, int]]:
     cases, runs = results(["queue_depth"], metrics, **LOAD)
     found = findings(study({"queue_depth": [1]}, []), cases, runs)
-    return [(each.verdict, each.runs, each.total) for each in of(found, LittlesLaw)]
+    return [(each.verdict, each.runs, each.total) for each in of_kind(found, LittlesLaw)]
 
 
 def in_flight(ratios: list[float], *, mean: list[float], longest: float | None = None) -> dict[str, Any]:
@@ -359,9 +359,9 @@ def test_a_verdict_explains_why_fewer_were_in_flight() -> None:
     cases, runs = results(["queue_depth"], in_flight([0.7, 1.0, 1.0], mean=[1e5] * 3), **LOAD)
     outcomes = judged(runs, ["harness-limited", "device-limited", "device-limited"])
     with_verdicts = findings(study({"queue_depth": [1]}, []), cases, runs, runs=outcomes)
-    assert [(each.verdict, each.runs) for each in of(with_verdicts, LittlesLaw)] == [("holds", 2)]
+    assert [(each.verdict, each.runs) for each in of_kind(with_verdicts, LittlesLaw)] == [("holds", 2)]
     without = findings(study({"queue_depth": [1]}, []), cases, runs)
-    assert [(each.verdict, each.runs) for each in of(without, LittlesLaw)] == [("below", 1)]
+    assert [(each.verdict, each.runs) for each in of_kind(without, LittlesLaw)] == [("below", 1)]
 
 
 def test_verdicts_are_counted_with_the_warnings_behind_them() -> None:
@@ -389,7 +389,7 @@ def test_verdicts_are_counted_with_the_warnings_behind_them() -> None:
     assert dict(verdicts.counts) == {"device-limited": 1, "harness-limited": 2, "undetermined": 1}
     assert verdicts.warnings == (("turnaround", 2), ("other_io", 1))
     assert only(found, FewRepeats).cases == 2
-    assert [(each.code, each.runs) for each in of(found, Warned)] == [
+    assert [(each.code, each.runs) for each in of_kind(found, Warned)] == [
         ("turnaround", 2),
         ("other_io", 1),
         ("cpu_governor", 1),

@@ -27,7 +27,7 @@ def a_drive(
 
 def facts(*drives: dict[str, Any]) -> dict[str, Any]:
     plan = hand_plan()
-    return drive_facts.of(a_record(plan, plan.runs[0]).model_copy(update={"drives": list(drives)}))
+    return drive_facts.from_record(a_record(plan, plan.runs[0]).model_copy(update={"drives": list(drives)}))
 
 
 def judged(*drives: dict[str, Any]) -> dict[str, Any]:

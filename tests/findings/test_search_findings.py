@@ -80,7 +80,7 @@ def findings(results: ResultSet) -> list[Finding]:
     return found
 
 
-def of(findings: list[Finding], kind: type[Kind], part: str) -> list[Kind]:
+def of_part(findings: list[Finding], kind: type[Kind], part: str) -> list[Kind]:
     return [finding for finding in findings if isinstance(finding, kind) and finding.part == part]
 
 
@@ -123,7 +123,7 @@ def test_a_search_finds_the_rate_that_queueing_theory_gives(results: ResultSet) 
 
 
 def test_a_boundary_has_what_was_measured_on_both_sides(findings: list[Finding]) -> None:
-    [finding] = of(findings, Boundary, "capacity")
+    [finding] = of_part(findings, Boundary, "capacity")
     assert finding.conditions == "`response_latency_ns_p99_9 <= 1ms`"
     assert 6000 < finding.value < finding.fails_at < 7000
     assert (finding.met.split()[-1], finding.failed.split()[-1]) == ("µs", "ms")
@@ -132,7 +132,7 @@ def test_a_boundary_has_what_was_measured_on_both_sides(findings: list[Finding])
 
 def test_searches_without_a_boundary_name_the_reason(findings: list[Finding]) -> None:
     [everywhere], [nowhere], [short] = (
-        of(findings, NoBoundary, part) for part in ("everywhere", "nowhere", "too-short")
+        of_part(findings, NoBoundary, part) for part in ("everywhere", "nowhere", "too-short")
     )
     assert "hold up to 4000" in everywhere.reason
     assert "fail down to 1000" in nowhere.reason
@@ -141,18 +141,18 @@ def test_searches_without_a_boundary_name_the_reason(findings: list[Finding]) ->
 
 
 def test_conditions_that_are_not_decisive_have_a_finding_of_their_own(findings: list[Finding]) -> None:
-    [boundary], [also] = of(findings, NoBoundary, "beside"), of(findings, AlsoMet, "beside")
+    [boundary], [also] = of_part(findings, NoBoundary, "beside"), of_part(findings, AlsoMet, "beside")
     assert "hold up to 20000" in boundary.reason
     assert (also.conditions, also.highest) == ("`achieved_rate_fraction >= 0.99`", 8000)
 
 
 def test_a_target_that_cannot_keep_up_is_overloaded_with_the_rate_it_achieved(findings: list[Finding]) -> None:
-    [finding] = of(findings, OfferedRates, "rates")
+    [finding] = of_part(findings, OfferedRates, "rates")
     kept, behind = finding.rates
     assert (kept.kept, behind.kept, behind.case_id) == (True, False, "rates/rate=20000")
     # 10,000 a second is what one server of 100 us does; the queue of 1024 took some of what came.
     assert (behind.achieved, behind.share) == (pytest.approx(10_000, rel=0.01), pytest.approx(0.52, abs=0.01))
-    assert of(findings, OfferedRates, "everywhere") == [], "probes of a search are covered by its boundary"
+    assert of_part(findings, OfferedRates, "everywhere") == [], "probes of a search are covered by its boundary"
 
 
 def test_probes_are_laid_out_in_tables_run_by_run(results: ResultSet) -> None:

@@ -30,12 +30,12 @@ def nights(count: int = 40, *, loss_from: int = 30, **later: object) -> list[Sum
     return found
 
 
-def of(summaries: list[Summary], **options: str) -> History:
+def history_from(summaries: list[Summary], **options: str) -> History:
     return history(Index(root=Path("/srv"), summaries=summaries, problems=[]), **options)
 
 
 def test_a_planted_change_is_a_sentence_with_interval_dates_and_what_changed() -> None:
-    found = of(nights(kernel="6.6"))
+    found = history_from(nights(kernel="6.6"))
     [(track, shift)] = found.shifts
     assert shift.is_loss
     text = sentences.sentence(track, shift)
@@ -45,12 +45,12 @@ def test_a_planted_change_is_a_sentence_with_interval_dates_and_what_changed() -
 
 
 def test_without_a_recorded_change_the_sentence_reports_none() -> None:
-    [(track, shift)] = of(nights()).shifts
+    [(track, shift)] = history_from(nights()).shifts
     assert sentences.sentence(track, shift).endswith("; no recorded setting changed in between")
 
 
 def test_a_flat_history_has_no_changes_and_states_how_many_were_to_be_expected() -> None:
-    found = of(nights(loss_from=1000))
+    found = history_from(nights(loss_from=1000))
     assert found.shifts == []
     assert found.expected_false == pytest.approx(0.001)
     assert "1 of 1 series without a change" in "\n".join(sentences.lines(found))
@@ -60,7 +60,7 @@ def test_undetermined_sessions_are_marked_and_do_not_count() -> None:
     summaries = nights(loss_from=1000)
     for night in (10, 11, 12, 13):
         summaries[night] = a_summary(night, iops=50_000, verdict="undetermined")
-    [track] = of(summaries).tracks
+    [track] = history_from(summaries).tracks
     assert track.shifts == []
     assert track.excluded == {"runs are undetermined": 4}
     assert len(track.series[0].usable) == 36
@@ -70,7 +70,7 @@ def test_undetermined_sessions_are_marked_and_do_not_count() -> None:
 def test_sessions_with_other_parameters_of_a_case_do_not_count() -> None:
     summaries = nights(loss_from=1000)
     summaries[5] = a_summary(5, iops=20_000, parameters={CASE: "other"})
-    [track] = of(summaries).tracks
+    [track] = history_from(summaries).tracks
     assert track.excluded == {"other parameters than in the newest session": 1}
 
 
@@ -79,11 +79,11 @@ def test_another_device_or_target_is_another_track_and_another_firmware_is_not()
     other = [Device(name="nvme0n1", model="EXAMPLE SSD", firmware="1.0", serial="feedface")]
     newer = [Device(name="nvme0n1", model="EXAMPLE SSD", firmware="2.0", serial="0badcafe")]
     summaries += [a_summary(20, devices=other), a_summary(21, target="/mnt/other"), a_summary(22, devices=newer)]
-    assert sorted(len(each.sessions) for each in of(summaries).tracks) == [1, 1, 11]
-    assert [len(each.sessions) for each in of(summaries, target="feedface").tracks] == [1]
-    assert [len(each.sessions) for each in of(summaries, target="/mnt/other").tracks] == [1]
+    assert sorted(len(each.sessions) for each in history_from(summaries).tracks) == [1, 1, 11]
+    assert [len(each.sessions) for each in history_from(summaries, target="feedface").tracks] == [1]
+    assert [len(each.sessions) for each in history_from(summaries, target="/mnt/other").tracks] == [1]
     with pytest.raises(ResultsError, match="no result set to follow"):
-        of(summaries, study="other")
+        history_from(summaries, study="other")
 
 
 @pytest.mark.parametrize(
@@ -97,32 +97,34 @@ def test_another_device_or_target_is_another_track_and_another_firmware_is_not()
     ],
 )
 def test_changes_between_sessions_are_events(name: str, kind: str, clause: str) -> None:
-    [track] = of([a_summary(0, facts={name: "a"}), a_summary(1, facts={name: "b"})]).tracks
+    [track] = history_from([a_summary(0, facts={name: "a"}), a_summary(1, facts={name: "b"})]).tracks
     [event] = track.events
     assert (event.kind, event.text, event.session) == (kind, clause, 1)
 
 
 def test_a_fact_that_one_session_lacks_did_not_change() -> None:
-    [track] = of([a_summary(0, facts={}), a_summary(1, facts={"kernel": "6.1"})]).tracks
+    [track] = history_from([a_summary(0, facts={}), a_summary(1, facts={"kernel": "6.1"})]).tracks
     assert track.events == []
 
 
 def test_losses_of_the_last_sessions_fail_the_command_and_older_ones_do_not() -> None:
-    found = of(nights())
+    found = history_from(nights())
     assert len(found.losses(10)) == 1
     assert found.losses(9) == []
 
 
 def test_the_page_has_a_figure_for_each_series_and_escapes_names() -> None:
     hostile = "</title><script>alert(1)</script>"
-    page = render(of([each.model_copy(update={"target": hostile, "loads": {CASE: hostile}}) for each in nights()]))
+    page = render(
+        history_from([each.model_copy(update={"target": hostile, "loads": {CASE: hostile}}) for each in nights()])
+    )
     assert page.count("<svg ") == 1
     assert "<script>alert" not in page
     assert 'class="band loss"' in page
 
 
 def test_json_has_points_changes_and_events() -> None:
-    document = json.loads(json.dumps(sentences.document(of(nights(kernel="6.6")))))
+    document = json.loads(json.dumps(sentences.document(history_from(nights(kernel="6.6")))))
     [track] = document["tracks"]
     assert len(track["series"][0]["points"]) == 40
     [change] = track["changes"]

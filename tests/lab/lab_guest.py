@@ -50,7 +50,7 @@ class Report:
         [chapter] = collect([self.result_set(name)]).chapters
         return [finding for _, found in chapter.findings for finding in found]
 
-    def of(self, name: str) -> dict[str, Any]:
+    def result(self, name: str) -> dict[str, Any]:
         """What it said of one thing."""
         if name not in self.said:
             raise AssertionError(f"the guest said nothing about `{name}`: exit code {self.exit_code}\n{self.complaint}")

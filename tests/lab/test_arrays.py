@@ -17,7 +17,7 @@ LOWEST = 0.8
 
 def judge(guest_report: Report, name: str) -> None:
     """Drives never exceed their limits by more than the burst."""
-    said = guest_report.of(name)
+    said = guest_report.result(name)
     highest = (1 + BURST_S / SECONDS) * 1.01
     assert LOWEST * said["expected"] < said["measured"] < highest * said["expected"], said
 
@@ -35,18 +35,18 @@ def test_raid_5_and_6_read_from_all_drives(guest_report: Report, name: str) -> N
 
 def test_the_more_parity_the_slower_full_stripes_are_written(guest_report: Report) -> None:
     names = ["raid0x4 writes", "raid5x4 writes", "raid6x4 writes"]
-    none, one, two = (guest_report.of(name)["measured"] for name in names)
+    none, one, two = (guest_report.result(name)["measured"] for name in names)
     assert none > one > two > 0
 
 
 def test_a_mirror_continues_without_a_failed_member(guest_report: Report) -> None:
-    said = guest_report.of("raid1 with a member that fails")
+    said = guest_report.result("raid1 with a member that fails")
     assert said["failure"] is None
     assert said["missing"] == 1
     assert said["iops"] > 0
 
 
 def test_a_failed_member_of_a_stripe_fails_the_run_with_the_reason(guest_report: Report) -> None:
-    said = guest_report.of("raid0 with a member that fails")
+    said = guest_report.result("raid0 with a member that fails")
     assert said["failure"] is not None
     assert "Input/output error" in str(said["failure"]) or "EIO" in str(said["failure"])

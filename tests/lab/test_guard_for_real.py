@@ -30,14 +30,14 @@ REFUSED = {
 
 
 def test_a_drive_that_nothing_uses_may_be_written(guest_report: Report) -> None:
-    assert guest_report.of("guard: nothing")["refusals"] == []
+    assert guest_report.result("guard: nothing")["refusals"] == []
 
 
 @pytest.mark.parametrize("use", REFUSED)
 def test_a_drive_in_use_is_refused_by_any_name_and_nothing_is_written(guest_report: Report, use: str) -> None:
-    said = guest_report.of(f"guard: {use}")
+    said = guest_report.result(f"guard: {use}")
     assert "error" not in said, said["error"]
-    drive = guest_report.of("guard: nothing")["drive"]
+    drive = guest_report.result("guard: nothing")["drive"]
     assert REFUSED[use].replace("nvme0n1", drive) in " and ".join(said["refusals"])
     assert said["by_alias"] == said["refusals"]
     assert said["writes"] == 0
@@ -58,12 +58,12 @@ REFUSED_VOLUMES = {
 
 
 def test_a_volume_that_maps_sectors_of_its_own_may_be_written(guest_report: Report) -> None:
-    assert guest_report.of(f"guard: {FREE_VOLUME}")["refusals"] == []
+    assert guest_report.result(f"guard: {FREE_VOLUME}")["refusals"] == []
 
 
 @pytest.mark.parametrize("volume", REFUSED_VOLUMES)
 def test_a_volume_that_maps_sectors_in_use_is_refused_by_any_name(guest_report: Report, volume: str) -> None:
-    said = guest_report.of(f"guard: {volume}")
+    said = guest_report.result(f"guard: {volume}")
     assert "error" not in said, said["error"]
     refusals = " and ".join(said["refusals"])
     assert REFUSED_VOLUMES[volume] in refusals and "is mounted at `/mnt`" in refusals

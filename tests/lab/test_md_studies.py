@@ -23,7 +23,7 @@ def failing(said: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def of(failing: dict[str, Any], *, lost_in_it: bool) -> list[dict[str, Any]]:
+def runs_of(failing: dict[str, Any], *, lost_in_it: bool) -> list[dict[str, Any]]:
     return [run for run in failing["runs"] if (run["run_id"] in failing["failed_in"]) == lost_in_it]
 
 
@@ -33,7 +33,7 @@ def test_every_run_continues_without_the_member(failing: dict[str, Any]) -> None
 
 
 def test_the_record_has_the_failed_member_and_the_time(failing: dict[str, Any]) -> None:
-    for run in of(failing, lost_in_it=True):
+    for run in runs_of(failing, lost_in_it=True):
         assert (run["state"]["degraded"], run["state_after"]["degraded"]) == (0, 1)
         assert run["state"]["members"][failing["member"]] == "in_sync"
         assert "in_sync" not in run["state_after"]["members"][failing["member"]]
@@ -45,7 +45,7 @@ def test_the_record_has_the_failed_member_and_the_time(failing: dict[str, Any]) 
 
 
 def test_the_next_run_does_not_take_the_array_for_a_healthy_one(failing: dict[str, Any]) -> None:
-    for run in of(failing, lost_in_it=False):
+    for run in runs_of(failing, lost_in_it=False):
         assert run["state"]["degraded"] == 1
         assert "1 of 3 members were missing" in run["warnings"]["member_missing"]
         assert "member_failed" not in run["warnings"]

@@ -48,7 +48,7 @@ class Page:
         self.plan = hand_plan()
         self.state = State()
         self.dropped = 0
-        self.feed = Feed(Silent(), Remaining.of(self.plan), self.send)
+        self.feed = Feed(Silent(), Remaining.from_plan(self.plan), self.send)
 
     def send(self, message: dict[str, Any], *, droppable: bool = False) -> None:
         self.state.apply(json.loads(json.dumps(message)))

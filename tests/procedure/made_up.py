@@ -44,7 +44,7 @@ class MadeUp:
     known: dict[str, Made] = field(default_factory=dict)
     session: str = ""
 
-    def of(self, run: Run) -> Observation | None:
+    def observation(self, run: Run) -> Observation | None:
         return self.known.get(run.run_id)
 
     def elapsed_s(self) -> float:

@@ -19,6 +19,6 @@ def test_the_remaining_work_of_a_new_result_set_includes_cases_that_wait_for_oth
     """Rates of a latency curve are derived from a part that has not run yet."""
     plan = expand(load(name), open_target("simulated:servers=4,read=100us,write=100us,size=4GiB"), profile="quick")
     ahead = Schedule(ResultSet.create(tmp_path / "set", plan)).ahead()
-    whole = Remaining.of(plan)
+    whole = Remaining.from_plan(plan)
     assert (ahead.runs, ahead.at_most) == (whole.runs, whole.at_most)
     assert ahead.at_most > 0

@@ -31,10 +31,12 @@ def faster(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     """A result set with a case that failed and a case that was never run."""
 
-    def of(case_id: str) -> Callable[[Run], bool]:
+    def is_run_of(case_id: str) -> Callable[[Run], bool]:
         return lambda run: run.case_id == case_id
 
-    return result_set(tmp_path_factory.mktemp("missing") / "set", seconds=2, failed=of(FAILED), skipped=of(SKIPPED))
+    return result_set(
+        tmp_path_factory.mktemp("missing") / "set", seconds=2, failed=is_run_of(FAILED), skipped=is_run_of(SKIPPED)
+    )
 
 
 @pytest.fixture(scope="session")

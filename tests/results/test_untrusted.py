@@ -75,7 +75,7 @@ def tree(directory: Path) -> dict[str, Any]:
 
 
 def test_the_plan_of_a_directory_passes(target: Path, tmp_path: Path) -> None:
-    Admission.of(plan_on(target), tmp_path / "set").check_plan()
+    Admission.for_plan(plan_on(target), tmp_path / "set").check_plan()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_spec_whose_target_is_not_that_of_the_plan_is_refused(elsewhere: Any, 
     directory = received(plan, tmp_path)
     before = tree(tmp_path / "target")
     with pytest.raises(TargetError, match="the plan of this result set names another target than its own"):
-        Admission.of(plan, directory).check_plan()
+        Admission.for_plan(plan, directory).check_plan()
     # Where it is no target of the protocol, the plan is not even read.
     with pytest.raises(IosondeError, match=r"names another target than its own|plan.json` is damaged"):
         resume(directory)
@@ -141,14 +141,14 @@ def test_other_paths_in_a_spec_are_refused(workload: dict[str, Any], target: Pat
     plan = plan_on(target)
     own = plan.runs[0].spec["workload"]["target"]
     with pytest.raises(TargetError, match="names another target than its own"):
-        Admission.of(with_target(plan, own, **workload), tmp_path / "set").check_plan()
+        Admission.for_plan(with_target(plan, own, **workload), tmp_path / "set").check_plan()
 
 
 def test_a_stream_with_spaces_in_its_name_passes(target: Path, tmp_path: Path) -> None:
     plan = plan_on(target)
     own = plan.runs[0].spec["workload"]["target"]
     streams = [{**stream, "name": "open, poisson"} for stream in plan.runs[0].spec["workload"]["streams"]]
-    Admission.of(with_target(plan, own, streams=streams), tmp_path / "set").check_plan()
+    Admission.for_plan(with_target(plan, own, streams=streams), tmp_path / "set").check_plan()
 
 
 def test_a_library_in_the_result_set_is_refused(target: Path, tmp_path: Path) -> None:
@@ -157,7 +157,9 @@ def test_a_library_in_the_result_set_is_refused(target: Path, tmp_path: Path) ->
     plan = plan_on(target)
     store = {"kind": "rocksdb", "library": str(directory / "evil.so"), "options": {}}
     with pytest.raises(TargetError, match="names another target than its own"):
-        Admission.of(with_target(plan, plan.runs[0].spec["workload"]["target"], store=store), directory).check_plan()
+        Admission.for_plan(
+            with_target(plan, plan.runs[0].spec["workload"]["target"], store=store), directory
+        ).check_plan()
 
 
 @pytest.mark.parametrize("run_id", ["../../../escaped", "..", "a/b", "", ".tmp-x", "c1\n", "x" * 65])

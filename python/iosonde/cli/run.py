@@ -55,7 +55,7 @@ def command(
     directory = Path(output) if output else default_directory(plan.study_name)
     with session.live(plan, wanted=live, port=live_port) as page:
         session.carry_out(
-            Remaining.of(plan),
+            Remaining.from_plan(plan),
             directory,
             lambda observer: execute(
                 plan,

@@ -101,7 +101,7 @@ def plan_lines(suite: Suite, planned: Sequence[Planned], shared: str = "") -> li
             lines.append(f"{name} skipped: {each.skipped}")
             continue
         runs = sum(len(plan.runs) for plan in each.plans.values())
-        adaptive = sum(Remaining.of(plan).at_most for plan in each.plans.values())
+        adaptive = sum(Remaining.from_plan(plan).at_most for plan in each.plans.values())
         more = f", plus at most {adaptive} depending on results" if adaptive else ""
         known, unbounded = written_bytes([each])
         writes = "limited only by time" if unbounded else format_bytes(known)

@@ -64,7 +64,7 @@ def recommend(
     """
     cells = cells_of(baseline, contender, design=design, metrics=(*RATES, *TAILS))
     estimates = [
-        _Estimates.of(workload, [cell for cell in cells if workloads.get(cell.keys[0]) == workload])
+        _Estimates.from_cells(workload, [cell for cell in cells if workloads.get(cell.keys[0]) == workload])
         for workload in dict.fromkeys(workloads.values())
     ]
     known = [each for each in estimates if each]
@@ -86,7 +86,7 @@ class _Estimates:
     excluded: Sequence[str]
 
     @classmethod
-    def of(cls, workload: str, cells: Sequence[Cell]) -> _Estimates | None:
+    def from_cells(cls, workload: str, cells: Sequence[Cell]) -> _Estimates | None:
         """None where the systems share no rate."""
         metric, rates = _first(cells, RATES)
         if not rates:

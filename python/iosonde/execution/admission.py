@@ -42,7 +42,7 @@ class Admission:
     _places: dict[tuple[str, ...], Target] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: Plan, directory: Path) -> Admission:
+    def for_plan(cls, plan: Plan, directory: Path) -> Admission:
         """Open the plan's target; `TargetError` where it cannot be used."""
         return cls(plan, directory, open_target(plan.target).called(plan.created_name or _own_of(plan)))
 

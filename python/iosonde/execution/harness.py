@@ -56,9 +56,9 @@ class Harness:
         for spec in specs:
             if self._stop.is_set():
                 return
-            self.of(spec)
+            self.costs(spec)
 
-    def of(self, spec: Json) -> dict[str, Any] | None:
+    def costs(self, spec: Json) -> dict[str, Any] | None:
         """Cost of an I/O of each stream, for the record; None for other engines and for virtual backends."""
         workload = spec["workload"]
         if not self._is_ours or not described(workload).moves_blocks or workload["backend"]["kind"] in _VIRTUAL:

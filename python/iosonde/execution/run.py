@@ -62,7 +62,7 @@ def _observed(plan: Plan, observer: Observer | None, *, progress: bool) -> Itera
     if observer or not progress or not (console.is_terminal or console.is_jupyter):
         yield observer
         return
-    with watch(Remaining.of(plan), console, info=console.print, warning=console.print) as display:
+    with watch(Remaining.from_plan(plan), console, info=console.print, warning=console.print) as display:
         yield display
 
 

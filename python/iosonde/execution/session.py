@@ -136,7 +136,7 @@ def _put_back(result_set: ResultSet) -> None:
     """Remove what a session created that was killed after its last record."""
     for plan in result_set.plan.by_target():
         if has_leftovers(plan):
-            Admission.of(plan, result_set.directory).check_plan()
+            Admission.for_plan(plan, result_set.directory).check_plan()
             restore(plan)
         _remove_drive_state(plan, result_set)
 
@@ -280,7 +280,7 @@ class _Session:
 def _session(result_set: ResultSet, observer: Observer, stop: Stop, name: str, consent: Consent) -> Iterator[_Session]:
     """A session on targets that are claimed and prepared, and restored at the end in any case."""
     plans = result_set.plan.by_target()
-    admissions = [Admission.of(plan, result_set.directory) for plan in plans]
+    admissions = [Admission.for_plan(plan, result_set.directory) for plan in plans]
     for admission in admissions:
         admission.check_plan()
     foreign_database.require_consent(result_set.plan, consent.confirm)

@@ -82,7 +82,7 @@ class Setting:
     concurrency: int
 
     @classmethod
-    def of(cls, case: Mapping[str, Any]) -> Setting:
+    def from_case(cls, case: Mapping[str, Any]) -> Setting:
         """Read it off a row of the view `cases`."""
         kind = str(case.get("array_kind") or "md")
         block = case.get("block_size")
@@ -145,7 +145,7 @@ def array_performance(
     for each I/O and byte of the host), `members_in_use`; `capacity, expected_capacity` (bytes); `repeats, case_id,
     baseline_case_id`. A cell without a single device of the same load has no row.
     """
-    settings = {row["case_id"]: Setting.of(row) for row in cases.iter_rows(named=True)}
+    settings = {row["case_id"]: Setting.from_case(row) for row in cases.iter_rows(named=True)}
     facts = _facts(runs, cases, per_io=metric != "bandwidth")
     singles: dict[tuple[Any, ...], tuple[str, Floats]] = {}
     for row in cells.iter_rows(named=True):

@@ -100,7 +100,7 @@ class DeviceStates:
     runs: Mapping[tuple[str, int], DeviceState]
     findings: Sequence[FreshDevice] = ()
 
-    def of(self, case_id: str, repeat: int) -> DeviceState:
+    def state(self, case_id: str, repeat: int) -> DeviceState:
         """Return the state that a run measured."""
         return self.runs.get((case_id, repeat), "unknown")
 

@@ -141,7 +141,7 @@ class IdleDecay(Finding):
 def find(recoveries: Sequence[IdleRecovery], states: DeviceStates) -> Iterator[Finding]:
     """Return for each part what pauses gain, and how each gain is lost."""
     recoveries = [
-        replace(each, base_is_steady=each.base_is_steady and states.of(*each.base_run) == "steady")
+        replace(each, base_is_steady=each.base_is_steady and states.state(*each.base_run) == "steady")
         for each in recoveries
     ]
     for part in dict.fromkeys(each.part for each in recoveries):

@@ -200,7 +200,7 @@ def find_rounds(part: Part, cases: pl.DataFrame, runs: pl.DataFrame, states: Dev
     """Return whether each pass of a part with rounds reached steady state."""
     for each in convergences(part, cases, runs):
         if each.sought:
-            yield _of_pass(part, each, states.of(each.case_ids[-1], each.repeat))
+            yield _of_pass(part, each, states.state(each.case_ids[-1], each.repeat))
 
 
 def find_long_runs(
@@ -216,7 +216,7 @@ def find_long_runs(
         levels = {name: level for name, level in found.items() if level is not None}
         load = _load(levels) or f"part `{long_run.part}`"
         load += f", repeat {long_run.repeat}" if long_run.case_id in several else ""
-        yield _of_run(long_run, load, states.of(long_run.case_id, long_run.repeat))
+        yield _of_run(long_run, load, states.state(long_run.case_id, long_run.repeat))
         # A drop within a later stage follows from the stage before, and is no write cliff.
         is_first = row.get(STAGE) is None or first[long_run.part, long_run.repeat] == long_run.case_id
         if is_first and long_run.cliff and long_run.cliff_s is not None and long_run.cliff_bytes is not None:

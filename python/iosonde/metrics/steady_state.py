@@ -44,7 +44,7 @@ class Criteria:
         assert self.window >= 2 and self.range > 0 and self.slope > 0, "a window has a range and a slope"
 
     @classmethod
-    def of(cls, parameters: Mapping[str, Any]) -> Criteria:
+    def from_parameters(cls, parameters: Mapping[str, Any]) -> Criteria:
         """Those that a case was made with (`Rounds.criteria`); SNIA's where it names none, as in older records."""
         named = {"window": int, "range": float, "slope": float, "min_length": int, "min_written": float}
         given = {name: parameters.get(f"rounds.{name}") for name in named}

@@ -150,7 +150,7 @@ def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None
     intervals = _loaded(intervals, run.get("active"))
     if intervals.is_empty():
         return None
-    series = Series.of(intervals)
+    series = Series.from_intervals(intervals)
     length = float(run["round_length"])  # type: ignore[arg-type]
     if series.whole_rounds(length) < 1:
         return None
@@ -159,7 +159,7 @@ def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None
     values = rounds[tracking]
     if not np.nanmax(values, initial=0.0) > 0:
         return None
-    steady = steady_state(values, criteria=Criteria.of(run))
+    steady = steady_state(values, criteria=Criteria.from_parameters(run))
     begin, end, moved = (
         np.asarray(each, dtype=np.float64)[~series.stalled_intervals]
         for each in (series.begin, series.end, series.moved)
@@ -200,7 +200,7 @@ class Series:
     """Nanoseconds in which the engine did not run."""
 
     @classmethod
-    def of(cls, intervals: pl.DataFrame) -> Series:
+    def from_intervals(cls, intervals: pl.DataFrame) -> Series:
         """The intervals of one run, in their order."""
         names = ("begin_ns", "end_ns", "count", "bytes", "completion_sum_ns", "interval_stalled_ns")
         return cls(*(intervals[name].cast(pl.Float64).to_list() for name in names))

@@ -102,7 +102,7 @@ def _replay(case: Case, observations: Observations) -> Progress:
     planned = 0
     try:
         run = next(runs)
-        while (observation := observations.of(run)) is not None:
+        while (observation := observations.observation(run)) is not None:
             done.append(observation)
             planned += run.restart == 0
             run = runs.send(observation)

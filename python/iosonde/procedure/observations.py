@@ -49,7 +49,7 @@ class Observations(Protocol):
     session: str
     """The current `run` or `resume`; empty for a reader."""
 
-    def of(self, run: Run) -> Observation | None:
+    def observation(self, run: Run) -> Observation | None:
         """The observation of a run, if it was carried out with the same parameters."""
 
     def elapsed_s(self) -> float:
@@ -137,7 +137,7 @@ class RecordedObservations:
         self._results = results
         self._ignoring = frozenset(ignoring)
 
-    def of(self, run: Run) -> RecordObservation | None:
+    def observation(self, run: Run) -> RecordObservation | None:
         """The latest attempt, if it completed and has these parameters."""
         record = self._results.record(run.run_id)
         if record is None or record.outcome == "stopped" or (record.run_id, record.attempt) in self._ignoring:

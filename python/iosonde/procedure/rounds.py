@@ -359,10 +359,10 @@ class _State:
         names = preparation.steps(self.case.parameters)
         if not names or not self.session or self._survives():
             return False
-        observation = self.observations.of(run)
+        observation = self.observations.observation(run)
         if observation is not None and not observation.failure:
             return False
-        if self.observations.of(self._step(names[0], ahead=1)) is not None:
+        if self.observations.observation(self._step(names[0], ahead=1)) is not None:
             return True
         return observation is None and self.observations.session not in ("", self.session)
 

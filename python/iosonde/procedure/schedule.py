@@ -27,7 +27,7 @@ class Remaining:
     """Ramp and measurement of all these runs."""
 
     @classmethod
-    def of(cls, plan: Plan) -> Remaining:
+    def from_plan(cls, plan: Plan) -> Remaining:
         """All of a plan."""
         costs = {case.case_id: case.cost.seconds for case in plan.cases}
         bounds = [(each.procedure, each.cost.seconds) for each in plan.cases if each.procedure]

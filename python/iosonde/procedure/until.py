@@ -78,14 +78,14 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
     """Further repeats, after those of the plan."""
     assert case.procedure, "a case with repeats until precise has a procedure"
     settings = case.procedure.settings
-    done = [observations.of(_repeat(case, repeat)) for repeat in range(1, settings["minimum"] + 1)]
+    done = [observations.observation(_repeat(case, repeat)) for repeat in range(1, settings["minimum"] + 1)]
     seen = [each for each in done if each is not None]
     if len(seen) < settings["minimum"]:
         return _conclusion(case, "no result", seen, observations)
     while True:
         reason = _reason(case, seen)
         run = _repeat(case, len(seen) + 1)
-        if reason or (observations.of(run) is None and _is_spent(settings["budget_s"], observations)):
+        if reason or (observations.observation(run) is None and _is_spent(settings["budget_s"], observations)):
             return _conclusion(case, reason or "budget", seen, observations)
         if all(_is_precise(case, each, observations) for each in (seen, seen[:-1])):
             return _conclusion(case, "precise", seen, observations)

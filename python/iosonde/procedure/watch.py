@@ -26,7 +26,7 @@ class Watch:
         self._tracking: str = until["tracking"]
         self._hold: int = until["hold"]
         self._range_bytes: int | None = until.get("range_bytes")
-        self._criteria = Criteria.of(until["criteria"])
+        self._criteria = Criteria.from_parameters(until["criteria"])
         self._note = note
         self._series = Series()
         self._judged = 0

@@ -12,7 +12,7 @@ from iosonde.results.schema import Record
 Json = Mapping[str, Any]
 
 
-def of(record: Record) -> dict[str, Any]:
+def from_record(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about an array."""
     members = members_of(record.target)
     evidence = (record.result or {}).get("evidence") or {}
@@ -23,7 +23,7 @@ def of(record: Record) -> dict[str, Any]:
         "pcie_bytes_per_second": _pcie(record.target, members),
         "memory_copy_bytes_per_second": (record.harness or {}).get("memory_copy_bytes_per_second"),
         **_rebuild(record.setup),
-        **array_threads.of(record.target, evidence),
+        **array_threads.from_evidence(record.target, evidence),
         "busiest_core_share": array_threads.busiest_core_share(evidence),
     }
 

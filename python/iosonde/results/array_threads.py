@@ -18,7 +18,7 @@ PARITY_WORKERS = "kworker-raid5wq"
 _PARITY_LEVELS = ("raid4", "raid5", "raid6")
 
 
-def of(target: Json, evidence: Json) -> dict[str, Any]:
+def from_evidence(target: Json, evidence: Json) -> dict[str, Any]:
     """Return what a record's `target` and its result's `evidence` report about them.
 
     `array_thread` (the busiest that is the array's own, workers aside), `array_thread_share` (of one core),

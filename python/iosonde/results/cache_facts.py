@@ -11,7 +11,7 @@ from iosonde.results.schema import Record
 Json = Mapping[str, Any]
 
 
-def of(record: Record) -> dict[str, Any]:
+def from_record(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about a block cache."""
     found: dict[str, Any] = dict.fromkeys((*COLUMNS, *MEANS))
     cache: Json = record.cache or {}

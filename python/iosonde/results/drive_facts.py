@@ -19,7 +19,7 @@ COLUMNS = (
 _BACKWARDS = "a counter of `{name}` went backwards during the run"
 
 
-def of(record: Record) -> dict[str, Any]:
+def from_record(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about drives: sums over all of them, or why one does not report it."""
     reason = next(filter(None, map(_reason, record.drives)), None)
     if reason or not record.drives:

@@ -1,4 +1,4 @@
-"""Columns of `runs` about graph algorithms: the numbers of `graph_facts.of` with their meaning."""
+"""Columns of `runs` about graph algorithms: the numbers of `graph_facts.from_record` with their meaning."""
 
 from __future__ import annotations
 

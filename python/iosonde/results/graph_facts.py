@@ -10,7 +10,7 @@ from iosonde.results.schema import Record
 Json = Mapping[str, Any]
 
 
-def of(record: Record) -> dict[str, Any]:
+def from_record(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about graph algorithms."""
     result: Json = record.result or {}
     graph: Json = result.get("graph") or {}

@@ -1,4 +1,4 @@
-"""Columns of `runs` about object stores: the numbers of `objects_facts.of` with their meaning."""
+"""Columns of `runs` about object stores: the numbers of `objects_facts.from_record` with their meaning."""
 
 from __future__ import annotations
 

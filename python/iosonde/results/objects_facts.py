@@ -9,7 +9,7 @@ from iosonde.results.objects_columns import COUNTS, SECONDS
 from iosonde.results.schema import Record
 
 
-def of(record: Record) -> dict[str, Any]:
+def from_record(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about objects."""
     objects: Mapping[str, Any] = (record.result or {}).get("objects") or {}
     outage: Mapping[str, Any] = (record.server or {}).get("osd_outage") or {}

@@ -1,4 +1,4 @@
-"""Columns of `runs` about the stages of an I/O in the kernel: the numbers of `path_facts.of` with their meaning."""
+"""Columns of `runs` about the stages of an I/O in the kernel: the numbers of `path_facts` with their meaning."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ BEYOND = 10
 _MOST = 1 << 62
 
 
-def of(record: Record) -> dict[str, Any]:
+def from_record(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` about stages; null for runs that were not traced, and for stages not seen."""
     trace: Mapping[str, Any] = record.kernel_trace or {}
     stages: Mapping[str, Sequence[int]] = trace.get("stages") or {}

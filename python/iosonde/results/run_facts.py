@@ -68,42 +68,42 @@ class RunFacts:
     @cached_property
     def array(self) -> dict[str, Any]:
         """Facts about an array."""
-        return array_facts.of(self.record)
+        return array_facts.from_record(self.record)
 
     @cached_property
     def cache(self) -> dict[str, Any]:
         """Facts about a block cache."""
-        return cache_facts.of(self.record)
+        return cache_facts.from_record(self.record)
 
     @cached_property
     def store(self) -> dict[str, Any]:
         """Facts about a key-value store and its memory limit."""
-        return store_facts.of(self.record)
+        return store_facts.from_record(self.record)
 
     @cached_property
     def server(self) -> dict[str, Any]:
         """Facts about a database server."""
-        return server_facts.of(self.record)
+        return server_facts.from_record(self.record)
 
     @cached_property
     def paging(self) -> dict[str, Any]:
         """Facts about paging and swap."""
-        return paging_facts.of(self.record)
+        return paging_facts.from_record(self.record)
 
     @cached_property
     def graph(self) -> dict[str, Any]:
         """Facts about a graph algorithm."""
-        return graph_facts.of(self.record)
+        return graph_facts.from_record(self.record)
 
     @cached_property
     def objects(self) -> dict[str, Any]:
         """Facts about objects and their store."""
-        return objects_facts.of(self.record)
+        return objects_facts.from_record(self.record)
 
     @cached_property
     def path(self) -> dict[str, Any]:
         """Facts about the stages of an I/O in the kernel."""
-        return path_facts.of(self.record)
+        return path_facts.from_record(self.record)
 
     @cached_property
     def foreign(self) -> own_io.Foreign:
@@ -113,4 +113,4 @@ class RunFacts:
     @cached_property
     def drives(self) -> dict[str, Any]:
         """Facts about the physical drives."""
-        return drive_facts.of(self.record)
+        return drive_facts.from_record(self.record)

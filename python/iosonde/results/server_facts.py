@@ -11,7 +11,7 @@ from iosonde.results.server_counters import COUNTERS, DATA_BYTES, STATES, counte
 Json = Mapping[str, Any]
 
 
-def of(record: Record) -> dict[str, Any]:
+def from_record(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about a server."""
     server: Json = record.server or {}
     begin = counters(server.get("statistics_at_start") or {})

@@ -26,7 +26,7 @@ PAGES_READ = "cache: pages read into cache"
 """Statistics of WiredTiger's cache."""
 
 
-def of(record: Record) -> dict[str, Any]:
+def from_record(record: Record) -> dict[str, Any]:
     """Return the columns of `runs` that are about a store and its memory limit."""
     workload = record.spec["workload"]
     result: Json = record.result or {}

@@ -351,7 +351,7 @@ class Evidence:
     @property
     def array_threads(self) -> Json:
         """What the kernel's threads did for the array under the run."""
-        return array_threads.of(self.facts.target, self.observed)
+        return array_threads.from_evidence(self.facts.target, self.observed)
 
     @property
     def _stall_candidate(self) -> Interval | None:

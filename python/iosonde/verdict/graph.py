@@ -50,7 +50,7 @@ def judge_graph(record: Record) -> Verdict:
 
 def evidence_of(record: Record) -> GraphEvidence:
     """The shares over the measurement."""
-    facts = graph_facts.of(record)
+    facts = graph_facts.from_record(record)
     result: Json = record.result or {}
     threads_ns = max(1, facts["graph_threads_ns"] or 0)
     return GraphEvidence(

@@ -42,7 +42,7 @@ _SHARES = (2, 4, 10, 20, 50, 100, 250, 500, 750, 1000)
 
 def files(results: ResultSet) -> Iterator[tuple[str, bytes]]:
     """Name and content of the file of each run of block I/O that came to its end."""
-    facts = _Facts.of(results)
+    facts = _Facts.from_results(results)
     for record in results.records():
         if record.outcome == "complete" and described(record.spec["workload"]).moves_blocks:
             yield record.run_id + SUFFIX, json.dumps(_document(record, facts), indent=1).encode()
@@ -71,7 +71,7 @@ class _Facts:
     """Rates of the intervals."""
 
     @classmethod
-    def of(cls, results: ResultSet) -> _Facts:
+    def from_results(cls, results: ResultSet) -> _Facts:
         facts = Facts(results)
         counts = facts.counts(per="run")
         buckets = pl.concat(facts.histograms(per="run"))

@@ -44,7 +44,7 @@ class Layout:
     panel_is_source: bool
 
     @classmethod
-    def of(
+    def for_view(
         cls, view: View, found: list[Subject], material: Material, *, surface: bool = False, taken: Iterable[str] = ()
     ) -> Layout:
         """Give every factor that varies a role; what the view leaves open becomes panels."""

@@ -17,7 +17,7 @@ from iosonde.study.model import View
 
 def sketch(view: View, found: list[Subject], material: Material) -> Sketch:
     """Stack the metrics of a view over its factor; each row is one part of a bar."""
-    layout = Layout.of(view, found, material)
+    layout = Layout.for_view(view, found, material)
     values = {metric: Values(material, metric) for metric in view.metrics}
     totals = Values(material, view.y)
     axis = factor_axis(view.x, [subject.level(view.x) for subject in found], categories=True)
@@ -53,11 +53,11 @@ def _parts(
     x: str,
 ) -> list[Row]:
     """The parts of a bar, the first at the bottom, each with the total of the bar."""
-    whole = row_of(subject, layout, totals.of(subject), view.y, scale, x=x, x_factor=view.x)
+    whole = row_of(subject, layout, totals.estimate(subject), view.y, scale, x=x, x_factor=view.x)
     total = {"total": whole["y"], "total_text": whole["text"]}
     rows = []
     for step, (metric, known) in enumerate(values.items()):
-        median, _, _, repeats = known.of(subject)
+        median, _, _, repeats = known.estimate(subject)
         row = row_of(subject, layout, (median, None, None, repeats), metric, scale, x=x, x_factor=view.x)
         rows.append(row | total | {"series": titles[metric], "step": step, "verdict": ""})
     return rows

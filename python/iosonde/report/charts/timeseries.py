@@ -55,7 +55,7 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch | Non
     largest = max((r["value"] for r, _ in measured), default=1)
     stalled = set(material.stalled_intervals(chosen).rows())
     layout, scale = (
-        Layout.of(view, found, material),
+        Layout.for_view(view, found, material),
         metric_scale(view.y, largest, title=metric_title_of(view.y, found)),
     )
     rows = [

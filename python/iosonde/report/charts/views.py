@@ -96,11 +96,11 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
     values = Values(material, view.y)
     reduced = _without_role(view, found) if view.best else []
     found = _best(view, found, values) if view.best else found
-    layout = Layout.of(view, found, material, taken=reduced)
+    layout = Layout.for_view(view, found, material, taken=reduced)
     scale = metric_scale(view.y, largest(values, found), title=metric_title_of(view.y, found))
     x = factor_axis(view.x, [s.level(view.x) for s in found], categories=categories)
     rows = [
-        row_of(s, layout, values.of(s), view.y, scale, x=x_value(view.x, s.level(view.x), x), x_factor=view.x)
+        row_of(s, layout, values.estimate(s), view.y, scale, x=x_value(view.x, s.level(view.x), x), x_factor=view.x)
         | {"at": ", ".join(level_phrase(name, s.level(name)) for name in reduced)}
         for s in found
     ]
@@ -150,7 +150,7 @@ def _best(view: View, found: list[Subject], values: Values) -> list[Subject]:
     sign = -1 if "latency" in view.y else 1
     best: dict[tuple[str, ...], tuple[float, Subject]] = {}
     for subject in found:
-        value = values.of(subject)[0]
+        value = values.estimate(subject)[0]
         place = (subject.source.label, *(str(subject.level(name)) for name in (view.x, view.series, view.facet)))
         if value is not None and (place not in best or sign * value > best[place][0]):
             best[place] = (sign * value, subject)
@@ -180,12 +180,12 @@ def _spread(rows: list[Row], *, shared: bool) -> float:
 
 
 def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:
-    layout = Layout.of(view, found, material, surface=True)
+    layout = Layout.for_view(view, found, material, surface=True)
     values = Values(material, view.y)
     scale = metric_scale(view.y, largest(values, found), title=metric_title_of(view.y, found))
     x = factor_axis(view.x, [s.level(view.x) for s in found], categories=True)
     rows = [
-        row_of(s, layout, values.of(s), view.y, scale, x=x_value(view.x, s.level(view.x), x), x_factor=view.x)
+        row_of(s, layout, values.estimate(s), view.y, scale, x=x_value(view.x, s.level(view.x), x), x_factor=view.x)
         for s in found
     ]
     cited = published_panels(published_rows(view, material, layout, scale, x))
@@ -219,14 +219,14 @@ def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
     x_metric = view.x or "iops"
     y_metric = view.y if metric_unit(view.y) == "ns" else "completion_latency_ns_p99"
     step = _step_factor(view, found)
-    layout = Layout.of(view, found, material, taken={step} if step else set())
+    layout = Layout.for_view(view, found, material, taken={step} if step else set())
     xs, ys = Values(material, x_metric), Values(material, y_metric)
     x_scale = metric_scale(x_metric, largest(xs, found))
     y_scale = metric_scale(y_metric, largest(ys, found), title=metric_title_of(y_metric, found))
     steps = in_order([s.level(step) for s in found]) if step else []
     rows = []
     for subject in found:
-        x, y = xs.of(subject)[0], ys.of(subject)
+        x, y = xs.estimate(subject)[0], ys.estimate(subject)
         if x is None or y[0] is None:
             continue
         level = level_text(step, subject.level(step)) if step else ""
@@ -269,7 +269,7 @@ def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
 
 
 def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch:
-    layout = Layout.of(view, found, material)
+    layout = Layout.for_view(view, found, material)
     latency = "response" if view.y.startswith("response") else "completion"
     points = _curve_points(material, latency)
     rows = []

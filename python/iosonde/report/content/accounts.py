@@ -36,8 +36,8 @@ def accounts_table(view: View, material: Material) -> Table:
             *([Cell(text=subject.source.label if several else "measured")] if named else []),
             *([Cell(text=state_text(material, [(subject.source, subject.case)]))] if state else []),
             *([Cell(text=surviving or "-")] if survives else []),
-            *(_cell(metric, known.of(subject)) for metric, known in values.items()),
-            _repeats(known.of(subject)[3] for known in values.values()),
+            *(_cell(metric, known.estimate(subject)) for metric, known in values.items()),
+            _repeats(known.estimate(subject)[3] for known in values.values()),
             *([Cell(text=reason)] if missing else []),
         ]
         rows.append((f"{subject.source.label}\n{subject.case.case_id}", row))

@@ -106,7 +106,7 @@ def _prepared(subject: Subject) -> str:
 
 
 def _value(metric: str, known: Values, subject: Subject) -> Cell:
-    median, low, high, _ = known.of(subject)
+    median, low, high, _ = known.estimate(subject)
     return Cell(text=metric_text(metric, median), interval=ends_text(metric, low, high), number=median)
 
 

@@ -89,8 +89,8 @@ def _range(row: Mapping[str, Any], reference: Reference) -> Cell:
 def _own_values(view: View, material: Material) -> Iterator[list[Cell]]:
     values, found = Values(material, view.y), subjects(view, material)
     for subject in found:
-        own = values.of(subject)[0]
-        others = [(each, values.of(each)[0]) for each in found if _is_baseline_of(each, subject, material)]
+        own = values.estimate(subject)[0]
+        others = [(each, values.estimate(each)[0]) for each in found if _is_baseline_of(each, subject, material)]
         base, before = others[0] if others else (None, None)
         yield [
             Cell(text=_label(subject.source, material)),
@@ -107,12 +107,12 @@ def _own_levels(view: View, material: Material) -> Iterator[list[Cell]]:
     part = next(part for part in material.study.parts if part.name == view.part)
     last = part.all_factors[view.x or ""][-1]
     for subject in found:
-        own = values.of(subject)[0]
+        own = values.estimate(subject)[0]
         if own is None or subject.level(view.x) != getattr(last, "label", last):
             continue
         levels = _other_levels(subject, view)
         for base in found:
-            before = values.of(base)[0]
+            before = values.estimate(base)[0]
             if base is subject or base.source is not subject.source or before is None:
                 continue
             if _other_levels(base, view) == levels:

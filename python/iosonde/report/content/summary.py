@@ -81,11 +81,11 @@ def _plain_card(material: Material) -> Table | None:
             ordered = sorted(cases, key=_in_flight)
             for case in dict.fromkeys([0, len(ordered) - 1]):
                 chosen = ordered[case]
-                rate = rates[access].of(Subject(source=source, case=chosen))
+                rate = rates[access].estimate(Subject(source=source, case=chosen))
                 if rate[0] is None:
                     continue
                 size = level_text("block_size", chosen.parameters["block_size"])
-                latencies = [each.of(Subject(source=source, case=chosen)) for each in (medians, tails)]
+                latencies = [each.estimate(Subject(source=source, case=chosen)) for each in (medians, tails)]
                 rows.append(
                     [
                         *([Cell(text=source.label)] if several else []),

@@ -82,7 +82,7 @@ def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: st
     window = tracked.window
     series = " ".join(metric_text(metric, value) for value in tracked.values)
     labels = [*_levels(part.factors, each.levels), *_levels(part.rounds.factors, tracked.levels)]
-    verdict = _steady_text(states.of(each.case_ids[-1], each.repeat)) if each.achieved else "not achieved"
+    verdict = _steady_text(states.state(each.case_ids[-1], each.repeat)) if each.achieved else "not achieved"
     counted = [Cell(text=str(each.repeat), number=each.repeat), Cell(text=str(each.rounds), number=each.rounds)]
     if window is None:
         return [*labels, *counted, Cell(text="-"), Cell(text=verdict), *[Cell(text="-")] * 6, Cell(text=series)]
@@ -191,7 +191,7 @@ def _row(long_run: LongRun, states: DeviceStates) -> list[Cell]:
 
 def _steady_text_of(long_run: LongRun, states: DeviceStates) -> str:
     if long_run.outcome == "steady":
-        return _steady_text(states.of(long_run.case_id, long_run.repeat))
+        return _steady_text(states.state(long_run.case_id, long_run.repeat))
     return "run too short" if long_run.outcome == "too short" else "not achieved"
 
 

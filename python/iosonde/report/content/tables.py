@@ -87,13 +87,13 @@ def cross_table(view: View, material: Material) -> Table:
 
     found = subjects(view, material)
     values = Values(material, view.y)
-    layout = Layout.of(view, found, material, surface=True)
+    layout = Layout.for_view(view, found, material, surface=True)
     across = list(layout.series) or [metric_title(view.y)]
     down: dict[tuple[str, Any], dict[str, Cell]] = {}
     cases: dict[tuple[str, Any], list[tuple[Source, Case]]] = {}
     repeats: dict[tuple[str, Any], list[int]] = {}
     for subject in found:
-        median, low, high, count = values.of(subject)
+        median, low, high, count = values.estimate(subject)
         place = (layout.panel(subject.level, subject.source.label), subject.level(view.x))
         column = level_text(view.series or "", subject.level(view.series)) if layout.series else across[0]
         cases.setdefault(place, []).append((subject.source, subject.case))

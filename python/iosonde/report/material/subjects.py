@@ -99,7 +99,7 @@ class Values:
         # The achieved share of a rate, for example, is of a stream and not of its operations.
         self._only_of_streams = table["operation"].eq("all").all()
 
-    def of(self, subject: Subject) -> tuple[float | None, float | None, float | None, int]:
+    def estimate(self, subject: Subject) -> tuple[float | None, float | None, float | None, int]:
         """Return median, low, high and repeats; None where there is no value."""
         if subject.in_window:
             return self._of_window.get(_window_key(subject.source.label, subject.case.levels), (None, None, None, 0))
@@ -137,7 +137,7 @@ def _window_key(label: str, levels: Mapping[str, Any]) -> WindowKey:
 
 def largest(values: Values, found: Sequence[Subject]) -> float:
     """Return the largest of their values; 1 where there is none."""
-    return max((v for s in found for v in [values.of(s)[0]] if v is not None), default=1.0)
+    return max((v for s in found for v in [values.estimate(s)[0]] if v is not None), default=1.0)
 
 
 def metric_title_of(metric: str, found: Sequence[Subject]) -> str:
