@@ -52,11 +52,10 @@ def try_all(engine: str, sizes_program: str, iops: int, bandwidth: int, failing_
     carry_out("builder", try_builder)
     carry_out("arrays", lambda: guest_arrays.try_arrays(*arrays))
     carry_out("drive", try_drive)
+    carry_out("backends", try_backends)
     for name, part in guest_user_driver.parts_of_user_driver(driver, failing_byte, sizes_program).items():
         carry_out(f"driver-{name}", part)
     carry_out("limits", lambda: try_limits(limits))  # Its control groups and file system stay mounted.
-    # Tracing patches the kernel's code. It comes late, since an emulated machine froze at its start once.
-    carry_out("backends", try_backends)
     carry_out("unplug", try_unplug)  # Drives have other names after it.
 
 
