@@ -60,9 +60,9 @@ def test_the_deepest_drop_comes_first() -> None:
 
 
 class FactsOfOneRun:
-    """A run of ten intervals of 100 ms, whose rate falls to 40 % after the first five."""
+    """A run of twelve intervals of 100 ms, whose rate falls to 40 % after the first six."""
 
-    def __init__(self, stalled_ns: int) -> None:
+    def __init__(self, stalled_ns: dict[int, int]) -> None:
         self._stalled_ns = stalled_ns
 
     def runs(self) -> pl.DataFrame:
@@ -79,13 +79,13 @@ class FactsOfOneRun:
         length = 10**8
         return pl.DataFrame(
             {
-                **{name: values * 10 for name, values in RUN.items()},
-                "phase": ["measure"] * 10,
-                "operation": ["read"] * 10,
-                "begin_ns": [length * each for each in range(10)],
-                "end_ns": [length * (each + 1) for each in range(10)],
-                "bytes": [100] * 5 + [40] * 5,
-                "interval_stalled_ns": [0] * 5 + [self._stalled_ns] * 5,
+                **{name: values * 12 for name, values in RUN.items()},
+                "phase": ["measure"] * 12,
+                "operation": ["read"] * 12,
+                "begin_ns": [length * each for each in range(12)],
+                "end_ns": [length * (each + 1) for each in range(12)],
+                "bytes": [100] * 6 + [40] * 6,
+                "interval_stalled_ns": [self._stalled_ns.get(each, 0) for each in range(12)],
             }
         )
 
@@ -95,4 +95,12 @@ RUN = {"result_set": [""], "run_id": ["c0001-r1"], "case_id": ["main"]}
 
 @pytest.mark.parametrize(("stalled_ns", "found"), [(0, 1), (60_000_000, 0)])
 def test_intervals_of_a_stalled_engine_are_no_drop_of_the_device(stalled_ns: int, found: int) -> None:
-    assert len(lasting_drop.lasting_drops(cast(Facts, FactsOfOneRun(stalled_ns)))) == found
+    stalled = dict.fromkeys(range(6, 12), stalled_ns)
+    assert len(lasting_drop.lasting_drops(cast(Facts, FactsOfOneRun(stalled)))) == found
+
+
+def test_intervals_that_are_not_judged_count_towards_the_place_of_the_drop() -> None:
+    stalled = dict.fromkeys([1, 3], 60_000_000)
+    [drop] = lasting_drop.lasting_drops(cast(Facts, FactsOfOneRun(stalled)))
+    assert (drop.at_s, drop.moved_bytes) == (pytest.approx(0.6), 600)
+    assert (drop.before, drop.after) == (pytest.approx(1000), pytest.approx(400))

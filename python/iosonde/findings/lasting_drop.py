@@ -127,7 +127,9 @@ def lasting_drops(facts: Facts) -> list[LastingDrop]:
         .join(runs.select(keys), on=keys, how="semi")
         .group_by(*keys, "begin_ns", "end_ns")
         .agg(pl.col("bytes").sum(), pl.col("interval_stalled_ns").max().fill_null(0))
-        .filter(pl.col("interval_stalled_ns") < STALLED_SHARE * (pl.col("end_ns") - pl.col("begin_ns")))
+        .with_columns(
+            is_stalled=pl.col("interval_stalled_ns") >= STALLED_SHARE * (pl.col("end_ns") - pl.col("begin_ns"))
+        )
         .sort(*keys, "begin_ns")
     )
     by_run = {key: group for key, group in intervals.group_by(keys, maintain_order=True)}
@@ -141,11 +143,14 @@ def lasting_drops(facts: Facts) -> list[LastingDrop]:
 
 def _of_run(run: dict[str, object], intervals: pl.DataFrame) -> Iterator[LastingDrop]:
     lengths = ((intervals["end_ns"] - intervals["begin_ns"]) / 1e9).to_numpy()
-    usual = lengths > 0.5 * np.median(lengths)  # The last interval may be short, and shows nothing.
     moved = intervals["bytes"].to_numpy()
-    at = drop_of(moved[usual] / lengths[usual])
-    if at is None:
+    # The last interval may be short. What is not judged has moved bytes all the same.
+    judged = np.flatnonzero((lengths > 0.5 * np.median(lengths)) & ~intervals["is_stalled"].to_numpy())
+    first = drop_of(moved[judged] / lengths[judged])
+    if first is None:
         return
+    at = judged[first]
+    above, below = judged[:first], judged[first:]
     yield LastingDrop(
         result_set=str(run["result_set"]),
         run_id=str(run["run_id"]),
@@ -153,8 +158,8 @@ def _of_run(run: dict[str, object], intervals: pl.DataFrame) -> Iterator[Lasting
         part=str(run["part"]),
         at_s=float(lengths[:at].sum()),
         moved_bytes=int(moved[:at].sum()),
-        before=float(moved[:at].sum() / lengths[:at].sum()),
-        after=float(moved[at:].sum() / lengths[at:].sum()),
+        before=float(moved[above].sum() / lengths[above].sum()),
+        after=float(moved[below].sum() / lengths[below].sum()),
     )
 
 
