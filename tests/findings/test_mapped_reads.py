@@ -40,12 +40,13 @@ def test_each_io_mode_has_the_ratio_of_every_advice() -> None:
     direct, buffered = findings(RATES, {"direct": [100.0, 101.0, 99.0], "buffered": [200.0, 202.0, 198.0]})
     assert isinstance(direct, MappedReads)
     assert isinstance(buffered, MappedReads)
-    assert [(advice, each.value) for advice, each in direct.ratios] == [
-        ("normal", pytest.approx(3.0)),
-        ("random", pytest.approx(0.9)),
+    assert [(level, each.value) for level, each in direct.ratios] == [
+        ("advice normal", pytest.approx(3.0)),
+        ("advice random", pytest.approx(0.9)),
     ]
-    assert dict(buffered.ratios)["random"].value == pytest.approx(0.45)
-    assert "over direct reads of the same blocks: 3.00 times" in direct.sentence
+    assert dict(buffered.ratios)["advice random"].value == pytest.approx(0.45)
+    assert direct.sentence.startswith("Accesses to a mapped file have 3.00 times")
+    assert "the rate of direct reads of the same blocks with advice normal and 0.90 times" in direct.sentence
     assert "direct reads do not" in direct.evidence
     assert "both find pages" in buffered.evidence
 

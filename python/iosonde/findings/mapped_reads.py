@@ -29,14 +29,14 @@ class MappedReads(Finding):
     io_mode: str
     """Of the reads: `direct` or `buffered`."""
     ratios: tuple[tuple[str, Estimate], ...]
-    """`madvise` choice, and accesses over reads per second; the largest ratio first."""
+    """Level, as `advice random`, and accesses over reads per second; the largest ratio first."""
     repeats: int
 
     def _sentence(self) -> str:
-        ratios = [f"{wording.ratio_estimate_text(each)} with advice {advice}" for advice, each in self.ratios]
-        return (
-            f"rate of accesses to a mapped file over {self.io_mode} reads of the same blocks: {wording.listing(ratios)}"
-        )
+        (first, level), *others = [(wording.ratio_estimate_text(each), level) for level, each in self.ratios]
+        reads = f"{first} the rate of {self.io_mode} reads of the same blocks with {level}"
+        rest = [f"{ratio} with {level}" for ratio, level in others]
+        return f"accesses to a mapped file have {wording.listing([reads, *rest])}"
 
     def _evidence(self) -> str:
         cached = {
@@ -49,8 +49,9 @@ class MappedReads(Finding):
 
 def find(question: Question) -> Iterator[Finding]:
     """Compare the rate at each level with the rate of each I/O mode of the analysis' `device_part`."""
+    over = question.analysis.over
     mapped = [
-        (row["case_id"], str(row[question.analysis.over]), np.asarray(row["values"], dtype=float))
+        (row["case_id"], f"{over} {row[over]}", np.asarray(row["values"], dtype=float))
         for row in question.cells().iter_rows(named=True)
     ]
     reads = cells(question.runs, question.cases, part=question.analysis.device_part, metric="iops", factors=["io_mode"])
@@ -58,9 +59,7 @@ def find(question: Question) -> Iterator[Finding]:
         if not mapped:
             return
         rates = np.asarray(row["values"], dtype=float)
-        ratios = sorted(
-            ((advice, ratio(values, rates)) for _, advice, values in mapped), key=lambda each: -each[1].value
-        )
+        ratios = sorted(((level, ratio(values, rates)) for _, level, values in mapped), key=lambda each: -each[1].value)
         case_ids = (*(case_id for case_id, _, _ in mapped), row["case_id"])
         yield MappedReads(
             io_mode=str(row["io_mode"]),

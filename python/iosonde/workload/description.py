@@ -83,7 +83,10 @@ class Description:
         return streams
 
     def server(self, workload: Spec) -> str | None:
-        """The kind of server that the load is applied to, whether iosonde starts it or the user; None without one."""
+        """The kind of server that the engine applies the load to, started by iosonde or by the user; None without one.
+
+        External commands connect by themselves: theirs is only in their spec.
+        """
         return None
 
     def rules(self, workload: Spec) -> Rules:
