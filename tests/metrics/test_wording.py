@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iosonde.metrics.wording import metric_words
+from iosonde.metrics.wording import load_words, metric_words
 
 pytestmark = pytest.mark.unit
 
@@ -22,3 +22,8 @@ pytestmark = pytest.mark.unit
 )
 def test_acronyms_keep_their_case_and_statistics_come_first(metric: str, words: str) -> None:
     assert metric_words(metric) == words
+
+
+def test_a_command_is_named_by_its_program_whatever_server_it_connects_to() -> None:
+    case = {"command": ["/usr/bin/pgbench", "-n"], "server": "postgresql"}
+    assert load_words(case) == {"command": "pgbench"}
