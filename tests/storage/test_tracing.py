@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import errno
 import mmap
 import os
 import threading
@@ -75,6 +76,28 @@ def test_without_permission_the_reason_is_stated(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(NoTracingError, match="tracefs is not mounted"):
         mount.directory()
+
+
+@pytest.mark.parametrize(("number", "is_absent"), [(errno.ENODEV, True), (errno.EIO, False)])
+def test_a_cpu_that_is_offline_has_no_events(
+    number: int, is_absent: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """tracefs lists its directory, and reading its buffer fails with ENODEV."""
+
+    def fails(_descriptor: int, _bytes: int) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    buffer = tmp_path / "instances/offline/per_cpu/cpu1"
+    buffer.mkdir(parents=True)
+    (buffer / "trace_pipe_raw").touch()
+    monkeypatch.setattr("iosonde.storage.tracing.instance.directory", lambda: tmp_path)
+    instance = TraceInstance("offline")
+    monkeypatch.setattr(os, "read", fails)
+    if is_absent:
+        assert instance.events() == []
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            instance.events()
 
 
 @pytest.mark.system

@@ -6,11 +6,11 @@ is bounded, and `events` reads what remained when recording stopped (kernel `Doc
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,9 +139,13 @@ class TraceInstance:
 
 
 def _read(opened: int) -> bytes:
-    with suppress(BlockingIOError):
+    """The next page; empty at the end, and of a CPU that is offline, which has no buffer."""
+    try:
         return os.read(opened, _PAGE_BYTES)
-    return b""
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.ENODEV):
+            raise
+        return b""
 
 
 def undo(entry: Entry) -> None:
