@@ -720,3 +720,33 @@ def test_a_lone_surrogate_in_a_record_is_named(tmp_path: Path) -> None:
     edit(record / "record.json", case_state={"\ud800": 1})
     sign(record)
     assert any("surrogate" in each for each in ResultSet.open(directory).problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("intervals", pl.lit("c0001-r2").alias("run_id"), "it has rows of another run"),
+        ("usage", pl.lit(None, pl.String).alias("run_id"), "it has rows of another run"),
+        (
+            "intervals",
+            pl.lit(1 << 63, pl.UInt64).alias("count"),
+            "a number in the column `count` is out of range",
+        ),
+        (
+            "histograms",
+            pl.lit(1 << 20, pl.UInt32).alias("bucket"),
+            "a number in the column `bucket` is that of no bucket",
+        ),
+    ],
+)
+def test_a_table_with_values_that_no_run_has_is_named_and_its_record_skipped(
+    name: str, change: pl.Expr, reason: str, tmp_path: Path
+) -> None:
+    directory = measured(tmp_path).directory
+    table = directory / "records/c0001-r1" / f"{name}.parquet"
+    pl.read_parquet(table).with_columns(change).write_parquet(table, compression="zstd")
+    sign(table.parent)
+    result_set = ResultSet.open(directory)
+    assert result_set.problems == [f"`{table}` is damaged: {reason}"]
+    assert "c0001-r1" not in result_set.runs["run_id"]
+    assert "c0001-r1" not in result_set.sql("SELECT DISTINCT run_id FROM metrics")["run_id"]
