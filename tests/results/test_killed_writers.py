@@ -54,8 +54,8 @@ with found.lock():
 with ResultSet.open(directory).lock():
     die()
 """,
-    "report": "before_the_rename(); files.write_output(directory / 'report.html', b'x', result_sets=[directory])",
-    "figure": "before_the_rename(); files.write_output(directory / 'figures/a.svg', b'x', result_sets=[directory])",
+    "report": "before_the_rename(); files.write_output(directory / 'report.html', b'x', within=[directory])",
+    "figure": "before_the_rename(); files.write_output(directory / 'figures/a.svg', b'x', within=[directory])",
     "export": "before_the_rename(); ResultSet.open(directory).export('csv', scratch / 'export')",
     "export of runs": "before_the_rename(); ResultSet.open(directory).export('fio-json', scratch / 'export')",
     "connection": "connection = ResultSet.open(directory).connect(); die()",

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from command_line import Iosonde
 from engines import FAKE
 from plans import a_record, hand_plan, null_spec, sign, tables
 from varied_sets import VARIED
@@ -750,3 +751,19 @@ def test_a_table_with_values_that_no_run_has_is_named_and_its_record_skipped(
     assert result_set.problems == [f"`{table}` is damaged: {reason}"]
     assert "c0001-r1" not in result_set.runs["run_id"]
     assert "c0001-r1" not in result_set.sql("SELECT DISTINCT run_id FROM metrics")["run_id"]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("page", ["library", "history"])
+def test_a_link_in_place_of_a_page_about_received_result_sets_is_not_followed(
+    page: str, victim: Path, tmp_path: Path, iosonde: Iosonde
+) -> None:
+    """The page is written into the directory by default, without that the user names its file."""
+    (tmp_path / "received").mkdir()
+    measured(tmp_path / "received/set")
+    (tmp_path / f"received/{page}.html").symlink_to(victim / "file")
+    before = tree(victim)
+    done = iosonde(page, tmp_path / "received")
+    assert done.returncode == 0, done.stderr
+    assert tree(victim) == before
+    assert (tmp_path / f"received/{page}.html").read_text().startswith("<!doctype html>")

@@ -147,23 +147,35 @@ def write_file(path: Path, content: bytes) -> None:
         directory.write(path.name, content)
 
 
-def write_output(path: Path, content: bytes, *, result_sets: Iterable[Path] = ()) -> None:
+def write_output(path: Path, content: bytes, *, within: Iterable[Path] = ()) -> None:
     """Write a file that the user requested, such as a report; missing directories are created.
 
-    Inside a result set no link is followed, not even one in place of a directory. Elsewhere the path is the user's own:
-    it may be a link or `/dev/stdout`.
+    In `within`, directories that others may have written (result sets, directories of them), no link is followed, not
+    even one in place of a directory. Elsewhere the path is the user's own: it may be a link, a pipe or `/dev/stdout`,
+    but no block device.
     """
-    with _output_directory(path.absolute(), result_sets) as directory:
+    with _output_directory(path.absolute(), within) as directory:
         if directory:
             directory.write(path.name, content)
         else:
-            path.write_bytes(content)
+            _write_anywhere(path, content)
+
+
+def _write_anywhere(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        found = os.fstat(descriptor).st_mode
+        if stat.S_ISBLK(found):  # One is written only if it is a target and `--destroy` names it.
+            raise OSError(errno.EINVAL, "it is a block device")
+        if stat.S_ISREG(found):
+            os.truncate(descriptor, 0)
+        file.write(content)
 
 
 @contextmanager
-def _output_directory(path: Path, result_sets: Iterable[Path]) -> Iterator[Directory | None]:
-    """Open the directory of an output inside a result set; create the directory of any other."""
-    roots = [each.stat() for each in result_sets]
+def _output_directory(path: Path, within: Iterable[Path]) -> Iterator[Directory | None]:
+    """Open the directory of an output in `within`; create the directory of any other."""
+    roots = [each.stat() for each in within]
     root = next((each for each in path.parents if each.exists() and any(_is(each, found) for found in roots)), None)
     if root is None:
         path.parent.mkdir(parents=True, exist_ok=True)
