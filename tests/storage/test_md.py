@@ -300,6 +300,20 @@ def test_a_name_that_leads_elsewhere_between_check_and_erasure_changes_nothing_e
     assert content(theirs, 4096).startswith(md_superblock(f"any:{NAME}"))
 
 
+@pytest.mark.parametrize("kind", ["md", "btrfs"])
+def test_members_that_are_gone_do_not_prevent_a_removal(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    announced(kind, [Path("/dev/none"), tmp_path / "file", Path("relative")])
+    assert removed() == [(False, "the array was removed")]
+
+
+def test_an_entry_with_a_member_that_has_no_path_is_not_acted_on() -> None:
+    announced("md", [Path("/dev/a\0b")])
+    [problem] = journal.cleanup()
+    assert (problem.failed, problem.reason) == (True, "is damaged: the fact `members` is wrong; not acted on")
+    journal.clear(NAME)
+
+
 @pytest.mark.system
 @on_loop_devices
 def test_a_member_that_another_program_claims_is_reported_and_not_erased(

@@ -62,7 +62,9 @@ def check_name(device: Path, number: str) -> None:
 
 
 def open_device(number: str, flags: int) -> int:
-    """A descriptor of the device with this number; `OSError` if it cannot be opened."""
+    """A descriptor of the device with this number; `OSError` if it cannot be opened, or if there is no number."""
+    if not number:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
     for node in _nodes(number):
         if number_of(node) == number:
             descriptor = os.open(node, flags | os.O_CLOEXEC)

@@ -241,7 +241,7 @@ def _check(entry: Entry) -> None:
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise EntryError(f"is damaged: the fact `{name}` is wrong")
     members = entry.facts.get("members", None if what in ("array", BLOCK_CACHE) else [])
-    if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
+    if not isinstance(members, list) or not all(isinstance(each, str) and _is_file_name(each) for each in members):
         raise EntryError("is damaged: the fact `members` is wrong")
     if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):
         raise EntryError("is damaged: `files` is wrong")
