@@ -22,6 +22,11 @@ def remove(parent: int, name: str) -> None:
     _remove(parent, name, 0)
 
 
+def remove_any(parent: int, name: str) -> None:
+    """Remove a directory with its contents, or a file of any kind."""
+    _remove_any(parent, name, 0)
+
+
 def empty(path: Path | int) -> None:
     """Remove the contents of a directory, given by path or descriptor; `OSError` as above."""
     directory = os.open(path, _FLAGS) if isinstance(path, Path) else os.dup(path)
@@ -43,10 +48,14 @@ def _remove(parent: int, name: str, depth: int) -> None:
 
 def _empty(directory: int, depth: int) -> None:
     for name in names(directory):
-        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            _remove(directory, name, depth + 1)
-        else:
-            os.unlink(name, dir_fd=directory)
+        _remove_any(directory, name, depth + 1)
+
+
+def _remove_any(parent: int, name: str, depth: int) -> None:
+    if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        _remove(parent, name, depth)
+    else:
+        os.unlink(name, dir_fd=parent)
 
 
 def names(directory: int) -> list[str]:

@@ -18,7 +18,7 @@ from engines import real_engine
 from iosonde.execution import resume
 from iosonde.planning import expand
 from iosonde.results import ResultSet
-from iosonde.storage import open_target
+from iosonde.storage import journal, open_target
 from iosonde.study.model import Study
 
 SESSION = """
@@ -119,6 +119,28 @@ def test_kills_at_random_instants_lose_nothing_and_measure_nothing_twice(result_
     )
     assert not list(directory.rglob(".tmp-*"))
     assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_cleanup_after_a_kill_leaves_only_records(result_set: ResultSet, tmp_path: Path) -> None:
+    directory = result_set.directory
+    session = started(directory)
+    begin(session)
+    deadline = time.monotonic() + 60
+    while not digests(directory):
+        assert time.monotonic() < deadline, "no run has ended"
+        time.sleep(0.01)
+    engines = children(session.pid)
+    session.kill()
+    session.communicate()
+    wait_until_gone(engines)
+    assert list(directory.glob(".tmp-*")), "a session reserves space for records"
+    before = digests(directory)
+    cleaned = journal.cleanup()
+    assert not [each for each in cleaned if each.failed]
+    assert digests(directory) == before
+    assert not list(directory.rglob(".tmp-*"))
+    assert list((tmp_path / "data").iterdir()) == []
+    assert journal.cleanup() == []
 
 
 def test_killed_engines_give_failed_records_and_the_study_continues(result_set: ResultSet) -> None:

@@ -153,7 +153,9 @@ def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path)
         built = btrfs.build(
             devices, Setup(devices=2, array="raid0", array_kind="btrfs", file_system="btrfs"), "iosonde-00000001"
         )
+        assert [btrfs.label_on(device) for device in devices] == ["iosonde-00000001"] * 2
         btrfs.remove(built)
+        assert [tools.call("wipefs", device)["output"] for device in devices] == ["", ""]
         assert built.facts["unequal"] == {"smallest_bytes": 160 * MIB, "unused_bytes": 32 * MIB}
         [warning] = array_health.warnings({"array": built.facts})
         assert warning.code == "unequal_members"

@@ -49,7 +49,8 @@ def test_a_record_without_space_is_an_error_and_earlier_ones_are_kept(small: Pat
     run = result_set.plan.runs[0].model_copy(update={"run_id": "c0001-r9"})
     with pytest.raises(ResultsError, match="cannot write the record"), result_set.lock():
         fill(small)
-        result_set._reserve.release()
+        assert result_set._writable
+        result_set._writable.reserve.release()
         fill(small)
         result_set.write(a_record(result_set.plan, run), *tables(run.run_id))
     assert len(ResultSet.open(directory).records()) == 4

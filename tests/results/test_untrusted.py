@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from command_line import Iosonde
 from engines import FAKE
 from plans import a_record, hand_plan, null_spec, sign, tables
 from varied_sets import VARIED
@@ -23,6 +24,8 @@ from iosonde.execution import resume
 from iosonde.execution.admission import Admission
 from iosonde.plan import Plan
 from iosonde.results import ResultSet, reading
+from iosonde.results.query import frame
+from iosonde.results.query_process import answer
 from iosonde.results.schema import FORMAT, MANIFEST
 
 OWN = "iosonde-00000001"
@@ -415,26 +418,64 @@ def test_sql_reads_no_other_file(query: str, tmp_path: Path) -> None:
     assert any(text in str(error.value) for text in ("disabled by configuration", "extension", "does not exist"))
 
 
-def test_a_file_whose_metadata_only_duckdb_refuses_is_named(tmp_path: Path) -> None:
-    """DuckDB decodes parts of the footer that no other reader looks at."""
-    directory = measured(tmp_path).directory
-    record = directory / "records/c0001-r1"
-    table = record / "intervals.parquet"
+@pytest.fixture(scope="module")
+def refused_by_duckdb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A result set with a signed table that Polars reads, and DuckDB does not: it decodes more of the footer."""
+    directory = measured(tmp_path_factory.mktemp("refused")).directory
+    table = directory / "records/c0001-r1/intervals.parquet"
     content = table.read_bytes()
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     for place in range(footer, len(content) - 8):
         table.write_bytes(content[:place] + bytes([content[place] ^ 0x0F]) + content[place + 1 :])
-        sign(record)
+        sign(table.parent)
         result_set = ResultSet.open(directory)
-        if result_set.problems:
-            continue
-        try:
+        if not result_set.problems:
             result_set.sql("SELECT 1")
-        except ResultsError as error:
-            assert f"`{table}` is damaged: " in str(error), error
-            assert error.hint
-            return
+            if result_set.problems:
+                return directory
     pytest.fail("no byte of the footer is read by DuckDB alone")
+
+
+@pytest.mark.parametrize("use", ["sql", "connect", "export", pytest.param("process", marks=pytest.mark.engine)])
+def test_a_record_with_a_file_that_only_duckdb_cannot_read_is_named_and_skipped(
+    use: str, refused_by_duckdb: Path, tmp_path: Path
+) -> None:
+    result_set = ResultSet.open(refused_by_duckdb)
+    runs, problems = [record.run_id for record in result_set.records()], result_set.problems
+    query = "SELECT run_id FROM runs ORDER BY run_id"
+    match use:
+        case "sql":
+            rows = result_set.sql(query)
+        case "connect":
+            with result_set.connect() as connection:
+                rows = frame(connection, query)
+        case "export":
+            result_set.export("parquet", tmp_path / "export")
+            rows = pl.read_parquet(tmp_path / "export/runs.parquet").sort("run_id")
+        case _:
+            answered = answer(refused_by_duckdb, query)
+            rows, problems = answered.rows, answered.problems
+    assert rows["run_id"].to_list() == sorted(set(runs) - {"c0001-r1"})
+    [problem] = problems
+    assert problem.startswith(f"`{refused_by_duckdb}/records/c0001-r1/intervals.parquet` is damaged: ")
+
+
+def test_a_table_that_cannot_be_decoded_is_named_and_its_record_skipped(tmp_path: Path) -> None:
+    """Whoever edits a file can also write its checksum."""
+    directory = measured(tmp_path).directory
+    table = directory / "records/c0001-r1/histograms.parquet"
+    content = table.read_bytes()
+    runs = ResultSet.open(directory).runs["run_id"].to_list()
+    for place in range(4, len(content) // 2, len(content) // 12):
+        table.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        sign(table.parent)
+        result_set = ResultSet.open(directory)
+        rest = [run for run in runs if run != "c0001-r1"] if result_set.problems else runs
+        assert all(problem.startswith(f"`{table}` is damaged: ") for problem in result_set.problems)
+        assert result_set.runs["run_id"].to_list() == rest
+        assert set(result_set.histograms["run_id"]) <= set(rest)
+        assert set(result_set.metrics["run_id"]) <= set(rest)
+        assert result_set.sql("SELECT count(*) AS n FROM histograms")["n"].to_list() == [len(result_set.histograms)]
 
 
 @pytest.mark.parametrize(
@@ -680,3 +721,49 @@ def test_a_lone_surrogate_in_a_record_is_named(tmp_path: Path) -> None:
     edit(record / "record.json", case_state={"\ud800": 1})
     sign(record)
     assert any("surrogate" in each for each in ResultSet.open(directory).problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("intervals", pl.lit("c0001-r2").alias("run_id"), "it has rows of another run"),
+        ("usage", pl.lit(None, pl.String).alias("run_id"), "it has rows of another run"),
+        (
+            "intervals",
+            pl.lit(1 << 63, pl.UInt64).alias("count"),
+            "a number in the column `count` is out of range",
+        ),
+        (
+            "histograms",
+            pl.lit(1 << 20, pl.UInt32).alias("bucket"),
+            "a number in the column `bucket` is that of no bucket",
+        ),
+    ],
+)
+def test_a_table_with_values_that_no_run_has_is_named_and_its_record_skipped(
+    name: str, change: pl.Expr, reason: str, tmp_path: Path
+) -> None:
+    directory = measured(tmp_path).directory
+    table = directory / "records/c0001-r1" / f"{name}.parquet"
+    pl.read_parquet(table).with_columns(change).write_parquet(table, compression="zstd")
+    sign(table.parent)
+    result_set = ResultSet.open(directory)
+    assert result_set.problems == [f"`{table}` is damaged: {reason}"]
+    assert "c0001-r1" not in result_set.runs["run_id"]
+    assert "c0001-r1" not in result_set.sql("SELECT DISTINCT run_id FROM metrics")["run_id"]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("page", ["library", "history"])
+def test_a_link_in_place_of_a_page_about_received_result_sets_is_not_followed(
+    page: str, victim: Path, tmp_path: Path, iosonde: Iosonde
+) -> None:
+    """The page is written into the directory by default, without that the user names its file."""
+    (tmp_path / "received").mkdir()
+    measured(tmp_path / "received/set")
+    (tmp_path / f"received/{page}.html").symlink_to(victim / "file")
+    before = tree(victim)
+    done = iosonde(page, tmp_path / "received")
+    assert done.returncode == 0, done.stderr
+    assert tree(victim) == before
+    assert (tmp_path / f"received/{page}.html").read_text().startswith("<!doctype html>")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import journal, tools
 from iosonde.storage.arrays import announce, md, mdstat, members
+from iosonde.storage.journal_entry import MOUNTS
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -186,28 +191,143 @@ def test_an_array_of_that_name_is_never_taken_for_ours(tmp_path: Path, monkeypat
     assert journal.entries() == []
 
 
-def test_a_superblock_of_another_name_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a kill the device may be somebody else's by now."""
-    called: list[tuple[Any, ...]] = []
-    device = tmp_path / "device"
-    device.touch()
-    announce(Path("/dev/md/iosonde-12345678"), "md", [device], name="iosonde-12345678")
-    monkeypatch.setattr(md, "name_on", lambda member: "data")
-    monkeypatch.setattr(md, "call", lambda *command: called.append(command))
-    [entry] = journal.entries()
-    journal.undo(Path(entry.path))
-    assert called == []
-    assert journal.entries() == []
+NAME = "iosonde-12345678"
 
 
-def test_the_name_on_a_member_is_read_without_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = tmp_path / "device"
-    device.touch()
-    monkeypatch.setattr(md, "find", lambda tool: "/sbin/mdadm")
-    answer = {"output": "MD_LEVEL=raid5\nMD_DEVICES=4\nMD_NAME=any:iosonde-12345678\nMD_UUID=1:2:3:4"}
-    assert md.name_on(device, run=lambda *command: answer) == "iosonde-12345678"
+def md_superblock(name: str) -> bytes:
+    """Version 1.2 of an array of one member (kernel `include/uapi/linux/raid/md_p.h`)."""
+    fields = struct.pack("<4I16s32sQ4I", 0xA92B4EFC, 1, 0, 0, bytes(range(16)), name.encode(), 0, 1, 0, 8 << 11, 0)
+    fields = (fields + struct.pack("<I", 2)).ljust(128, b"\0")
+    fields += struct.pack("<4Q2I16s", 2048, 8 << 11, 8, 0, 0, 0, bytes(range(16))).ljust(88, b"\0")
+    checked = fields.ljust(220, b"\0") + struct.pack("<I", 2)
+    data = checked.ljust(256, b"\0") + struct.pack("<2H", 0, 1)
+    total = sum(struct.unpack(f"<{len(data) // 4}I", data))
+    checksum = ((total & 0xFFFFFFFF) + (total >> 32)) & 0xFFFFFFFF
+    return data[:216] + struct.pack("<I", checksum) + data[220:]
 
-    def fails(*command: Any) -> dict[str, Any]:
-        raise TargetError("no superblock")
 
-    assert md.name_on(device, run=fails) == ""
+def btrfs_superblock(place: int, label: str) -> bytes:
+    return bytes(48) + struct.pack("<Q8x8s", place, b"_BHRfS_M") + bytes(227) + label.encode().ljust(256, b"\0")
+
+
+def write(device: Path, place: int, data: bytes) -> None:
+    with device.open("r+b") as file:
+        file.seek(place)
+        file.write(data)
+
+
+def content(device: Path, place: int) -> bytes:
+    with device.open("rb") as file:
+        file.seek(place)
+        return file.read(1024)
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Iterator[list[Path]]:
+    with loop_devices(tmp_path, 96 * MIB, 96 * MIB) as found:
+        yield found
+
+
+on_loop_devices = pytest.mark.needs("root", "loop devices")
+
+
+def announced(kind: str, found: list[Path]) -> None:
+    announce(Path("/dev/md", NAME) if kind == "md" else MOUNTS / NAME / "array", kind, found, name=NAME)
+
+
+def removed() -> list[tuple[bool, str]]:
+    """What `cleanup` does after the process that announced an array was killed."""
+    (file,) = journal._directory().glob("*.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "owner": ""}))
+    return [(each.failed, each.reason) for each in journal.cleanup()]
+
+
+@pytest.mark.system
+@pytest.mark.needs("root", "loop devices", "mdadm")
+def test_the_superblock_of_the_test_is_one_for_mdadm(devices: list[Path]) -> None:
+    write(devices[0], 4096, md_superblock(f"any:{NAME}"))
+    examined = tools.call("mdadm", "--examine", "--export", devices[0])["output"]
+    assert f"MD_NAME=any:{NAME}" in examined
+    assert md.name_on(devices[0]) == NAME
+    assert md.name_on(devices[1]) == ""
+
+
+@pytest.mark.system
+@on_loop_devices
+def test_cleanup_erases_superblocks_with_the_name_of_the_study_only(devices: list[Path]) -> None:
+    """After a kill a device may be somebody else's by now."""
+    ours, theirs = devices
+    write(ours, 4096, md_superblock(f"any:{NAME}"))
+    write(theirs, 4096, md_superblock("host:data"))
+    announced("md", devices)
+    assert removed() == [(False, "the array was removed")]
+    assert content(ours, 4096) == bytes(1024)
+    assert content(theirs, 4096).startswith(md_superblock("host:data"))
+
+
+@pytest.mark.system
+@on_loop_devices
+def test_cleanup_erases_every_copy_of_a_btrfs_superblock_with_the_label_of_the_study(devices: list[Path]) -> None:
+    ours, theirs = devices
+    for device, label in ((ours, NAME), (theirs, "precious")):
+        for place in (64 << 10, 64 << 20):
+            write(device, place, btrfs_superblock(place, label))
+    announced("btrfs", devices)
+    assert removed() == [(False, "the array was removed")]
+    assert [content(ours, place) for place in (64 << 10, 64 << 20)] == [bytes(1024)] * 2
+    for place in (64 << 10, 64 << 20):
+        assert content(theirs, place).startswith(btrfs_superblock(place, "precious"))
+
+
+@pytest.mark.system
+@on_loop_devices
+def test_a_name_that_leads_elsewhere_between_check_and_erasure_changes_nothing_else(
+    devices: list[Path], tmp_path: Path
+) -> None:
+    ours, theirs = devices
+    for device in devices:
+        write(device, 4096, md_superblock(f"any:{NAME}"))
+    name = tmp_path / "name"
+    name.symlink_to(ours)
+
+    def checked(descriptor: int) -> list[int]:
+        name.unlink()
+        name.symlink_to(theirs)
+        return [4096] if os.pread(descriptor, 4, 4096) else []
+
+    members.erase(name, checked)
+    assert content(ours, 4096) == bytes(1024)
+    assert content(theirs, 4096).startswith(md_superblock(f"any:{NAME}"))
+
+
+@pytest.mark.parametrize("kind", ["md", "btrfs"])
+def test_members_that_are_gone_do_not_prevent_a_removal(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    announced(kind, [Path("/dev/none"), tmp_path / "file", Path("relative")])
+    assert removed() == [(False, "the array was removed")]
+
+
+def test_an_entry_with_a_member_that_has_no_path_is_not_acted_on() -> None:
+    announced("md", [Path("/dev/a\0b")])
+    [problem] = journal.cleanup()
+    assert (problem.failed, problem.reason) == (True, "is damaged: the fact `members` is wrong; not acted on")
+    journal.clear(NAME)
+
+
+@pytest.mark.system
+@on_loop_devices
+def test_a_member_that_another_program_claims_is_reported_and_not_erased(
+    devices: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "BUSY_S", 0.2)
+    write(devices[0], 4096, md_superblock(f"any:{NAME}"))
+    announced("md", devices)
+    claim = os.open(devices[0], os.O_RDWR | os.O_EXCL)
+    try:
+        problem = f"could not be removed: `{devices[0]}` is claimed exclusively by another program"
+        assert removed() == [(True, problem)]
+        assert md.name_on(devices[0]) == NAME
+    finally:
+        os.close(claim)
+    assert removed() == [(False, "the array was removed")]
+    assert md.name_on(devices[0]) == ""

@@ -72,12 +72,13 @@ def command(
 def _write(outcome: Check, junit: Path | None, markdown: Path | None) -> None:
     from iosonde.errors import ResultsError
     from iosonde.regression import writers
+    from iosonde.results.files import write_output
 
     for path, content in ((junit, writers.junit), (markdown, writers.markdown)):
         if path is None:
             continue
         try:
-            path.write_text(content(outcome), encoding="utf-8")
+            write_output(path, content(outcome).encode())
         except OSError as error:
             reason = error.strerror or str(error)
             raise ResultsError(f"cannot write `{path}`: {reason}", hint="name a file in a writable directory") from None

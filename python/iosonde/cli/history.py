@@ -81,6 +81,6 @@ def _show(
         print_json(sentences.document(found))
     else:
         print("\n".join(wrapped(sentences.lines(found))))
-        write_page(path, render(found))
+        write_page(path, render(found), about=directory)
         messages.info(str(path))
     return bool(fail_on_loss and found.losses(fail_on_loss))

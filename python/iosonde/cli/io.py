@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,11 +112,13 @@ def _plan(target: str, settings: dict[str, str], *, seed: int | None, keep: bool
 
 @contextmanager
 def _directory(output: Path | None) -> Iterator[Path]:
+    from iosonde.storage.temporary_files import scratch
+
     if output:
         yield output
         return
-    with tempfile.TemporaryDirectory(prefix="iosonde-") as scratch:
-        yield Path(scratch) / "io"
+    with scratch() as directory:
+        yield directory / "io"
 
 
 def _measure(plan: Plan, directory: Path, consent: Consent) -> ResultSet:

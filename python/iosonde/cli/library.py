@@ -43,6 +43,6 @@ def command(
             }
         )
         return
-    write_page(path, render(found, path.absolute().parent))
+    write_page(path, render(found, path.absolute().parent), about=directory)
     messages.info(f"{len(found.summaries)} result sets")
     print(path)

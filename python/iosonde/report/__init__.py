@@ -154,7 +154,7 @@ def _write_page(report: Report, path: Path, roots: Sequence[Path]) -> Path:
 
     page = html.render(report)
     with _writing("report", path):
-        write_output(path, page.encode(), result_sets=roots)
+        write_output(path, page.encode(), within=roots)
     return path
 
 

@@ -36,6 +36,9 @@ class Source(Protocol):
     def table_files(self, name: str) -> list[str]:
         """Parquet files of one table, relative to `records`."""
 
+    def refuse(self, record: Record, problem: str) -> None:
+        """Skip a record from now on, and add the reason to its problems."""
+
 
 def labels(result_sets: Sequence[Source]) -> list[str]:
     """Return a name for each: its directory's, with as many parents as needed to make them distinct."""

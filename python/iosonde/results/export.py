@@ -16,6 +16,7 @@ from iosonde.results.combine import Source
 from iosonde.results.interpreting import interpreting
 from iosonde.results.query import add_metrics, connect, metric_tables
 from iosonde.results.reading import first_line
+from iosonde.storage.temporary_files import temporary_names
 from iosonde.text_files import is_utf8
 
 FORMATS = {
@@ -54,12 +55,15 @@ def export(result_set: Source, format: str, directory: Path) -> list[Path]:
 def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
     written = []
     described: dict[str, list[str]] = {}
-    with connect(result_set, writable=directory.absolute()) as connection:
+    with (
+        connect(result_set, writable=directory.absolute(), check=True) as connection,
+        temporary_names(directory) as names,
+    ):
         add_metrics(connection, [result_set], [""])
         tables = TABLES | metric_tables()
         for table in tables:
             path = directory / f"{table}.{format}"
-            temporary = path.absolute().with_name(f"{files.TEMPORARY}{path.name}")
+            temporary = path.absolute().with_name(names.new())
             target = str(temporary).replace("'", "''")
             columns = [(name, kind) for name, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()]
             described[table] = [name for name, _ in columns]

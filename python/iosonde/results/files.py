@@ -3,14 +3,14 @@
 A result set may come from another person. So its directory is opened once, everything in it is opened relative to that
 descriptor with `O_NOFOLLOW` (`openat(2)`), and only regular files are read. A file is written under a name that begins
 with `.tmp-`, synced, and renamed; then its directory is synced too, because a rename is durable only with its directory
-(`rename(2)`, `fsync(2)`). A rename replaces a symbolic link of that name and does not follow it.
+(`rename(2)`, `fsync(2)`). A rename replaces a symbolic link of that name and does not follow it. Names with `.tmp-` are
+not part of a result set. The next writer of a set removes those of a killed one, and so does `iosonde cleanup`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Self
 
 from iosonde import directory_tree
+from iosonde.cache import TEMPORARY
+from iosonde.storage.temporary_files import TemporaryNames
 from iosonde.text_files import open_regular
-
-TEMPORARY = ".tmp-"
-"""Files whose names begin with this are not part of a result set."""
 
 _LIMIT_BYTES = 1 << 30
 """Of files that are read whole: plans and records. Real ones have a few MiB."""
@@ -37,6 +36,7 @@ class Directory:
         """Take over a descriptor; `path` is for messages."""
         self.descriptor = descriptor
         self.path = path
+        self.temporary = TemporaryNames(descriptor)
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -51,6 +51,7 @@ class Directory:
 
     def close(self) -> None:
         """Close the descriptor."""
+        self.temporary.release()
         os.close(self.descriptor)
 
     def subdirectory(self, name: str, *, create: bool = False) -> Directory:
@@ -96,7 +97,7 @@ class Directory:
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file; one of that name is replaced."""
-        temporary = _temporary(name)
+        temporary = self.temporary.new()
         try:
             self._write_synced(temporary, content)
             os.rename(temporary, _component(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
@@ -108,7 +109,7 @@ class Directory:
 
     def write_directory(self, name: str, files: Mapping[str, bytes]) -> None:
         """Write a new directory with these files; a directory that is not empty is never replaced."""
-        temporary = _temporary(name)
+        temporary = self.temporary.new()
         try:
             os.mkdir(temporary, dir_fd=self.descriptor)
             with self.subdirectory(temporary) as directory:
@@ -124,12 +125,8 @@ class Directory:
     def remove_temporaries(self) -> None:
         """Remove what a killed writer left."""
         for name in self._entries():
-            if not name.startswith(TEMPORARY):
-                continue
-            if self.is_directory(name):
-                directory_tree.remove(self.descriptor, name)
-            else:
-                os.unlink(name, dir_fd=self.descriptor)
+            if name.startswith(TEMPORARY):
+                directory_tree.remove_any(self.descriptor, name)
 
     def sync(self) -> None:
         """Make the names in this directory durable."""
@@ -150,23 +147,35 @@ def write_file(path: Path, content: bytes) -> None:
         directory.write(path.name, content)
 
 
-def write_output(path: Path, content: bytes, *, result_sets: Iterable[Path] = ()) -> None:
+def write_output(path: Path, content: bytes, *, within: Iterable[Path] = ()) -> None:
     """Write a file that the user requested, such as a report; missing directories are created.
 
-    Inside a result set no link is followed, not even one in place of a directory. Elsewhere the path is the user's own:
-    it may be a link or `/dev/stdout`.
+    In `within`, directories that others may have written (result sets, directories of them), no link is followed, not
+    even one in place of a directory. Elsewhere the path is the user's own: it may be a link, a pipe or `/dev/stdout`,
+    but no block device.
     """
-    with _output_directory(path.absolute(), result_sets) as directory:
+    with _output_directory(path.absolute(), within) as directory:
         if directory:
             directory.write(path.name, content)
         else:
-            path.write_bytes(content)
+            _write_anywhere(path, content)
+
+
+def _write_anywhere(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        found = os.fstat(descriptor).st_mode
+        if stat.S_ISBLK(found):  # One is written only if it is a target and `--destroy` names it.
+            raise OSError(errno.EINVAL, "it is a block device")
+        if stat.S_ISREG(found):
+            os.truncate(descriptor, 0)
+        file.write(content)
 
 
 @contextmanager
-def _output_directory(path: Path, result_sets: Iterable[Path]) -> Iterator[Directory | None]:
-    """Open the directory of an output inside a result set; create the directory of any other."""
-    roots = [each.stat() for each in result_sets]
+def _output_directory(path: Path, within: Iterable[Path]) -> Iterator[Directory | None]:
+    """Open the directory of an output in `within`; create the directory of any other."""
+    roots = [each.stat() for each in within]
     root = next((each for each in path.parents if each.exists() and any(_is(each, found) for found in roots)), None)
     if root is None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +200,7 @@ class Reserve:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._name = _temporary("reserve")
+        self._name = directory.temporary.new()
         self._fill()
 
     def use(self, write: Callable[[], None]) -> None:
@@ -231,10 +240,6 @@ def reserve(directory: Directory) -> Iterator[Reserve]:
         yield kept
     finally:
         kept.release()
-
-
-def _temporary(name: str) -> str:
-    return f"{TEMPORARY}{name}-{secrets.token_hex(4)}"
 
 
 def _component(name: str) -> str:

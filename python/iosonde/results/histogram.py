@@ -14,6 +14,8 @@ EXACT = 1024
 """Buckets below this number hold one value each."""
 PER_OCTAVE = 512
 """Buckets in each power of two above."""
+BUCKETS = EXACT + PER_OCTAVE * (64 - 10)
+"""Number of buckets: latencies have 64 bits."""
 
 Buckets = npt.NDArray[np.uint64]
 

@@ -15,7 +15,6 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +32,8 @@ from iosonde.results.columns import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_S
 from iosonde.results.combine import Source, labelled, labels, stack
 from iosonde.results.files import Directory
 from iosonde.results.former_names import RAMP
-from iosonde.results.reading import first_line
+from iosonde.results.reading import first_line, record_name
+from iosonde.storage.temporary_files import create_scratch, remove_scratch
 from iosonde.units import format_bytes
 
 _VIEWS = {
@@ -49,19 +49,45 @@ _MOST_TEMPORARY_BYTES = 8 << 30
 _WATCH_S = 0.1
 
 
-def connect(result_sets: Source | Sequence[Source], *, writable: Path | None = None) -> duckdb.DuckDBPyConnection:
+_ABOUT_QUERIES = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException, duckdb.OutOfMemoryException)
+"""Errors that no damaged file causes."""
+
+
+def answer(result_set: Source, text: str) -> pl.DataFrame:
+    """Return the result of one statement that a user wrote; only reading is allowed.
+
+    Each file of a result set could be decoded by Polars (`reading.py`). Only if DuckDB fails, which takes its own time
+    to decode everything, is each tried with DuckDB, and records with a file that it cannot decode are skipped.
+    """
+    try:
+        with connect(result_set) as connection:
+            return select(connection, text, result_set)
+    except ResultsError as error:
+        if not isinstance(error.__cause__, duckdb.Error) or isinstance(error.__cause__, _ABOUT_QUERIES):
+            raise
+    with connect(result_set, check=True) as connection:
+        return select(connection, text, result_set)
+
+
+def connect(
+    result_sets: Source | Sequence[Source], *, writable: Path | None = None, check: bool = False
+) -> duckdb.DuckDBPyConnection:
     """Connect to one result set, or to several, whose tables then start with a column `result_set`.
 
-    `writable` is a directory that statements may write to.
+    `writable` is a directory that statements may write to. With `check`, records with a file that DuckDB cannot decode
+    are skipped.
     """
     several = isinstance(result_sets, Sequence)
     sets = list(result_sets) if isinstance(result_sets, Sequence) else [result_sets]
     names = labels(sets) if several else [""]
-    scratch = Path(tempfile.mkdtemp(prefix="iosonde-"))
+    scratch = create_scratch()
     records = [_open_records(each) for each in sets]
     connection = duckdb.connect()
     weakref.finalize(connection, _close, scratch, records)
     _confine(connection, scratch, [*map(_path, records), *([str(writable)] if writable else [])])
+    if check:
+        for result_set, descriptor in zip(sets, records, strict=True):
+            _skip_undecodable(connection, result_set, descriptor)
     for macro in histogram.MACROS:
         connection.execute(macro)
     _make_tables(connection, sets, names)
@@ -70,7 +96,7 @@ def connect(result_sets: Source | Sequence[Source], *, writable: Path | None = N
         try:
             connection.execute(f"CREATE VIEW {table} AS {' UNION ALL '.join(parts)}")
         except duckdb.Error as error:
-            raise _unreadable(connection, sets, records, table, error) from error
+            raise _failed(error) from error
     connection.execute("SET lock_configuration = true")
     return connection
 
@@ -93,6 +119,21 @@ def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: 
         connection.execute(f"SET {setting}")
 
 
+def _skip_undecodable(connection: duckdb.DuckDBPyConnection, result_set: Source, records: int | None) -> None:
+    """Skip records with a file that DuckDB cannot decode, although Polars could."""
+    found = {record_name(each.run_id, each.attempt): each for each in result_set.records()}
+    for file in [file for table in _VIEWS for file in result_set.table_files(table)]:
+        name = file.partition("/")[0]
+        if name not in found:
+            continue
+        path = _quoted(f"{_path(records)}/{file}")
+        try:
+            connection.execute(f"SELECT count(COLUMNS(*)) FROM read_parquet([{path}])").fetchall()
+        except duckdb.Error as error:
+            problem = f"`{result_set.directory / 'records' / file}` is damaged: {first_line(error)}"
+            result_set.refuse(found.pop(name), problem)
+
+
 def _open_records(result_set: Source) -> int | None:
     """Return a descriptor of `records`; none if there is no such directory."""
     try:
@@ -107,7 +148,7 @@ def _path(descriptor: int | None) -> str:
 
 
 def _close(scratch: Path, descriptors: Sequence[int | None]) -> None:
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove_scratch(scratch)
     for descriptor in descriptors:
         if descriptor is not None:
             os.close(descriptor)
@@ -270,26 +311,6 @@ def _select(name: str, table: Table, result_set: Source, label: str, records: in
         found = f"read_parquet([{', '.join(map(_quoted, paths))}], union_by_name = true)"
         source = f"(SELECT * FROM {found} UNION ALL BY NAME SELECT * FROM {_empty(table.schema)})"
     return f"SELECT {', '.join(columns)} FROM {source}"
-
-
-def _unreadable(
-    connection: duckdb.DuckDBPyConnection,
-    sets: Sequence[Source],
-    records: Sequence[int | None],
-    table: str,
-    error: duckdb.Error,
-) -> Exception:
-    """Return an error that names the file whose metadata DuckDB cannot read, although Polars could."""
-    for result_set, descriptor in zip(sets, records, strict=True):
-        for file in result_set.table_files(table):
-            try:
-                connection.execute(f"DESCRIBE SELECT * FROM read_parquet({_quoted(f'{_path(descriptor)}/{file}')})")
-            except duckdb.Error as reason:
-                return ResultsError(
-                    f"`{result_set.directory / 'records' / file}` is damaged: {first_line(reason)}",
-                    hint="restore the file, or remove its record and run `iosonde resume`",
-                )
-    return error
 
 
 def _expression(column: Column) -> str:

@@ -13,7 +13,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,10 @@ import polars as pl
 from iosonde.errors import IosondeError, ResultsError
 from iosonde.memory import available_bytes
 from iosonde.python_process import module_command
+from iosonde.results import query
 from iosonde.results.interpreting import interpreting
-from iosonde.results.query import connect, select
 from iosonde.results.result_set import ResultSet
+from iosonde.storage.temporary_files import scratch as scratch_directory
 from iosonde.units import format_bytes
 
 MOST_MEMORY_BYTES = 8 << 30
@@ -45,11 +45,11 @@ class Answer:
 
 def answer(directory: Path, query: str) -> Answer:
     """Return the result of one SELECT over a result set; `ResultsError` where it fails or needs too much memory."""
-    with tempfile.TemporaryDirectory(prefix="iosonde-") as scratch:
-        reply = _ask({"directory": str(directory), "query": query, "parent": os.getpid()}, Path(scratch))
+    with scratch_directory() as scratch:
+        reply = _ask({"directory": str(directory), "query": query, "parent": os.getpid()}, scratch)
         if error := reply.get("error"):
             raise ResultsError(error["what"], where=error["where"], hint=error["hint"])
-        with Path(scratch, "answer").open("rb") as file:  # A path would be taken for a pattern.
+        with (scratch / "answer").open("rb") as file:  # A path would be taken for a pattern.
             return Answer(rows=pl.read_ipc(file), problems=reply["problems"])
 
 
@@ -117,9 +117,9 @@ def main() -> None:
     reply: dict[str, Any]
     try:
         result_set = ResultSet.open(request["directory"])
+        with interpreting([result_set.directory]):
+            query.answer(result_set, request["query"]).write_ipc(scratch / "answer")
         reply = {"problems": result_set.problems}
-        with interpreting([result_set.directory]), connect(result_set) as connection:
-            select(connection, request["query"], result_set).write_ipc(scratch / "answer")
     except IosondeError as error:
         reply = {"error": {"what": error.what, "where": error.where, "hint": error.hint}}
     except MemoryError:

@@ -25,6 +25,7 @@ from iosonde.plan import PREPARATION, Plan
 from iosonde.protocol.checking import mismatch, mismatch_of_hello, mismatch_of_result
 from iosonde.results import former_names, frames, known, plan_shapes, shapes
 from iosonde.results.files import Directory
+from iosonde.results.histogram import BUCKETS
 from iosonde.results.parquet_pages import Pages, pages_of
 from iosonde.results.schema import (
     ADDED,
@@ -58,6 +59,9 @@ _FEW_BYTES, _BYTES_PER_VALUE = 64 << 20, 32
 _LARGEST, _LARGEST_FLOAT = 1 << 64, 1e300
 """Numbers in JSON are below these."""
 
+_LARGEST_IN_TABLE = (1 << 63) - 1
+"""Metrics are computed with signed integers."""
+
 _ATTEMPT = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9_-]*)(?:\.a(?P<attempt>[0-9]{1,6}))?")
 
 
@@ -75,6 +79,11 @@ class Contents:
         self.attempts[record.run_id] = max(record.attempt, self.attempts.get(record.run_id, 0))
         if record.run_id not in self.records or self.records[record.run_id].attempt < record.attempt:
             self.records[record.run_id] = record
+
+    def refuse(self, run_id: str, problem: str) -> None:
+        """Name and skip a record that another reader than those here cannot decode."""
+        del self.records[run_id]
+        self.problems.append(problem)
 
 
 class _DamagedError(Exception):
@@ -344,7 +353,7 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *,
     sums = _read_manifest(directory)
     record = _record_of(directory, sums, run_id, attempt)
     if tables:
-        _check_tables(directory, sums)
+        _check_tables(directory, sums, run_id)
     case = plan.case_of(run_id)
     planned = plan.planned_case_id(run_id)
     assert case, "checked by the caller"
@@ -359,13 +368,13 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *,
     return record
 
 
-def _check_tables(directory: Directory, sums: Mapping[str, str] | None) -> None:
+def _check_tables(directory: Directory, sums: Mapping[str, str] | None, run_id: str) -> None:
     names = [f"{name}.parquet" for name in (*RECORD_TABLES, *WORKLOAD_TABLES)]
     present = set(directory.names())
     for name, schema in zip(names, (*RECORD_TABLES.values(), *WORKLOAD_TABLES.values()), strict=True):
         if name in present or name.removesuffix(".parquet") in RECORD_TABLES:
             with _naming(directory.path / name):
-                _check_table(directory, name, schema, sums)
+                _check_values(_decoded_table(directory, name, schema, sums), run_id)
 
 
 def _record_of(directory: Directory, sums: Mapping[str, str] | None, run_id: str, attempt: int) -> Record:
@@ -420,18 +429,29 @@ def _naming(file: Path) -> Iterator[None]:
         raise _DamagedError(f"`{file}` is damaged: {first_line(error)}") from error
 
 
-def _check_table(directory: Directory, name: str, schema: pl.Schema, sums: Mapping[str, str] | None) -> None:
-    """Check a table's checksum, size and schema; a table without a checksum is decoded completely."""
+def _decoded_table(directory: Directory, name: str, schema: pl.Schema, sums: Mapping[str, str] | None) -> pl.DataFrame:
+    """Check a table's checksum, size and schema, and decode it: a checksum does not prove who wrote the file."""
     content = _checked_file(directory, name, sums)
     _check_pages(pages_of(content), len(content))
-    found = pl.read_parquet_schema(io.BytesIO(content))
+    rows = pl.read_parquet(io.BytesIO(content), parallel="none")  # Most tables are small: threads would cost more.
+    found = rows.schema
     missing = [each for each, kind in schema.items() if found.get(each, kind if each in ADDED else None) != kind]
     if missing:
         raise _DamagedError(
             f"`{directory.path / name}` has another schema: column `{missing[0]}` is missing or of another type"
         )
-    if sums is None:
-        pl.read_parquet(io.BytesIO(content))
+    return rows
+
+
+def _check_values(rows: pl.DataFrame, run_id: str) -> None:
+    """Refuse rows of another run, and numbers that no run has and that arithmetic would stop at."""
+    if rows["run_id"].ne_missing(run_id).any():
+        raise ValueError("it has rows of another run")
+    for name, kind in rows.schema.items():
+        if kind == pl.UInt64 and (rows[name] > _LARGEST_IN_TABLE).any():
+            raise ValueError(f"a number in the column `{name}` is out of range")
+    if "bucket" in rows.columns and (rows["bucket"] >= BUCKETS).any():
+        raise ValueError("a number in the column `bucket` is that of no bucket")
 
 
 def _check_pages(pages: Pages, size_bytes: int) -> None:

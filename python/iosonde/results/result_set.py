@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,15 @@ SIMULATED_BACKENDS = ("simulated", "ssd")
 """Backends of the engine that simulate storage."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Writable:
+    """What the only writer holds open."""
+
+    records: Directory
+    environments: Directory
+    reserve: files.Reserve
+
+
 class ResultSet:
     """A directory with a plan and the records of its runs."""
 
@@ -61,7 +70,7 @@ class ResultSet:
         """Name of the arm, where it is one of two (`arms`)."""
         self.whole_plan = plan
         """The plan with both arms, where it is one of two."""
-        self._writable: Directory | None = None
+        self._writable: _Writable | None = None
         self._tables = True
         self.memo: dict[Hashable, Any] = {}
         """Values that others derived from records, which never change; each chooses its own keys."""
@@ -152,9 +161,12 @@ class ResultSet:
                 os.ftruncate(lock, 0)
                 os.pwrite(lock, str(os.getpid()).encode(), 0)
                 self._prepare(directory)
+                records, environments = (
+                    opened.enter_context(directory.subdirectory(name)) for name in ("records", "environments")
+                )
             self.__dict__.pop("_contents", None)
-            with files.reserve(directory) as self._reserve:
-                self._writable = directory
+            with files.reserve(directory) as reserve:
+                self._writable = _Writable(records=records, environments=environments, reserve=reserve)
                 try:
                     yield
                 finally:
@@ -171,7 +183,7 @@ class ResultSet:
     ) -> None:
         """Write the record of a run and its tables."""
         assert self._writable, "only the holder of the lock writes"
-        root = self._writable
+        records = self._writable.records
         tables = {"intervals": intervals, "histograms": histograms, "usage": usage}
         optional = {"store_statistics": store_statistics, "named_values": named_values}
         tables |= {name: table for name, table in optional.items() if table is not None and len(table)}
@@ -181,29 +193,19 @@ class ResultSet:
             content[f"{name}.parquet"] = _parquet(table)
         content[MANIFEST] = manifest(content)
         name = record_name(record.run_id, record.attempt)
-
-        def write() -> None:
-            with root.subdirectory("records") as records:
-                records.write_directory(name, content)
-
         with self._writing(f"write the record `{name}` to"):
-            self._reserve.use(write)
+            self._writable.reserve.use(lambda: records.write_directory(name, content))
         self._contents.add(record)
 
     def write_environment(self, facts: dict[str, Any]) -> str:
         """Write a description of machine and software, once per state; returns its hash."""
         assert self._writable, "only the holder of the lock writes"
-        root = self._writable
+        environments = self._writable.environments
         content = json.dumps(facts, indent=1, sort_keys=True).encode()
         name = hashlib.sha256(content).hexdigest()[:16]
-
-        def write() -> None:
-            with root.subdirectory("environments") as environments:
-                if f"{name}.json" not in environments.names():
-                    environments.write(f"{name}.json", content)
-
         with self._writing("write to"):
-            self._reserve.use(write)
+            if f"{name}.json" not in environments.names():
+                self._writable.reserve.use(lambda: environments.write(f"{name}.json", content))
         self._contents.environments[name] = facts
         return name
 
@@ -292,6 +294,10 @@ class ResultSet:
     def problems(self) -> list[str]:
         """Damaged, modified or foreign files, each with the reason; all of them are skipped."""
         return self._contents.problems
+
+    def refuse(self, record: Record, problem: str) -> None:
+        """Skip a record from now on, and add the reason to `problems`."""
+        self._contents.refuse(record.run_id, problem)
 
     def environments(self) -> dict[str, dict[str, Any]]:
         """Return machine and software of the runs, by the hash in the records."""
@@ -420,16 +426,15 @@ class ResultSet:
         """Return a DuckDB connection with all tables, metrics included; it can read nothing else."""
         from iosonde.results.query import add_metrics, connect
 
-        connection = connect(self)
+        connection = connect(self, check=True)
         add_metrics(connection, [self], [""])
         return connection
 
     def sql(self, text: str) -> pl.DataFrame:
         """Return the result of one SELECT; metrics are also columns of `runs` and `cases` where a query names them."""
-        from iosonde.results.query import connect, select
+        from iosonde.results.query import answer
 
-        with connect(self) as connection:
-            return select(connection, text, self)
+        return answer(self, text)
 
     def export(self, format: str, directory: Path | str) -> list[Path]:
         """Write every table (`csv`, `parquet`, `json`) or run (`fio-json`, `hdr`) to one file, with a README."""

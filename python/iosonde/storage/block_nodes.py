@@ -7,6 +7,7 @@ number (`major:minor`) is the kernel's. Every descriptor returned here was check
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -61,7 +62,9 @@ def check_name(device: Path, number: str) -> None:
 
 
 def open_device(number: str, flags: int) -> int:
-    """A descriptor of the device with this number; `OSError` if it cannot be opened."""
+    """A descriptor of the device with this number; `OSError` if it cannot be opened, or if there is no number."""
+    if not number:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
     for node in _nodes(number):
         if number_of(node) == number:
             descriptor = os.open(node, flags | os.O_CLOEXEC)
@@ -75,6 +78,26 @@ def open_device(number: str, flags: int) -> int:
 def opened(number: str, flags: int = os.O_RDONLY) -> Iterator[int]:
     """`open_device` for the length of a block."""
     descriptor = open_device(number, flags)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def opened_exclusively(device: Path) -> Iterator[int]:
+    """A descriptor with an exclusive claim; `TargetError` if another program has one.
+
+    While it is open, the kernel gives the device's number to no other one.
+    """
+    try:
+        descriptor = open_device(number_of(device), os.O_RDWR | os.O_EXCL)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        raise TargetError(
+            f"`{device}` is claimed exclusively by another program", hint="`iosonde devices` shows its users"
+        ) from None
     try:
         yield descriptor
     finally:

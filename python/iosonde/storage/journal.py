@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from iosonde.cache import abandoned
+from iosonde.cache import TEMPORARY, abandoned
 from iosonde.errors import TargetError
 from iosonde.storage import own_directory
 from iosonde.storage.journal_entry import (
@@ -31,6 +31,7 @@ from iosonde.storage.journal_entry import (
     QUEUE_SETTING,
     SERVER,
     SWAP,
+    TEMPORARY_FILES,
     TRACE_INSTANCE,
     Entry,
     EntryError,
@@ -54,6 +55,7 @@ UNDO = {
     NVME_DRIVER: "iosonde.storage.nvme.handover",
     SWAP: "iosonde.storage.swap",
     TRACE_INSTANCE: "iosonde.storage.tracing.instance",
+    TEMPORARY_FILES: "iosonde.storage.temporary_files",
     SERVER: "iosonde.servers.process",
     DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
 }
@@ -61,9 +63,6 @@ UNDO = {
 
 _ENDS_WITH_BOOT = ("mount", NVME_DRIVER, QUEUE_SETTING, MEMORY_SETTING, TRACE_INSTANCE)
 """Kinds of state of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
-
-TEMPORARY = ".tmp-"
-"""How the name of a file starts that is being written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +162,7 @@ def cleanup(*, kept: list[Path] | None = None, forget: Sequence[Path] = ()) -> l
                 where="in the option `--forget`",
                 hint="`iosonde cleanup` prints these paths; everything else is local, and is removed, not forgotten",
             )
+    found = [entry for entry in found if not _is_empty(entry)]
     cleaned = [_clean(entry, kept=kept or [], forget=forget) for entry in reversed(found)]
     return [*cleaned, *problems, *_temporary_files()]
 
@@ -281,6 +281,15 @@ def _clean(entry: Entry, *, kept: list[Path], forget: Sequence[Path]) -> Cleaned
             return Cleaned(path=entry.path, reason=f"was forgotten and not dropped: {problem}")
         return Cleaned(path=entry.path, reason=f"could not be removed: {problem}", failed=True)
     return Cleaned(path=entry.path, reason="removed")
+
+
+def _is_empty(entry: Entry) -> bool:
+    """Whether an entry about temporary files, which most sessions leave without any, needs no report."""
+    if entry.what != TEMPORARY_FILES or (not entry.in_use and import_module(UNDO[entry.what]).remain(entry)):
+        return False
+    if not entry.in_use:
+        removed(Path(entry.path))
+    return True
 
 
 def _why_not(entry: Entry, kept: list[Path]) -> str:

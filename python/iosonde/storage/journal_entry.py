@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from iosonde.cache import TEMPORARY
+
 CONTROL_GROUP = "control group"
 """A directory of a control group hierarchy, whose files are the kernel's."""
 
@@ -40,6 +42,12 @@ NVME_DRIVER = "handover of an NVMe controller"
 
 TRACE_INSTANCE = "trace instance"
 """A directory of tracefs with a ring buffer of its own."""
+
+TEMPORARY_FILES = "temporary file"
+"""Files and directories whose names start with a random token; its path is their directory with that token."""
+
+SCRATCH = "iosonde-"
+"""How the name of a directory for temporary files starts."""
 
 PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 """Domain, bus, device and function of a PCI device."""
@@ -71,6 +79,7 @@ _PATHS = {
     BLOCK_CACHE: rf"{MOUNTS}/{_OWN}/cache",
     NVME_DRIVER: rf"/sys/bus/pci/devices/{PCI_ADDRESS}/driver_override",
     TRACE_INSTANCE: rf"/sys/kernel/tracing/instances/{_OWN}",
+    TEMPORARY_FILES: rf"/(.+/)?({re.escape(TEMPORARY)}|{SCRATCH})[0-9a-f]{{16}}",
 }
 """Which paths an entry of each kind may have."""
 
@@ -232,7 +241,7 @@ def _check(entry: Entry) -> None:
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise EntryError(f"is damaged: the fact `{name}` is wrong")
     members = entry.facts.get("members", None if what in ("array", BLOCK_CACHE) else [])
-    if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
+    if not isinstance(members, list) or not all(isinstance(each, str) and _is_file_name(each) for each in members):
         raise EntryError("is damaged: the fact `members` is wrong")
     if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):
         raise EntryError("is damaged: `files` is wrong")

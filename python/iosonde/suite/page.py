@@ -72,4 +72,4 @@ def reports(summary: Summary) -> dict[str, list[tuple[str, str]]]:
 
 def write(summary: Summary, path: Path) -> None:
     """Write the page."""
-    write_output(path, render(summary).encode(errors="replace"), result_sets=[summary.directory.path])
+    write_output(path, render(summary).encode(errors="replace"), within=[summary.directory.path])

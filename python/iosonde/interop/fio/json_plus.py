@@ -92,14 +92,15 @@ class _Facts:
     def latency(self, scope: Scope, kind: str) -> _Latency | None:
         """Completion or response latency; None where there is none."""
         row = self.counts.get(scope)
-        if row is None or not row["count"] or row[f"{kind}_sum_ns"] is None:
+        buckets = self.buckets.get((row["member"], kind == "response")) if row else None
+        if row is None or buckets is None or not row["count"] or row[f"{kind}_sum_ns"] is None:
             return None
         return _Latency(
             count=row["count"],
             sum_ns=row[f"{kind}_sum_ns"],
             min_ns=row[f"{kind}_min_ns"],
             max_ns=row[f"{kind}_max_ns"],
-            buckets=self.buckets[row["member"], kind == "response"],
+            buckets=buckets,
         )
 
     def total_latency(self, scope: Scope) -> _Latency | None:

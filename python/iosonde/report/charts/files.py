@@ -33,5 +33,5 @@ def save(figures: Sequence[Figure], directory: Path, format: Format, *, result_s
     """Draw figures into files named after them; inside one of these result sets no link is followed."""
     paths = [directory / f"{file_name(figure)}.{format}" for figure in figures]
     for figure, path in zip(figures, paths, strict=True):
-        write_output(path, draw(figure, format), result_sets=result_sets)
+        write_output(path, draw(figure, format), within=result_sets)
     return paths

@@ -27,7 +27,7 @@ def write(report: Report, path: Path, *, result_sets: Sequence[Path] = ()) -> li
     folder = path.parent / "figures"
     drawn = save(report.figures, folder, "svg", result_sets=result_sets)
     text = "\n".join(_lines(report, folder.name)) + "\n"
-    write_output(path, text.encode(), result_sets=result_sets)
+    write_output(path, text.encode(), within=result_sets)
     return [path, *drawn]
 
 

@@ -2,12 +2,15 @@
 
 Data has the requested profile, and so has metadata, except with RAID 5 or 6: there it is RAID 1 with two
 or three copies, as its makers advise. Its chunk is 64 KiB whatever is asked. The file system carries the name of what
-iosonde uses for the study as its label; after a kill only devices with that label are wiped.
+iosonde uses for the study as its label. Only superblocks with that label are erased, through the descriptor that they
+were read from.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import struct
 import time
 import uuid
 from collections.abc import Sequence
@@ -18,6 +21,7 @@ from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import file_systems, journal
 from iosonde.storage.arrays import Array, announce, members
+from iosonde.storage.block_nodes import number_of, opened
 from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.mounts import mounts
 from iosonde.storage.tools import call, require
@@ -26,6 +30,11 @@ METADATA = {"raid5": "raid1", "raid6": "raid1c3"}
 """Profile of metadata where it is not that of data."""
 SYS = Path("/sys/fs/btrfs")
 BEGIN_S = 10.0
+SUPERBLOCKS_AT = (64 << 10, 64 << 20, 256 << 30)
+"""Places of the superblock and its copies, on a device that is large enough."""
+_SUPERBLOCK = struct.Struct("<48xQ8x8s227x256s")
+"""Its own place, magic number, label (kernel `include/uapi/linux/btrfs_tree.h`, `struct btrfs_super_block`)."""
+_MAGIC = b"_BHRfS_M"
 
 
 def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
@@ -38,7 +47,7 @@ def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
     steps = [call(*create_command(used, setup, name, identity)), call("btrfs", "device", "scan", *used)]
     failed = members.failing(used, setup)
     for member in failed:
-        steps += _take_away(member)
+        steps += _take_away(member, name)
     left = [member for member in used if member not in failed]
     facts = {
         "kind": "btrfs",
@@ -125,40 +134,53 @@ def create_command(devices: Sequence[Path], setup: Setup, name: str, identity: s
 
 
 def undo(entry: journal.Entry) -> None:
-    """Unmount it, and wipe every member that carries our label."""
+    """Unmount it, and erase the superblocks of every member that carries our label."""
     name = str(entry.facts["name"])
     for member in map(Path, entry.facts["members"]):
-        if member.exists() and _label(member) == name:
+        if label_on(member) == name:
             _release(member)
-            call("wipefs", "--all", "--quiet", member)
-            with contextlib.suppress(TargetError):
-                call("btrfs", "device", "scan", "--forget", member)
+            with contextlib.suppress(TargetError):  # The kernel may have forgotten it.
+                _take_away(member, name)
 
 
 def _release(member: Path) -> None:
     for mount in mounts():
-        if mount.kind == "btrfs" and Path(mount.source).resolve() == member.resolve():
+        if mount.kind == "btrfs" and number_of(mount.source) == number_of(member):
             try:
                 file_systems.unmount(Path(mount.point))
             except TargetError as error:
                 raise OSError(str(error.what)) from None
 
 
-def _take_away(member: Path) -> list[dict[str, Any]]:
-    """Make the kernel forget a member, and the member that it was one."""
-    wiped = call("wipefs", "--all", "--quiet", member)
-    return [wiped, call("btrfs", "device", "scan", "--forget", member)]
+def _take_away(member: Path, name: str) -> list[dict[str, Any]]:
+    """Erase the superblocks of a member, and make the kernel forget that it was one."""
+    erased = members.erase(member, lambda descriptor: _superblocks(descriptor, name))
+    return [erased, call("btrfs", "device", "scan", "--forget", member)]
 
 
-def _label(member: Path) -> str:
-    with contextlib.suppress(TargetError):
-        return str(call("btrfs", "filesystem", "label", member)["output"]).strip()
+def label_on(device: Path) -> str:
+    """The label in a device's superblock; nothing where it has none."""
+    with contextlib.suppress(OSError), opened(number_of(device)) as descriptor:
+        return _label_at(descriptor, SUPERBLOCKS_AT[0])
     return ""
 
 
+def _superblocks(descriptor: int, name: str) -> list[int]:
+    """Where an open device has superblocks with our label."""
+    return [place for place in SUPERBLOCKS_AT if _label_at(descriptor, place) == name]
+
+
+def _label_at(descriptor: int, place: int) -> str:
+    data = os.pread(descriptor, _SUPERBLOCK.size, place)
+    if len(data) < _SUPERBLOCK.size:
+        return ""
+    own, magic, label = _SUPERBLOCK.unpack(data)
+    return str(label.split(b"\0", 1)[0].decode(errors="replace")) if (own, magic) == (place, _MAGIC) else ""
+
+
 def _mount_point(built: Array) -> Path | None:
-    names = {member.resolve() for member in built.members}
-    found = [mount.point for mount in mounts() if mount.kind == "btrfs" and Path(mount.source).resolve() in names]
+    numbers = {number_of(member) for member in built.members}
+    found = [mount.point for mount in mounts() if mount.kind == "btrfs" and number_of(mount.source) in numbers]
     return Path(found[0]) if found else None
 
 

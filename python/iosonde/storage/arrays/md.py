@@ -1,8 +1,8 @@
 """Arrays of Linux md, created by mdadm.
 
-An array has the name that iosonde uses for the study, and so has every member in its superblock. Removal after a kill
-erases a superblock only if it has that name, so a device that was renamed or reused since stays as it is. No bitmap is
-used, which would be written along with the data, and which mdadm adds by itself to large arrays.
+An array has the name that iosonde uses for the study, and so has every member in its superblock. Only a superblock with
+that name is erased, through the descriptor that it was read from, so a device that was renamed or reused since stays as
+it is. No bitmap is used, which would be written along with the data, and which mdadm adds by itself to large arrays.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import block_stack, journal
 from iosonde.storage.arrays import Array, announce, mdstat, members
-from iosonde.storage.tools import call, find, require, require_root
+from iosonde.storage.block_nodes import number_of, opened
+from iosonde.storage.tools import call, require, require_root
 
 NODES = Path("/dev/md")
 SYS = Path("/sys/block")
@@ -29,10 +31,13 @@ SYNC_POLL_S = 0.2
 SYNC_LIMIT_S = 24 * 3600
 """The first synchronisation of large disks takes hours; longer than this it hangs."""
 BUSY_S = 10.0
+SUPERBLOCK_AT = 4096
+"""Place of a superblock of version 1.2."""
+_SUPERBLOCK = struct.Struct("<II24x32s")
+"""Magic number, version, set name (kernel `include/uapi/linux/raid/md_p.h`, `struct mdp_superblock_1`)."""
+_MAGIC = 0xA92B4EFC
 FASTEST_KIB = 10_000_000
 """KiB/s: nothing else is done while a study waits for a synchronisation."""
-
-Run = Callable[..., dict[str, Any]]
 
 
 def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
@@ -120,21 +125,30 @@ def undo(entry: journal.Entry) -> None:
     for running in _arrays_of(ours):
         _stop(running)
     for member in ours:
-        call("mdadm", "--zero-superblock", member)
+        _erase(member, name)
     if node.is_symlink() and not _runs(node):  # Without udev the link remains.
         node.unlink(missing_ok=True)
 
 
-def name_on(device: Path, *, run: Run = call) -> str:
+def name_on(device: Path) -> str:
     """The name of the array in a device's superblock, without the host; nothing where it has none."""
-    if not device.exists() or find("mdadm") is None:
+    with contextlib.suppress(OSError), opened(number_of(device)) as descriptor:
+        return _name_on(descriptor)
+    return ""
+
+
+def _name_on(descriptor: int) -> str:
+    data = os.pread(descriptor, _SUPERBLOCK.size, SUPERBLOCK_AT)
+    if len(data) < _SUPERBLOCK.size:
         return ""
-    try:
-        report = run("mdadm", "--examine", "--export", device)["output"]
-    except TargetError:
-        return ""  # mdadm fails on a device without superblock.
-    named = [line.partition("=")[2] for line in report.splitlines() if line.startswith(("MD_NAME=", "MD_DEVNAME="))]
-    return named[0].rpartition(":")[2] if named else ""
+    magic, version, name = _SUPERBLOCK.unpack(data)
+    if (magic, version) != (_MAGIC, 1):
+        return ""
+    return str(name.split(b"\0", 1)[0].decode(errors="replace").rpartition(":")[2])
+
+
+def _erase(member: Path, name: str) -> dict[str, Any]:
+    return members.erase(member, lambda descriptor: [SUPERBLOCK_AT] if _name_on(descriptor) == name else [])
 
 
 def _bring_to_state(node: Path, folder: Path, devices: list[Path], setup: Setup, steps: list[dict[str, Any]]) -> float:
@@ -148,7 +162,7 @@ def _bring_to_state(node: Path, folder: Path, devices: list[Path], setup: Setup,
         steps.append(_patiently(lambda member=member: call("mdadm", node, "--remove", member)))  # type: ignore[misc]
     if setup.array_state == "rebuilding":
         for member in failed:
-            steps.append(call("mdadm", "--zero-superblock", member))
+            steps.append(_erase(member, node.name))
             steps.append(call("mdadm", node, "--add", member))
     return waited
 
@@ -200,12 +214,11 @@ def _runs(node: Path) -> bool:
 
 def _arrays_of(devices: Sequence[Path]) -> list[Path]:
     """The md arrays that run on any of these devices."""
-    names = {device.resolve().name for device in devices}
+    numbers = {number_of(device) for device in devices}
     return [
         Path("/dev", folder.parent.name)
         for folder in sorted(SYS.glob("md*/md"))
-        if names & {slave.name for slave in (folder.parent / "slaves").iterdir()}
-        or names & {member.name.removeprefix("dev-") for member in folder.glob("dev-*")}
+        if numbers & {_text(member / "block/dev") for member in folder.glob("dev-*")}
     ]
 
 

@@ -1,25 +1,32 @@
-"""The devices that an array is built from: enough, each once, and what it means that their sizes differ."""
+"""The devices that an array is built from: enough, each once, their sizes, and the removal of their superblocks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import block_stack
+from iosonde.storage.block_nodes import number_of, opened_exclusively
 from iosonde.units import format_bytes
 
 FEWEST = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 2, "raid5": 2, "raid6": 4}
 """What the kernel takes at least."""
+SUPERBLOCK_BYTES = 4096
+"""No superblock of md or btrfs is larger."""
+BUSY_S = 10.0
 NEARLY = 0.99
 """Members within this share of the largest count as equal: disks of one model differ by that."""
 
 
 def check(devices: Sequence[Path], setup: Setup) -> list[int]:
     """Sizes of the members in bytes; `TargetError` where they make no such array."""
-    numbers = [_number(device) for device in devices]
+    numbers = [number_of(device) for device in devices]
     for index, number in enumerate(numbers):
         if number in numbers[:index]:
             other = devices[numbers.index(number)]
@@ -57,8 +64,26 @@ def failing(devices: Sequence[Path], setup: Setup) -> list[Path]:
     return [devices[-1 - step * number] for number in range(count)]
 
 
-def _number(device: Path) -> str:
-    import os
+def erase(device: Path, places: Callable[[int], Sequence[int]]) -> dict[str, Any]:
+    """Zero the superblocks of ours on a device -> the step, for the record; `OSError` if it stays in use.
 
-    number = device.stat().st_rdev
-    return f"{os.major(number)}:{os.minor(number)}"
+    `places` returns where an open device has them. It reads from the descriptor that is written, which has an exclusive
+    claim, so no other device and no other user can get in between. A device without any is left alone.
+    """
+    began = time.monotonic()
+    while number_of(device):  # Otherwise it is gone.
+        try:
+            with opened_exclusively(device) as descriptor:
+                for place in places(descriptor):
+                    os.pwrite(descriptor, bytes(SUPERBLOCK_BYTES), place)
+                os.fsync(descriptor)
+            break
+        except TargetError as error:  # A process that has just exited keeps the device busy for a moment.
+            if time.monotonic() > began + BUSY_S:
+                raise OSError(errno.EBUSY, error.what) from None
+            time.sleep(0.1)
+    return {
+        "command": ["erase", "superblock", str(device)],
+        "seconds": round(time.monotonic() - began, 3),
+        "output": "",
+    }

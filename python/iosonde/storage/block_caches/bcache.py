@@ -19,7 +19,7 @@ from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage import block_stack, journal, signatures
 from iosonde.storage.block_caches import BlockCache, announce, load, superblock
-from iosonde.storage.block_nodes import node_of, number_of, opened
+from iosonde.storage.block_nodes import node_of, number_of, opened_exclusively
 from iosonde.storage.journal_entry import MOUNTS
 from iosonde.storage.kernel import read
 from iosonde.storage.tools import call
@@ -200,22 +200,6 @@ def _check(backing: Path, cache: Path) -> None:
 def _wipe(device: Path) -> None:
     with opened_exclusively(device) as descriptor:
         signatures.wipe_edges(descriptor)
-
-
-@contextlib.contextmanager
-def opened_exclusively(device: Path) -> Any:
-    """A descriptor with an exclusive claim; `TargetError` if another program has one."""
-    import os
-
-    try:
-        with opened(number_of(device), os.O_RDWR | os.O_EXCL) as descriptor:
-            yield descriptor
-    except OSError as error:
-        if error.errno != errno.EBUSY:
-            raise
-        raise TargetError(
-            f"`{device}` is claimed exclusively by another program", hint="`iosonde devices` shows its users"
-        ) from None
 
 
 def _created(device: Path, identity: str) -> str:
