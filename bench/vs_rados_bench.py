@@ -1,53 +1,126 @@
-"""The engine against `rados bench`: operations per second on one private Ceph cluster, in paired, interleaved runs.
+"""The engine against `rados bench` on one private Ceph cluster: rates and CPU time per operation, in interleaved pairs.
 
-    python bench/vs_rados_bench.py [--operations write,sequential_read,random_read] [--pairs 9] [--seconds 8]
-                                   [--size 4096] [--depth 16] [--read-objects 10000] [--target DIRECTORY]
+    python bench/vs_rados_bench.py [--operations write,sequential_read,random_read] [--pairs 25] [--seconds 4]
+                                   [--size 4096] [--depth 16] [--read-objects 10000] [--hints] [--target DIRECTORY]
 
 Up to three comparisons with one client thread: writes of new objects, sequential reads and random reads, each with
-`depth` operations in flight. Each run starts once the object daemon is idle: what it does in the background after one
-run (writes in place, removal of objects) would otherwise slow down the next. The engine writes the objects that it
-reads, so its measurement of reads starts after a ramp. `rados bench` reads each object once in order and stops after
-the last: sequential reads need more objects (`--read-objects`) than it reads in `seconds`. Both use librados and the
-same pool; each has objects of its own. `rados bench` compares the first bytes of what it reads, the engine all of them.
-Prints a Markdown table, and exits with 1 unless agreement within 5 % is shown: the whole interval of each ratio must be
-within 0.95 to 1.05.
+`depth` operations in flight, which the rate times the mean latency must confirm. Both use librados and the same pool;
+each has objects of its own.
+
+ - Each run starts once the object daemon is idle: what it does in the background after one run would slow down the next.
+ - The first pair is not counted: it fills BlueStore's cache.
+ - Writes: both write new objects and remove them after the measurement.
+ - Reads: `rados bench` reads objects that were written once. The engine writes its objects in each run, and reads for a
+   while before its measurement so that both are served from BlueStore's cache. `rados bench` reads every object once in
+   order and stops, the engine starts again.
+ - `rados bench` sends a hint about the expected size with each write, the engine does not. It is switched off, unless
+   `--hints` is given.
+
+CPU time of the client and of the object daemon is that of the measurement. Other work on the machine changes it less
+than the rate, so it decides whether both give the daemon the same work. Prints a Markdown table, and exits with 1
+unless agreement within 5 % is shown: the whole interval of each ratio of rates must be within 0.95 to 1.05.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-import psutil
 from pairs import interleaved, provenance, ratio_of, shown, table
 
 from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
+from iosonde.lab import Limits, throttled_devices
 from iosonde.servers.ceph import Layout
 from iosonde.servers.ceph_cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.storage import journal
 from iosonde.workload.engine_spec import engine_spec
 
-HEAD = ("operation", "engine, 1/s", "rados bench, 1/s", "ratio")
 OPERATIONS = {"write": "write", "sequential_read": "seq", "random_read": "rand"}
 TOLERANCE = 0.05
-RAMP_S = 3
+RAMP_S = {"write": 1, "sequential_read": 3, "random_read": 3}
 IDLE_S, IDLE_CPU = 1.0, 0.05
 """The object daemon is idle once it uses less than this share of a core for this long."""
 OWN_OBJECTS = 100_000
 """More than the engine writes in a run, so that it writes new objects as `rados bench` does."""
+OSD_BYTES = 4 << 30
+SETTINGS = {"bluestore_default_buffered_read": "false", "osd_memory_target": 4 << 30}
+"""No cache of data, so that every read is one of the device, and room for all metadata."""
+RUN_NAME = "reads"
+"""Under which `rados bench` finds the objects that it reads."""
+NEVER_S = 600
+"""Longer than `rados bench` needs to read all objects."""
+SKIPPED_S = 1
+"""Not counted of `rados bench`, which has no ramp."""
+PROGRESS = re.compile(r"^(?P<time>\S+) +(?P<second>\d+) +\d+ +\d+ +(?P<finished>\d+) ", re.MULTILINE)
+"""A line that `rados bench --show-time` prints each second, the first one at the start."""
 
 
 class BenchError(Exception):
     """A run did not give what it must."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One run of either program."""
+
+    operations: int
+    seconds: float
+    in_flight: float
+    """Mean number of operations in flight: rate times mean latency (Little's law)."""
+    client_us: float
+    """CPU time of the client per operation, in microseconds."""
+    daemon_us: float
+    """CPU time of the object daemon per operation, in microseconds."""
+
+    @property
+    def rate(self) -> float:
+        """Operations per second."""
+        return self.operations / self.seconds
+
+
+COLUMNS: Sequence[tuple[str, Callable[[Measured], float], str]] = (
+    ("operations/s", lambda run: run.rate, ",.0f"),
+    ("client CPU, µs", lambda run: run.client_us, ".1f"),
+    ("daemon CPU, µs", lambda run: run.daemon_us, ".1f"),
+)
+"""Title, value and format of what is compared."""
+HEAD = ("operation", "pairs", "in flight", *(f"{title}: engine / rados bench, ratio" for title, _, _ in COLUMNS))
+
+
+@dataclass(kw_only=True)
+class Window:
+    """CPU time of processes between two moments."""
+
+    pids: Sequence[int]
+    begun: list[int] = field(default_factory=list)
+    used: list[int] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Start of the measurement."""
+        self.begun = [cpu_ns(pid) for pid in self.pids]
+
+    def end(self) -> None:
+        """End of the measurement."""
+        self.used = [cpu_ns(pid) - begun for pid, begun in zip(self.pids, self.begun, strict=True)]
+
+
+def cpu_ns(pid: int) -> int:
+    """CPU time of a process with all its threads; its clock is that of clock_getcpuclockid(3)."""
+    return time.clock_gettime_ns(~pid << 3 | 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,44 +133,84 @@ class Bench:
     size: int
     depth: int
     read_objects: int
+    hints: bool
 
-    def ours(self, operation: str) -> float:
-        """Operations per second of the engine."""
+    def ours(self, operation: str) -> Measured:
+        """The engine."""
         self.wait_until_idle()
+        readings: list[int] = []
         stop = Stop()
+
+        def watch(event: Any) -> None:
+            if event["event"] == "interval" and event["phase"] == "measure":
+                readings.append(cpu_ns(self.daemon))
+
         try:
             spec = engine_spec(self._workload(operation), seed=1, run_id="bench", devices=[])
-            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine)
+            done = drive(spec, on_event=watch, stop=stop, engine=self.engine)
         finally:
             stop.close()
         if done.result is None:
             raise BenchError(f"the engine failed: {done.failure}")
         if done.result["objects"]["wrong"]:
             raise BenchError("objects are wrong")
-        seconds = (done.result["end_ns"] - done.result["begin_ns"]) / 1e9
-        return sum(int(job["operations"]) for job in done.result["jobs"]) / seconds
+        used = done.result["process"]
+        counts = done.intervals.filter(phase="measure").sort("begin_ns").select("count", "completion_latency_ns_sum")
+        latency_ns, operations = counts["completion_latency_ns_sum"].sum(), counts["count"].sum()
+        # The daemon's CPU time is read when an interval is reported, at its end.
+        after_first = counts["count"][1:].sum()
+        length_ns = done.result["end_ns"] - done.result["begin_ns"]
+        return Measured(
+            operations=operations,
+            seconds=length_ns / 1e9,
+            in_flight=latency_ns / length_ns,
+            client_us=(used["user_ns"] + used["system_ns"]) / operations / 1e3,
+            daemon_us=(readings[-1] - readings[0]) / after_first / 1e3,
+        )
 
-    def theirs(self, operation: str) -> float:
-        """Operations per second of `rados bench`."""
+    def theirs(self, operation: str) -> Measured:
+        """`rados bench`."""
         self.wait_until_idle()
-        block = ["-b", str(self.size), "--no-cleanup"] if operation == "write" else []
-        output = self.rados("bench", str(self.seconds), OPERATIONS[operation], "-t", str(self.depth), *block)
-        found = re.search(r"^Total (?:writes|reads) made: +(\d+)", output, re.MULTILINE)
-        time = re.search(r"^Total time run: +([\d.]+)", output, re.MULTILINE)
-        if not found or not time:
-            raise BenchError(f"rados bench printed no result: {output[-500:]}")
-        return int(found[1]) / float(time[1])
+        seconds = NEVER_S if operation == "sequential_read" else SKIPPED_S + self.seconds
+        if operation == "write":
+            options = ["-b", str(self.size), *([] if self.hints else ["--no-hints"])]
+        else:
+            options = ["--run-name", RUN_NAME]
+        command = self.rados("bench", str(seconds), OPERATIONS[operation], "-t", str(self.depth), *options)
+        with subprocess.Popen([*command, "--show-time"], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            window, lines = Window(pids=[process.pid, self.daemon]), []
+            for line in process.stdout:
+                lines.append(line)
+                found = PROGRESS.match(line)
+                if found and int(found["second"]) == SKIPPED_S:
+                    window.begin()
+                elif "Total time run" in line:
+                    window.end()
+        return result_of("".join(lines), window)
+
+    @property
+    def daemon(self) -> int:
+        """Process number of the object daemon."""
+        return self.cluster.pid_of("osd.0")
 
     def wait_until_idle(self) -> None:
         """Return once the object daemon has finished its background work."""
-        daemon = psutil.Process(self.cluster.pid_of("osd.0"))
-        while daemon.cpu_percent(IDLE_S) > IDLE_CPU * 100:
-            pass
+        window = Window(pids=[self.daemon])
+        while not window.used or window.used[0] > IDLE_CPU * IDLE_S * 1e9:
+            window.begin()
+            time.sleep(IDLE_S)
+            window.end()
 
-    def rados(self, *arguments: str) -> str:
-        """What the program `rados` prints."""
-        base = ["rados", "-c", str(self.cluster.configuration), "-p", POOL]
-        return subprocess.run([*base, *arguments], capture_output=True, text=True, check=True).stdout
+    def rados(self, *arguments: str) -> list[str]:
+        """The program `rados` with arguments."""
+        return ["rados", "-c", str(self.cluster.configuration), "-p", POOL, *arguments]
+
+    def write_for_reads(self) -> None:
+        """Write the objects that `rados bench` reads: as many as the engine has."""
+        options = ["-t", str(self.depth), "-b", str(self.size), "--max-objects", str(self.read_objects)]
+        command = self.rados("bench", str(NEVER_S), "write", *options, "--no-cleanup", "--run-name", RUN_NAME)
+        subprocess.run(command, check=True, capture_output=True)
 
     def _workload(self, operation: str) -> dict[str, object]:
         streams = [
@@ -117,52 +230,68 @@ class Bench:
             "objects": OWN_OBJECTS if operation == "write" else self.read_objects,
             "content_seed": 1,
             "streams": streams,
-            "ramp_ns": 0 if operation == "write" else RAMP_S * 10**9,
+            "ramp_ns": RAMP_S[operation] * 10**9,
             "duration_ns": self.seconds * 10**9,
             "interval_ns": 10**9,
             "timeout_ns": 60 * 10**9,
-            "delete_after": True,
+            "delete_after": operation == "write",
         }
+
+
+def result_of(output: str, window: Window) -> Measured:
+    """What `rados bench` printed, without its first seconds."""
+    patterns = {
+        "operations": r"Total (?:writes|reads) made: +(\d+)",
+        "seconds": r"Total time run: +([\d.]+)",
+        "mean_latency_s": r"Average Latency\(s\): +([\d.]+)",
+    }
+    found = {name: re.search(pattern, output) for name, pattern in patterns.items()}
+    progress = {int(each["second"]): each for each in PROGRESS.finditer(output)}
+    if not all(found.values()) or not window.used or SKIPPED_S not in progress:
+        raise BenchError(f"rados bench printed no result: {output[-500:]}")
+    values = {name: float(each[1]) for name, each in found.items() if each}
+    times = [datetime.fromisoformat(progress[second]["time"]) for second in (0, SKIPPED_S)]
+    operations = int(values["operations"]) - int(progress[SKIPPED_S]["finished"])
+    client_us, daemon_us = (used / operations / 1e3 for used in window.used)
+    return Measured(
+        operations=operations,
+        seconds=values["seconds"] - (times[1] - times[0]).total_seconds(),
+        in_flight=values["operations"] / values["seconds"] * values["mean_latency_s"],
+        client_us=client_us,
+        daemon_us=daemon_us,
+    )
 
 
 def main() -> int:
     """Run all comparisons and print the table."""
-    parser = argparse.ArgumentParser(description="The engine against rados bench, in operations per second")
+    parser = argparse.ArgumentParser(description="The engine against rados bench: rates and CPU time per operation")
     parser.add_argument("--operations", default=",".join(OPERATIONS))
-    parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--pairs", type=int, default=25)
+    parser.add_argument("--seconds", type=int, default=4)
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--depth", type=int, default=16)
     parser.add_argument("--read-objects", type=int, default=10_000)
+    parser.add_argument("--hints", action="store_true")
     parser.add_argument("--target", type=Path)
+    parser.add_argument("--iops", type=int)
     arguments = parser.parse_args()
     engine, rows, outside = find_engine(), [], []
-    with tempfile.TemporaryDirectory(prefix="iosonde-bench-", dir=arguments.target) as name:
-        Path(name).chmod(0o711)
-        cluster = _started(Path(name))
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="iosonde-bench-", dir=arguments.target))
+        Path(directory).chmod(0o711)
+        devices = stack.enter_context(throttled(arguments.iops)) if arguments.iops else ()
+        cluster = _started(Path(directory), devices)
         try:
             bench = Bench(
                 engine=engine, cluster=cluster, seconds=arguments.seconds, size=arguments.size, depth=arguments.depth,
-                read_objects=arguments.read_objects,
+                read_objects=arguments.read_objects, hints=arguments.hints,
             )  # fmt: skip
             if arguments.operations != "write":
-                _write_for_reads(bench)
+                bench.write_for_reads()
             for operation in arguments.operations.split(","):
-                found = interleaved(
-                    lambda o=operation: bench.ours(o), lambda o=operation: bench.theirs(o), pairs=arguments.pairs
-                )
-                pairs = " ".join(f"{ours:,.0f}/{theirs:,.0f}" for ours, theirs in found)
-                print(f"{operation}: {pairs}", file=sys.stderr)
-                ratio = ratio_of(found, lambda rate: rate)
-                rows.append(
-                    [
-                        operation,
-                        *(f"{sorted(each)[len(each) // 2]:,.0f}" for each in zip(*found, strict=True)),
-                        shown(ratio),
-                    ]
-                )
-                low, high = (ratio.low or 0.0, ratio.high or math.inf) if ratio else (0.0, math.inf)
-                outside += [operation] if low < 1 - TOLERANCE or high > 1 + TOLERANCE else []
+                pairs = compared(bench, operation, pairs=arguments.pairs)
+                rows.append(row(operation, pairs))
+                outside += [] if is_within(pairs) else [operation]
         finally:
             cluster.remove()
             if journal.find(cluster.directories.own):
@@ -175,9 +304,58 @@ def main() -> int:
     return 1 if outside else 0
 
 
-def _started(place: Path) -> CephCluster:
+def compared(bench: Bench, operation: str, *, pairs: int) -> list[tuple[Measured, Measured]]:
+    """The pairs of an operation, after one that is not counted; each is printed."""
+
+    def reported(program: str, run: Callable[[str], Measured]) -> Measured:
+        found = run(operation)
+        values = ", ".join(f"{title} {value(found):{form}}" for title, value, form in COLUMNS)
+        print(f"{operation}, {program}: {values}, {found.in_flight:.1f} in flight", file=sys.stderr)
+        return found
+
+    found = interleaved(
+        lambda: reported("engine", bench.ours), lambda: reported("rados bench", bench.theirs), pairs=pairs + 1
+    )
+    return found[1:]
+
+
+def row(operation: str, pairs: Sequence[tuple[Measured, Measured]]) -> list[str]:
+    """The row of an operation: medians of both programs, and the ratio with its interval."""
+    cells = [
+        operation,
+        str(len(pairs)),
+        " / ".join(f"{each:.1f}" for each in medians(pairs, lambda run: run.in_flight)),
+    ]
+    for _, value, form in COLUMNS:
+        ours, theirs = medians(pairs, value)
+        cells.append(f"{ours:{form}} / {theirs:{form}}, {shown(ratio_of(pairs, value))}")
+    return cells
+
+
+def medians(pairs: Sequence[tuple[Measured, Measured]], value: Callable[[Measured], float]) -> tuple[float, float]:
+    """The median of a value over the runs of each program."""
+    ours, theirs = zip(*pairs, strict=True)
+    return median(map(value, ours)), median(map(value, theirs))
+
+
+def is_within(pairs: Sequence[tuple[Measured, Measured]]) -> bool:
+    """Whether the whole interval of the ratio of rates is within the tolerance."""
+    ratio = ratio_of(pairs, lambda run: run.rate)
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return False
+    return ratio.low >= 1 - TOLERANCE and ratio.high <= 1 + TOLERANCE
+
+
+@contextmanager
+def throttled(iops: int) -> Iterator[Sequence[Path]]:
+    """One rate-limited device."""
+    with throttled_devices(Limits(iops=iops), count=1, size_bytes=OSD_BYTES) as devices:
+        yield [Path(device.path) for device in devices]
+
+
+def _started(place: Path, devices: Sequence[Path]) -> CephCluster:
     directories = Directories(own=place / "iosonde-be9c4000", name="ceph-be9c4000")
-    layout = Layout(osds=1, replication=1, placement_groups=32, osd_bytes=4 << 30, settings={})
+    layout = Layout(osds=1, replication=1, placement_groups=32, osd_bytes=OSD_BYTES, settings=SETTINGS, devices=devices)
     cluster = CephCluster.locate(directories, layout)
     try:
         cluster.provision()
@@ -186,14 +364,6 @@ def _started(place: Path) -> CephCluster:
         cluster.remove()
         raise
     return cluster
-
-
-def _write_for_reads(bench: Bench) -> None:
-    """Write the objects that `rados bench` reads: as many as the engine has."""
-    bench.rados(
-        *("bench", "600", "write", "-t", str(bench.depth), "-b", str(bench.size), "--no-cleanup"),
-        *("--max-objects", str(bench.read_objects)),
-    )
 
 
 if __name__ == "__main__":

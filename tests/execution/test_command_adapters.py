@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -79,9 +82,96 @@ def test_an_adapter_reads_every_metric_of_the_real_program(
         assert all((record.server or {})["shutdown"]["orderly"] for record in result_set.records())
 
 
-def test_every_adapter_is_tested_here_but_those_that_need_a_cluster_or_a_drive() -> None:
-    others = {"command-rados-bench", "command-spdk-perf", "command-fio-xnvme"}
-    assert set(adapters()) - set(SHORT) == others, "their parsers have tests of their own"
+def test_every_adapter_is_tested_with_its_program_but_those_that_need_a_cluster_or_a_drive() -> None:
+    assert set(adapters()) - set(SHORT) == {"command-rados-bench", *IMITATED}
+
+
+IMITATED = {
+    "command-spdk-perf": (
+        "spdk_nvme_perf",
+        f"""#!{sys.executable}
+import getopt, sys
+options = dict(getopt.getopt(sys.argv[1:], "r:w:o:q:t:c:L")[0])
+kinds, depth, name = {{"-r", "-w", "-o", "-q", "-t", "-c", "-L"}}, int(options["-q"]), "PCIE (0000:03:00.0) NSID 1"
+assert set(options) == kinds and options["-w"] == "randread" and options["-r"] == "trtype:PCIe traddr:0000:03:00.0"
+numbers = (1e7 * depth, 1e7 * depth * int(options["-o"]) / 2**20, 9.87, 8.12, 123456.789)
+print("Initializing NVMe Controllers")
+print("========================================================")
+print("%*s" % (len(name) + 60, "Latency(us)"))
+heads = ("Device Information", "IOPS", "MiB/s", "Average", "min", "max")
+print("%-*s: %10s %10s %10s %10s %10s" % (len(name) + 13, *heads))
+print("%-*.*s from core %2u: %10.2f %10.2f %10.2f %10.2f %10.2f" % (len(name), len(name), name, 0, *numbers))
+print("========================================================")
+print("%-*s: %10.2f %10.2f %10.2f %10.2f %10.2f" % (len(name) + 13, "Total", *numbers))
+print()
+print("Summary latency data for %-43.43s from core %u:" % (name, 0))
+print("=================================================================================")
+for fraction, microseconds in ((0.5, 9.728), (0.99, 114208.123), (0.9999999, 123456.789)):
+    print("%9.5f%% : %9.3fus" % (fraction * 100, microseconds))
+""",
+        {"address": "0000:03:00.0", "queue_depth": "4", "duration": "1s"},
+        {"spdk_iops": 4e7, "spdk_latency": 9_870, "spdk_p99": 114_208_123},
+    ),
+    "command-fio-xnvme": (
+        "fio",
+        """#!/bin/sh
+test "$1" = --version && exec /usr/bin/fio --version
+for each do
+    shift
+    case $each in
+    --xnvme_*) ;;
+    --ioengine=xnvme) set -- "$@" --ioengine=null --size=4k ;;
+    *) set -- "$@" "$each" ;;
+    esac
+done
+exec /usr/bin/fio "$@"
+""",
+        {"queue_depth": "4", "duration": "1s"},
+        {},
+    ),
+}
+"""Programs in the place of those that no package has, with settings and expected values. The first prints with the formats of
+`print_performance` and `check_cutoff` in SPDK's `app/spdk_nvme_perf/perf.c`, and numbers as wide as they get. The second is fio
+without its options of xNVMe and with the I/O engine `null`: xNVMe is an I/O engine and changes nothing in the output."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["command-spdk-perf", pytest.param("command-fio-xnvme", marks=[pytest.mark.system, pytest.mark.needs("fio")])],
+)
+def test_an_adapter_reads_every_metric_of_an_imitated_program(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, script, settings, expected = IMITATED[name]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / program).write_text(script)
+    (tmp_path / "bin" / program).chmod(0o755)
+    (tmp_path / "target").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    target = open_target(str(tmp_path / "target"))
+    plan = expand(load(name), target, profile="quick", repeats=1, settings=settings)
+    results = execute(plan, tmp_path / "set", consent=Consent(commands=commands.commands_hash(plan)))
+    assert [record.failure for record in results.records() if record.failure] == []
+    values = run_metrics(results).filter(~pl.col("control"))
+    found = dict(values.select("metric", "value").iter_rows())
+    named = load(name).measurement["metrics"]
+    assert set(named) <= set(found) and all(found[each] > 0 for each in named)
+    assert {each: found[each] for each in expected} == pytest.approx(expected)
+
+
+def test_options_of_fio_in_adapters_are_those_of_fio() -> None:
+    known = set((Path(__file__).parents[1] / "interop" / "fio_options.txt").read_text().split())
+    known |= {"output-format"}  # An option of the program, not of a job.
+    for name in ("command-fio", "command-fio-xnvme"):
+        given = load(name).measurement["command"][1:]
+        assert {each.removeprefix("--").partition("=")[0] for each in given} <= known
+
+
+def test_the_asynchronous_interfaces_of_xnvme_are_those_that_do_io() -> None:
+    """xNVMe's `nil` completes every I/O without carrying it out; SPDK's driver is its interface `nvme`."""
+    study = load("command-fio-xnvme")
+    advised = re.findall(r"interface=(\w+)", study.description)
+    assert [study.measurement["interface"], *advised] == ["io_uring_cmd", "nvme"]
 
 
 @pytest.mark.system

@@ -63,6 +63,12 @@ def test_each_step_and_the_total_have_a_ratio_with_its_interval() -> None:
     assert "uring, the best backend, has 1.50 times" in steps[2].sentence
 
 
+def test_the_best_backend_is_named_as_such_only_if_its_gain_is_shown() -> None:
+    iops = {**IOPS, "uring": [2_000.0, 15_000.0, 50_000.0]}
+    [total] = [each for each in findings(iops, NS) if each.kind == "total backend gain"]
+    assert "no backend is shown to improve on sync; uring has 1.50 times" in total.sentence, total.sentence
+
+
 def test_a_backend_that_was_not_available_is_stepped_over() -> None:
     steps = [
         each

@@ -118,6 +118,14 @@ def test_littles_law_allows_what_a_run_cannot_resolve(ratio: float, mean_latency
     assert checked["ratio"] == ratio
 
 
+def test_a_run_in_which_nothing_completed_is_not_checked() -> None:
+    """On a stalled device a run is complete without a single I/O, and without a mean latency."""
+    values = {"littles_law_ratio": {(1,): [1.0], (2,): [0.0]}, "completion_latency_ns_mean": {(1,): [1e6]}}
+    values |= {name: {(1,): [1.0], (2,): [1.0]} for name in ("seconds", "concurrency", "mean_in_flight")}
+    _, runs = results(["x"], values)
+    assert littles_law(runs)["verdict"].to_list() == ["holds"]
+
+
 def test_a_ratio_that_only_the_longest_latency_explains_shows_nothing() -> None:
     values = {"littles_law_ratio": 1.23, "completion_latency_ns_mean": 1e6, "completion_latency_ns_max": 3e8}
     values |= {"seconds": 1.0, "mean_in_flight": 4.92, "concurrency": 4.0}

@@ -197,6 +197,9 @@ def test_steady_state() -> None:
     assert steady(outcome="not steady", window=None, level=None).sentence == snapshot(
         "4 KiB random writes: no steady state within 1 h: IOPS still changing 4.0 % per window"
     )
+    assert steady(outcome="stalled", window=None, level=None, range_share=None, slope_share=None).sentence == snapshot(
+        "4 KiB random writes: no steady state shown, the engine did not run in some of the last rounds (1 h)"
+    )
 
 
 def test_the_line_on_trust_states_a_drift_only_where_the_finding_does() -> None:

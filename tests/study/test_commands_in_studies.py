@@ -211,42 +211,6 @@ def test_the_parsers_of_rados_bench_read_its_output() -> None:
     ]
 
 
-SPDK = """\
-Initializing NVMe Controllers
-Attached to NVMe Controller at 0000:03:00.0 [8086:2700]
-Associating PCIE (0000:03:00.0) NSID 1 with lcore 0
-Initialization complete. Launching workers.
-========================================================
-                                                                             Latency(us)
-Device Information                     :       IOPS      MiB/s    Average        min        max
-PCIE (0000:03:00.0) NSID 1 from core  0:  101234.50     395.45       9.87       8.12     123.45
-========================================================
-Total                                  :  101234.50     395.45       9.87       8.12     123.45
-
-Summary latency data for PCIE (0000:03:00.0) NSID 1                  from core 0:
-=================================================================================
-  1.00000% :     8.320us
- 50.00000% :     9.728us
- 99.00000% :    14.208us
- 99.90000% :    20.864us
-"""
-"""In the layout of `spdk_nvme_perf`; the numbers are made up."""
-
-
-def test_the_parsers_of_spdk_read_its_output() -> None:
-    named = command.read_value("metrics", load("command-spdk-perf").measurement["metrics"])
-    found = {name: by_pattern(SPDK, each["pattern"]) * each.get("scale", 1) for name, each in named.items()}
-    assert found == pytest.approx({"spdk_iops": 101_234.5, "spdk_latency": 9_870, "spdk_p99": 14_208})
-
-
-def test_fio_with_xnvme_is_read_as_fio_is() -> None:
-    paths = [
-        [each["json"] for each in load(name).measurement["metrics"].values()]
-        for name in ("command-fio", "command-fio-xnvme")
-    ]
-    assert paths[0] == paths[1]
-
-
 @pytest.mark.parametrize("name", ["command-spdk-perf", "command-fio-xnvme"])
 def test_studies_of_drivers_that_bypass_the_kernel_only_read(name: str) -> None:
     assert {"randread", "--rw=randread"} & set(load(name).measurement["command"])

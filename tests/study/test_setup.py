@@ -10,7 +10,7 @@ import pytest
 
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.plan import Plan, Setup
-from iosonde.planning import expand, study_size
+from iosonde.planning import expand, load, study_size
 from iosonde.planning.load import parse
 from iosonde.storage import open_target
 from iosonde.study.model import Study
@@ -254,6 +254,13 @@ def test_layout_is_counted_for_everything_that_is_created(tmp_path: Path) -> Non
         ).layout_bytes
 
     assert [laid_out(fresh) >> 20 for fresh in ("study", "case", "run")] == [16, 32, 96]
+
+
+@pytest.mark.parametrize("name", ["oltp", "jo2024-ceph"])
+def test_a_device_on_which_nothing_is_created_has_the_name_that_the_user_gave(name: str, tmp_path: Path) -> None:
+    settings = {"setup_size": "64GiB", "file_system": "none"}
+    with pytest.raises(TargetError, match=f"^`{tmp_path}` as one device is not a directory"):
+        expand(load(name), open_target(str(tmp_path)), profile="quick", settings=settings)
 
 
 def test_rounds_cannot_use_a_setup_that_is_recreated() -> None:

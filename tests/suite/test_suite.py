@@ -437,6 +437,15 @@ def test_a_plan_has_every_study_with_its_time_or_the_reason(iosonde: Iosonde, fi
 
 
 @pytest.mark.unit
+def test_a_plan_states_once_what_would_make_skipped_studies_run() -> None:
+    suite = suites.load("buy")
+    planned = suites.plan_suite(suite, SLOW, None, profile="quick")
+    skipped = [replace(planned[-1], entry=entry) for entry in suite.entries[-2:]]
+    hints = [line for line in command.plan_lines(suite, [*planned[:-2], *skipped]) if line.startswith("hint")]
+    assert hints == ["hint      interference, database: name a directory as the target"]
+
+
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("costs", "line"),
     [

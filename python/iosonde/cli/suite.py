@@ -114,6 +114,10 @@ def plan_lines(suite: Suite, planned: Sequence[Planned], shared: str = "") -> li
         lines.append(f"requires  {' '.join(sorted(required))}")
     if shared:
         lines.append(f"note      {shared}")
+    hints = dict.fromkeys(each.hint for each in planned if each.hint)
+    lines += [
+        f"hint      {', '.join(each.entry.name for each in planned if each.hint == hint)}: {hint}" for hint in hints
+    ]
     return lines
 
 
@@ -125,6 +129,7 @@ def _print_plan(suite: Suite, planned: Sequence[Planned], shared: str, *, as_jso
         {
             "name": each.entry.name,
             "skipped": each.skipped,
+            "hint": each.hint,
             "seconds": each.seconds,
             "plans": {role: plan.model_dump(mode="json") for role, plan in each.plans.items()},
         }

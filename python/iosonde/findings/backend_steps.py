@@ -64,7 +64,11 @@ class TotalGain(BackendStep):
 
     def _sentence(self) -> str:
         metric, times = wording.metric_words(self.metric), wording.ratio_estimate_text(self.ratio)
-        return f"{self.load}: {self.after}, the best backend, has {times} the {metric} of {self.before}{self._spread()}"
+        value = f"has {times} the {metric} of {self.before}{self._spread()}"
+        low, high = self.ratio.low, self.ratio.high
+        if low is None or high is None or low <= 1 <= high:
+            return f"{self.load}: no backend is shown to improve on {self.before}; {self.after} {value}"
+        return f"{self.load}: {self.after}, the best backend, {value}"
 
 
 @dataclass(frozen=True, kw_only=True)

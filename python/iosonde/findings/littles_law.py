@@ -24,6 +24,7 @@ def littles_law(runs: pl.DataFrame) -> pl.DataFrame:
     `too_short`). The tolerance follows from what the run can resolve: an I/O that is in flight at the start counts in
     full, one at the end not at all, so each of the I/Os in flight is off by one mean latency at most, on average. A
     ratio above that which the longest latency could explain is not a fault, but shows nothing either: `too_short`.
+    A run in which no I/O completed has no mean latency, and no row.
     """
     names = (
         "mean_in_flight",
@@ -42,7 +43,7 @@ def littles_law(runs: pl.DataFrame) -> pl.DataFrame:
     )
     return (
         wide.with_columns(pl.lit(None, dtype=pl.Float64).alias(name) for name in names if name not in wide.columns)
-        .drop_nulls("littles_law_ratio")
+        .drop_nulls(["littles_law_ratio", "completion_latency_ns_mean"])
         .with_columns(tolerance=RESOLUTION + pl.col("completion_latency_ns_mean") / 1e9 / pl.col("seconds"))
         .with_columns(
             verdict=pl.when(tolerance > RESOLUTION + LONGEST_CUT)

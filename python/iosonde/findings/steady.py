@@ -53,6 +53,8 @@ class SteadyRun(Finding):
         length = format_duration(self.rounds * self.round_s * 1e9)
         if self.outcome == "too short":
             return f"{self.load}: no steady state shown, the run is too short for it ({length})"
+        if self.outcome == "stalled":
+            return f"{self.load}: no steady state shown, the engine did not run in some of the last rounds ({length})"
         if self.outcome == "not steady" or self.level is None or self.window is None:
             trend = (
                 f": {self._metric} still changing {wording.percent_text(self.slope_share)} per window"
@@ -216,7 +218,7 @@ def find_long_runs(
         levels = {name: level for name, level in found.items() if level is not None}
         load = _load(levels) or f"part `{long_run.part}`"
         load += f", repeat {long_run.repeat}" if long_run.case_id in several else ""
-        yield _of_run(long_run, load, states.state(long_run.case_id, long_run.repeat))
+        yield of_run(long_run, load, states.state(long_run.case_id, long_run.repeat))
         # A drop within a later stage follows from the stage before, and is no write cliff.
         is_first = row.get(STAGE) is None or first[long_run.part, long_run.repeat] == long_run.case_id
         if is_first and long_run.cliff and long_run.cliff_s is not None and long_run.cliff_bytes is not None:
@@ -255,10 +257,11 @@ def find(question: Question) -> Iterator[Finding]:
         )
 
 
-def _of_run(long_run: LongRun, load: str, state: DeviceState) -> SteadyRun:
+def of_run(long_run: LongRun, load: str, state: DeviceState) -> SteadyRun:
+    """Return whether one run reached steady state, and at which level."""
     steady, outcome = long_run.steady, long_run.outcome
     window = steady.measured if outcome == "steady" else steady.first if outcome == "changed" else None
-    shown = window or steady.latest
+    shown = None if outcome == "stalled" else window or steady.latest
     level = None
     if window is not None:
         interval = long_run.level if outcome == "steady" and long_run.level else Estimate(window.mean)

@@ -25,7 +25,7 @@ from iosonde.workload.block.requirements import active_range_bytes
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
 
-Outcome = Literal["steady", "changed", "not steady", "too short"]
+Outcome = Literal["steady", "changed", "not steady", "too short", "stalled"]
 
 STALLED_SHARE = 0.05
 """Share of an interval in which the engine did not run from which on the interval counts as stalled."""
@@ -71,8 +71,13 @@ class LongRun:
 
     @property
     def outcome(self) -> Outcome:
-        """Steady to the end, steady at a level that did not last, too short to decide, or not steady."""
-        window = self.steady.measured
+        """Steady to the end, steady at a level that did not last, too short to decide, or not steady.
+
+        `stalled`: undecided, because the engine did not run in a round of the last window.
+        """
+        window, latest = self.steady.measured, self.steady.latest
+        if latest is not None and not math.isfinite(latest.mean):
+            return "stalled"
         if window is None:
             return "changed" if self.steady.lost else "not steady"
         moved = float(self.bandwidth[window.first - 1 : window.last].sum()) * self.round_s

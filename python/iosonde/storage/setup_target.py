@@ -96,6 +96,11 @@ class SetupTarget(Target):
         return str(self.link if self.kind == "device" else self.point)
 
     @property
+    def title(self) -> str:
+        """The devices and what is created on them."""
+        return f"`{self.provider.name}` as {self.setup.text}"
+
+    @property
     def place(self) -> Path:
         """The directory of mount point and link."""
         return MOUNTS / self.own
@@ -114,7 +119,7 @@ class SetupTarget(Target):
         """Its size, and the alignment of direct I/O."""
         if bytes_needed > self.free_bytes():
             raise TargetError(
-                f"no room on `{self.provider.name}` as {self.setup.text}: {format_bytes(bytes_needed)} are needed, and "
+                f"no room on {self.title}: {format_bytes(bytes_needed)} are needed, and "
                 f"there will be {format_bytes(self.free_bytes())}",
                 hint="make the span smaller with `--set span=...`, or use larger devices (`--set setup_size=...` where "
                 "they are files)",
@@ -123,7 +128,7 @@ class SetupTarget(Target):
         for size in block_sizes if io_mode == "direct" else ():
             if size % unit:
                 raise TargetError(
-                    f"`{self.provider.name}` as {self.setup.text} cannot do direct I/O of {format_bytes(size)}, only "
+                    f"{self.title} cannot do direct I/O of {format_bytes(size)}, only "
                     f"of multiples of {format_bytes(unit)}",
                     hint=f"start at that with `--set block_size={compact_size(unit)},...`, or measure through the page "
                     "cache with `--set io_mode=buffered`",
@@ -135,7 +140,7 @@ class SetupTarget(Target):
             return files_in(self.point / self.own, files, size_bytes)
         if files == "per_job":
             raise TargetError(
-                f"`{self.provider.name}` as {self.setup.text} is one device, and every job needs a file of its own",
+                f"{self.title} is one device, and every job needs a file of its own",
                 where='by the parameter `files = "per_job"`',
                 hint="give each job a part of it with `--set files=shared` and `--set span_sharing=split`, or choose a "
                 "`file_system`",
@@ -150,7 +155,7 @@ class SetupTarget(Target):
         """As its provider."""
         if keep:
             raise TargetError(
-                f"the files on `{self.provider.name}` as {self.setup.text} cannot be kept: it is removed at the end",
+                f"the files on {self.title} cannot be kept: it is removed at the end",
                 hint="leave out `--keep`",
             )
         is_bounded = self.kind == "device" and self.setup.is_bare_device

@@ -30,6 +30,11 @@ class Target(ABC):
     name: str
     """Absolute path, or `null:...`, `simulated:...`, `sim:...`: `open_target` takes it back."""
 
+    @property
+    def title(self) -> str:
+        """How messages name it."""
+        return f"`{self.name}`"
+
     @abstractmethod
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Raise `TargetError` when this many bytes have no room, or I/O of these sizes is unsupported in this mode."""
@@ -98,7 +103,7 @@ class Target(ABC):
         """`TargetError` unless it is a directory; `reason` is a clause."""
         if self.kind != "directory":
             raise TargetError(
-                f"`{self.name}` is not a directory, and {reason}",
+                f"{self.title} is not a directory, and {reason}",
                 where=f"by the parameter `{parameter}`",
                 hint="name a directory as the target, or create a file system on the device with "
                 "`--set file_system=ext4`",

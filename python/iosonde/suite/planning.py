@@ -31,6 +31,8 @@ class Planned:
     """One plan of both targets in alternation, or one for each; empty if the study cannot run here."""
     skipped: str = ""
     """Why it cannot run here."""
+    hint: str = ""
+    """What would make it run."""
 
     @property
     def seconds(self) -> float:
@@ -135,7 +137,7 @@ def _plan_entry(
             return Planned(entry=entry, plans={"a": one(target, None), "b": one(against, None)})
         return Planned(entry=entry, plans={"both": one(target, against)})
     except IosondeError as error:
-        return Planned(entry=entry, plans={}, skipped=error.what)
+        return Planned(entry=entry, plans={}, skipped=error.what, hint=error.hint)
 
 
 def with_parts(study: Study, names: Sequence[str]) -> Study:

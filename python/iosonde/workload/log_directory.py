@@ -17,7 +17,7 @@ def open_log_directory(log_target: str) -> Target:
     target = open_target(log_target)
     if target.kind != "directory":
         raise TargetError(
-            f"`{log_target}` is not a directory",
+            f"the log target `{log_target}` is not a directory",
             where="by the parameter `log_target`",
             hint="name a directory of a file system on the second device",
         )

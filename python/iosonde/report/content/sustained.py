@@ -145,13 +145,14 @@ def _of_long_runs(source: Source, material: Material) -> Table:
             *("Cliff after", "Written until then", "In active ranges", "Written in all"),
         ],
         labels=1,
-        rows=[[*_row(each, states), *_in_ranges(each)] for each in source.long_runs],
+        rows=[[*row_of_run(each, states), *_in_ranges(each)] for each in source.long_runs],
         keys=[f"{source.label}\n{each.case_id}" for each in source.long_runs],
     )
 
 
-def _row(long_run: LongRun, states: DeviceStates) -> list[Cell]:
-    window = long_run.steady.measured or long_run.steady.latest
+def row_of_run(long_run: LongRun, states: DeviceStates) -> list[Cell]:
+    """The cells of one run, without those about active ranges."""
+    window = None if long_run.outcome == "stalled" else long_run.steady.measured or long_run.steady.latest
     metric = long_run.tracking
     counted = f"{long_run.steady.rounds} of {format_duration(long_run.round_s * 1e9)}"
     head = [
@@ -167,7 +168,7 @@ def _row(long_run: LongRun, states: DeviceStates) -> list[Cell]:
             Cell(text=format_bytes(long_run.cliff_bytes), number=long_run.cliff_bytes),
         ]
     if window is None:
-        return [*head, Cell(text="-"), Cell(text="not achieved"), *[Cell(text="-")] * 8, *cliff]
+        return [*head, Cell(text="-"), Cell(text=_steady_text_of(long_run, states)), *[Cell(text="-")] * 8, *cliff]
     level, left = long_run.level, long_run.steady.left
     interval = (
         f"{metric_text(metric, level.low)} .. {metric_text(metric, level.high)}"
@@ -192,7 +193,7 @@ def _row(long_run: LongRun, states: DeviceStates) -> list[Cell]:
 def _steady_text_of(long_run: LongRun, states: DeviceStates) -> str:
     if long_run.outcome == "steady":
         return _steady_text(states.state(long_run.case_id, long_run.repeat))
-    return "run too short" if long_run.outcome == "too short" else "not achieved"
+    return {"too short": "run too short", "stalled": "engine stalled"}.get(long_run.outcome, "not achieved")
 
 
 def _left_text(long_run: LongRun) -> str:

@@ -103,7 +103,7 @@ def check_place(whole: ObjectsParameters, target: Target) -> None:
     """Raise unless a cluster can be started on the target. Nothing is written."""
     if target.kind != "directory":
         raise TargetError(
-            f"`{target.name}` is not a directory",
+            f"{target.title} is not a directory",
             where="by the parameter `object_store`",
             hint="give each object daemon a raw device with `--set file_system=bluestore`, create a file system for "
             "their files with `--set file_system=ext4`, or name a directory",
