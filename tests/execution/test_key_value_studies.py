@@ -35,9 +35,10 @@ from iosonde.report.content import comparison
 from iosonde.report.content.provenance import headline
 from iosonde.report.content.report import collect
 from iosonde.report.material.result_sets import gather
-from iosonde.results import ResultSet, store_facts
+from iosonde.results import ResultSet
+from iosonde.results.run_facts.run import values
+from iosonde.results.run_facts.store import COLUMNS, STALLS
 from iosonde.results.schema import Record
-from iosonde.results.store_facts import STALLS
 from iosonde.storage import cleanup, control_group, open_target
 from iosonde.storage.journal import CONTROL_GROUP, entries
 
@@ -571,7 +572,7 @@ def test_a_write_held_back_beyond_the_end_counts_until_the_end(tmp_path: Path) -
     made = a_record(planned, run)
     held = {"statistics_at_start": {STALLS: 100}, "statistics_at_end": {STALLS: 5_592_081}}
     result = {**(made.result or {}), "begin_ns": 0, "end_ns": 2_000_000_000, "store": {**held, "checks": []}}
-    facts = store_facts.from_record(made.model_copy(update={"result": result}))
+    facts = values(made.model_copy(update={"result": result}), COLUMNS)
     assert (facts["writing_jobs"], facts["stalled_ns"]) == (1, 2_000_000_000)
 
 

@@ -21,7 +21,7 @@ from iosonde.findings import quality
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand
 from iosonde.results import ResultSet
-from iosonde.results.own_io import Foreign, foreign
+from iosonde.results.run_facts.own_io import Foreign, foreign
 from iosonde.storage import io_group, open_target
 from iosonde.storage.other_processes import OtherProcesses
 from iosonde.study.model import Study

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from iosonde.results import array_threads, own_io
+from iosonde.results.run_facts import array_threads, own_io
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.warning_kinds import SOME
 from iosonde.workload import described, streams_of
