@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from buckets import bucket_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iosonde.interop.fio import bins
-from iosonde.results.histogram import bucket_of, lower_ns, width_ns
+from iosonde.results.histogram import lower_ns, width_ns
 
 LAST_NS = 1 << 34
 
