@@ -21,6 +21,7 @@ from iosonde.errors import ServerError, StudyError
 from iosonde.protocol.option_text import unsafe_option
 from iosonde.servers import programs
 from iosonde.servers.server import Installation, Settings
+from iosonde.tools import LIBRARY_DIRECTORIES
 
 ACCOUNTS: Sequence[str] = ("ceph",)
 
@@ -85,17 +86,6 @@ class Layout:
     """Nodes of the devices that object daemons take raw; none if they have files."""
     settings: Settings
     """Further settings by Ceph's own names."""
-
-
-LIBRARY_DIRECTORIES = (
-    "/usr/local/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib64",
-)
-"""Where the engine looks for librados (`crates/kv/src/library.rs`), before it asks the linker."""
 
 
 def locate() -> Installation:
