@@ -120,7 +120,7 @@ class TestEveryStore:
         output = carry_out(spec(store, tmp_path, reading_all(), database=EXISTING))
         assert output.checks("missing") == COUNT // 2
         assert output.checks("values") == COUNT // 2
-        assert output.warnings == [], "nobody said that they must be there"
+        assert output.warnings == [], "no option requires that they exist"
 
     def test_read_modify_write_is_one_operation(self, store: str, tmp_path: Path) -> None:
         mix = stream("f", {"read": 1, "read_modify_write": 1}, choice=ZIPFIAN, limit_operations=1000)

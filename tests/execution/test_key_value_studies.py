@@ -1,4 +1,4 @@
-"""Key-value studies as a user carries them out: what is recorded, what goes wrong and is said, and that nothing is left.
+"""Key-value studies as a user carries them out: what is recorded, which errors are reported, and that nothing is left.
 
 Stores, files and control groups are real. What needs root, loop devices or RocksDB is skipped without them.
 """
@@ -153,7 +153,7 @@ def test_the_report_has_the_loaded_records_and_the_verification(place: Path, tmp
 def test_reads_of_a_cached_database_are_reported_as_cache_served(place: Path, tmp_path: Path) -> None:
     """The page cache is dropped first; whoever reads more than a little has the whole database in it at the end."""
     measurement = 'value_size = 4000\nlmdb = { MDB_NORDAHEAD = true }\nchoice = "each_once"\n'
-    said = {}
+    warned = {}
     for operations in (500, 5000):
         done = execute(
             plan(place, ONE % "readrandom", f"{measurement}limit_operations = {operations}"),
@@ -161,9 +161,9 @@ def test_reads_of_a_cached_database_are_reported_as_cache_served(place: Path, tm
         )
         [chapter] = collect([done]).chapters
         titles = [finding.sentence for finding in chapter.findings[0][1]]
-        said[operations] = [title for title in titles if "measure memory more than the device" in title]
-    assert said[500] == []
-    [title] = said[5000]
+        warned[operations] = [title for title in titles if "measure memory more than the device" in title]
+    assert warned[500] == []
+    [title] = warned[5000]
     assert title.startswith("1 of 1 run with reads ")
 
 

@@ -55,8 +55,8 @@ def test_every_imported_study_can_be_planned(path: Path) -> None:
 
 def test_a_study_holds_nothing_of_the_paths_and_commands_but_in_its_comments() -> None:
     text = import_job_file(JOBS / "everything.fio", environment={}).text
-    said = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
-    assert "/dev" not in said and "/bin" not in said
+    settings = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    assert "/dev" not in settings and "/bin" not in settings
     assert "# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study contains no paths" in text
 
 
@@ -477,9 +477,9 @@ def test_every_option_is_classified_once() -> None:
 
 
 def test_parameters_that_options_become_are_those_of_the_code() -> None:
-    said = {name for option in options.OPTIONS for name in re.findall(r"`([a-z_]+)(?: =[^`]*)?`", option.becomes)}
+    named = {name for option in options.OPTIONS for name in re.findall(r"`([a-z_]+)(?: =[^`]*)?`", option.becomes)}
     values = {"strided", "split", "constant", "poisson", "i"} | {option.name for option in options.OPTIONS}
-    assert said - values <= set(BlockParameters.model_fields)
+    assert named - values <= set(BlockParameters.model_fields)
 
 
 def test_the_command_writes_a_new_file_and_lists_what_is_missing(iosonde: Iosonde, tmp_path: Path) -> None:

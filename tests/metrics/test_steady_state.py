@@ -1,4 +1,4 @@
-"""The rule of steady state on series whose answers were worked out by hand, and what is said beside it."""
+"""The rule of steady state on series with answers computed by hand, and the values reported with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts of a sound run: a drive that sets its own figures. Tests change one thing and see what is said."""
+"""The facts of a sound run: device-limited. Tests change one fact and check verdict and warnings."""
 
 from __future__ import annotations
 
