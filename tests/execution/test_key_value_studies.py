@@ -330,9 +330,7 @@ def test_an_unsupported_combination_is_a_row_with_its_reason_and_no_failure_to_r
 
 @pytest.mark.system
 @pytest.mark.needs("loop devices")
-def test_a_raw_device_that_holds_foreign_data_is_taken_only_when_it_is_given_up(
-    tmp_path: Path, iosonde: Iosonde
-) -> None:
+def test_a_raw_device_with_foreign_data_requires_consent_to_lose_it(tmp_path: Path, iosonde: Iosonde) -> None:
     """LMDB would take it without asking."""
     file = tmp_path / "raw.toml"
     file.write_text(study(ONE % "load"))

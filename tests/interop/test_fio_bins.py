@@ -41,7 +41,7 @@ def test_known_values() -> None:
     assert bins.bin_of([127, 128, 129, 130, LAST_NS, 1 << 62]).tolist() == [127, 128, 128, 129, 1855, 1855]
 
 
-def test_no_bucket_of_ours_lies_in_two_bins() -> None:
+def test_no_bucket_of_iosonde_is_in_two_bins_of_fio() -> None:
     buckets = np.arange(int(bucket_of([LAST_NS])[0]), dtype=np.uint64)
     first = lower_ns(buckets)
     last = first + width_ns(buckets) - np.uint64(1)

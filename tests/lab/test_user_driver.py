@@ -132,7 +132,7 @@ def test_a_command_with_more_memory_segments_than_it_can_have_needs_huge_pages(p
     assert not any(ended["verification"]["faults"].values())
 
 
-def test_the_shipped_study_reports_gains_and_the_software_share_beside_published_values(guest_report: Report) -> None:
+def test_the_shipped_study_compares_gains_and_the_software_share_with_published_values(guest_report: Report) -> None:
     """Emulated, no value means anything: the report has each with its interval, and each backend was measured."""
     results = guest_report.result_set("jo2024-driver")
     assert {(record.outcome, record.failure) for record in results.records()} == {("complete", None)}

@@ -26,7 +26,7 @@ def test_a_latency_falls_into_the_bucket_of_the_protocol(values: list[int]) -> N
 
 
 @given(LATENCIES)
-def test_a_bucket_holds_its_latencies_and_its_midpoint_is_within_a_thousandth(values: list[int]) -> None:
+def test_a_bucket_contains_its_latencies_and_its_midpoint_is_within_a_thousandth(values: list[int]) -> None:
     buckets = bucket_of(values)
     lower, width = histogram.lower_ns(buckets).tolist(), histogram.width_ns(buckets).tolist()
     for value, low, wide, middle in zip(values, lower, width, histogram.midpoint_ns(buckets).tolist(), strict=True):

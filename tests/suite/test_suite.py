@@ -266,7 +266,7 @@ values = [
 
 
 @pytest.mark.engine
-def test_a_log_device_is_compared_with_the_log_beside_the_data(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_a_log_device_is_compared_with_a_log_on_the_data_device(iosonde: Iosonde, tmp_path: Path) -> None:
     """The study runs on the first target only; the second one has its log."""
     file, data, log = tmp_path / "logs.toml", tmp_path / "data", tmp_path / "log"
     file.write_text(LOG)
