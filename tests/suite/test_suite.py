@@ -514,9 +514,7 @@ def test_a_result_set_that_is_missing_or_a_link_is_refused(tmp_path: Path, linke
     """`report` would write into the directory that the link names."""
     entry = {"name": "a", "study": "quick", "title": "A", "values": []}
     suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})
-    description = suites.session.Description(
-        suite=suite, target=SLOW, against=None, skipped={}, alternating={"a": False}
-    )
+    description = suites.session.SuiteFile(suite=suite, target=SLOW, against=None, skipped={}, alternating={"a": False})
     (tmp_path / "suite").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "suite" / "suite.json").write_text(description.model_dump_json())
@@ -532,7 +530,7 @@ def test_a_page_of_a_suite_without_results_states_it(tmp_path: Path) -> None:
     suite = suites.load("jo2024")
     directory = suites.SuiteDirectory(
         path=tmp_path,
-        description=suites.session.Description(
+        description=suites.session.SuiteFile(
             suite=suite,
             target="/dev/a",
             against="/dev/b",
@@ -582,7 +580,7 @@ def test_a_suite_that_differs_from_the_one_of_its_name_states_it(tmp_path: Path)
             suites.summarize(
                 suites.SuiteDirectory(
                     path=tmp_path,
-                    description=suites.session.Description(
+                    description=suites.session.SuiteFile(
                         suite=each,
                         target="/dev/a",
                         against=None,

@@ -74,7 +74,7 @@ _ROCKSDB = re.compile(r".*rocksdb_options.*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class ClusterLayout:
     """Composition of a cluster."""
 
     osds: int
@@ -145,7 +145,7 @@ def _check_rocksdb(name: str, text: str) -> None:
         )
 
 
-def configuration(directory: Path, sockets: Path, layout: Layout, *, fsid: str, port: int) -> str:
+def configuration(directory: Path, sockets: Path, layout: ClusterLayout, *, fsid: str, port: int) -> str:
     """Text of `ceph.conf`: everything private to one directory, on loopback, without authentication."""
     lines = {
         "fsid": fsid,
