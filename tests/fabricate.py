@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from buckets import bucket_of
 from plans import a_failure, a_record, null_spec
 
 from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results import ResultSet
-from iosonde.results.histogram import bucket_of
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, RecordVerdict, RecordWarning
 from iosonde.study.model import Study
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from buckets import bucket_of
 
 from iosonde import protocol
 from iosonde.plan import Case, Cost, Plan, Run
-from iosonde.results.histogram import bucket_of
 from iosonde.results.reading import manifest
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, MANIFEST, USAGE, Failure, Record
 from iosonde.study.check import PLACES

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from buckets import bucket_of
 from plans import a_record, hand_plan
 
 from iosonde.plan import Plan, Run
 from iosonde.results import ResultSet
-from iosonde.results.histogram import bucket_of
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, STORE_STATISTICS, USAGE
 
 SECOND = 10**9

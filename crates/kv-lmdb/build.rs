@@ -3,14 +3,7 @@
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(has_lmdb)");
     println!("cargo::rerun-if-changed=build.rs");
-    let directories = [
-        "/usr/local/lib",
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib/aarch64-linux-gnu",
-        "/usr/lib64",
-        "/usr/lib",
-    ];
-    for directory in directories {
+    for directory in include_str!("../kv/src/library_directories.txt").lines() {
         let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
         let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         if names.any(|name| name.starts_with("liblmdb.so")) {

@@ -1,8 +1,8 @@
 """Every external program, library and data package that iosonde, its tests and its benchmarks use.
 
 `scripts/setup` (what to install), `iosonde doctor` (what is missing) and the tests' `needs` markers are derived from
-this list; `tests/test_tools.py` fails when code calls a program that is not in it. Standard library only, because
-`scripts/setup` loads this file before anything is installed.
+this list; `tests/install/test_tiers.py` fails when code calls a program that is not in it. Standard library only,
+because `scripts/setup` loads this file before anything is installed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,16 @@ FERRETDB = "~/.cache/iosonde/ferretdb"
 
 MOTO = "~/.cache/iosonde/moto"
 """The Python environment that `scripts/setup` installs from `packaging/moto`."""
+
+LIBRARY_DIRECTORIES = (
+    "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/lib64",
+)
+"""Where the engine looks for libraries before it asks the linker (`crates/kv/src/library_directories.txt`)."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 """Where administration programs are, which is not on every user's PATH."""
@@ -198,9 +208,7 @@ _DEV = (
         kind="dev",
         purpose="the workload `objects`, and its tests",
         form="files",
-        places=tuple(
-            f"/usr/{each}/librados.so.2" for each in ("lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64")
-        ),
+        places=tuple(f"{each}/librados.so.2" for each in LIBRARY_DIRECTORIES),
     ),
     _tool("rados", "ceph-common", "dev", "comparison with `rados bench`, in tests and in `bench/`", "--version"),
     _tool("memcaslap", "libmemcached-tools", "dev", "comparison with memcaslap, in tests and in `bench/`", "--version"),

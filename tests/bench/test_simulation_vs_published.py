@@ -23,7 +23,7 @@ def test_errors_are_summed_up() -> None:
     ]
 
 
-def test_a_point_beside_half_its_depth() -> None:
+def test_a_point_next_to_half_its_queue_depth() -> None:
     def point(depth: int, published: float, simulated: float) -> davidovic2019.GridPoint:
         return davidovic2019.GridPoint(
             where=f"depth {depth}",

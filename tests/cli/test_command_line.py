@@ -85,7 +85,7 @@ hint: did you mean `quick`? `iosonde list` shows those that come with iosonde; n
 """)
 
 
-def test_output_that_nobody_reads_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_no_error(tmp_path: Path) -> None:
     piped = subprocess.run(
         f"{sys.executable} -m iosonde plan quick --target null:1GiB --json | head -1",
         shell=True,

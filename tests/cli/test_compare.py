@@ -78,7 +78,7 @@ def test_further_sessions_of_both_systems_replace_the_assumed_variance(iosonde: 
     assert refused.returncode == 1 and "another-study" in refused.stderr
 
 
-def test_html_holds_both(iosonde: Iosonde, sets: Path, tmp_path: Path) -> None:
+def test_html_has_both_result_sets(iosonde: Iosonde, sets: Path, tmp_path: Path) -> None:
     done = iosonde("compare", sets / "first", sets / "second", "--html", tmp_path / "both.html")
     assert (done.returncode, done.stderr) == (0, f"{tmp_path}/both.html\n")
     page = (tmp_path / "both.html").read_text()

@@ -22,7 +22,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return result_set.directory
 
 
-def test_files_are_written_beside_and_named(directory: Path) -> None:
+def test_written_files_are_listed(directory: Path) -> None:
     done = CliRunner().invoke(app, ["export", str(directory), "--format", "csv"])
     assert done.exit_code == 0
     assert done.stdout.splitlines()[0] == "set-csv/cases.csv"

@@ -47,8 +47,8 @@ def test_where_both_are_as_fast_the_tail_decides() -> None:
 
 def test_a_faster_one_with_the_longer_tail_is_named_with_both() -> None:
     found = judged(system([100, 100, 100]), system([150, 150, 150], tail=(9e5, 9e5, 9e5)))
-    [said] = sentences([found], NAMES)
-    assert "choose optane: higher rate; flash has the shorter tail" in said
+    [sentence] = sentences([found], NAMES)
+    assert "choose optane: higher rate; flash has the shorter tail" in sentence
 
 
 def test_what_is_surely_equal_is_no_choice() -> None:
@@ -59,8 +59,8 @@ def test_single_runs_decide_nothing() -> None:
     found = judged(system([100], tail=[1e5]), system([150], tail=[1e5]))
     # Two cases are fewer than an interval over cases needs.
     assert found.choice == "unclear"
-    [said] = sentences([found], NAMES)
-    assert "undecided; more repeats" in said
+    [sentence] = sentences([found], NAMES)
+    assert "undecided; more repeats" in sentence
 
 
 def test_one_win_and_one_loss_within_a_workload_are_no_win() -> None:

@@ -101,7 +101,7 @@ def test_a_metric_is_one_definition() -> None:
 def test_a_question_is_one_file_and_its_name() -> None:
     assert "`findings/`" in example("Add a question")
     assert set(get_args(AnalysisKind)) == set(findings._QUESTIONS)
-    modules = {find.__module__ for find in findings._QUESTIONS.values()}
+    modules = {kind.find.__module__ for kind in findings._QUESTIONS.values()}
     assert {module.rpartition(".")[0] for module in modules} == {"iosonde.findings"}
     assert all((ROOT / "python" / f"{module.replace('.', '/')}.py").is_file() for module in modules)
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from buckets import bucket_of
 from engines import real_engine
 from jsonschema_rs import Draft202012Validator
 from servers.conftest import SMALL, instance_in, reachable_directory
 
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
-from iosonde.results.histogram import bucket_of, lower_ns, midpoint_ns, width_ns
+from iosonde.results.histogram import lower_ns, midpoint_ns, width_ns
 from iosonde.servers.instance import Instance
 from iosonde.storage import journal
 

@@ -119,7 +119,7 @@ def test_fio_would_notice_a_wrong_block(file: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", [URING, {"kind": "sync"}], ids=["uring", "sync"])
-def test_fio_finds_every_block_of_the_span_written_and_none_beside_it(file: Path, backend: dict[str, Any]) -> None:
+def test_fio_finds_every_block_of_the_span_written_and_none_outside(file: Path, backend: dict[str, Any]) -> None:
     span = {"offset_bytes": 8 * MIB, "bytes": 16 * MIB, "sharing": "split"}
     engine(file, backend=backend, jobs=4, mix=writes(), span=span, limit_operations=16 * MIB // BLOCK)
     holds(file, "0xff", size=8 * MIB)

@@ -66,7 +66,7 @@ def duplicates(data: bytes) -> float:
 
 
 @pytest.mark.parametrize("asked", [2, 8, 16, 32])
-def test_the_ratio_holds_with_the_seals_of_verification(asked: float, tmp_path: Path) -> None:
+def test_the_compression_ratio_is_reached_with_the_seals_of_verification(asked: float, tmp_path: Path) -> None:
     """From about ratio 12 on, the seals are the greater part of what is left."""
     data = written(tmp_path, compression_ratio=asked, verify="after")
     for level in (1, 3, 9):
@@ -84,7 +84,7 @@ def test_zstd_reaches_the_ratio_within_three_percent(asked: float, tmp_path: Pat
 
 
 @pytest.mark.parametrize("block_size", [512, 1536, 4096, 128 * 1024])
-def test_the_ratio_holds_for_every_block_size(block_size: int, tmp_path: Path) -> None:
+def test_the_compression_ratio_is_reached_for_every_block_size(block_size: int, tmp_path: Path) -> None:
     assert ratio(written(tmp_path, block_size=block_size, compression_ratio=2)) == pytest.approx(2, rel=0.03)
 
 

@@ -172,7 +172,7 @@ def test_a_library_without_the_function_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("forget_compilers")
-def test_headers_beside_a_library_that_others_can_write_are_refused(tmp_path: Path) -> None:
+def test_headers_that_other_users_can_write_are_refused(tmp_path: Path) -> None:
     library, header = tmp_path / "lib/librocksdb.so", tmp_path / "include/rocksdb/version.h"
     for path in (library, header):
         path.parent.mkdir(parents=True)
@@ -183,7 +183,7 @@ def test_headers_beside_a_library_that_others_can_write_are_refused(tmp_path: Pa
         plan(tmp_path, f'library = "{library}"\nread_cache = "100MiB"')
 
 
-def test_only_a_shim_that_nobody_else_can_have_written_is_opened(
+def test_a_shim_that_other_users_can_write_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptor: int
 ) -> None:
     compiled = Path(f"/proc/self/fd/{descriptor}").readlink()

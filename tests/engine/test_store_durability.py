@@ -116,7 +116,7 @@ def test_runs_without_writes_have_no_durability(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_reads_beside_writers_are_never_stale(store: str, tmp_path: Path) -> None:
+def test_reads_concurrent_with_writes_are_never_stale(store: str, tmp_path: Path) -> None:
     both = {"read": 1.0, "update": 1.0, "read_modify_write": 1.0}
     mixed = stream("mixed", both, jobs=4, limit_operations=4000, freshness=True)
     output = carry_out(spec(store, tmp_path, mixed, count=50))

@@ -165,7 +165,7 @@ def test_a_library_for_a_store_that_has_none_is_refused(tmp_path: Path) -> None:
     assert (error["code"], error["context"]) == ("invalid_spec", "`store.library`")
 
 
-def test_keys_that_a_store_cannot_hold_are_unsupported(tmp_path: Path) -> None:
+def test_keys_longer_than_a_store_allows_are_unsupported(tmp_path: Path) -> None:
     run = spec("lmdb", tmp_path, READER)
     run["workload"]["records"]["key_bytes"] = {"kind": "fixed", "bytes": 600}
     error = carry_out(run).error

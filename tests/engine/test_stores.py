@@ -42,7 +42,7 @@ def store(request: pytest.FixtureRequest) -> str:
 class TestEveryStore:
     """What all stores have in common."""
 
-    def test_a_loaded_database_holds_every_record_and_is_kept(self, store: str, tmp_path: Path) -> None:
+    def test_a_loaded_database_has_every_record_and_is_kept(self, store: str, tmp_path: Path) -> None:
         run = spec(store, tmp_path, reading_all(jobs=2))
         first, second = carry_out(run), carry_out(run)
         for output in (first, second):
@@ -120,7 +120,7 @@ class TestEveryStore:
         output = carry_out(spec(store, tmp_path, reading_all(), database=EXISTING))
         assert output.checks("missing") == COUNT // 2
         assert output.checks("values") == COUNT // 2
-        assert output.warnings == [], "nobody said that they must be there"
+        assert output.warnings == [], "no option requires that they exist"
 
     def test_read_modify_write_is_one_operation(self, store: str, tmp_path: Path) -> None:
         mix = stream("f", {"read": 1, "read_modify_write": 1}, choice=ZIPFIAN, limit_operations=1000)
@@ -235,7 +235,7 @@ class TestLoads:
         assert 295 <= schedule["due"] <= 305
         assert schedule["started"] <= schedule["due"]
 
-    def test_a_limit_of_operations_is_met_exactly_whatever_the_batch(self) -> None:
+    def test_a_limit_of_operations_is_exact_for_every_batch_size(self) -> None:
         writer = stream("writer", "insert", batch=64, jobs=3, limit_operations=1000)
         assert carry_out(self.run(writer)).count("writer", "write") == 1000
 

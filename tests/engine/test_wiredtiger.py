@@ -146,7 +146,7 @@ def test_a_missing_library_and_one_of_another_kind_are_errors_of_the_plan(
     library.write_bytes(b"\x7fELF and nothing of WiredTiger")
     with pytest.raises(StudyError, match="does not export `wiredtiger_config_validate`"):
         plan(tmp_path, f'library = "{library}"')
-    monkeypatch.setattr(shim, "DIRECTORIES", (str(tmp_path / "nowhere"),))
+    monkeypatch.setattr(shim, "LIBRARY_DIRECTORIES", (str(tmp_path / "nowhere"),))
     with pytest.raises(StudyError, match=r"`libwiredtiger\.so` was not found") as refused:
         plan(tmp_path)
     assert "apt-get install libwiredtiger-dev" in refused.value.hint

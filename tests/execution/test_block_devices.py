@@ -1,4 +1,4 @@
-"""Studies on block devices: what is refused, what has to be said, and that no byte of a refused device changes.
+"""Studies on block devices: what is refused, which consent is required, and that no byte of a refused device changes.
 
 The devices are loop devices, and their users are real: mounts, swap, file systems over several devices.
 """
@@ -112,7 +112,7 @@ def planned(*disks: Disk, **settings: str) -> Plan:
 
 
 def consent(*disks: Disk) -> Consent:
-    """Everything that can be said of them."""
+    """Consent to everything."""
     sizes = tuple(str(disk.image.stat().st_size) for disk in disks)
     return Consent(destroy=tuple(disk.path for disk in disks), confirm=sizes)
 

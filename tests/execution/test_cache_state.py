@@ -14,7 +14,8 @@ from iosonde.execution.cache_state import CacheStates, step_spec
 from iosonde.execution.instruments import block_cache
 from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Setup
-from iosonde.results import cache_facts
+from iosonde.results.run_facts import block_cache as facts_of_cache
+from iosonde.results.run_facts.run import values
 from iosonde.storage.block_caches import BlockCache
 
 MIB = 1 << 20
@@ -179,9 +180,14 @@ def test_the_instrument_records_the_measurement_and_each_interval(monkeypatch: p
     assert len(settled) == 2
     assert reading.store_statistics is not None
     assert set(reading.store_statistics["statistic"]) == {f"block_cache.{name}" for name in samples[0]}
-    facts = cache_facts.from_record(SimpleNamespace(cache=cache))  # type: ignore[arg-type]
+    facts = recorded(cache)
     assert (facts["block_cache_reads"], facts["block_cache_read_hits"]) == (200, 180)
     assert facts["block_cache_dirty_bytes_start"] == MIB
+
+
+def recorded(cache: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the columns of `runs` about a block cache."""
+    return values(SimpleNamespace(cache=cache), facts_of_cache.COLUMNS)  # type: ignore[arg-type]
 
 
 def phase(name: str, edge: str, *, written: int = 0) -> Any:
@@ -226,7 +232,7 @@ def test_a_short_run_does_not_wait_for_the_counters_of_bcache(monkeypatch: pytes
     instrument.event(interval("measure", 0))
     cache = instrument.stop(None).facts["cache"]  # type: ignore[arg-type]
     assert (cache["counters_before"], cache["counters_after"]) == ({}, {})
-    assert cache_facts.from_record(SimpleNamespace(cache=cache))["block_cache_counted_hits"] is None  # type: ignore[arg-type]
+    assert recorded(cache)["block_cache_counted_hits"] is None
 
 
 def test_without_a_cache_nothing_is_recorded() -> None:
@@ -249,13 +255,13 @@ def test_without_a_cache_nothing_is_recorded() -> None:
 def test_read_hits_between_two_samples(
     kind: str, before: dict[str, int], after: dict[str, int], expected: tuple[int | None, int | None]
 ) -> None:
-    assert cache_facts.read_hits(kind, before, after) == expected
+    assert facts_of_cache.read_hits(kind, before, after) == expected
 
 
 def test_written_back_bytes_are_known_in_writeback_mode_only() -> None:
     sample = {"read_bytes": 1, "backing_read_bytes": 0, "backing_write_bytes": 5, "cache_device_read_bytes": 0}
     cache = {"kind": "bcache", "mode": "writeback", "at_start": sample, "at_end": {**sample, "backing_write_bytes": 9}}
-    assert cache_facts.from_record(SimpleNamespace(cache=cache))["block_cache_written_back_bytes"] == 4  # type: ignore[arg-type]
+    assert recorded(cache)["block_cache_written_back_bytes"] == 4
     through = {**cache, "mode": "writethrough"}
-    assert cache_facts.from_record(SimpleNamespace(cache=through))["block_cache_written_back_bytes"] is None  # type: ignore[arg-type]
-    assert set(cache_facts.from_record(SimpleNamespace(cache=None)).values()) == {None}  # type: ignore[arg-type]
+    assert recorded(through)["block_cache_written_back_bytes"] is None
+    assert set(recorded(None).values()) == {None}

@@ -113,7 +113,7 @@ def lacks_a_word(schema: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "difference"),
     [
         (lambda schema: schema.update(protocol=99), f"it uses protocol 99, iosonde uses {VERSION}"),
         (lambda schema: schema["spec"]["required"].append("zones"), "it needs `zones`, which is missing"),
@@ -122,10 +122,10 @@ def lacks_a_word(schema: dict[str, Any]) -> None:
         (lacks_a_word, "it does not support `workload.streams[0].io_mode: direct`"),
     ],
 )
-def test_the_differences_are_named(tmp_path: Path, change: Callable[[dict[str, Any]], Any], said: str) -> None:
+def test_the_differences_are_named(tmp_path: Path, change: Callable[[dict[str, Any]], Any], difference: str) -> None:
     with pytest.raises(EngineError) as error:
         compatibility.check(another(tmp_path, change), short_plan().specs())
-    assert error.value.what.endswith(said)
+    assert error.value.what.endswith(difference)
 
 
 def test_an_engine_without_a_schema_is_not_checked() -> None:

@@ -75,9 +75,7 @@ def test_with_both_it_is_allowed(ready: ReadyTarget) -> None:
     user_driver.check(ready, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
 
 
-def test_a_controller_in_use_is_refused_whatever_the_consent(
-    ready: ReadyTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_controller_in_use_is_refused_with_any_consent(ready: ReadyTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(controller: Controller, claimed: str) -> None:
         raise HandoverError("`nvme1n2` is mounted")
 

@@ -250,7 +250,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.system
 @pytest.mark.needs("root")
-def test_a_full_disk_makes_a_failed_record_also_when_the_record_lies_on_it(real: None, small_disk: Path) -> None:
+def test_a_full_disk_makes_a_failed_record_also_when_the_record_is_on_it(real: None, small_disk: Path) -> None:
     class Hog(Watcher):
         """Somebody else takes all the room when the first run begins, and gives it back when it has ended."""
 

@@ -20,7 +20,7 @@ from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand, parse
 from iosonde.report import write
 from iosonde.results import ResultSet
-from iosonde.results.graph_columns import COUNTS, NUMBERS
+from iosonde.results.run_facts.graph import COLUMNS
 from iosonde.results.schema import Record
 from iosonde.storage import journal, open_target
 from iosonde.storage.consent import Consent
@@ -109,7 +109,7 @@ def test_every_column_about_graphs_has_a_value(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     results = carried_out(tmp_path, data, algorithm="pagerank", cache_size="64MiB")
-    [row] = Facts(results).runs().select(*COUNTS, *NUMBERS).rows(named=True)
+    [row] = Facts(results).runs().select(each.name for each in COLUMNS).rows(named=True)
     missing = {name for name, value in row.items() if value is None}
     assert missing == {"graph_components", "graph_reached"}
     assert values(results, "pagerank")["cached_edges_per_core_sec"] > 0

@@ -1,4 +1,4 @@
-"""Key-value studies as a user carries them out: what is recorded, what goes wrong and is said, and that nothing is left.
+"""Key-value studies as a user carries them out: what is recorded, which errors are reported, and that nothing is left.
 
 Stores, files and control groups are real. What needs root, loop devices or RocksDB is skipped without them.
 """
@@ -35,9 +35,10 @@ from iosonde.report.content import comparison
 from iosonde.report.content.provenance import headline
 from iosonde.report.content.report import collect
 from iosonde.report.material.result_sets import gather
-from iosonde.results import ResultSet, store_facts
+from iosonde.results import ResultSet
+from iosonde.results.run_facts.run import values
+from iosonde.results.run_facts.store import COLUMNS, STALLS
 from iosonde.results.schema import Record
-from iosonde.results.store_facts import STALLS
 from iosonde.storage import cleanup, control_group, open_target
 from iosonde.storage.journal import CONTROL_GROUP, entries
 
@@ -152,7 +153,7 @@ def test_the_report_has_the_loaded_records_and_the_verification(place: Path, tmp
 def test_reads_of_a_cached_database_are_reported_as_cache_served(place: Path, tmp_path: Path) -> None:
     """The page cache is dropped first; whoever reads more than a little has the whole database in it at the end."""
     measurement = 'value_size = 4000\nlmdb = { MDB_NORDAHEAD = true }\nchoice = "each_once"\n'
-    said = {}
+    warned = {}
     for operations in (500, 5000):
         done = execute(
             plan(place, ONE % "readrandom", f"{measurement}limit_operations = {operations}"),
@@ -160,9 +161,9 @@ def test_reads_of_a_cached_database_are_reported_as_cache_served(place: Path, tm
         )
         [chapter] = collect([done]).chapters
         titles = [finding.sentence for finding in chapter.findings[0][1]]
-        said[operations] = [title for title in titles if "measure memory more than the device" in title]
-    assert said[500] == []
-    [title] = said[5000]
+        warned[operations] = [title for title in titles if "measure memory more than the device" in title]
+    assert warned[500] == []
+    [title] = warned[5000]
     assert title.startswith("1 of 1 run with reads ")
 
 
@@ -329,9 +330,7 @@ def test_an_unsupported_combination_is_a_row_with_its_reason_and_no_failure_to_r
 
 @pytest.mark.system
 @pytest.mark.needs("loop devices")
-def test_a_raw_device_that_holds_foreign_data_is_taken_only_when_it_is_given_up(
-    tmp_path: Path, iosonde: Iosonde
-) -> None:
+def test_a_raw_device_with_foreign_data_requires_consent_to_lose_it(tmp_path: Path, iosonde: Iosonde) -> None:
     """LMDB would take it without asking."""
     file = tmp_path / "raw.toml"
     file.write_text(study(ONE % "load"))
@@ -571,7 +570,7 @@ def test_a_write_held_back_beyond_the_end_counts_until_the_end(tmp_path: Path) -
     made = a_record(planned, run)
     held = {"statistics_at_start": {STALLS: 100}, "statistics_at_end": {STALLS: 5_592_081}}
     result = {**(made.result or {}), "begin_ns": 0, "end_ns": 2_000_000_000, "store": {**held, "checks": []}}
-    facts = store_facts.from_record(made.model_copy(update={"result": result}))
+    facts = values(made.model_copy(update={"result": result}), COLUMNS)
     assert (facts["writing_jobs"], facts["stalled_ns"]) == (1, 2_000_000_000)
 
 

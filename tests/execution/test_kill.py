@@ -101,8 +101,8 @@ def test_kills_at_random_instants_lose_nothing_and_measure_nothing_twice(result_
         time.sleep(chance.uniform(0.0, 0.4))
         engines = children(session.pid)
         session.kill()
-        _, complaint = session.communicate()
-        assert session.returncode == -signal.SIGKILL, complaint
+        _, stderr = session.communicate()
+        assert session.returncode == -signal.SIGKILL, stderr
         wait_until_gone(engines)
         found = digests(directory)
         assert kept.items() <= found.items()

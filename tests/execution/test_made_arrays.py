@@ -142,7 +142,7 @@ def test_too_few_devices_are_refused(directory: Path) -> None:
     assert "needs 4 devices, and there are 2" in caught.value.what
 
 
-def test_a_chunk_that_members_do_not_hold_is_refused(directory: Path) -> None:
+def test_a_chunk_larger_than_the_members_is_refused(directory: Path) -> None:
     with loop_devices(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
         members.check(devices, Setup(devices=2, array="raid0", chunk=8 * MIB))
     assert caught.value.what == "a chunk of 8 MiB is too large for members of 8 MiB"

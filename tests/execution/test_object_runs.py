@@ -31,7 +31,7 @@ from iosonde.protocol.event import Event
 from iosonde.report import write
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers.ceph import Layout
+from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.ceph_cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.storage import journal, open_target
@@ -180,7 +180,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CephCluster]:
     with pytest.MonkeyPatch.context() as patch, on_disk() as target:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         directories = Directories(own=target / "iosonde-c0ffee00", name="ceph-c0ffee00")
-        layout = Layout(osds=1, replication=1, placement_groups=4, osd_bytes=1 << 30, settings={})
+        layout = ClusterLayout(osds=1, replication=1, placement_groups=4, osd_bytes=1 << 30, settings={})
         found = CephCluster.locate(directories, layout)
         try:
             found.provision()

@@ -178,7 +178,7 @@ def test_a_device_of_another_cluster_is_not_wiped_after_a_kill(
 
 @pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool")
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (
             {"file_system": "none", "osds": "1", "replication": "1", "osd_size": "1GiB"},
@@ -193,13 +193,13 @@ def test_a_device_of_another_cluster_is_not_wiped_after_a_kill(
     ids=str,
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(
-    tmp_path: Path, settings: dict[str, str], said: str
+    tmp_path: Path, settings: dict[str, str], message: str
 ) -> None:
     with devices(tmp_path, 2) as targets:
         single = settings.get("file_system") == "none"
         with pytest.raises(IosondeError) as error:
             planned(targets[:1] if single else targets, **settings)
-        assert re.search(said, f"{error.value.what} {error.value.hint}"), error.value
+        assert re.search(message, f"{error.value.what} {error.value.hint}"), error.value
         assert all(map(is_blank, targets))
 
 

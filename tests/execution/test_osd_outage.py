@@ -18,7 +18,7 @@ from iosonde.execution.stop import Stop
 from iosonde.protocol.event import Event
 from iosonde.servers import ceph_cluster, ceph_perf
 from iosonde.servers.account import account_for
-from iosonde.servers.ceph import Layout
+from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.ceph_cluster import CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
@@ -75,7 +75,7 @@ def make(tmp_path: Path, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> Make:
         return kind(
             installation=Installation(version="16", build=""),
             directories=Directories(own=tmp_path / "iosonde-c0ffee00", name="ceph-c0ffee00"),
-            layout=Layout(osds=2, replication=2, placement_groups=4, osd_bytes=1 << 30, settings={}),
+            layout=ClusterLayout(osds=2, replication=2, placement_groups=4, osd_bytes=1 << 30, settings={}),
             account=account_for([]),
             check=stop.check,
         )

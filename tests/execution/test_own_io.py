@@ -21,7 +21,7 @@ from iosonde.findings import quality
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand
 from iosonde.results import ResultSet
-from iosonde.results.own_io import Foreign, foreign
+from iosonde.results.run_facts.own_io import Foreign, foreign
 from iosonde.storage import io_group, open_target
 from iosonde.storage.other_processes import OtherProcesses
 from iosonde.study.model import Study
@@ -74,7 +74,7 @@ def test_writes_that_the_kernel_writes_back_are_bounded_by_what_others_wrote(wor
     assert foreign(facts(version=None, others=others(0) | {"unreadable": 9}), workload).write_share is None
 
 
-def test_writes_that_nobody_explains_count_only_while_others_are_present() -> None:
+def test_unexplained_writes_count_only_while_other_processes_are_present() -> None:
     """A journal writes more than the engine dirtied, and so do processes that exited before they were looked at."""
     buffered, little = block("buffered"), {"dirtied_bytes": 10 * MIB}
     assert foreign(facts(others=others(0), **little), buffered).write_share == 0.5

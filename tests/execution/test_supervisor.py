@@ -120,7 +120,7 @@ def test_preparation_background_commands_and_a_file_as_output(tmp_path: Path) ->
     assert "warning" not in done, "a background command is no process that the command has left"
 
 
-def test_a_background_command_that_exits_while_its_child_holds_stderr_fails_the_run(tmp_path: Path) -> None:
+def test_a_background_command_that_exits_while_its_child_has_stderr_open_fails_the_run(tmp_path: Path) -> None:
     background = [{"command": ["sh", "-c", "echo broken >&2; sleep 1000 & exit 1"], "ready": "{directory}/never"}]
     began = time.monotonic()
     done = run(tmp_path, "echo x=1", background=background)
@@ -139,7 +139,7 @@ def test_a_background_command_may_print_more_than_a_pipe_holds(tmp_path: Path) -
     assert done["result"]["outcome"] == "complete"
 
 
-def test_the_time_limit_holds_beside_a_background_command_that_prints_all_the_time(tmp_path: Path) -> None:
+def test_the_time_limit_applies_with_a_background_command_that_prints_all_the_time(tmp_path: Path) -> None:
     background = [{"command": ["sh", "-c", "while :; do head -c 1000000 /dev/zero; done"], "ready": ""}]
     done = run(tmp_path, "exec sleep 1000", background=background, timeout_ns=SECOND)
     assert done["error"]["code"] == "timeout"

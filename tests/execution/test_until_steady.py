@@ -108,8 +108,10 @@ def test_the_study_defines_steady_and_the_record_has_the_applied_rule(tmp_path: 
     missed = execute(plan_of(target, strict, **settings), tmp_path / "strict")
     [record], [other] = loose.records(), missed.records()
     assert (record.end_reason, other.end_reason) == ("steady", "")
-    said = [[each.parameters[f"rounds.{name}"] for name in ("window", "range", "slope")] for each in (record, other)]
-    assert said == [[5, 0.2, 0.1], [3, 0.001, 0.001]]
+    criteria = [
+        [each.parameters[f"rounds.{name}"] for name in ("window", "range", "slope")] for each in (record, other)
+    ]
+    assert criteria == [[5, 0.2, 0.1], [3, 0.001, 0.001]]
     [long_run] = long_runs(Facts(missed))
     assert (long_run.steady.measured, long_run.steady.criteria.window) == (None, 3)
     assert any("no steady state" in title for title in titles(missed))

@@ -179,7 +179,7 @@ def answers_by_hand(values: dict[tuple[str, int], list[float]], **facts: Any) ->
 ONE_IN_FLIGHT = {("single", 1): [100.0] * 3, ("raid0", 4): [98.0] * 3}
 
 
-def test_one_io_in_flight_keeps_one_member_busy_whatever_the_level_promises() -> None:
+def test_one_io_in_flight_keeps_one_member_busy_at_every_raid_level() -> None:
     (found,) = answers_by_hand(ONE_IN_FLIGHT)
     assert (found["expected"], found["bound"], found["bound_by"]) == (400, 100, "parallelism")
     assert why(found) == "this load keeps 1 of 4 members busy at once"

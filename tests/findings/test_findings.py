@@ -129,12 +129,14 @@ def test_rates_of_runs_that_are_not_device_limited_are_lower_bounds() -> None:
 
 
 def test_an_answer_has_three_findings_and_every_fact_once() -> None:
-    said = drive(verdicts={"device-limited": 4, "harness-limited": 1})
-    assert said.summary[0].kind == "throughput"
-    assert len(said.summary) == 3
-    sentences = [each.sentence for each in said.findings]
+    answered = drive(verdicts={"device-limited": 4, "harness-limited": 1})
+    assert answered.summary[0].kind == "throughput"
+    assert len(answered.summary) == 3
+    sentences = [each.sentence for each in answered.findings]
     assert len(sentences) == len(set(sentences))
-    assert [each.topic for each in said.rest] == sorted((each.topic for each in said.rest), key=list(TOPICS).index)
+    assert [each.topic for each in answered.rest] == sorted(
+        (each.topic for each in answered.rest), key=list(TOPICS).index
+    )
 
 
 def test_an_answer_has_other_values_before_a_second_rate() -> None:

@@ -9,7 +9,8 @@ import pytest
 from plans import a_record, hand_plan
 
 from iosonde.metrics import media
-from iosonde.results import drive_facts
+from iosonde.results.run_facts import drives as drive_facts
+from iosonde.results.run_facts.run import values
 
 GIB = 1 << 30
 UNIT = media.DATA_UNIT_BYTES
@@ -27,15 +28,13 @@ def a_drive(
 
 def facts(*drives: dict[str, Any]) -> dict[str, Any]:
     plan = hand_plan()
-    return drive_facts.from_record(a_record(plan, plan.runs[0]).model_copy(update={"drives": list(drives)}))
+    return values(a_record(plan, plan.runs[0]).model_copy(update={"drives": list(drives)}), drive_facts.COLUMNS)
 
 
 def judged(*drives: dict[str, Any]) -> dict[str, Any]:
     none = {"simulated_media_write_bytes": None, "simulated_write_bytes": None}
-    schema = {
-        "run_media_not_reported": pl.String,
-        **dict.fromkeys((*drive_facts.COLUMNS, *none), pl.Int64),
-    }
+    schema = {each.name: pl.Int64 if each.is_number else each.dtype for each in drive_facts.COLUMNS}
+    schema |= dict.fromkeys(none, pl.Int64)
     return media.judged(pl.DataFrame([{**facts(*drives), **none}], schema=schema)).row(0, named=True)
 
 

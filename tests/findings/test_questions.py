@@ -50,7 +50,7 @@ def test_a_combination_with_a_single_level_has_no_answer() -> None:
     assert found["operation"].to_list() == ["read"]
 
 
-def test_gain_is_per_doubling_whatever_the_step() -> None:
+def test_gain_is_per_doubling_for_every_step() -> None:
     found = gain_per_doubling(cells(["x"], {(2,): [10], (8,): [40], (10,): [40]}), over="x")
     assert found["ratio"].to_list() == [4, 1]
     assert found["gain"].to_list() == [2, 1]

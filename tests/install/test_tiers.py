@@ -13,7 +13,7 @@ from command_line import CHECKOUT
 from needs import CAPABILITIES, lacking
 from tiers import LONG_FILES, has_text_parameter
 
-from iosonde.tools import ESSENTIAL, GUEST_TOOLS, TOOLS
+from iosonde.tools import ESSENTIAL, GUEST_TOOLS, LIBRARY_DIRECTORIES, TOOLS
 
 SKIPS = {"skip", "skipif", "importorskip", "xfail"}
 CALLS = {
@@ -137,3 +137,8 @@ def test_only_texts_among_parameters_are_compared_with_the_name_of_a_store(param
     # In capitals above: as a parameter of this test it would make RocksDB a need of it.
     item = SimpleNamespace(callspec=SimpleNamespace(params={"snapshot": _Incomparable(), "store": parameter.lower()}))
     assert has_text_parameter(item, "rocksdb") == needed
+
+
+def test_libraries_are_looked_for_where_the_engine_finds_them() -> None:
+    listed = (CHECKOUT / "crates/kv/src/library_directories.txt").read_text().split()
+    assert list(LIBRARY_DIRECTORIES) == listed

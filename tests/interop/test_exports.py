@@ -1,4 +1,4 @@
-"""What is exported is read by other tools, and says there what it says here."""
+"""Exported files have the same values when other tools read them."""
 
 from __future__ import annotations
 
@@ -66,33 +66,33 @@ def test_json_has_our_counts_rates_and_latencies(
         for job in document["jobs"]:
             for operation in ("read", "write"):
                 of = (run_id, job["jobname"], operation)
-                said = job[operation]
+                fio = job[operation]
                 if (*of, "operations") not in metrics:
-                    assert said["total_ios"] == 0
+                    assert fio["total_ios"] == 0
                     continue
                 checked += 1
-                assert said["total_ios"] == said["clat_ns"]["N"] == metrics[*of, "operations"]
-                assert said["iops"] == pytest.approx(metrics[*of, "iops"])
-                assert said["bw_bytes"] == int(metrics[*of, "bandwidth"])
-                assert said["io_bytes"] == said["total_ios"] * (
+                assert fio["total_ios"] == fio["clat_ns"]["N"] == metrics[*of, "operations"]
+                assert fio["iops"] == pytest.approx(metrics[*of, "iops"])
+                assert fio["bw_bytes"] == int(metrics[*of, "bandwidth"])
+                assert fio["io_bytes"] == fio["total_ios"] * (
                     4096 if operation == "read" or job["groupid"] == 0 else 65536
                 )
                 for latency, name in (("clat_ns", "completion"), ("lat_ns", "response")):
-                    check_latency(said[latency], of, name, metrics)
+                    check_latency(fio[latency], of, name, metrics)
     assert checked == 4
 
 
-def check_latency(said: dict[str, Any], of: tuple[str, str, str], name: str, metrics: dict[Any, float]) -> None:
+def check_latency(fio: dict[str, Any], of: tuple[str, str, str], name: str, metrics: dict[Any, float]) -> None:
     if (*of, f"{name}_latency_ns_mean") not in metrics:
-        assert "bins" not in said, "a closed loop has no response latency"
+        assert "bins" not in fio, "a closed loop has no response latency"
         return
     for statistic in ("min", "max", "mean"):
-        assert said[statistic] == pytest.approx(metrics[*of, f"{name}_latency_ns_{statistic}"])
-    assert sum(said["bins"].values()) == said["N"]
+        assert fio[statistic] == pytest.approx(metrics[*of, f"{name}_latency_ns_{statistic}"])
+    assert sum(fio["bins"].values()) == fio["N"]
     for ours, theirs in PERCENTILES.items():
         # A bin is one part in 64 wide at most, and ours one in 512.
         value = metrics[*of, f"{name}_latency_ns_{ours}"]
-        assert said["percentile"][f"{theirs:.6f}"] == pytest.approx(value, rel=1 / 64)
+        assert fio["percentile"][f"{theirs:.6f}"] == pytest.approx(value, rel=1 / 64)
 
 
 def test_a_deviation_is_that_of_the_distribution(exported: dict[str, Path]) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from buckets import bucket_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iosonde.interop.fio import bins
-from iosonde.results.histogram import bucket_of, lower_ns, width_ns
+from iosonde.results.histogram import lower_ns, width_ns
 
 LAST_NS = 1 << 34
 
@@ -40,7 +41,7 @@ def test_known_values() -> None:
     assert bins.bin_of([127, 128, 129, 130, LAST_NS, 1 << 62]).tolist() == [127, 128, 128, 129, 1855, 1855]
 
 
-def test_no_bucket_of_ours_lies_in_two_bins() -> None:
+def test_no_bucket_of_iosonde_is_in_two_bins_of_fio() -> None:
     buckets = np.arange(int(bucket_of([LAST_NS])[0]), dtype=np.uint64)
     first = lower_ns(buckets)
     last = first + width_ns(buckets) - np.uint64(1)

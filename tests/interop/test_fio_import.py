@@ -53,10 +53,10 @@ def test_every_imported_study_can_be_planned(path: Path) -> None:
     assert [run.case_id for run in plan.runs] == [part.name for part in study.parts] * 3, "in the order of the job file"
 
 
-def test_a_study_holds_nothing_of_the_paths_and_commands_but_in_its_comments() -> None:
+def test_a_study_has_paths_and_commands_of_the_job_file_in_comments_only() -> None:
     text = import_job_file(JOBS / "everything.fio", environment={}).text
-    said = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
-    assert "/dev" not in said and "/bin" not in said
+    settings = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    assert "/dev" not in settings and "/bin" not in settings
     assert "# - everything.fio:3 [global] `filename=/dev/disk0:/dev/disk1`: a study contains no paths" in text
 
 
@@ -260,7 +260,7 @@ def test_places_of_access(tmp_path: Path) -> None:
     assert hot["distribution"] == "hot_cold:0.1:0.9"
 
 
-def test_jobs_in_one_file_have_a_part_each_where_their_offsets_say_so(tmp_path: Path) -> None:
+def test_jobs_with_offsets_in_one_file_have_disjoint_parts_of_it(tmp_path: Path) -> None:
     apart = single(tmp_path, "filename=x", "numjobs=4", "offset_increment=64m")
     assert (apart["span"], apart["span_sharing"]) == ("256MiB", "split")
     overlapping = single(tmp_path, "filename=x", "numjobs=4", "offset_increment=32m")
@@ -477,9 +477,9 @@ def test_every_option_is_classified_once() -> None:
 
 
 def test_parameters_that_options_become_are_those_of_the_code() -> None:
-    said = {name for option in options.OPTIONS for name in re.findall(r"`([a-z_]+)(?: =[^`]*)?`", option.becomes)}
+    named = {name for option in options.OPTIONS for name in re.findall(r"`([a-z_]+)(?: =[^`]*)?`", option.becomes)}
     values = {"strided", "split", "constant", "poisson", "i"} | {option.name for option in options.OPTIONS}
-    assert said - values <= set(BlockParameters.model_fields)
+    assert named - values <= set(BlockParameters.model_fields)
 
 
 def test_the_command_writes_a_new_file_and_lists_what_is_missing(iosonde: Iosonde, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def options(section: jobfile.Section) -> list[str]:
     return [str(setting) for setting in section.settings]
 
 
-def test_global_holds_for_the_sections_that_follow_it_and_a_later_one_adds_to_it(tmp_path: Path) -> None:
+def test_a_global_section_applies_to_the_sections_after_it_and_a_later_one_adds_to_it(tmp_path: Path) -> None:
     first, second = sections(tmp_path, "[global]\nbs=4k\n[one]\nrw=read\n[global]\nsize=1m\n[two]\nrw = write\n")
     assert options(first) == ["bs=4k", "rw=read"]
     assert options(second) == ["bs=4k", "size=1m", "rw=write"]

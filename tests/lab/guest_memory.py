@@ -104,7 +104,7 @@ def limited(name: str, measurement: str) -> dict[str, Any]:
 
 
 def occupied() -> dict[str, Any]:
-    """What is said where the only group that can be used has processes in it."""
+    """The error where the only usable control group has processes in it."""
     group = GROUPS / "occupied"
     group.mkdir()
     with subprocess.Popen(["sleep", "60"]) as inside:
@@ -112,10 +112,10 @@ def occupied() -> dict[str, Any]:
         try:
             control_group.MemoryGroup.make(40 << 20, within=control_group.Hierarchy(directory=group, version=2))
         except TargetError as error:
-            said = {"what": error.what, "hint": error.hint}
+            error_text = {"what": error.what, "hint": error.hint}
         inside.kill()
     left = [path.name for path in group.glob("iosonde-*")]
-    return {**said, "groups": left, "journal": [entry.what for entry in entries()]}
+    return {**error_text, "groups": left, "journal": [entry.what for entry in entries()]}
 
 
 def groups() -> list[str]:

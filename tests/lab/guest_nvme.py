@@ -76,7 +76,7 @@ def try_drive() -> dict[str, Any]:
 
 
 def refused(drive: Path) -> dict[str, str]:
-    """What is said of a sanitize that the drive does not offer."""
+    """The error of a sanitize operation that the drive does not support."""
     try:
         expand(parse(STUDY), open_target(str(drive)), settings={"purge": "sanitize"})
     except StudyError as error:

@@ -27,8 +27,8 @@ from iosonde.results import ResultSet
 class Report:
     """What a guest reported: JSON Lines by what they are about, and files."""
 
-    said: dict[str, dict[str, Any]] = field(default_factory=dict)
-    complaint: str = ""
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    stderr: str = ""
     exit_code: int | None = None
     results: Path = Path()
     """The directory that the guest could write to."""
@@ -36,7 +36,7 @@ class Report:
     def step(self, name: str) -> dict[str, Any]:
         """What a step of `guest.py` found."""
         path = self.results / f"{name}.json"
-        assert path.exists(), f"the guest did not get to `{name}`: exit code {self.exit_code}\n{self.complaint}"
+        assert path.exists(), f"the guest did not get to `{name}`: exit code {self.exit_code}\n{self.stderr}"
         found: dict[str, Any] = json.loads(path.read_text())
         assert "broken" not in found, found["broken"]
         return found
@@ -51,10 +51,12 @@ class Report:
         return [finding for _, found in chapter.findings for finding in found]
 
     def result(self, name: str) -> dict[str, Any]:
-        """What it said of one thing."""
-        if name not in self.said:
-            raise AssertionError(f"the guest said nothing about `{name}`: exit code {self.exit_code}\n{self.complaint}")
-        return self.said[name]
+        """Return what it reported under a name."""
+        if name not in self.reports:
+            raise AssertionError(
+                f"the guest reported nothing about `{name}`: exit code {self.exit_code}\n{self.stderr}"
+            )
+        return self.reports[name]
 
 
 class Guest:
@@ -95,7 +97,7 @@ class Guest:
                 _listen(machine, self._report)
             self._report.exit_code = machine.exit_code
         except LabError as error:
-            self._report.complaint += str(error)
+            self._report.stderr += str(error)
         finally:
             self._is_started.set()
 
@@ -113,14 +115,14 @@ def sizes_program() -> Path:
 def _listen(machine: Machine, report: Report) -> None:
     for line in _lines(machine, report):
         if "begins" not in line:
-            report.said[line["name"]] = line
+            report.reports[line["name"]] = line
 
 
 def _lines(machine: Machine, report: Report) -> Iterator[dict[str, Any]]:
     rest = b""
     for stream, data in machine.output():
         if stream != "out":
-            report.complaint += data.decode(errors="replace")
+            report.stderr += data.decode(errors="replace")
             continue
         *lines, rest = (rest + data).split(b"\n")
         yield from map(json.loads, lines)

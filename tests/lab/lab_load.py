@@ -93,7 +93,7 @@ def measure(
 def drive(engine: Path | str, spec: dict[str, Any]) -> list[dict[str, Any]]:
     """Every event of a run."""
     done = subprocess.run([str(engine)], input=json.dumps(spec), capture_output=True, text=True, timeout=300)
-    assert done.stdout, f"the engine said nothing: {done.stderr}"
+    assert done.stdout, f"the engine printed nothing: {done.stderr}"
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

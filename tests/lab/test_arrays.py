@@ -17,9 +17,9 @@ LOWEST = 0.8
 
 def judge(guest_report: Report, name: str) -> None:
     """Drives never exceed their limits by more than the burst."""
-    said = guest_report.result(name)
+    reported = guest_report.result(name)
     highest = (1 + BURST_S / SECONDS) * 1.01
-    assert LOWEST * said["expected"] < said["measured"] < highest * said["expected"], said
+    assert LOWEST * reported["expected"] < reported["measured"] < highest * reported["expected"], reported
 
 
 @pytest.mark.parametrize("what", ["reads", "writes"])
@@ -40,13 +40,13 @@ def test_the_more_parity_the_slower_full_stripes_are_written(guest_report: Repor
 
 
 def test_a_mirror_continues_without_a_failed_member(guest_report: Report) -> None:
-    said = guest_report.result("raid1 with a member that fails")
-    assert said["failure"] is None
-    assert said["missing"] == 1
-    assert said["iops"] > 0
+    reported = guest_report.result("raid1 with a member that fails")
+    assert reported["failure"] is None
+    assert reported["missing"] == 1
+    assert reported["iops"] > 0
 
 
 def test_a_failed_member_of_a_stripe_fails_the_run_with_the_reason(guest_report: Report) -> None:
-    said = guest_report.result("raid0 with a member that fails")
-    assert said["failure"] is not None
-    assert "Input/output error" in str(said["failure"]) or "EIO" in str(said["failure"])
+    reported = guest_report.result("raid0 with a member that fails")
+    assert reported["failure"] is not None
+    assert "Input/output error" in str(reported["failure"]) or "EIO" in str(reported["failure"])

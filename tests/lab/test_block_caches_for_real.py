@@ -65,7 +65,7 @@ class Measured:
 
 
 @pytest.fixture(scope="module")
-def said(guest_report: Report) -> dict[str, Any]:
+def reported(guest_report: Report) -> dict[str, Any]:
     """What the guest saw."""
     return guest_report.step("caches")
 
@@ -237,15 +237,15 @@ def test_a_report_has_the_caches_in_a_table_and_over_time(result_set: ResultSet)
     assert sum(title.startswith("Block cache over time") for title in titles) >= 4
 
 
-def test_doctor_reports_which_block_caches_the_kernel_has(said: dict[str, Any]) -> None:
+def test_doctor_reports_which_block_caches_the_kernel_has(reported: dict[str, Any]) -> None:
     """Each of them was then used."""
     for kind, state in (("bcache", "loaded"), ("dm-cache", "module"), ("dm-writecache", "module")):
-        assert said["doctor"][kind].startswith(f"{state}, for setups")
-    assert said["support"] == dict.fromkeys(("bcache", "dm-cache", "dm-writecache"), "loaded")
+        assert reported["doctor"][kind].startswith(f"{state}, for setups")
+    assert reported["support"] == dict.fromkeys(("bcache", "dm-cache", "dm-writecache"), "loaded")
 
 
-def test_after_a_kill_in_a_run_cleanup_unregisters_both_devices(said: dict[str, Any]) -> None:
-    killed = said["killed"]
+def test_after_a_kill_in_a_run_cleanup_unregisters_both_devices(reported: dict[str, Any]) -> None:
+    killed = reported["killed"]
     assert killed["was_measuring"]
     assert any(name.startswith("bcache") for name in killed["at_kill"]["registered"])
     assert len(killed["at_kill"]["mounted"]) == 1
@@ -256,6 +256,6 @@ def test_after_a_kill_in_a_run_cleanup_unregisters_both_devices(said: dict[str, 
     assert killed["left"] == NOTHING
 
 
-def test_nothing_is_left_and_no_other_drive_was_written(said: dict[str, Any]) -> None:
-    assert said["left"] == NOTHING
-    assert said["written_to_others"] == 0
+def test_nothing_is_left_and_no_other_drive_was_written(reported: dict[str, Any]) -> None:
+    assert reported["left"] == NOTHING
+    assert reported["written_to_others"] == 0

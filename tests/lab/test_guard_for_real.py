@@ -35,12 +35,12 @@ def test_a_drive_that_nothing_uses_may_be_written(guest_report: Report) -> None:
 
 @pytest.mark.parametrize("use", REFUSED)
 def test_a_drive_in_use_is_refused_by_any_name_and_nothing_is_written(guest_report: Report, use: str) -> None:
-    said = guest_report.result(f"guard: {use}")
-    assert "error" not in said, said["error"]
+    reported = guest_report.result(f"guard: {use}")
+    assert "error" not in reported, reported["error"]
     drive = guest_report.result("guard: nothing")["drive"]
-    assert REFUSED[use].replace("nvme0n1", drive) in " and ".join(said["refusals"])
-    assert said["by_alias"] == said["refusals"]
-    assert said["writes"] == 0
+    assert REFUSED[use].replace("nvme0n1", drive) in " and ".join(reported["refusals"])
+    assert reported["by_alias"] == reported["refusals"]
+    assert reported["writes"] == 0
 
 
 def test_every_use_is_tried() -> None:
@@ -63,8 +63,8 @@ def test_a_volume_that_maps_sectors_of_its_own_may_be_written(guest_report: Repo
 
 @pytest.mark.parametrize("volume", REFUSED_VOLUMES)
 def test_a_volume_that_maps_sectors_in_use_is_refused_by_any_name(guest_report: Report, volume: str) -> None:
-    said = guest_report.result(f"guard: {volume}")
-    assert "error" not in said, said["error"]
-    refusals = " and ".join(said["refusals"])
+    reported = guest_report.result(f"guard: {volume}")
+    assert "error" not in reported, reported["error"]
+    refusals = " and ".join(reported["refusals"])
     assert REFUSED_VOLUMES[volume] in refusals and "is mounted at `/mnt`" in refusals
-    assert said["by_alias"] == said["refusals"]
+    assert reported["by_alias"] == reported["refusals"]

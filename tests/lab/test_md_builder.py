@@ -40,10 +40,10 @@ def test_a_rebuild_is_under_way(states_by_level: dict[str, Any]) -> None:
 
 
 def test_an_array_of_the_same_name_is_refused_while_one_exists(states_by_level: dict[str, Any]) -> None:
-    for said in states_by_level.values():
-        assert "there is an array `/dev/md/iosonde-0a0b0c0d` already" in said["refused"]
+    for reported in states_by_level.values():
+        assert "there is an array `/dev/md/iosonde-0a0b0c0d` already" in reported["refused"]
 
 
 def test_nothing_is_left_of_an_array_neither_at_its_end_nor_after_cleanup(states_by_level: dict[str, Any]) -> None:
-    for said in states_by_level.values():
-        assert (said["left"], said["running"], said["journal"]) == ([""] * 4, [], [])
+    for reported in states_by_level.values():
+        assert (reported["left"], reported["running"], reported["journal"]) == ([""] * 4, [], [])

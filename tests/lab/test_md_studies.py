@@ -11,15 +11,15 @@ NOTHING = {"superblocks": ["", "", ""], "running": [], "journal": [], "free": [T
 
 
 @pytest.fixture(scope="module")
-def said(guest_report: Report) -> dict[str, Any]:
+def reported(guest_report: Report) -> dict[str, Any]:
     """What the guest saw."""
     return guest_report.step("arrays")
 
 
 @pytest.fixture(scope="module")
-def failing(said: dict[str, Any]) -> dict[str, Any]:
+def failing(reported: dict[str, Any]) -> dict[str, Any]:
     """Two arrays, each of which lost a member in the first of two runs."""
-    found: dict[str, Any] = said["failing"]
+    found: dict[str, Any] = reported["failing"]
     return found
 
 
@@ -73,8 +73,8 @@ def test_an_array_that_lost_a_member_is_removed(failing: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("then", ["cleanup", "resume"])
-def test_after_a_kill_the_array_is_stopped_and_its_members_are_free(said: dict[str, Any], then: str) -> None:
-    killed = said[then]
+def test_after_a_kill_the_array_is_stopped_and_its_members_are_free(reported: dict[str, Any], then: str) -> None:
+    killed = reported[then]
     assert killed["was_measuring"]
     assert len(killed["existed"]["running"]) == 1
     assert killed["existed"]["free"] == [False, False, False]

@@ -13,9 +13,9 @@ LIMIT = 40 << 20
 @pytest.fixture(scope="module")
 def limits(guest_report: Report) -> dict[str, Any]:
     """What came of three runs; `guest_memory.py`."""
-    said = guest_report.step("limits")
-    assert said["version"] == 2
-    return said
+    reported = guest_report.step("limits")
+    assert reported["version"] == 2
+    return reported
 
 
 def test_a_run_has_the_proof_that_it_read_from_the_device(limits: dict[str, Any], guest_report: Report) -> None:

@@ -138,8 +138,8 @@ def held_by_a_command(*options: str) -> Iterator[tuple[psutil.Process, list[Path
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as owner:
         try:
             assert owner.stdout is not None and owner.stderr is not None
-            said = owner.stderr.readline()
-            assert said.startswith("limit of each: "), said + owner.stderr.read()
+            line = owner.stderr.readline()
+            assert line.startswith("limit of each: "), line + owner.stderr.read()
             count = int(options[options.index("--count") + 1])
             paths = [Path(owner.stdout.readline().strip()) for _ in range(count)]
             process = psutil.Process(owner.pid)

@@ -13,19 +13,19 @@ KINDS = ("raw", "file system")
 @pytest.fixture(scope="module")
 def unplugged(guest_report: Report) -> dict[str, Any]:
     """What `guest_unplug.py` reports."""
-    said = guest_report.step("unplug")
-    for each in said.values():
+    reported = guest_report.step("unplug")
+    for each in reported.values():
         assert "broken" not in each, each["broken"]
-    return said
+    return reported
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_study_stops_with_an_error_and_the_run_is_a_failed_record(unplugged: dict[str, Any], kind: str) -> None:
-    said = unplugged[kind]
-    assert said["error"] and "Traceback" not in said["error"], said["error"]
-    [(outcome, failure)] = said["records"]
+    reported = unplugged[kind]
+    assert reported["error"] and "Traceback" not in reported["error"], reported["error"]
+    [(outcome, failure)] = reported["records"]
     assert outcome == "failed" and failure
-    assert said["mounted"] == []
+    assert reported["mounted"] == []
 
 
 def test_the_record_states_that_the_device_is_gone(unplugged: dict[str, Any]) -> None:
@@ -37,6 +37,6 @@ def test_the_record_states_that_the_device_is_gone(unplugged: dict[str, Any]) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_written_to_the_drive_that_takes_the_free_number(unplugged: dict[str, Any], kind: str) -> None:
-    said = unplugged[kind]
-    assert said["neighbour_is_intact"]
-    assert (said["written_to_neighbour"], said["written_to_neighbour_by_resume"]) == (0, 0)
+    reported = unplugged[kind]
+    assert reported["neighbour_is_intact"]
+    assert (reported["written_to_neighbour"], reported["written_to_neighbour_by_resume"]) == (0, 0)

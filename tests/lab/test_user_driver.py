@@ -27,11 +27,11 @@ def part(guest_report: Report) -> Part:
 
 
 def test_identify_returns_what_the_driver_of_the_kernel_returns(part: Part) -> None:
-    said = part("identified")
-    assert said["controller"][0] == said["controller"][1]
-    assert said["namespaces"][0] == said["namespaces"][1]
-    assert [each["block_bytes"] for each in said["formats"]] == [512, 4096]
-    assert said["answer"]["largest_transfer_bytes"] == LARGEST
+    reported = part("identified")
+    assert reported["controller"][0] == reported["controller"][1]
+    assert reported["namespaces"][0] == reported["namespaces"][1]
+    assert [each["block_bytes"] for each in reported["formats"]] == [512, 4096]
+    assert reported["answer"]["largest_transfer_bytes"] == LARGEST
 
 
 POLLING = {"sqpoll": "submission_polling", "iopoll": "completion_polling"}
@@ -39,8 +39,8 @@ POLLING = {"sqpoll": "submission_polling", "iopoll": "completion_polling"}
 
 @pytest.mark.parametrize("name", ["crossed", "second-namespace"])
 def test_every_backend_reads_what_each_backend_wrote(part: Part, name: str) -> None:
-    said = part(name)
-    backends, ended = said["backends"], said["ended"]
+    reported = part(name)
+    backends, ended = reported["backends"], reported["ended"]
     assert set(ended) == {f"{each} {verb}" for each in backends for verb in ("writes", "reads")}
     for each, event in ended.items():
         assert event["event"] == "result", (each, event)
@@ -57,16 +57,16 @@ def test_every_backend_reads_what_each_backend_wrote(part: Part, name: str) -> N
 def test_every_size_up_to_the_largest_is_transferred_and_no_other(
     part: Part, name: str, block_bytes: int, starts: int
 ) -> None:
-    said = part(name)
-    assert (said["sizes"], said["largest_bytes"]) == (LARGEST // block_bytes, LARGEST)
-    assert said["starts"] >= starts, "positions of buffers in their first page"
-    assert said["refused"] == [-errno.EINVAL] * 10, "one byte and one block more, and parts of blocks"
+    reported = part(name)
+    assert (reported["sizes"], reported["largest_bytes"]) == (LARGEST // block_bytes, LARGEST)
+    assert reported["starts"] >= starts, "positions of buffers in their first page"
+    assert reported["refused"] == [-errno.EINVAL] * 10, "one byte and one block more, and parts of blocks"
 
 
 def test_mixed_sizes_are_verified_with_every_backend(part: Part) -> None:
-    said = part("session")
-    assert said["error"] == ""
-    records = said["parts"]["sizes"] + said["parts"]["passthrough"]
+    reported = part("session")
+    assert reported["error"] == ""
+    records = reported["parts"]["sizes"] + reported["parts"]["passthrough"]
     assert {each["backend"] for each in records} == set(BACKENDS)
     check_verified(records)
 
@@ -103,25 +103,25 @@ def test_an_error_of_the_media_fails_the_run_as_through_the_kernel(part: Part) -
 
 
 def test_deallocated_blocks_are_zero_for_the_kernel_and_no_others(part: Part) -> None:
-    said = part("session")
-    [record] = said["parts"]["deallocated"]
+    reported = part("session")
+    [record] = reported["parts"]["deallocated"]
     assert (record["outcome"], record["failure"]) == ("complete", None)
-    assert said["is_zero"]
-    assert said["is_intact"], "data beside what was deallocated"
+    assert reported["is_zero"]
+    assert reported["is_intact"], "data beside what was deallocated"
 
 
 def test_a_killed_session_leaves_an_entry_and_cleanup_gives_the_controller_back(part: Part) -> None:
-    said = part("killed")
-    assert said["has_measured"]
-    assert said["in_use"] and all(reason.startswith("is in use by process") for reason in said["in_use"])
-    assert NVME_DRIVER in said["remaining"]
-    assert said["cleaned"] and not any(failed for _, failed in said["cleaned"]), said["cleaned"]
-    assert said["is_intact"], "data beside what was measured"
+    reported = part("killed")
+    assert reported["has_measured"]
+    assert reported["in_use"] and all(reason.startswith("is in use by process") for reason in reported["in_use"])
+    assert NVME_DRIVER in reported["remaining"]
+    assert reported["cleaned"] and not any(failed for _, failed in reported["cleaned"]), reported["cleaned"]
+    assert reported["is_intact"], "data beside what was measured"
 
 
 def test_a_command_with_more_memory_segments_than_it_can_have_needs_huge_pages(part: Part) -> None:
-    said = part("large-commands")
-    refused, ended = said["without"], said["with"]
+    reported = part("large-commands")
+    refused, ended = reported["without"], reported["with"]
     assert refused["event"] == "error"
     assert refused["code"] == "unsupported"
     assert f"a block of {LARGEST} bytes has up to 128 memory segments, one command takes 127" in refused["message"]
@@ -132,7 +132,7 @@ def test_a_command_with_more_memory_segments_than_it_can_have_needs_huge_pages(p
     assert not any(ended["verification"]["faults"].values())
 
 
-def test_the_shipped_study_reports_gains_and_the_software_share_beside_published_values(guest_report: Report) -> None:
+def test_the_shipped_study_compares_gains_and_the_software_share_with_published_values(guest_report: Report) -> None:
     """Emulated, no value means anything: the report has each with its interval, and each backend was measured."""
     results = guest_report.result_set("jo2024-driver")
     assert {(record.outcome, record.failure) for record in results.records()} == {("complete", None)}
@@ -183,9 +183,9 @@ def test_commands_that_take_too_long_end_the_run(part: Part) -> None:
     "name", ["identified", "killed", "crossed", "second-namespace", "session", "sizes", "study", "timed-out", "fatal"]
 )
 def test_the_driver_of_the_kernel_has_the_controller_again(part: Part, name: str) -> None:
-    said = part(name)
-    assert said["is_back"]
-    assert said["journal"] == []
+    reported = part(name)
+    assert reported["is_back"]
+    assert reported["journal"] == []
 
 
 def test_a_fatal_status_of_the_controller_ends_the_run(part: Part) -> None:
@@ -196,10 +196,10 @@ def test_a_fatal_status_of_the_controller_ends_the_run(part: Part) -> None:
 
 
 def test_a_controller_that_is_removed_during_a_run_is_released(part: Part) -> None:
-    said = part("removed")
-    assert said["ended"]["event"] == "error"
-    assert said["is_gone"]
-    assert said["journal"] == []
+    reported = part("removed")
+    assert reported["ended"]["event"] == "error"
+    assert reported["is_gone"]
+    assert reported["journal"] == []
 
 
 def test_backends_that_the_machine_has_are_reported(part: Part) -> None:

@@ -105,7 +105,7 @@ def test_the_server_loads_no_large_library(page: LivePage) -> None:
     assert not any(name in loaded for name in ("polars", "numpy", "duckdb", "pydantic"))
 
 
-def test_a_server_that_does_not_read_holds_up_nothing(page: LivePage) -> None:
+def test_a_server_that_does_not_read_delays_nothing(page: LivePage) -> None:
     ask(page.url)
     page._process.send_signal(signal.SIGSTOP)
     values = {"kind": "values", "phase": "measuring", "values": {"text": "x" * 2000}, "progress": {}}
@@ -142,7 +142,7 @@ def test_the_report_is_linked_at_the_end_and_an_idle_server_exits(page: LivePage
     assert page._process.wait(timeout=IDLE_S + 60) == 0
 
 
-def test_a_page_that_nobody_opened_ends_with_the_study(page: LivePage) -> None:
+def test_a_page_that_was_never_opened_closes_with_the_study(page: LivePage) -> None:
     page.over("complete", "Done.")
     page.close()
     assert page._process.wait(timeout=60) == 0

@@ -16,7 +16,7 @@ from iosonde.results.schema import UNSUPPORTED, Failure, RecordVerdict
 
 
 def histogram(latency_ns: int, count: int) -> dict[str, Any]:
-    from iosonde.results.histogram import bucket_of
+    from buckets import bucket_of
 
     [bucket] = bucket_of([latency_ns])
     return {"buckets": [(int(bucket), count)], "count": count, "sum_ns": latency_ns * count}

@@ -94,7 +94,7 @@ def test_each_interval_has_its_hit_ratio_dirty_data_written_back_bytes_and_conge
     }
 
 
-def test_the_run_has_its_own_values_beside_those_of_its_intervals(results: ResultSet) -> None:
+def test_a_run_has_values_of_its_own_and_of_its_intervals(results: ResultSet) -> None:
     values = dict(run_metrics(results).filter(operation="all").select("metric", "value").iter_rows())
     assert {name: values[name] for name in METRICS} == {
         "cache_read_hit_ratio": 1 - 15 / 40,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from buckets import bucket_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iosonde.metrics.histogram import MILLION, PERCENTILES, SAMPLES_BEYOND, percentiles
-from iosonde.results.histogram import bucket_of
 
 latencies = st.lists(st.integers(min_value=0, max_value=3600 * 10**9), min_size=1, max_size=400)
 

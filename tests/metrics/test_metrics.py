@@ -16,7 +16,7 @@ from iosonde.metrics import block_cache, graph, objects, oltp, paging
 from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.histogram import PERCENTILES
-from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics, within_runs
+from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics
 from iosonde.metrics.registry import METRICS, declare
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
@@ -199,16 +199,6 @@ def test_interval_percentiles_are_those_of_each_interval(tmp_path: Path) -> None
     for interval, samples in enumerate(seconds):
         p99 = value(metrics, "completion_latency_ns_p99", interval=interval, operation="read")
         assert p99 == pytest.approx(nearest_rank(samples, 990_000), rel=0.001)
-
-
-def test_one_run_has_an_interval_from_its_course(tmp_path: Path) -> None:
-    counts = [100, 110, 90, 105, 95, 100, 120, 80]
-    samples = [Samples(interval=i, completion_ns=lognormal(count)) for i, count in enumerate(counts)]
-    results = result_set(tmp_path / "r", [samples], intervals=8)
-    found = within_runs(interval_metrics(results, metrics=["iops"])).filter(pl.col("operation") == "all")
-    row = found.row(0, named=True)
-    assert (row["mean"], row["intervals"]) == (100, 8)
-    assert 85 < row["low"] < 100 < row["high"] < 115
 
 
 def test_a_curve_merges_the_repeats_of_a_case(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_intervals_of_independent_repeats_cover_the_median(name: str, count: int
 
 
 @pytest.mark.parametrize("count", [6, 7, 8, 9, 10])
-def test_from_six_repeats_on_intervals_hold_for_two_distant_modes(count: int) -> None:
+def test_intervals_cover_two_distant_modes_from_six_repeats(count: int) -> None:
     assert covered("bimodal, far", count) >= 0.94
 
 

@@ -1,4 +1,4 @@
-"""The rule of steady state on series whose answers were worked out by hand, and what is said beside it."""
+"""The rule of steady state on series with answers computed by hand, and the values reported with it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_window_with_a_value_that_is_not_finite_is_not_steady() -> None:
     assert steady_state([float("nan")] + [100] * 5).achieved
 
 
-def test_noise_around_one_level_holds_to_the_end() -> None:
+def test_noise_around_one_level_is_steady_to_the_end() -> None:
     series = [100 + 4 * (-1) ** number for number in range(60)]
     found = steady_state(series)
     assert found.measured is found.first and found.left is None

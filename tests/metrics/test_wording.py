@@ -24,6 +24,6 @@ def test_acronyms_keep_their_case_and_statistics_come_first(metric: str, words: 
     assert metric_words(metric) == words
 
 
-def test_a_command_is_named_by_its_program_whatever_server_it_connects_to() -> None:
+def test_a_command_is_named_by_its_program_also_when_it_connects_to_a_server() -> None:
     case = {"command": ["/usr/bin/pgbench", "-n"], "server": "postgresql"}
     assert load_words(case) == {"command": "pgbench"}

@@ -32,7 +32,7 @@ def operation(count: int) -> dict[str, Any]:
 
 
 def ends_after(given: list[dict[str, Any]], *, hold: int = 0, tracking: str = "iops") -> tuple[int | None, list[str]]:
-    """The interval after which it is enough, counted from 1, and what was said until then."""
+    """The interval after which the run can stop, counted from 1, and the states until then."""
     notes: list[str] = []
     watch = Watch({"round_ns": SECOND, "tracking": tracking, "hold": hold, "criteria": {}}, note=notes.append)
     return next((number for number, event in enumerate(given, start=1) if watch.is_enough(event)), None), notes

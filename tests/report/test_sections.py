@@ -26,7 +26,7 @@ def test_every_finding_appears_once(chapter: Chapter) -> None:
     assert len(answer.summary) <= 3
 
 
-def test_findings_are_beside_a_figure_of_their_part(chapter: Chapter) -> None:
+def test_findings_are_next_to_a_figure_of_their_part(chapter: Chapter) -> None:
     beside = [(section, finding) for section in chapter.sections for _, finding in section.findings]
     assert len(beside) >= 3
     for section, finding in beside:
@@ -74,7 +74,7 @@ def test_the_first_of_constant_values_stays() -> None:
     assert (short.heads, short.caption) == (["Load", "Bandwidth"], "All. At: 4 devices.")
 
 
-def test_the_device_state_is_beside_the_values_of_cases_that_write(chapter: Chapter, whole: ResultSet) -> None:
+def test_tables_of_cases_that_write_have_the_device_state(chapter: Chapter, whole: ResultSet) -> None:
     cases = {case.case_id: case for case in whole.plan.cases}
     states = {}
     for table in chapter.case_tables:

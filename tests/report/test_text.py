@@ -17,7 +17,7 @@ from iosonde.results import ResultSet
 
 
 @pytest.mark.engine
-def test_markdown_has_its_figures_beside_it(interrupted: ResultSet, tmp_path: Path) -> None:
+def test_figures_of_a_markdown_report_are_in_the_same_directory(interrupted: ResultSet, tmp_path: Path) -> None:
     report, *drawn = write([interrupted], tmp_path / "report.md", format="md")
     text = report.read_text()
     named = re.findall(r"\]\((figures/[^)]+)\)", text)

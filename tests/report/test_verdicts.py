@@ -62,16 +62,16 @@ def column(table: Table, head: str) -> list[tuple[str, str]]:
 
 @pytest.mark.engine
 def test_every_case_has_its_verdict_and_the_counts_where_repeats_differ(chapter: Chapter) -> None:
-    said = {
+    verdicts = {
         key.partition("\n")[2]: cell
         for table in chapter.case_tables
         for key, cell in zip(table.keys, column(table, VERDICT), strict=True)
     }
-    assert said["grid/direction=read/block_size=8192/queue_depth=16"] == (
+    assert verdicts["grid/direction=read/block_size=8192/queue_depth=16"] == (
         "harness",
         "undetermined 1, harness 2",
     )
-    assert said["grid/direction=read/block_size=8192/queue_depth=1"] == (
+    assert verdicts["grid/direction=read/block_size=8192/queue_depth=1"] == (
         "device",
         "undetermined 1, device 2",
     )

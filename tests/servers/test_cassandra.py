@@ -283,7 +283,7 @@ def test_the_server_is_described_with_its_settings_and_restored_from_one_load(do
 
 
 @pytest.mark.needs("engine")
-def test_pauses_of_the_garbage_collector_are_a_time_series_beside_latency(done: Done) -> None:
+def test_pauses_of_the_garbage_collector_are_a_time_series_with_latency(done: Done) -> None:
     server = done.measured.server
     assert server
     assert server["statistics_at_end"]["gc_pauses"] >= 1

@@ -526,7 +526,7 @@ def test_a_password_is_sent_only_to_a_server_that_asks_for_it(
     assert serve.running[0].received[1] == cell(b"\0me\0secret")
 
 
-def test_a_server_that_asks_for_a_password_of_nobody_is_an_error(serve) -> None:  # type: ignore[no-untyped-def]
+def test_an_address_without_user_is_refused_where_the_server_requires_a_password(serve) -> None:  # type: ignore[no-untyped-def]
     address = replace(serve(frame(0x03, text("PasswordAuthenticator"))), user="")
     with pytest.raises(ServerError, match="the address names no user") as raised:
         cql.connect(address)

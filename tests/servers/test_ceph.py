@@ -19,7 +19,9 @@ from iosonde.servers import ceph, ceph_perf
 
 pytestmark = pytest.mark.unit
 
-LAYOUT = ceph.Layout(osds=2, replication=2, placement_groups=8, osd_bytes=1 << 30, settings={"bluestore_cache_size": 1})
+LAYOUT = ceph.ClusterLayout(
+    osds=2, replication=2, placement_groups=8, osd_bytes=1 << 30, settings={"bluestore_cache_size": 1}
+)
 
 
 def test_the_configuration_is_private_to_one_directory_and_to_loopback(tmp_path: Path) -> None:

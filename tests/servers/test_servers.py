@@ -62,7 +62,7 @@ def test_direct_io_is_read_from_the_open_files(disk_place: Path, templates: dict
 
 
 @pytest.mark.needs("root")
-def test_the_user_of_a_server_cannot_replace_what_iosonde_writes_beside_its_data(running: Instance) -> None:
+def test_the_user_of_a_server_cannot_replace_files_of_iosonde_in_its_directory(running: Instance) -> None:
     """A link in the place of its messages made root append to any file when the server was started again."""
     directories = running.directories
     for each in (directories.run, directories.template):

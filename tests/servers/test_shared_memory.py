@@ -131,7 +131,7 @@ def test_creating_a_data_directory_leaves_no_entry_and_no_memory(place: Path) ->
         instance.remove()
 
 
-def test_where_dynamic_shared_memory_lies_is_not_part_of_a_study() -> None:
+def test_the_type_of_dynamic_shared_memory_is_not_a_setting_of_a_study() -> None:
     with pytest.raises(StudyError, match="chosen by iosonde"):
         postgresql.PostgreSql().check_settings(
             Installation(version="1", build="", programs={}), {"dynamic_shared_memory_type": "sysv"}

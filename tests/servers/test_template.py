@@ -42,7 +42,7 @@ def test_a_fifo_in_place_of_a_file_is_damage_and_is_not_opened(template: Templat
 
 
 @pytest.mark.timeout(20)
-def test_a_fifo_beside_the_files_is_not_opened(template: Template, tmp_path: Path) -> None:
+def test_a_fifo_among_the_files_is_not_opened(template: Template, tmp_path: Path) -> None:
     os.mkfifo(template.data / "base/3")
     assert template.restore(tmp_path / "copy").files == 2
 

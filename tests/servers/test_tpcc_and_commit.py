@@ -146,7 +146,7 @@ def test_a_complete_database_is_kept(loaded: Loaded) -> None:
 
 
 @pytest.mark.parametrize("pipelining", [False, True])
-def test_the_conditions_hold_after_a_run_and_its_orders_are_found(
+def test_consistency_conditions_are_met_after_a_run_and_its_orders_are_found(
     loaded: Loaded, pipelining: bool, tmp_path: Path
 ) -> None:
     before = int(loaded.rows("SELECT SUM(d_next_o_id) FROM district")[0][0])

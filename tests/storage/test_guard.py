@@ -255,7 +255,7 @@ def test_a_volume_without_a_table_shares_nothing_with_volumes_on_other_members(m
     assert machine.refusals("dm-0") == machine.refusals("dm-1") == []
 
 
-def test_a_volume_without_a_table_beside_one_with_a_table_may_share_data(machine: Machine) -> None:
+def test_a_volume_without_a_table_may_share_data_with_one_that_has_a_table(machine: Machine) -> None:
     without_tables(machine, "vdb", "vdb")
     machine.tables["253:1"] = parse([(0, 1024, "linear", "254:16 0")])
     for one, other in (("dm-0", "dm-1"), ("dm-1", "dm-0")):

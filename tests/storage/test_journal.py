@@ -290,7 +290,7 @@ def test_what_a_killed_writer_left_of_an_entry_is_removed(tmp_path: Path) -> Non
     assert alive.exists()
 
 
-def test_the_journal_belongs_to_its_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_only_its_user_can_read_the_journal_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         journal.created(tmp_path / "new", "file")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iosonde import pcie
-from iosonde.results import array_facts
+from iosonde.results.run_facts import array as array_facts
 from iosonde.storage import block_stack
 
 GEN3_X4 = "8.0 GT/s PCIe x4"

@@ -9,7 +9,7 @@ from needs import BTRFS
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices"), BTRFS]
 
 
-def test_nothing_but_the_named_device_is_written_whatever_the_stack() -> None:
+def test_only_the_named_device_is_written_on_any_stack() -> None:
     """For longer: `python tests/storage/random_stacks.py --seconds 600`."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

@@ -95,7 +95,7 @@ def test_a_directory_that_vanished_is_forgotten(tmp_path: Path) -> None:
     assert journal.entries() == []
 
 
-def test_the_own_directory_belongs_to_its_user_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_only_its_user_can_read_the_directory_with_any_umask(tmp_path: Path) -> None:
     """D9."""
     before = os.umask(0)
     try:

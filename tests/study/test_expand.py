@@ -366,7 +366,7 @@ hint: leave out unsupported values: `--set block_size=4KiB`\
     assert plan_of(text, directory, settings={"io_mode": "buffered"}).cases
 
 
-def test_buffers_that_memory_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_buffers_larger_than_memory_are_refused(tmp_path: Path) -> None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     text = refusal(target=tmp_path, settings={"queue_depth": "4096", "block_size": "64MiB", "limit_bytes": "1GiB"})
     assert memory < 512 << 30

@@ -1,4 +1,4 @@
-"""Fill levels: what they come to, and what cannot be filled is said before anything is written."""
+"""Fill levels: their sizes, and errors about impossible ones before anything is written."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_a_graph_that_is_larger_than_the_target_is_refused_while_planning(tmp_pa
     assert "`scale`" in refused.value.where
 
 
-def test_a_graph_that_memory_cannot_hold_is_refused_with_its_parameters(
+def test_a_graph_larger_than_memory_is_refused_with_its_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "total_bytes", lambda: 8 << 30)

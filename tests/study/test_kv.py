@@ -126,7 +126,7 @@ def test_ycsb_mixes_are_those_of_its_core_workloads() -> None:
     assert [each["distribution"]["kind"] for each in choices.values()] == ["scrambled_zipfian", "latest"]
 
 
-def test_what_is_set_beside_a_phase_wins() -> None:
+def test_a_parameter_overrides_that_of_the_phase() -> None:
     [stream] = workload(phase="ycsb_a", operations="read/3:delete/1", choice="uniform", scan_records="5")["streams"]
     assert stream["operations"] == [{"operation": "read", "weight": 3}, {"operation": "delete", "weight": 1}]
     assert stream["choice"]["distribution"] == {"kind": "uniform"}

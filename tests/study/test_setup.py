@@ -190,7 +190,7 @@ def test_settings_of_the_command_line_are_checked_alike() -> None:
     assert planned(settings={"devices": "1"}).cases[0].setup == Setup(devices=1)
 
 
-def test_mount_options_may_hold_commas() -> None:
+def test_mount_options_may_contain_commas() -> None:
     text = refusal(TargetError, settings={"file_system": "ext4", "mount_options": "noatime,discard"})
     assert "a simulated array cannot have `file_system = ext4`" in text
 

@@ -372,7 +372,7 @@ def test_jo2024_has_a_mix_of_70_percent_reads_over_queue_depth() -> None:
     assert parameters(cases, "precondition") == {128 << 10}
 
 
-def test_a_study_holds_no_commands_and_no_paths() -> None:
+def test_a_study_contains_no_commands_and_no_paths() -> None:
     """Whatever a stranger's study holds, it is parameters that iosonde knows: `plan` shows all that it can do."""
     allowed = set(Study.model_fields)
     for name in shipped():

@@ -266,7 +266,7 @@ values = [
 
 
 @pytest.mark.engine
-def test_a_log_device_is_compared_with_the_log_beside_the_data(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_a_log_device_is_compared_with_a_log_on_the_data_device(iosonde: Iosonde, tmp_path: Path) -> None:
     """The study runs on the first target only; the second one has its log."""
     file, data, log = tmp_path / "logs.toml", tmp_path / "data", tmp_path / "log"
     file.write_text(LOG)
@@ -523,9 +523,7 @@ def test_a_result_set_that_is_missing_or_a_link_is_refused(tmp_path: Path, linke
     """`report` would write into the directory that the link names."""
     entry = {"name": "a", "study": "quick", "title": "A", "values": []}
     suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})
-    description = suites.session.Description(
-        suite=suite, target=SLOW, against=None, skipped={}, alternating={"a": False}
-    )
+    description = suites.session.SuiteFile(suite=suite, target=SLOW, against=None, skipped={}, alternating={"a": False})
     (tmp_path / "suite").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "suite" / "suite.json").write_text(description.model_dump_json())
@@ -541,7 +539,7 @@ def test_a_page_of_a_suite_without_results_states_it(tmp_path: Path) -> None:
     suite = suites.load("jo2024")
     directory = suites.SuiteDirectory(
         path=tmp_path,
-        description=suites.session.Description(
+        description=suites.session.SuiteFile(
             suite=suite,
             target="/dev/a",
             against="/dev/b",
@@ -591,7 +589,7 @@ def test_a_suite_that_differs_from_the_one_of_its_name_states_it(tmp_path: Path)
             suites.summarize(
                 suites.SuiteDirectory(
                     path=tmp_path,
-                    description=suites.session.Description(
+                    description=suites.session.SuiteFile(
                         suite=each,
                         target="/dev/a",
                         against=None,

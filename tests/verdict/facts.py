@@ -1,4 +1,4 @@
-"""The facts of a sound run: a drive that sets its own figures. Tests change one thing and see what is said."""
+"""The facts of a sound run: device-limited. Tests change one fact and check verdict and warnings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from plans import null_spec
 
-from iosonde.verdict.evidence import RunFacts, Total
+from iosonde.verdict.evidence import Total, VerdictFacts
 
 SECOND = 10**9
 GIB = 1 << 30
@@ -17,7 +17,7 @@ COUNT = 10 * IOPS
 BLOCK = 4096
 
 
-def sound(**changes: Any) -> RunFacts:
+def sound(**changes: Any) -> VerdictFacts:
     """Ten seconds of 4 KiB random reads at queue depth 4, direct, on an NVMe drive: 40,000 IOPS at 100 µs."""
     spec = null_spec("run")
     spec["workload"]["backend"] = {"kind": "uring"}
@@ -46,7 +46,7 @@ def sound(**changes: Any) -> RunFacts:
     device = {"device": "259:0", "name": "nvme0n1", "kind": "disk", "under": [], "nr_requests": 1023,
               "hardware_queues": 8, "scheduler": "none", "rotational": False, "temperature_celsius": 41.0,
               "temperature_max_celsius": 80.0}  # fmt: skip
-    facts = RunFacts(
+    facts = VerdictFacts(
         spec=spec,
         result=result,
         engine={"clock": "tsc", "clock_read_ns": 20.0},
@@ -60,25 +60,25 @@ def sound(**changes: Any) -> RunFacts:
     return replace(copy.deepcopy(facts), **changes)
 
 
-def stream(facts: RunFacts) -> dict[str, Any]:
+def stream(facts: VerdictFacts) -> dict[str, Any]:
     """Its only stream, to be changed."""
     found: dict[str, Any] = facts.spec["workload"]["streams"][0]
     return found
 
 
-def job(facts: RunFacts) -> dict[str, Any]:
+def job(facts: VerdictFacts) -> dict[str, Any]:
     """Its only job, to be changed."""
     found: dict[str, Any] = facts.result["jobs"][0]
     return found
 
 
-def device(facts: RunFacts) -> dict[str, Any]:
+def device(facts: VerdictFacts) -> dict[str, Any]:
     """Its only device, to be changed."""
     found: dict[str, Any] = facts.target["devices"][0]
     return found
 
 
-def as_writes(facts: RunFacts) -> RunFacts:
+def as_writes(facts: VerdictFacts) -> VerdictFacts:
     """The same as writes, all of which reach the device."""
     facts.result["devices"][0].update(read_bytes=0, write_bytes=COUNT * BLOCK)
     facts.result["process"]["fs_inputs"] = 0

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from facts import BLOCK, COUNT, GIB, SECOND, as_writes, device, job, sound, stream
 
-from iosonde.verdict.evidence import Evidence, Interval, RunFacts, Total
+from iosonde.verdict.evidence import Evidence, Interval, Total, VerdictFacts
 from iosonde.verdict.verdict import Kind, Verdict, is_disturbed, judge, of_repeats, with_disturbances
 from iosonde.verdict.warning_kinds import WARNINGS
 
-Change = Callable[[RunFacts], RunFacts | None]
+Change = Callable[[VerdictFacts], VerdictFacts | None]
 
 
-def changed(change: Change) -> RunFacts:
+def changed(change: Change) -> VerdictFacts:
     facts = sound()
     return change(facts) or facts
 
 
-def codes(facts: RunFacts) -> list[str]:
+def codes(facts: VerdictFacts) -> list[str]:
     return [warning.code for warning in judge(facts).warnings]
 
 
@@ -40,17 +40,17 @@ def test_sound_writes_are_the_disks_too() -> None:
     assert (verdict.kind, verdict.warnings) == ("device-limited", ())
 
 
-def saturated(facts: RunFacts) -> None:
+def saturated(facts: VerdictFacts) -> None:
     job(facts)["usage"].update(user_ns=4 * SECOND, system_ns=56 * SECOND // 10)
 
 
-def busy_making_blocks(facts: RunFacts) -> RunFacts:
+def busy_making_blocks(facts: VerdictFacts) -> VerdictFacts:
     """A quarter of the time goes into filling a block, and as much less into waiting for the disk."""
     job(facts)["pacing"]["turnaround_ns"] = 10 * SECOND
     return replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=30 * SECOND)])
 
 
-def one_at_a_time_and_fast(facts: RunFacts) -> RunFacts:
+def one_at_a_time_and_fast(facts: VerdictFacts) -> VerdictFacts:
     """0.9 million reads a second, one at a time: 130 ns of 1,100 are the harness'."""
     stream(facts)["queue_depth"] = 1
     count = 9 * 10**6
@@ -62,40 +62,40 @@ def one_at_a_time_and_fast(facts: RunFacts) -> RunFacts:
     return replace(facts, totals=[total], harness={"streams": {"main": {"ns_per_io": 130.0}}})
 
 
-def slow_clock(facts: RunFacts) -> RunFacts:
+def slow_clock(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, engine={"clock": "monotonic", "clock_read_ns": 800.0})
 
 
-def nothing_real(facts: RunFacts) -> None:
+def nothing_real(facts: VerdictFacts) -> None:
     facts.result["backend"]["kind"] = "null"
 
 
-def half_cached(facts: RunFacts) -> RunFacts:
+def half_cached(facts: VerdictFacts) -> VerdictFacts:
     stream(facts)["io_mode"] = "buffered"
     facts.result["process"]["fs_inputs"] //= 4
     facts.result["devices"][0]["read_bytes"] //= 4
     return facts
 
 
-def not_yet_written(facts: RunFacts) -> RunFacts:
+def not_yet_written(facts: VerdictFacts) -> VerdictFacts:
     facts = as_writes(facts)
     stream(facts)["io_mode"] = "buffered"
     facts.result["devices"][0]["write_bytes"] //= 5
     return facts
 
 
-def in_memory(facts: RunFacts) -> RunFacts:
+def in_memory(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, target={"file_system": {"kind": "tmpfs"}, "devices": []})
 
 
-def holes(facts: RunFacts) -> None:
+def holes(facts: VerdictFacts) -> None:
     facts.result["evidence"]["extents_before"] = {
         **facts.result["evidence"]["extents_before"],
         "missing_bytes": 40 * GIB,
     }
 
 
-def over(facts: RunFacts, *, dio: str, passed: float | None) -> None:
+def over(facts: VerdictFacts, *, dio: str, passed: float | None) -> None:
     """A loop device, and the share of its bytes that reached a visible device below; None if there is none."""
     device(facts).update(kind="loop", name="loop0", loop_dio=dio)
     if passed is not None:
@@ -105,19 +105,19 @@ def over(facts: RunFacts, *, dio: str, passed: float | None) -> None:
         facts.result["devices"].append({"device": "259:2", "read_bytes": moved, "write_bytes": 0})
 
 
-def loop_over_memory(facts: RunFacts) -> None:
+def loop_over_memory(facts: VerdictFacts) -> None:
     over(facts, dio="0", passed=0.2)
 
 
-def loop_over_what_is_not_visible(facts: RunFacts) -> None:
+def loop_over_what_is_not_visible(facts: VerdictFacts) -> None:
     over(facts, dio="0", passed=None)
 
 
-def suspended(facts: RunFacts) -> None:
+def suspended(facts: VerdictFacts) -> None:
     facts.result["evidence"]["stalls"] = {"stalled_ns": 3 * SECOND, "longest_ns": 3 * SECOND, "count": 1}
 
 
-def stalled_device(facts: RunFacts) -> RunFacts:
+def stalled_device(facts: VerdictFacts) -> VerdictFacts:
     """Nothing completes for one second of ten, at 100 µs otherwise."""
     each, length = SECOND // 10, SECOND
     intervals = [
@@ -132,32 +132,32 @@ def stalled_device(facts: RunFacts) -> RunFacts:
     return replace(facts, intervals=intervals)
 
 
-def crowded(facts: RunFacts) -> None:
+def crowded(facts: VerdictFacts) -> None:
     job(facts)["pacing"]["cpu_wait_ns"] = 2 * SECOND
 
 
-def stolen(facts: RunFacts) -> None:
+def stolen(facts: VerdictFacts) -> None:
     facts.result["evidence"]["machine"]["steal_ns"] = 4 * SECOND
 
 
-def interrupted(facts: RunFacts) -> None:
+def interrupted(facts: VerdictFacts) -> None:
     stream(facts)["cpus"] = [3]
     facts.result["evidence"]["pinned"] = [{"cpu": 3, "interrupts": 3 * COUNT + 200_000}]
 
 
-def shared_disk(facts: RunFacts) -> None:
+def shared_disk(facts: VerdictFacts) -> None:
     facts.result["devices"][0]["read_bytes"] += COUNT * BLOCK // 10
 
 
-def throttled(facts: RunFacts) -> None:
+def throttled(facts: VerdictFacts) -> None:
     device(facts)["limits"] = ["read_iops_device 2000"]
 
 
-def hot(facts: RunFacts) -> RunFacts:
+def hot(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, target_after={"devices": [{"name": "nvme0n1", "temperature_celsius": 84.0}]})
 
 
-def deeper_than_the_kernel(facts: RunFacts) -> RunFacts:
+def deeper_than_the_kernel(facts: VerdictFacts) -> VerdictFacts:
     stream(facts)["queue_depth"] = 128
     device(facts).update(nr_requests=64, hardware_queues=1)
     return replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=1275 * SECOND)])
@@ -174,40 +174,40 @@ def test_the_queue_depth_of_an_open_loop_is_only_a_limit(in_flight: int, fires: 
     assert ("queue_too_short" in codes(replace(facts, totals=[waited]))) == fires
 
 
-def small_span(facts: RunFacts) -> None:
+def small_span(facts: VerdictFacts) -> None:
     facts.result["evidence"]["page_cache"]["addressed_bytes"] = 32 << 20
 
 
-def over_the_network(facts: RunFacts) -> RunFacts:
+def over_the_network(facts: VerdictFacts) -> VerdictFacts:
     facts.result["devices"].clear()
     return replace(facts, target={"file_system": {"kind": "nfs4"}, "devices": []})
 
 
-def over_before_it_began(facts: RunFacts) -> RunFacts:
+def over_before_it_began(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, totals=[replace(facts.totals[0], count=13, completion_latency_ns_sum=39 * SECOND)], tail=None)
 
 
-def nobody_knows(facts: RunFacts) -> RunFacts:
+def nobody_knows(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=20 * SECOND)])
 
 
-def cold(facts: RunFacts) -> None:
+def cold(facts: VerdictFacts) -> None:
     stream(facts)["io_mode"] = "buffered"
     facts.spec["workload"]["page_cache"] = "drop"
 
 
-def buffered(facts: RunFacts) -> None:
+def buffered(facts: VerdictFacts) -> None:
     stream(facts)["io_mode"] = "buffered"
     facts.result["evidence"]["page_cache"]["addressed_bytes"] = 8 * GIB
 
 
-def counted_late(facts: RunFacts) -> None:
+def counted_late(facts: VerdictFacts) -> None:
     """The thread that keeps time had no CPU for six of ten seconds: what it counted is not all that was read."""
     facts.result["process"] = {**facts.result["process"], "wall_ns": 4 * SECOND, "fs_inputs": COUNT * BLOCK // 512 // 5}
     facts.result["devices"][0]["read_bytes"] = COUNT * BLOCK // 5
 
 
-def held_back_by_md(facts: RunFacts) -> None:
+def held_back_by_md(facts: VerdictFacts) -> None:
     """RAID 5 of one drive: its thread has 0.3 s left in ten."""
     array = {"device": "9:127", "name": "md127", "kind": "md", "md_level": "raid5", "under": ["nvme0n1"]}
     facts.target["devices"].insert(0, array)
@@ -222,39 +222,39 @@ def held_back_by_md(facts: RunFacts) -> None:
     }
 
 
-def narrow(facts: RunFacts) -> RunFacts:
+def narrow(facts: VerdictFacts) -> VerdictFacts:
     stream(facts)["jobs"] = 2
     device(facts)["hardware_queues"] = 1
     return fast(facts)
 
 
-def scheduled(facts: RunFacts) -> RunFacts:
+def scheduled(facts: VerdictFacts) -> VerdictFacts:
     device(facts)["scheduler"] = "bfq"
     return fast(facts)
 
 
-def fast(facts: RunFacts) -> RunFacts:
+def fast(facts: VerdictFacts) -> VerdictFacts:
     """The same bytes in more I/Os, so that nothing but the rate changes."""
     return replace(facts, totals=[replace(facts.totals[0], count=2 * COUNT)])
 
 
-def lazy_processor(facts: RunFacts) -> RunFacts:
+def lazy_processor(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, environment={**facts.environment, "cpu": {"governor": "powersave"}})
 
 
-def copying(facts: RunFacts) -> None:
+def copying(facts: VerdictFacts) -> None:
     facts.target["file_system"]["kind"] = "btrfs"  # type: ignore[index]
 
 
-def compressing(facts: RunFacts) -> None:
+def compressing(facts: VerdictFacts) -> None:
     facts.target["file_system"].update(options=["rw", "compress=zstd:3"])
 
 
-def zeros(facts: RunFacts) -> None:
+def zeros(facts: VerdictFacts) -> None:
     stream(facts)["payload"] = {"kind": "zeros"}
 
 
-def brief(facts: RunFacts) -> RunFacts:
+def brief(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, tail="p99_9999")
 
 
@@ -311,7 +311,7 @@ def test_every_rule_is_tried() -> None:
     assert {case[0] for case in mark.args[1]} | {"cpus_shared"} == set(WARNINGS)  # Of servers alone, below.
 
 
-def beside_other_processes(facts: RunFacts) -> RunFacts:
+def beside_other_processes(facts: VerdictFacts) -> VerdictFacts:
     """Two CPUs for ten seconds: 3 s of the engine, 10 s of its server, 6 s of others, 1 s idle."""
     times = {"user_ns": 15 * SECOND, "system_ns": 4 * SECOND, "idle_ns": SECOND // 2, "io_wait_ns": SECOND // 2}
     facts.result["evidence"]["machine"] = {"cpus": 2, "steal_ns": 0, **times}
@@ -540,7 +540,7 @@ def test_one_slow_io_among_many_is_no_stall() -> None:
     assert codes(replace(facts, intervals=flowing)) == []
 
 
-def key_value(facts: RunFacts) -> RunFacts:
+def key_value(facts: VerdictFacts) -> VerdictFacts:
     """The same facts about a store: its streams have neither queue depth nor span."""
     stream = {"name": "main", "jobs": 1, "arrival": {"kind": "closed"}}
     return replace(facts, spec={"workload": {"kind": "kv", "streams": [stream]}})

@@ -7,14 +7,7 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// Library directories of distributions.
-const DIRECTORIES: [&str; 6] = [
-    "/usr/local/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib64",
-];
+const DIRECTORIES: &str = include_str!("library_directories.txt");
 
 /// Loads a library by path or name.
 ///
@@ -37,7 +30,7 @@ pub fn load_descriptor(descriptor: RawFd) -> Result<Library, String> {
 /// The library with the highest version in the library directories; if there is none, its name, for the linker to find.
 pub fn newest_installed(name: &str) -> PathBuf {
     let files = DIRECTORIES
-        .iter()
+        .lines()
         .filter_map(|path| std::fs::read_dir(path).ok())
         .flatten();
     let libraries = files.flatten().map(|entry| entry.path());

@@ -62,18 +62,12 @@ impl Status {
     pub const INVALID_FIELD: Status = Status(0x002);
     /// Command abort requested: an Abort command ended it.
     pub const ABORT_REQUESTED: Status = Status(0x007);
-    /// Command aborted because its submission queue was deleted.
-    pub const QUEUE_DELETED: Status = Status(0x008);
     /// Invalid namespace or format.
     pub const INVALID_NAMESPACE: Status = Status(0x00b);
     /// Logical block address out of range (NVM Command Set).
     pub const OUT_OF_RANGE: Status = Status(0x080);
-    /// Capacity exceeded (NVM Command Set).
-    pub const CAPACITY_EXCEEDED: Status = Status(0x081);
     /// Invalid queue identifier (command specific).
     pub const INVALID_QUEUE: Status = Status(0x101);
-    /// Invalid queue size (command specific).
-    pub const INVALID_QUEUE_SIZE: Status = Status(0x102);
     /// Write fault (media error).
     pub const WRITE_FAULT: Status = Status(0x280);
     /// Unrecovered read error (media error).

@@ -17,7 +17,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.setups import ReadyTarget, Setups
 from iosonde.execution.stop import Stop
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.results.cache_facts import read_hits
+from iosonde.results.run_facts.block_cache import read_hits
 from iosonde.storage.block_caches import BlockCache, implementation
 from iosonde.storage.block_caches.sample import sample
 

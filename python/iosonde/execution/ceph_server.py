@@ -14,11 +14,11 @@ from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.running_server import RunningServer
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.servers.ceph import Layout
+from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.ceph_cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
-from iosonde.servers.server import Description
+from iosonde.servers.server import ServerDescription
 from iosonde.workload.objects.parameters import ObjectsParameters
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _cluster(run: Run, case: Case, target: Target, check: Callable[[], None]) ->
     return CephCluster.locate(Directories(own=directory.parent, name=directory.name), layout, check=check)
 
 
-def layout_of(parameters: Mapping[str, Any]) -> Layout:
+def layout_of(parameters: Mapping[str, Any]) -> ClusterLayout:
     """Composition of the cluster of a case; `ServerError` for values that no study may have."""
     names = ("osds", "replication", "placement_groups", "osd_size", "ceph")
     try:
@@ -67,7 +67,7 @@ def layout_of(parameters: Mapping[str, Any]) -> Layout:
             hint="the result set was edited, perhaps with intent; to measure here, run the study again",
             code="invalid_spec",
         ) from None
-    return Layout(
+    return ClusterLayout(
         osds=checked.osds,
         replication=checked.replication,
         placement_groups=checked.placement_groups,
@@ -85,10 +85,10 @@ class _Ceph:
     def __init__(self, cluster: CephCluster) -> None:
         self._cluster = cluster
 
-    def describe(self, connection: Connection) -> Description:
+    def describe(self, connection: Connection) -> ServerDescription:
         """Version and effective settings of an object daemon."""
         found = self._cluster.describe()
-        return Description(version=found["version"], settings=found["settings"], changed=found["changed"])
+        return ServerDescription(version=found["version"], settings=found["settings"], changed=found["changed"])
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """Counters of the object daemons, and CPU time."""

@@ -1,4 +1,4 @@
-"""Rows of the tables in `results/schema.py`, built from interval events during a run."""
+"""Rows of the tables in `results/stored_tables.py`, built from interval events during a run."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from iosonde.results.schema import Record, RecordVerdict, RecordWarning
 from iosonde.workload import described, streams_of
 
 if TYPE_CHECKING:
-    from iosonde.verdict.evidence import RunFacts
+    from iosonde.verdict.evidence import VerdictFacts
     from iosonde.verdict.verdict import Verdict
 
 
@@ -121,11 +121,11 @@ def _by_shares(record: Record, intervals: pl.DataFrame, environment: Mapping[str
 
 def _facts(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
-) -> RunFacts:
-    from iosonde.verdict.evidence import RunFacts
+) -> VerdictFacts:
+    from iosonde.verdict.evidence import VerdictFacts
     from iosonde.verdict.server import server_cpu_ns
 
-    return RunFacts(
+    return VerdictFacts(
         spec=record.spec,
         engine=record.engine,
         result=record.result or {},

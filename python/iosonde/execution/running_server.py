@@ -12,7 +12,7 @@ from iosonde.plan import JsonObject
 from iosonde.servers.ceph_cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.instance import Instance
-from iosonde.servers.server import Description
+from iosonde.servers.server import ServerDescription
 
 
 class ObservedServer(Protocol):
@@ -26,7 +26,7 @@ class ObservedServer(Protocol):
     def title(self) -> str:
         """What reports call it."""
 
-    def describe(self, connection: Connection) -> Description:
+    def describe(self, connection: Connection) -> ServerDescription:
         """Version and all effective settings."""
 
     def statistics(self, connection: Connection) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
@@ -66,36 +66,40 @@ from iosonde.workload import named
 
 __all__ = ["Answer", "Finding", "answer", "findings"]
 
-_QUESTIONS: dict[AnalysisKind, Callable[[Question], Iterator[Finding]]] = {
-    "saturation": saturation.find,
-    "gain_per_doubling": doubling.find,
-    "asymmetry": asymmetry.find,
-    "tail_growth": tails.find,
-    "flatness": flatness.find,
-    "peak": peak.find,
-    "steady_state": steady.find,
-    "array_efficiency": array_efficiency.find,
-    "log_gain": transactions.log_gain,
-    "cache_gain": cache_gain.find,
-    "read_cache": read_cache.find,
-    "durability": transactions.durability,
-    "server_limit": transactions.server_limit,
-    "cache_tiers": cache_tiers.find,
-    "memory_share": memory_share.find,
-    "memory_extension": memory_extension.find,
-    "fault_overhead": fault_overhead.find,
-    "mapped_reads": mapped_reads.find,
-    "device_share": device_share.find,
-    "backend_steps": backend_steps.find,
-    "io_path": io_path.find,
-    "osd_cpu": osd_cpu.find,
-}
 
-_COMPARE_LEVELS: tuple[AnalysisKind, ...] = (
-    *("saturation", "gain_per_doubling", "asymmetry", "tail_growth", "flatness", "peak"),
-    *("log_gain", "cache_gain", "read_cache", "cache_tiers", "memory_share", "memory_extension"),
-)
-"""Questions that have no answer for a single level: its value is stated instead."""
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of question."""
+
+    find: Callable[[Question], Iterator[Finding]]
+    compares_levels: bool = False
+    """Whether it has no answer for a single level: its value is stated instead."""
+
+
+_QUESTIONS: dict[AnalysisKind, _Kind] = {
+    "saturation": _Kind(saturation.find, compares_levels=True),
+    "gain_per_doubling": _Kind(doubling.find, compares_levels=True),
+    "asymmetry": _Kind(asymmetry.find, compares_levels=True),
+    "tail_growth": _Kind(tails.find, compares_levels=True),
+    "flatness": _Kind(flatness.find, compares_levels=True),
+    "peak": _Kind(peak.find, compares_levels=True),
+    "steady_state": _Kind(steady.find),
+    "array_efficiency": _Kind(array_efficiency.find),
+    "log_gain": _Kind(transactions.log_gain, compares_levels=True),
+    "cache_gain": _Kind(cache_gain.find, compares_levels=True),
+    "read_cache": _Kind(read_cache.find, compares_levels=True),
+    "durability": _Kind(transactions.durability),
+    "server_limit": _Kind(transactions.server_limit),
+    "cache_tiers": _Kind(cache_tiers.find, compares_levels=True),
+    "memory_share": _Kind(memory_share.find, compares_levels=True),
+    "memory_extension": _Kind(memory_extension.find, compares_levels=True),
+    "fault_overhead": _Kind(fault_overhead.find),
+    "mapped_reads": _Kind(mapped_reads.find),
+    "device_share": _Kind(device_share.find),
+    "backend_steps": _Kind(backend_steps.find),
+    "io_path": _Kind(io_path.find),
+    "osd_cpu": _Kind(osd_cpu.find),
+}
 
 ROUNDING = 0.005
 
@@ -310,8 +314,9 @@ def _answer(question: Question) -> Iterator[Finding]:
         return iter(()) if question.cells().is_empty() else one_level.find(question)
     if question.analysis.kind in _COMPARING and (different := durability.difference(question)):
         return iter((different,))
-    found = list(_QUESTIONS[question.analysis.kind](question))
-    if not found and question.analysis.kind in _COMPARE_LEVELS:
+    kind = _QUESTIONS[question.analysis.kind]
+    found = list(kind.find(question))
+    if not found and kind.compares_levels:
         return one_level.find(question)
     return iter(found)
 

@@ -15,7 +15,7 @@ from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.io_path import TITLES, metric_of
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
-from iosonde.results.path_columns import STAGES, TOTAL
+from iosonde.results.run_facts.io_path import STAGES, TOTAL
 
 LATENCY = "completion_latency_ns_mean"
 TRACED = "kernel_trace"

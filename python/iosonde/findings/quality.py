@@ -14,7 +14,7 @@ from iosonde.findings.littles_law import littles_law
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
-from iosonde.results.own_io import MOST
+from iosonde.results.run_facts.own_io import MOST
 from iosonde.results.schema import UNSUPPORTED
 from iosonde.verdict.verdict import KINDS, MEANING, Kind
 from iosonde.verdict.warning_kinds import BUSY, WARNINGS

@@ -37,11 +37,11 @@ def best_accelerator(image: Image) -> Accelerator:
 def _starts(image: Image) -> bool:
     """Whether a guest under KVM exits in time."""
     reading, writing = os.pipe()
-    with tempfile.TemporaryFile() as initrd, tempfile.TemporaryFile() as complaint:
+    with tempfile.TemporaryFile() as initrd, tempfile.TemporaryFile() as stderr:
         initrd.write(image.initrd.read_bytes() + archive("job", {"settings": "DRIVES=none\n"}))
         initrd.flush()
         command = qemu_command(image, initrd.fileno(), "kvm", {"console": writing}, [], cpus=1, memory=512 << 20)
-        qemu = start_qemu(command, [initrd.fileno(), writing], drives=Drives(count=0), stderr=complaint.fileno())
+        qemu = start_qemu(command, [initrd.fileno(), writing], drives=Drives(count=0), stderr=stderr.fileno())
         os.close(writing)
         try:
             return b"iosonde-lab: exit 0" in _read_until_end(reading)

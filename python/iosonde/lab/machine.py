@@ -129,7 +129,7 @@ class Machine:
                 ready = selector.select(None if self._may_be_silent else max(0.0, deadline - time.monotonic()))
                 if not ready and not self._may_be_silent:
                     if self.is_ready:
-                        self._complaint.write(self.registers().encode())
+                        self._stderr.write(self.registers().encode())
                         raise self._failed("fell silent")
                     raise self._failed("did not start in time", _NotStartedError)
                 for key, _ in ready:
@@ -164,7 +164,7 @@ class Machine:
         self._console = b""
         try:
             # Files without a name: nothing to remove, however this ends.
-            self._complaint, initrd = [self._stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]  # noqa: SIM115
+            self._stderr, initrd = [self._stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]  # noqa: SIM115
             initrd.write(self._image.initrd.read_bytes() + archive("job", self._job))
             initrd.flush()
             folders = []
@@ -200,7 +200,7 @@ class Machine:
             command,
             [initrd, monitor.fileno(), *writing.values(), *(folder.client.fileno() for folder in folders)],
             drives=self.settings.drives,
-            stderr=self._complaint.fileno(),
+            stderr=self._stderr.fileno(),
         )
         monitor.close()
         self._stack.callback(end, self._qemu)
@@ -216,11 +216,11 @@ class Machine:
                 self.exit_code = int(line.removeprefix(_EXIT))
 
     def _failed(self, what: str, kind: type[LabError] = LabError) -> LabError:
-        self._complaint.seek(0)
-        complaint = self._complaint.read().decode(errors="replace").strip()
+        self._stderr.seek(0)
+        printed = self._stderr.read().decode(errors="replace").strip()
         last = "\n  ".join(self._console.decode(errors="replace").splitlines()[-15:])
         return kind(
-            f"the lab's machine {what}" + (f": {complaint}" if complaint else ""),
+            f"the lab's machine {what}" + (f": {printed}" if printed else ""),
             where=f"last on its console:\n  {last}" if last else "its console is empty",
             hint="a busy machine without KVM is slow: try again when it is idle, or allow more time",
         )

@@ -35,13 +35,13 @@ class SharedFolder:
     def __init__(self, tag: str, script: str, arguments: Sequence[str]) -> None:
         self.tag = tag
         daemon = find_tool("virtiofsd")
-        self.complaint = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the daemon
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the daemon
         listener, self.client = _connected_pair()
         with listener:
             self._daemon = start_bound(
                 script,
                 *(daemon, str(listener.fileno()), *arguments),
-                stderr=self.complaint,
+                stderr=self.stderr,
                 pass_fds=[listener.fileno()],
             )
 
@@ -49,7 +49,7 @@ class SharedFolder:
         """End the daemon."""
         end(self._daemon)
         self.client.close()
-        self.complaint.close()
+        self.stderr.close()
 
     def options(self) -> list[str]:
         """QEMU's options; `client` has to be passed on to it."""

@@ -24,7 +24,6 @@ class State:
         self._notes: deque[str] = deque(maxlen=NOTES)
         self._cases: dict[str, dict[str, Any]] = {}
         self._verdicts: Counter[str] = Counter()
-        self._elapsed_at_run = 0.0
 
     def apply(self, message: dict[str, Any]) -> None:
         """Apply a message; one of an unknown kind is ignored."""

@@ -7,10 +7,6 @@ from typing import Literal
 import polars as pl
 
 from iosonde.metrics.metric import Metric, over
-from iosonde.results.cache_columns import COLUMNS, MEANS
-
-FACTS = (*COLUMNS, *MEANS)
-"""Columns that belong to a run as a whole."""
 
 
 def _metric(

@@ -10,7 +10,7 @@ import polars as pl
 from iosonde.metrics.block_cache import LIST
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.scopes import ALL, RUN_KEYS
-from iosonde.results.cache_facts import of_interval
+from iosonde.results.run_facts.block_cache import of_interval
 
 _PLACE = (*RUN_KEYS, "phase", "interval")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics import block_cache, graph, io_path, objects, oltp, paging, store_accounts, sustained
+from iosonde.metrics import store_accounts, sustained
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
+from iosonde.results.run_facts.run import RUNS
 from iosonde.workload import names_where
 
 ALWAYS_KNOWN = frozenset(
@@ -50,6 +51,9 @@ _ROOTS = {
     if metric.expression is not None
 }
 """Columns of the expression of each metric."""
+
+_USED = frozenset(METRICS).union(*_ROOTS.values())
+"""Columns that metrics are computed from. A metric without an expression is the column of its name."""
 
 
 def known_columns(table: pl.DataFrame) -> set[str]:
@@ -94,27 +98,14 @@ def derived_counts(table: pl.DataFrame) -> pl.DataFrame:
 
 _OF_STREAM = ("in_flight_sum_ns", "stream_concurrency", "core_utilisation", "due", "started")
 _OF_RUN = (
-    *("process_user_ns", "process_system_ns", "device_read_bytes", "device_write_bytes"),
-    *("media_write_bytes", "media_taken_bytes"),
+    *("device_read_bytes", "device_write_bytes", "media_write_bytes", "media_taken_bytes"),
     *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
-    *(
-        "member_most_bytes",
-        "rebuild_share",
-        "rebuild_share_seconds",
-        *("array_thread_share", "array_cpu_ns", "kernel_cpu_ns", "busiest_core_share"),
-        "verified_bytes",
-        "engine_stalled_ns",
-        "wrong_sectors",
-        *sustained.METRICS,
-        *store_accounts.FACTS,
-        *oltp.FACTS,
-        *paging.FACTS,
-        *graph.FACTS,
-        *objects.FACTS,
-        *io_path.FACTS,
-        *block_cache.FACTS,
-    ),
+    "member_most_bytes",
+    *sustained.METRICS,
+    *store_accounts.ACCOUNT,
+    *(column.name for column in RUNS.columns if column.is_number and column.name in _USED),
 )
+"""Columns that belong to a run as a whole: every fact of a run that a metric is computed from, and such sums."""
 
 
 def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:

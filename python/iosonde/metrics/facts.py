@@ -16,8 +16,9 @@ from typing import Literal
 import polars as pl
 
 from iosonde.results import ResultSet, frames
-from iosonde.results.columns import RUNS, U64
+from iosonde.results.column import U64
 from iosonde.results.combine import labelled, labels, stack
+from iosonde.results.run_facts.run import RUNS
 from iosonde.results.schema import Record
 from iosonde.study.model import STAGE, Rounds
 

@@ -7,10 +7,6 @@ from typing import Literal
 import polars as pl
 
 from iosonde.metrics.metric import Metric, over
-from iosonde.results.graph_columns import COUNTS, NUMBERS
-
-FACTS = (*COUNTS, *NUMBERS)
-"""Columns that belong to a run as a whole."""
 
 
 def _share(

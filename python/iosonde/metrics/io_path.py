@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from iosonde.metrics.metric import Metric
-from iosonde.results.path_columns import COUNTS, STAGES, STATISTICS, TIMES, TOTAL
-
-FACTS = (*COUNTS, *TIMES)
-"""Columns that belong to a run as a whole."""
+from iosonde.results.run_facts.io_path import STAGES, STATISTICS, TIMES, TOTAL
 
 TITLES = {
     "submission": "Submission",

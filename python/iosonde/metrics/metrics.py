@@ -40,7 +40,6 @@ from iosonde.metrics.statistics import (
     Floats,
     bounded_median_intervals,
     repeat_correlation,
-    series_interval,
 )
 
 _RUN_COLUMNS = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control")
@@ -184,23 +183,6 @@ def stalled_intervals(results: Results, *, run_ids: Sequence[str] | None = None)
     length = pl.col("end_ns") - pl.col("begin_ns")
     stalled = (pl.col("phase") == "measure") & (pl.col("interval_stalled_ns") >= sustained.STALLED_SHARE * length)
     return counts.filter(stalled).select(*RUN_KEYS, "interval").unique()
-
-
-def within_runs(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean of each interval metric over the measurement of a run, with its confidence interval.
-
-    Columns: `result_set, run_id, case_id, stream, operation, metric, mean, low, high, intervals`. It shows how steady a
-    run was, not what the next run would give: that takes repeats. Null with fewer than six intervals.
-    """
-    keys = ("result_set", "run_id", "case_id", *SCOPE_KEYS, "metric")
-    rows = []
-    measured = intervals.filter(pl.col("phase") == "measure").sort("interval", maintain_order=True)
-    for key, group in measured.group_by(keys, maintain_order=True):
-        estimate = series_interval(group["value"].to_numpy(), least=least_value(str(key[-1])))
-        rows.append((*key, estimate.value, estimate.low, estimate.high, len(group)))
-    schema = {name: intervals.schema[name] for name in keys}
-    schema |= {"mean": pl.Float64(), "low": pl.Float64(), "high": pl.Float64(), "intervals": pl.Int64()}
-    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 CURVE_PARTS = (

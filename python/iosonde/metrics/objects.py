@@ -7,10 +7,6 @@ from typing import Literal
 import polars as pl
 
 from iosonde.metrics.metric import Metric, over
-from iosonde.results.objects_columns import COUNTS, SECONDS
-
-FACTS = (*COUNTS, *SECONDS)
-"""Columns that belong to a run as a whole."""
 
 _IS_OBJECTS = pl.col("workload") == "objects"
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from iosonde.metrics.metric import Metric, over
-from iosonde.results.server_counters import COUNTERS, DATA_BYTES, STATES
+from iosonde.results.run_facts.server_counters import COUNTERS, DATA_BYTES, STATES
 from iosonde.workload import names_where
 
 SERVER_FACTS = (*COUNTERS, DATA_BYTES, *STATES)
 """Facts that follow from the statistics of the server, of a run and of each of its intervals."""
-
-FACTS = (
-    *SERVER_FACTS,
-    *("aborted_attempts", "failed_transactions"),
-    *("acknowledged_commits", "lost_commits", "recovery_seconds", "restore_seconds", "round_trips"),
-)
-"""Columns that belong to a run as a whole."""
 
 _ON_SERVER = pl.col("workload").is_in(names_where(lambda each: each.is_transactional))
 

@@ -6,12 +6,6 @@ import polars as pl
 
 from iosonde.metrics.metric import Metric, over
 
-FACTS = (
-    *("swap_in_bytes", "swap_out_bytes", "measuring_cost_ns", "unattributed_faults"),
-    *("pages_checked", "pages_wrong"),
-)
-"""Columns that belong to a run as a whole."""
-
 IS_PAGING = pl.col("workload") == "paging"
 
 

@@ -13,7 +13,7 @@ from iosonde.metrics.facts import Facts
 from iosonde.metrics.oltp import SERVER_FACTS
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS
-from iosonde.results.server_counters import COUNTERS, DATA_BYTES, SOURCES, STATES, counters
+from iosonde.results.run_facts.server_counters import COUNTERS, DATA_BYTES, SOURCES, STATES, counters
 
 _KEYS = (*RUN_KEYS, "phase", "interval")
 

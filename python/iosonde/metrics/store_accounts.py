@@ -11,28 +11,13 @@ from typing import Literal
 import polars as pl
 
 from iosonde.metrics.metric import Metric, over
-from iosonde.results.own_io import MOST
+from iosonde.results.run_facts.own_io import MOST
 from iosonde.workload import names_where
 
-_ACCOUNTS = (
-    *("wall_ns", "user_ns", "system_ns", "voluntary_switches", "involuntary_switches", "fs_inputs", "fs_outputs"),
-)
+_ACCOUNTS = ("wall_ns", "user_ns", "system_ns", "voluntary_switches", "involuntary_switches", "fs_inputs", "fs_outputs")
 
-FACTS = (
-    *(f"account_{name}" for name in _ACCOUNTS),
-    *(
-        "database_bytes",
-        "record_bytes",
-        "values_checked",
-        "values_missing",
-        "values_corrupted",
-        "cached_bytes_at_start",
-        "cancelled_write_bytes",
-        "stalled_ns",
-        *("block_cache_hits", "block_cache_misses", "read_cache_hits", "read_cache_misses"),
-    ),
-)
-"""Columns with one value for a run, at its widest scope."""
+ACCOUNT = tuple(f"account_{name}" for name in _ACCOUNTS)
+"""Columns of the account of a run."""
 
 SECTOR_BYTES = 512
 """What a file-system input or output is counted in (getrusage(2))."""

@@ -13,7 +13,7 @@ from iosonde.metrics.metrics import case_metrics, run_metrics
 from iosonde.metrics.registry import known_names, metric
 from iosonde.metrics.scopes import overall
 from iosonde.results import ResultSet
-from iosonde.results.columns import FLAG, NUMBER, TEXT, U32, Column, Table
+from iosonde.results.column import FLAG, NUMBER, TEXT, U32, Column, Table
 
 _SCOPE = (
     Column("stream", TEXT, "Stream; `all` for all streams together where there are several"),

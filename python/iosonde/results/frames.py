@@ -1,7 +1,7 @@
 """The small tables of a result set: cases, runs, jobs, warnings, one row each, from the plan and the records.
 
 Facts only. Factors become columns under their own names; one with the name of a column in any table becomes
-`NAME_level`, so that joining runs with intervals stays unambiguous. `columns.py` defines the columns.
+`NAME_level`, so that joining runs with intervals stays unambiguous. `columns.py` lists the columns.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 import polars as pl
 
 from iosonde.plan import Case
-from iosonde.results.columns import CASES, EVIDENCE, FAULTS, JOBS, RESERVED, RUNS, WARNINGS, Table
-from iosonde.results.run_facts import RunFacts
+from iosonde.results.column import Table
+from iosonde.results.columns import CASES, EVIDENCE, FAULTS, JOBS, RESERVED, WARNINGS
+from iosonde.results.run_facts.run import RUNS, values
 from iosonde.results.schema import Record
 
 Row = dict[str, Any]
@@ -73,8 +74,7 @@ def check(record: Record) -> None:
 
 def run_rows(record: Record) -> Iterator[Row]:
     """Yield the record's row of `runs`."""
-    facts = RunFacts(record)
-    yield {column.name: column.value(facts) for column in RUNS.columns if column.value}
+    yield values(record, RUNS.columns)
 
 
 def job_rows(record: Record) -> Iterator[Row]:

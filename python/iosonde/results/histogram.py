@@ -48,18 +48,6 @@ def midpoint_ns(buckets: npt.ArrayLike) -> Buckets:
     return lower_ns(buckets) + width_ns(buckets) // np.uint64(2)
 
 
-def bucket_of(values_ns: npt.ArrayLike) -> Buckets:
-    """The bucket that each value falls into."""
-    value = np.asarray(values_ns, dtype=np.uint64)
-    # frexp rounds a value just below 2**53 and up to the next power of two; the comparison takes that back.
-    exponent = np.frexp(np.maximum(value, np.uint64(1)).astype(np.float64))[1].astype(np.uint64) - np.uint64(1)
-    exponent = np.minimum(exponent, np.uint64(63))
-    exponent -= (np.uint64(1) << exponent > np.maximum(value, np.uint64(1))).astype(np.uint64)
-    octave = np.maximum(exponent, np.uint64(10)) - np.uint64(10)
-    above = np.uint64(EXACT - PER_OCTAVE) + np.uint64(PER_OCTAVE) * octave + (value >> (octave + np.uint64(1)))
-    return np.where(value < EXACT, value, above)
-
-
 def _octave(number: Buckets) -> Buckets:
     """Which power of two above `EXACT` a bucket is in, from 0; 0 for the exact buckets too."""
     return (np.maximum(number, np.uint64(EXACT)) - np.uint64(EXACT)) // np.uint64(PER_OCTAVE)

@@ -27,8 +27,9 @@ import polars as pl
 
 from iosonde.errors import ResultsError
 from iosonde.memory import available_bytes
-from iosonde.results import frames, histogram
-from iosonde.results.columns import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_STATISTICS, TABLES, USAGE, Column, Table
+from iosonde.results import frames, histogram, stored_tables
+from iosonde.results.column import Column, Table
+from iosonde.results.columns import TABLES
 from iosonde.results.combine import Source, labelled, labels, stack
 from iosonde.results.files import Directory
 from iosonde.results.former_names import RAMP
@@ -36,13 +37,6 @@ from iosonde.results.reading import first_line, record_name
 from iosonde.storage.temporary_files import create_scratch, remove_scratch
 from iosonde.units import format_bytes
 
-_VIEWS = {
-    "intervals": INTERVALS,
-    "histograms": HISTOGRAMS,
-    "usage": USAGE,
-    "store_statistics": STORE_STATISTICS,
-    "named_values": NAMED_VALUES,
-}
 _WIDE = {"HUGEINT", "UHUGEINT"}
 _MOST_MEMORY_BYTES = 4 << 30
 _MOST_TEMPORARY_BYTES = 8 << 30
@@ -91,7 +85,7 @@ def connect(
     for macro in histogram.MACROS:
         connection.execute(macro)
     _make_tables(connection, sets, names)
-    for table, columns in _VIEWS.items():
+    for table, columns in stored_tables.TABLES.items():
         parts = [_select(table, columns, *each) for each in zip(sets, names, records, strict=True)]
         try:
             connection.execute(f"CREATE VIEW {table} AS {' UNION ALL '.join(parts)}")

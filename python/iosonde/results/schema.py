@@ -29,7 +29,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from iosonde.plan import ArmName, DeviceState, Scalar
-from iosonde.results import columns
+from iosonde.results import stored_tables
 
 FORMAT: Literal[5] = 5
 
@@ -41,11 +41,11 @@ READABLE = (1, 2, 3, 4, 5)
 
 MANIFEST = "SHA256SUMS"
 
-INTERVALS = columns.INTERVALS.schema
-HISTOGRAMS = columns.HISTOGRAMS.schema
-USAGE = columns.USAGE.schema
-STORE_STATISTICS = columns.STORE_STATISTICS.schema
-NAMED_VALUES = columns.NAMED_VALUES.schema
+INTERVALS = stored_tables.INTERVALS.schema
+HISTOGRAMS = stored_tables.HISTOGRAMS.schema
+USAGE = stored_tables.USAGE.schema
+STORE_STATISTICS = stored_tables.STORE_STATISTICS.schema
+NAMED_VALUES = stored_tables.NAMED_VALUES.schema
 
 RECORD_TABLES = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAGE}
 """The Parquet files of every record."""
@@ -53,7 +53,7 @@ RECORD_TABLES = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAG
 WORKLOAD_TABLES = {"store_statistics": STORE_STATISTICS, "named_values": NAMED_VALUES}
 """Parquet files of the records of some workloads."""
 
-ADDED = {column.name for table in columns.TABLES.values() for column in table.columns if column.added}
+ADDED = {column.name for table in stored_tables.TABLES.values() for column in table.columns if column.added}
 """Columns that files of the same format may lack, because they are older."""
 
 

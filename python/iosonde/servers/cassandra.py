@@ -19,7 +19,7 @@ from iosonde.errors import ServerError
 from iosonde.servers import cassandra_files, cql, java, programs, template
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.gc_log import GcLog
-from iosonde.servers.server import Cause, DatabaseServer, Description, Installation, Place, Settings, no_check
+from iosonde.servers.server import Cause, DatabaseServer, Installation, Place, ServerDescription, Settings, no_check
 from iosonde.units import format_bytes
 
 HEAP = "heap_size"
@@ -220,11 +220,11 @@ class Cassandra(DatabaseServer):
             check()
             time.sleep(POLL_S)
 
-    def describe(self, connection: Connection) -> Description:
+    def describe(self, connection: Connection) -> ServerDescription:
         """From its virtual tables."""
         [(version,)] = connection.rows("SELECT release_version FROM system.local")
         settings = {str(name): str(value) for name, value in connection.rows(_SETTINGS)}
-        return Description(version=f"Cassandra {version}", settings=settings, changed=[])
+        return ServerDescription(version=f"Cassandra {version}", settings=settings, changed=[])
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """From its virtual tables; what a server does not have is left out."""

@@ -21,6 +21,7 @@ from iosonde.errors import ServerError, StudyError
 from iosonde.protocol.option_text import unsafe_option
 from iosonde.servers import programs
 from iosonde.servers.server import Installation, Settings
+from iosonde.tools import LIBRARY_DIRECTORIES
 
 ACCOUNTS: Sequence[str] = ("ceph",)
 
@@ -73,7 +74,7 @@ _ROCKSDB = re.compile(r".*rocksdb_options.*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class ClusterLayout:
     """Composition of a cluster."""
 
     osds: int
@@ -85,17 +86,6 @@ class Layout:
     """Nodes of the devices that object daemons take raw; none if they have files."""
     settings: Settings
     """Further settings by Ceph's own names."""
-
-
-LIBRARY_DIRECTORIES = (
-    "/usr/local/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib64",
-)
-"""Where the engine looks for librados (`crates/kv/src/library.rs`), before it asks the linker."""
 
 
 def locate() -> Installation:
@@ -155,7 +145,7 @@ def _check_rocksdb(name: str, text: str) -> None:
         )
 
 
-def configuration(directory: Path, sockets: Path, layout: Layout, *, fsid: str, port: int) -> str:
+def configuration(directory: Path, sockets: Path, layout: ClusterLayout, *, fsid: str, port: int) -> str:
     """Text of `ceph.conf`: everything private to one directory, on loopback, without authentication."""
     lines = {
         "fsid": fsid,

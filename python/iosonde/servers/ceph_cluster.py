@@ -19,7 +19,7 @@ from typing import Any
 from iosonde.errors import ServerError
 from iosonde.servers import ceph, ceph_perf, open_files, programs
 from iosonde.servers.account import Account, account_for
-from iosonde.servers.ceph import Layout
+from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation, no_check
@@ -49,7 +49,7 @@ class CephCluster:
 
     installation: Installation
     directories: Directories
-    layout: Layout
+    layout: ClusterLayout
     account: Account
     check: Callable[[], None] = field(default=no_check)
     """Called while it waits; raises `ServerError` to stop waiting."""
@@ -62,7 +62,9 @@ class CephCluster:
     """Counters of object daemons when they were stopped; they start at 0 again."""
 
     @classmethod
-    def locate(cls, directories: Directories, layout: Layout, *, check: Callable[[], None] = no_check) -> CephCluster:
+    def locate(
+        cls, directories: Directories, layout: ClusterLayout, *, check: Callable[[], None] = no_check
+    ) -> CephCluster:
         """Find the programs and check the settings; nothing is created."""
         installation = ceph.locate()
         ceph.check_settings(layout.settings)

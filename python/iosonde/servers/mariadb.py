@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs, template
 from iosonde.servers.connection import Address, Connection
-from iosonde.servers.server import DatabaseServer, Description, Installation, Place, Settings, SettingValue, no_check
+from iosonde.servers.server import (
+    DatabaseServer,
+    Installation,
+    Place,
+    ServerDescription,
+    Settings,
+    SettingValue,
+    no_check,
+)
 
 if TYPE_CHECKING:
     import pymysql
@@ -184,13 +192,13 @@ class MariaDb(DatabaseServer):
         """Statistics are gathered by the loader; pages are flushed by the shutdown."""
         connection.rows("SET GLOBAL innodb_fast_shutdown = 0")
 
-    def describe(self, connection: Connection) -> Description:
+    def describe(self, connection: Connection) -> ServerDescription:
         """From `SHOW GLOBAL VARIABLES`; the server itself reports which are not compiled-in defaults."""
         settings = {str(name): str(value) for name, value in connection.rows("SHOW GLOBAL VARIABLES")}
         changed = {
             str(row[0]).lower() for row in connection.rows(_CHANGED if _is_mariadb(connection) else _CHANGED_IN_MYSQL)
         }
-        return Description(version=settings["version"], settings=settings, changed=sorted(changed))
+        return ServerDescription(version=settings["version"], settings=settings, changed=sorted(changed))
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """From `SHOW GLOBAL STATUS` and the list of sessions; this connection is not among the active ones."""

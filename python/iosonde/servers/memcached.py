@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs
 from iosonde.servers.connection import Address, Connection
-from iosonde.servers.server import Description, Installation, Place, Server, Settings, SettingValue
+from iosonde.servers.server import Installation, Place, Server, ServerDescription, Settings, SettingValue
 from iosonde.units import format_bytes
 
 MIB = 1 << 20
@@ -118,11 +118,11 @@ class Memcached(Server):
             ) from None
         return _Connection(opened, address)
 
-    def describe(self, connection: Connection) -> Description:
+    def describe(self, connection: Connection) -> ServerDescription:
         """From `stats settings`; which of them are not the default cannot be asked."""
         settings = {str(name): str(value) for name, value in connection.rows("stats settings")}
         version = dict(connection.rows("stats")).get("version", "")
-        return Description(version=f"memcached {version}", settings=settings, changed=[])
+        return ServerDescription(version=f"memcached {version}", settings=settings, changed=[])
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """The whole numbers in `stats`, except those that identify the process."""

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import programs, template
 from iosonde.servers.connection import Address, Connection
-from iosonde.servers.server import DatabaseServer, Description, Installation, Place, Settings, SettingValue, no_check
+from iosonde.servers.server import (
+    DatabaseServer,
+    Installation,
+    Place,
+    ServerDescription,
+    Settings,
+    SettingValue,
+    no_check,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -191,12 +199,14 @@ class PostgreSql(DatabaseServer):
         connection.rows("VACUUM (FREEZE, ANALYZE)")
         connection.rows("CHECKPOINT")
 
-    def describe(self, connection: Connection) -> Description:
+    def describe(self, connection: Connection) -> ServerDescription:
         """From `pg_settings`."""
         rows = connection.rows("SELECT name, current_setting(name), source, setting <> boot_val FROM pg_settings")
         (version,) = connection.rows("SELECT version()")[0]
         changed = [name for name, _, source, differs in rows if source != "default" and differs]
-        return Description(version=version, settings={name: value for name, value, *_ in rows}, changed=sorted(changed))
+        return ServerDescription(
+            version=version, settings={name: value for name, value, *_ in rows}, changed=sorted(changed)
+        )
 
     def statistics(self, connection: Connection) -> dict[str, int]:
         """From the statistics views; what a version does not have is left out."""

@@ -54,7 +54,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
+class ServerDescription:
     """What a running server reports about itself."""
 
     version: str
@@ -154,7 +154,7 @@ class Server(ABC):
         """Connect a client; `ServerError` with the reason where that fails."""
 
     @abstractmethod
-    def describe(self, connection: Connection) -> Description:
+    def describe(self, connection: Connection) -> ServerDescription:
         """Version and all effective settings."""
 
     @abstractmethod

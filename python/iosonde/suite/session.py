@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FILE = "suite.json"
 
 
-class Description(Strict):
+class SuiteFile(Strict):
     """Content of `suite.json`."""
 
     format: Literal[1] = 1
@@ -51,7 +51,7 @@ class Description(Strict):
     """The other entries: whether one result set has both targets."""
 
     @model_validator(mode="after")
-    def _known(self) -> Description:
+    def _known(self) -> SuiteFile:
         names = {entry.name for entry in self.suite.entries}
         unknown = sorted({*self.skipped, *self.alternating} - names)
         if unknown:
@@ -64,7 +64,7 @@ class SuiteDirectory:
     """A suite on disk."""
 
     path: Path
-    description: Description
+    description: SuiteFile
 
     def result_sets(self, entry_name: str) -> dict[Role, Path]:
         """Directories of the result sets of an entry, by target."""
@@ -103,7 +103,7 @@ def create(
             for part in plan.by_target():
                 with open_target(part.target).claimed(consent):
                     pass
-    description = Description(
+    description = SuiteFile(
         suite=suite,
         target=open_target(target).name,
         against=open_target(against).name if against else None,
@@ -141,7 +141,7 @@ def open_directory(directory: Path) -> SuiteDirectory:
     path = directory.absolute()
     try:
         with Directory.open(path) as opened:
-            description = Description.model_validate_json(opened.read(FILE))
+            description = SuiteFile.model_validate_json(opened.read(FILE))
             found = SuiteDirectory(path=path, description=description)
             _refuse_links(found, opened)
             _refuse_other_plans(found)
@@ -191,7 +191,7 @@ def _refuse_other_plans(suite: SuiteDirectory) -> None:
                 )
 
 
-def _problem(entry: Entry, role: Role, description: Description, plan: Plan) -> str:
+def _problem(entry: Entry, role: Role, description: SuiteFile, plan: Plan) -> str:
     """What the plan of a result set has and the description has not; empty if they agree."""
     targets = [arm.target for arm in plan.arms] or [plan.target]
     by_role: dict[Role, list[str | None]] = {

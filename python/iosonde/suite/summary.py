@@ -71,7 +71,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class StudySummary:
     """What one study of the suite found."""
 
     entry: Entry
@@ -89,7 +89,7 @@ class Summary:
     """What the whole suite found."""
 
     directory: SuiteDirectory
-    studies: Sequence[Study]
+    studies: Sequence[StudySummary]
     simulated: bool
     """Whether any result set is of a device model."""
 
@@ -177,9 +177,9 @@ def summarize(directory: SuiteDirectory) -> Summary:
     return Summary(directory=directory, studies=studies, simulated=simulated)
 
 
-def _skipped(entry: Entry, reason: str, paths: Sequence[Path] = ()) -> Study:
+def _skipped(entry: Entry, reason: str, paths: Sequence[Path] = ()) -> StudySummary:
     """A study without values."""
-    return Study(
+    return StudySummary(
         entry=entry,
         lines=[_missing(entry, value, reason) for value in entry.values],
         answers={},
@@ -188,7 +188,7 @@ def _skipped(entry: Entry, reason: str, paths: Sequence[Path] = ()) -> Study:
     )
 
 
-def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirectory) -> Study:
+def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirectory) -> StudySummary:
     from iosonde.report.content.report import collect
     from iosonde.report.material.result_sets import gather
 
@@ -210,7 +210,7 @@ def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirec
             labels = [source.label for source in material.sources]
             material = replace(material, groups=[labels[:1], labels[1:]])
         lines = list(_compared(entry, material))
-    return Study(entry=entry, lines=lines, answers=answers, question=chapter.study.question, result_sets=paths)
+    return StudySummary(entry=entry, lines=lines, answers=answers, question=chapter.study.question, result_sets=paths)
 
 
 def _compared(entry: Entry, material: Material) -> Iterator[Line]:

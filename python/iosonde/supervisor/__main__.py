@@ -10,7 +10,7 @@ from types import FrameType
 
 from iosonde.supervisor.events import Events
 from iosonde.supervisor.failure import FailedError, StoppedError
-from iosonde.supervisor.run import Run
+from iosonde.supervisor.run import CommandRun
 
 _IDENTITY = "--identity="
 
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
         if not line:
             return 0
         events.hello()
-        Run(json.loads(line), events, identities).carry_out()
+        CommandRun(json.loads(line), events, identities).carry_out()
     except StoppedError:
         return 0
     except FailedError as error:

@@ -30,7 +30,7 @@ OPERATION = "command"
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}")
 
 
-class Run:
+class CommandRun:
     """The run of a spec, in the working directory that the spec names."""
 
     def __init__(self, spec: Mapping[str, Any], events: Events, identities: Mapping[str, str]) -> None:

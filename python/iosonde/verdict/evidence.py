@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from iosonde.results import array_threads, own_io
+from iosonde.results.run_facts import array_threads, own_io
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.warning_kinds import SOME
 from iosonde.workload import described, streams_of
@@ -55,7 +55,7 @@ class DeviceStall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunFacts:
+class VerdictFacts:
     """What is known of one run, as its record holds it."""
 
     spec: Json
@@ -80,7 +80,7 @@ class RunFacts:
 class Evidence:
     """The numbers of one run."""
 
-    def __init__(self, facts: RunFacts) -> None:
+    def __init__(self, facts: VerdictFacts) -> None:
         self.facts = facts
         self.streams: dict[str, Json] = {stream["name"]: stream for stream in streams_of(facts.spec["workload"])}
         self.jobs: list[Json] = list(facts.result["jobs"])

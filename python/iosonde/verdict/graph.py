@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iosonde.results import graph_facts
+from iosonde.results.run_facts.graph import GraphFacts
 from iosonde.results.schema import Record
 from iosonde.verdict import shares
 from iosonde.verdict.shares import BUSY, percent
@@ -50,15 +50,14 @@ def judge_graph(record: Record) -> Verdict:
 
 def evidence_of(record: Record) -> GraphEvidence:
     """The shares over the measurement."""
-    facts = graph_facts.from_record(record)
-    result: Json = record.result or {}
-    threads_ns = max(1, facts["graph_threads_ns"] or 0)
+    facts = GraphFacts(record)
+    threads_ns = max(1, facts.threads_ns or 0)
     return GraphEvidence(
-        read_wait_share=(facts["graph_io_wait_ns"] or 0) / threads_ns,
-        job_wait_share=(facts["graph_job_wait_ns"] or 0) / threads_ns,
-        thread_cpu_share=sum(shares.cpu_ns(result)) / threads_ns,
-        device_busy_share=shares.device_busy_share(result),
-        cache_hit_share=(facts["graph_cache_hit_bytes"] or 0) / max(1, facts["graph_needed_bytes"] or 0),
+        read_wait_share=(facts.number("io_wait_ns") or 0) / threads_ns,
+        job_wait_share=(facts.number("job_wait_ns") or 0) / threads_ns,
+        thread_cpu_share=sum(shares.cpu_ns(facts.result)) / threads_ns,
+        device_busy_share=shares.device_busy_share(facts.result),
+        cache_hit_share=(facts.number("cache_hit_bytes") or 0) / max(1, facts.number("needed_bytes") or 0),
     )
 
 

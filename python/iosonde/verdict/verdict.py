@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from iosonde.verdict import warning_kinds as limits
-from iosonde.verdict.evidence import COPYING_FILE_SYSTEMS, Evidence, RunFacts, is_reducible
+from iosonde.verdict.evidence import COPYING_FILE_SYSTEMS, Evidence, VerdictFacts, is_reducible
 from iosonde.verdict.warning_kinds import WARNINGS, PointsTo
 
 Kind = Literal[
@@ -67,7 +67,7 @@ ON_VIRTUAL_TIME = ("simulated", "ssd")
 """Backends on a virtual clock."""
 
 
-def judge(facts: RunFacts) -> Verdict:
+def judge(facts: VerdictFacts) -> Verdict:
     """Return the verdict on a run that has a result."""
     evidence = Evidence(facts)
     warnings = tuple(_rules_for(evidence))
@@ -79,7 +79,7 @@ def judge(facts: RunFacts) -> Verdict:
     return Verdict(kind=kind, because=because, warnings=warnings, evidence=evidence.numbers())
 
 
-def with_disturbances(verdict: Verdict, facts: RunFacts) -> Verdict:
+def with_disturbances(verdict: Verdict, facts: VerdictFacts) -> Verdict:
     """Return a verdict by shares of resources as `undetermined` if something disturbed the run.
 
     `cache-served` and `harness-limited` stay: what led to them is more severe.

@@ -23,8 +23,8 @@ from iosonde.execution.osd_outage import OsdOutage
 from iosonde.execution.running_server import RunningServer
 from iosonde.execution.swap_allowance import uses_swap
 from iosonde.protocol.event import Event
+from iosonde.results.run_facts.server_counters import STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
-from iosonde.results.server_counters import STATES
 from iosonde.servers import open_files
 from iosonde.servers.ceph_cluster import CephCluster
 from iosonde.servers.connection import Connection

@@ -29,7 +29,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class ChartLayout:
     """Which factor separates lines, and which separates panels."""
 
     series_factor: str
@@ -46,7 +46,7 @@ class Layout:
     @classmethod
     def for_view(
         cls, view: View, found: list[Subject], material: Material, *, surface: bool = False, taken: Iterable[str] = ()
-    ) -> Layout:
+    ) -> ChartLayout:
         """Give every factor that varies a role; what the view leaves open becomes panels."""
         sources = [source.label for source in material.sources]
         several = len(sources) > 1
@@ -85,7 +85,7 @@ class Layout:
 
 def row_of(
     subject: Subject,
-    layout: Layout,
+    layout: ChartLayout,
     value: tuple[float | None, float | None, float | None, int],
     metric: str,
     scale: Scale,
@@ -159,20 +159,20 @@ def by_value(labels: Iterable[str], rows: Iterable[Row], name: str) -> list[str]
     return labels
 
 
-def drawn_sources(layout: Layout, cited: list[Row]) -> list[str]:
+def drawn_sources(layout: ChartLayout, cited: list[Row]) -> list[str]:
     """Return the sources that differ by their dashes: publications, and result sets that share a colour."""
     if not cited and not layout.dash_sources:
         return []
     return [*layout.sources, *unique(row["source"] for row in cited)]
 
 
-def tooltip(view: View, layout: Layout, metric: str) -> list[tuple[str, str]]:
+def tooltip(view: View, layout: ChartLayout, metric: str) -> list[tuple[str, str]]:
     """Return what is shown of a point: columns, and what they are called."""
     x = [("x_text", factor_title(view.x))] if view.x else []
     return [*series_tooltip(layout), *x, ("text", metric_title(metric)), ("repeats", "Repeats")]
 
 
-def series_tooltip(layout: Layout) -> list[tuple[str, str]]:
+def series_tooltip(layout: ChartLayout) -> list[tuple[str, str]]:
     """Return what identifies the line of a point."""
     series = [("series", layout.series_title)] if layout.series else []
     return [*series, *([("source", "Source")] if layout.dash_sources else [])]

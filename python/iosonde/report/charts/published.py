@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.report.charts.layout import Layout, Row, scaled, unique, x_value
+from iosonde.report.charts.layout import ChartLayout, Row, scaled, unique, x_value
 from iosonde.report.charts.vega import Axis
 from iosonde.report.material.quantities import Scale, level_phrase, level_text, metric_text
 from iosonde.report.material.result_sets import Material
@@ -17,7 +17,7 @@ PUBLISHED_TO_OVERLAY = 6
 """With more published lines than this, they are drawn next to one's own instead of over them."""
 
 
-def published_rows(view: View, material: Material, layout: Layout, scale: Scale, x: Axis) -> list[Row]:
+def published_rows(view: View, material: Material, layout: ChartLayout, scale: Scale, x: Axis) -> list[Row]:
     """Return rows of the published values that a view names, in the panels of one's own.
 
     Of a factor whose levels are names, only those that the view's part has: one publication may cover several parts.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from iosonde.report.charts import vega
-from iosonde.report.charts.layout import Layout, Row, factor_axis, row_of, tooltip, x_value
+from iosonde.report.charts.layout import ChartLayout, Row, factor_axis, row_of, tooltip, x_value
 from iosonde.report.charts.sketch import Sketch
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import Scale, factor_column, metric_scale, metric_title
@@ -17,7 +17,7 @@ from iosonde.study.model import View
 
 def sketch(view: View, found: list[Subject], material: Material) -> Sketch:
     """Stack the metrics of a view over its factor; each row is one part of a bar."""
-    layout = Layout.for_view(view, found, material)
+    layout = ChartLayout.for_view(view, found, material)
     values = {metric: Values(material, metric) for metric in view.metrics}
     totals = Values(material, view.y)
     axis = factor_axis(view.x, [subject.level(view.x) for subject in found], categories=True)
@@ -45,7 +45,7 @@ def _parts(
     titles: Mapping[str, str],
     view: View,
     subject: Subject,
-    layout: Layout,
+    layout: ChartLayout,
     values: Mapping[str, Values],
     totals: Values,
     scale: Scale,
@@ -63,7 +63,7 @@ def _parts(
     return rows
 
 
-def _tooltip(view: View, layout: Layout) -> list[tuple[str, str]]:
+def _tooltip(view: View, layout: ChartLayout) -> list[tuple[str, str]]:
     """What is shown of a part: its own time and that of the whole bar."""
     common = [each for each in tooltip(view, layout, view.y) if each[0] != "text"]
     return [*common, ("text", "Time"), ("total_text", metric_title(view.y))]

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.report.charts import vega
-from iosonde.report.charts.layout import Layout, drawn_sources, row_of, series_tooltip
+from iosonde.report.charts.layout import ChartLayout, drawn_sources, row_of, series_tooltip
 from iosonde.report.charts.sketch import Sketch
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import factor_column, metric_scale, metric_title
@@ -55,7 +55,7 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch | Non
     largest = max((r["value"] for r, _ in measured), default=1)
     stalled = set(material.stalled_intervals(chosen).rows())
     layout, scale = (
-        Layout.for_view(view, found, material),
+        ChartLayout.for_view(view, found, material),
         metric_scale(view.y, largest, title=metric_title_of(view.y, found)),
     )
     rows = [

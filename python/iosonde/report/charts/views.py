@@ -11,7 +11,7 @@ import polars as pl
 from iosonde.report.charts import stacked, timeseries, vega
 from iosonde.report.charts.figure import Figure, Undrawn
 from iosonde.report.charts.layout import (
-    Layout,
+    ChartLayout,
     Row,
     by_value,
     drawn_sources,
@@ -96,7 +96,7 @@ def _over_factor(view: View, found: list[Subject], material: Material, *, draw: 
     values = Values(material, view.y)
     reduced = _without_role(view, found) if view.best else []
     found = _best(view, found, values) if view.best else found
-    layout = Layout.for_view(view, found, material, taken=reduced)
+    layout = ChartLayout.for_view(view, found, material, taken=reduced)
     scale = metric_scale(view.y, largest(values, found), title=metric_title_of(view.y, found))
     x = factor_axis(view.x, [s.level(view.x) for s in found], categories=categories)
     rows = [
@@ -163,7 +163,7 @@ def _widened(x: Axis, rows: list[Row], cited: list[Row]) -> Axis:
     return replace(order, order=by_value(order.order, [*rows, *cited], "x")) if order.kind == "category" else order
 
 
-def _series(layout: Layout, rows: list[Row], cited: list[Row]) -> list[str]:
+def _series(layout: ChartLayout, rows: list[Row], cited: list[Row]) -> list[str]:
     """Return one's own series and published ones, in the order of their values."""
     own = layout.series or (layout.sources if cited else [])
     return by_value([*own, *(row["series"] for row in cited)], [*rows, *cited], "series")
@@ -180,7 +180,7 @@ def _spread(rows: list[Row], *, shared: bool) -> float:
 
 
 def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:
-    layout = Layout.for_view(view, found, material, surface=True)
+    layout = ChartLayout.for_view(view, found, material, surface=True)
     values = Values(material, view.y)
     scale = metric_scale(view.y, largest(values, found), title=metric_title_of(view.y, found))
     x = factor_axis(view.x, [s.level(view.x) for s in found], categories=True)
@@ -219,7 +219,7 @@ def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
     x_metric = view.x or "iops"
     y_metric = view.y if metric_unit(view.y) == "ns" else "completion_latency_ns_p99"
     step = _step_factor(view, found)
-    layout = Layout.for_view(view, found, material, taken={step} if step else set())
+    layout = ChartLayout.for_view(view, found, material, taken={step} if step else set())
     xs, ys = Values(material, x_metric), Values(material, y_metric)
     x_scale = metric_scale(x_metric, largest(xs, found))
     y_scale = metric_scale(y_metric, largest(ys, found), title=metric_title_of(y_metric, found))
@@ -269,7 +269,7 @@ def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
 
 
 def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch:
-    layout = Layout.for_view(view, found, material)
+    layout = ChartLayout.for_view(view, found, material)
     latency = "response" if view.y.startswith("response") else "completion"
     points = _curve_points(material, latency)
     rows = []

@@ -17,7 +17,7 @@ from iosonde.units import format_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class FactGroup:
     """A group of facts: what was measured on what."""
 
     title: str
@@ -83,10 +83,10 @@ def _machine_text(environment: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def provenance(source: Source) -> list[Facts]:
+def provenance(source: Source) -> list[FactGroup]:
     """Return what was measured on what; where it changed during the study, every state of it."""
     plan = source.plan
-    measured = Facts(
+    measured = FactGroup(
         title="Study",
         rows=[
             ("study", plan.study_name),
@@ -101,7 +101,7 @@ def provenance(source: Source) -> list[Facts]:
     return [measured, *_preparations(source), *_targets(source), *_environments(source), *_engines(source)]
 
 
-def _preparations(source: Source) -> list[Facts]:
+def _preparations(source: Source) -> list[FactGroup]:
     """How the target was prepared, if it was: SNIA's specification requires it at the head of every page."""
     prepared = [case.parameters for case in source.cases if case.parameters.get("purge", "none") != "none"]
     if not prepared:
@@ -121,7 +121,7 @@ def _preparations(source: Source) -> list[Facts]:
         ("write cache", _write_cache_text(source)),
         ("preparation repeated", "after an interruption" if restarts else "never"),
     ]
-    return [Facts(title="Preparation", rows=rows)]
+    return [FactGroup(title="Preparation", rows=rows)]
 
 
 def _each(prepared: Sequence[Mapping[str, Any]], name: str, text: Callable[[Any], str]) -> str:
@@ -238,15 +238,17 @@ def _when(text: str) -> str:
         return text
 
 
-def _targets(source: Source) -> list[Facts]:
-    states: dict[str, Facts] = {}
+def _targets(source: Source) -> list[FactGroup]:
+    states: dict[str, FactGroup] = {}
     for target in (each for record in source.records for each in (record.target, record.target.get("log", {}))):
         file_system = {k: v for k, v in target.get("file_system", {}).items() if k != "free_bytes"}
         if file_system:
-            states.setdefault(f"f{file_system}", Facts(title="File system", rows=_flat(file_system)))
+            states.setdefault(f"f{file_system}", FactGroup(title="File system", rows=_flat(file_system)))
         for device in target.get("devices", []):
             steady = {key: value for key, value in device.items() if not _changes(key)}
-            states.setdefault(f"d{steady}", Facts(title=f"Device {device.get('name', '')}".strip(), rows=_flat(steady)))
+            states.setdefault(
+                f"d{steady}", FactGroup(title=f"Device {device.get('name', '')}".strip(), rows=_flat(steady))
+            )
     return list(states.values())
 
 
@@ -255,11 +257,11 @@ def _changes(fact: str) -> bool:
     return "temperature" in fact
 
 
-def _environments(source: Source) -> list[Facts]:
+def _environments(source: Source) -> list[FactGroup]:
     found = source.results.environments()
     used = Counter(record.environment for record in source.records)
     return [
-        Facts(
+        FactGroup(
             title="Machine and software" if len(used) == 1 else f"Machine and software ({count} runs)",
             rows=_machine_rows(found[name]),
         )
@@ -282,7 +284,7 @@ def _machine_rows(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*rows, ("CPU vulnerabilities", f"{mitigated} of {len(states)} mitigated{listed}")]
 
 
-def _engines(source: Source) -> list[Facts]:
+def _engines(source: Source) -> list[FactGroup]:
     wanted = ("engine", "version", "build", "protocol", "clock", "clock_read_ns")
     seen = {
         tuple((k, str(r.engine[k])) for k in wanted if k in r.engine and k != "clock_read_ns")
@@ -291,7 +293,7 @@ def _engines(source: Source) -> list[Facts]:
     }
     backends = Counter(_backend(record.result) for record in source.records if record.result)
     shown = [("backend in effect", f"{name} ({count} runs)") for name, count in backends.items() if name]
-    return [Facts(title="Engine", rows=[*rows, *shown]) for rows in sorted(seen)]
+    return [FactGroup(title="Engine", rows=[*rows, *shown]) for rows in sorted(seen)]
 
 
 def _backend(result: Mapping[str, Any]) -> str:

@@ -82,12 +82,12 @@ def _judged(judgement: Judgement | None) -> str:
 
 def cross_table(view: View, material: Material) -> Table:
     """Lay a metric out over one factor downwards and, if the view has one, another across."""
-    from iosonde.report.charts.layout import Layout
+    from iosonde.report.charts.layout import ChartLayout
     from iosonde.report.material.subjects import Values, metric_title_of, subjects
 
     found = subjects(view, material)
     values = Values(material, view.y)
-    layout = Layout.for_view(view, found, material, surface=True)
+    layout = ChartLayout.for_view(view, found, material, surface=True)
     across = list(layout.series) or [metric_title(view.y)]
     down: dict[tuple[str, Any], dict[str, Cell]] = {}
     cases: dict[tuple[str, Any], list[tuple[Source, Case]]] = {}

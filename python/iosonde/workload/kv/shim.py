@@ -29,17 +29,9 @@ from typing import Literal
 from iosonde.cache import cache_directory
 from iosonde.data import data_folder
 from iosonde.errors import StudyError
+from iosonde.tools import LIBRARY_DIRECTORIES
 
 TIMEOUT_S = 300
-DIRECTORIES = (
-    "/usr/local/lib",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib64",
-)
-"""Where the engine looks for libraries (`crates/kv/src/library.rs`); it refuses a shim of another library."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +150,7 @@ def library_file(shim: Shim, library: str | None) -> Path:
     pattern = re.compile(rf"{re.escape(library)}()" if library else rf"{re.escape(shim.library)}((?:\.\d+)*)")
     found = [
         (tuple(map(int, match[1].split(".")[1:])), path)
-        for directory in map(Path, DIRECTORIES)
+        for directory in map(Path, LIBRARY_DIRECTORIES)  # The engine refuses a shim of a library elsewhere.
         if directory.is_dir()
         for path in directory.iterdir()
         if (match := pattern.fullmatch(path.name))

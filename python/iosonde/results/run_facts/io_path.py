@@ -1,0 +1,98 @@
+"""Facts about the stages of an I/O in a record: means and percentiles over the traced I/Os."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
+from iosonde.results.schema import Record
+
+STAGES: Mapping[str, str] = {
+    "submission": "from the system call until the block layer receives the I/O",
+    "block_layer": "from there until the driver receives it",
+    "device": "from there until the device interrupts, or until the completion without an interrupt",
+    "interrupt": "from the interrupt until the waiting thread is made runnable",
+    "wake_up": "from there until the thread runs",
+    "return": "from there, or from the completion if the thread did not sleep, until the system call returns",
+}
+"""Stages in the order of time (execution/io_path.py)."""
+
+TOTAL = "total"
+_TOTAL_TEXT = "from the system call that submits until the one that fetches the completion returns"
+
+BEYOND = 10
+"""Samples that a percentile needs beyond it."""
+
+_MOST = 1 << 62
+
+STATISTICS: Mapping[str, str] = {"mean": "mean time", "p50": "median time", "p99": "p99 of the time"}
+
+TIMES: Mapping[str, str] = {
+    f"path_{stage}_ns_{statistic}": f"{words} {text}"
+    for stage, text in {**STAGES, TOTAL: _TOTAL_TEXT}.items()
+    for statistic, words in STATISTICS.items()
+}
+"""Statistics of the stages of traced I/Os."""
+
+
+class PathFacts:
+    """The trace of a record; empty of runs that were not traced."""
+
+    def __init__(self, record: Record) -> None:
+        self.trace: Mapping[str, Any] = record.kernel_trace or {}
+        self.unseen: Mapping[str, str] = self.trace.get("unseen") or {}
+
+    def count(self, name: str) -> int | None:
+        """A number of I/Os, if it is a possible one."""
+        count: int | None = self.trace.get(name)
+        return count if count is None or 0 <= count < _MOST else None
+
+    @cached_property
+    def times(self) -> dict[str, float | None]:
+        """Statistics of the stages that were seen."""
+        stages: Mapping[str, Sequence[int]] = self.trace.get("stages") or {}
+        values = {name: stages.get(name) or () for name in STAGES if name not in self.unseen}
+        values[TOTAL] = [sum(each) for each in zip(*stages.values(), strict=False)]
+        found: dict[str, float | None] = {}
+        for name, times in values.items():
+            if times:
+                found[f"path_{name}_ns_mean"] = sum(times) / len(times)
+                found |= {f"path_{name}_ns_p{part}": _percentile(times, part) for part in (50, 99)}
+        return found
+
+
+def _row(name: str, dtype: DType, text: str, value: Callable[[PathFacts], Any]) -> Column:
+    return Column(name, dtype, f"Traced I/Os: {text}", lambda run: value(run.path))
+
+
+def _time(name: str, text: str) -> Column:
+    return _row(name, NUMBER, f"{text}, ns", lambda path: path.times.get(name))
+
+
+COLUMNS = (
+    _row("path_related", U64, "traced I/Os whose stages are known", lambda path: path.count("related")),
+    _row("path_incomplete", U64, "traced I/Os with missing events", lambda path: path.count("incomplete")),
+    _row(
+        "path_reason",
+        TEXT,
+        "why the run was not traced; null if it was, or if tracing was not requested",
+        lambda path: path.trace.get("reason") or None,
+    ),
+    _row(
+        "path_unseen",
+        TEXT,
+        "stages that were not visible, with the reason; null if there are none",
+        lambda path: "; ".join(f"{stage}: {reason}" for stage, reason in path.unseen.items()) or None,
+    ),
+    *(_time(name, text) for name, text in TIMES.items()),
+)
+"""Columns of `runs` about the stages of an I/O in the kernel."""
+
+
+def _percentile(times: Sequence[int], part: int) -> float | None:
+    """Return the smallest time that this share does not exceed; None with too few samples."""
+    rank = ceil(len(times) * part / 100)
+    return float(sorted(times)[rank - 1]) if len(times) - rank >= BEYOND else None

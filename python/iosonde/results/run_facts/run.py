@@ -1,0 +1,295 @@
+"""The facts of a run: columns of the table `runs`, one row each with name, type, meaning and value.
+
+Facts about one thing (array, store, server, paging ...) are in the module of its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table
+from iosonde.results.run_facts import array, block_cache, drives, graph, io_path, objects, paging, server, store
+from iosonde.results.run_facts.array import ArrayFacts
+from iosonde.results.run_facts.block_cache import BlockCacheFacts
+from iosonde.results.run_facts.drives import DriveFacts
+from iosonde.results.run_facts.graph import GraphFacts
+from iosonde.results.run_facts.io_path import PathFacts
+from iosonde.results.run_facts.objects import ObjectFacts
+from iosonde.results.run_facts.own_io import Foreign, foreign
+from iosonde.results.run_facts.paging import PagingFacts
+from iosonde.results.run_facts.server import ServerFacts
+from iosonde.results.run_facts.store import StoreFacts
+from iosonde.results.schema import Record
+from iosonde.results.stored_tables import RESOURCES, RUN_ID
+from iosonde.workload import streams_of
+
+Json = Mapping[str, Any]
+
+
+class RunFacts:
+    """One record, with the parts of it that several columns share."""
+
+    def __init__(self, record: Record) -> None:
+        self.record: Record = record
+
+    @cached_property
+    def result(self) -> Json:
+        """The engine's result; empty if it sent none."""
+        return self.record.result or {}
+
+    @cached_property
+    def streams(self) -> Sequence[Json]:
+        """The streams of the load."""
+        return streams_of(self.record.spec["workload"])
+
+    def part(self, name: str) -> Json:
+        """Return a part of the engine's result; empty where there is none."""
+        found: Json = self.result.get(name) or {}
+        return found
+
+    def failure(self, name: str) -> str | None:
+        """Return a part of the failure, if the run failed."""
+        return getattr(self.record.failure, name) if self.record.failure else None
+
+    @property
+    def jobs_total(self) -> int:
+        """Threads of all streams."""
+        return sum(stream["jobs"] for stream in self.streams)
+
+    @property
+    def concurrency(self) -> int:
+        """I/Os in flight at most."""
+        return sum(stream["jobs"] * stream.get("queue_depth", stream.get("batch", 1)) for stream in self.streams)
+
+    @property
+    def loop(self) -> str | None:
+        """`closed`, `open`, or `mixed` when the streams differ."""
+        kinds = {"closed" if stream["arrival"]["kind"] == "closed" else "open" for stream in self.streams}
+        if not kinds:
+            return None
+        return kinds.pop() if len(kinds) == 1 else "mixed"
+
+    @property
+    def wrong_sectors(self) -> int | None:
+        """Wrong sectors of all kinds; none without verification."""
+        verification = self.part("verification")
+        return sum(verification["faults"].values()) if verification else None
+
+    @cached_property
+    def array(self) -> ArrayFacts:
+        """Facts about an array."""
+        return ArrayFacts(self.record)
+
+    @cached_property
+    def block_cache(self) -> BlockCacheFacts:
+        """Facts about a block cache."""
+        return BlockCacheFacts(self.record)
+
+    @cached_property
+    def store(self) -> StoreFacts:
+        """Facts about a key-value store and its memory limit."""
+        return StoreFacts(self.record)
+
+    @cached_property
+    def server(self) -> ServerFacts:
+        """Facts about a database server."""
+        return ServerFacts(self.record)
+
+    @cached_property
+    def paging(self) -> PagingFacts:
+        """Facts about paging and swap."""
+        return PagingFacts(self.record)
+
+    @cached_property
+    def graph(self) -> GraphFacts:
+        """Facts about a graph algorithm."""
+        return GraphFacts(self.record)
+
+    @cached_property
+    def objects(self) -> ObjectFacts:
+        """Facts about objects and their store."""
+        return ObjectFacts(self.record)
+
+    @cached_property
+    def path(self) -> PathFacts:
+        """Facts about the stages of an I/O in the kernel."""
+        return PathFacts(self.record)
+
+    @cached_property
+    def foreign(self) -> Foreign:
+        """I/O of other processes on the devices of the run."""
+        return foreign(self.record.own_io, self.record.spec["workload"])
+
+    @cached_property
+    def drives(self) -> DriveFacts:
+        """Facts about the physical drives."""
+        return DriveFacts(self.record)
+
+
+def values(record: Record, columns: Sequence[Column]) -> dict[str, Any]:
+    """Return the values of columns of `runs` for a record."""
+    facts = RunFacts(record)
+    return {column.name: column.value(facts) for column in columns if column.value}
+
+
+def _usage(prefix: str, text: str, dtype: DType, read: Callable[[Any], Mapping[str, Any]]) -> tuple[Column, ...]:
+    def column(name: str, meaning: str) -> Column:
+        return Column(f"{prefix}{name}", dtype, f"{text}. {meaning}", lambda run: read(run).get(name))
+
+    return tuple(column(name, meaning) for name, meaning in RESOURCES.items())
+
+
+RUNS = Table(
+    "One row per run (one repeat of a case), its latest attempt, with the factors of its case",
+    (
+        RUN_ID,
+        Column("case_id", TEXT, "Case that the run repeats", lambda run: run.record.case_id),
+        Column("part", TEXT, "Part of the study", lambda run: run.record.part),
+        Column("control", FLAG, "Whether it repeats the control case", lambda run: run.record.control),
+        Column("device_state", TEXT, "Planned device state of its case", lambda run: run.record.device_state),
+        Column("arm", TEXT, "Arm of an A/B comparison: `a`, `b` or empty", lambda run: run.record.arm),
+        Column("repeat", U32, "Number of the repeat, from 1", lambda run: run.record.repeat),
+        Column("order", U32, "Position in the order of execution, from 0", lambda run: run.record.order),
+        Column(
+            "attempt", U32, "Number of the attempt, from 1; above 1 after a failure", lambda run: run.record.attempt
+        ),
+        Column("outcome", TEXT, "`complete`, `stopped` or `failed`", lambda run: run.record.outcome),
+        Column("failure", TEXT, "Code of the failure", lambda run: run.failure("code")),
+        Column("failure_message", TEXT, "Message of the failure", lambda run: run.failure("message")),
+        Column("started_at", TEXT, "Start of the engine, ISO 8601", lambda run: run.record.started_at),
+        Column("ended_at", TEXT, "Exit of the engine, ISO 8601", lambda run: run.record.ended_at),
+        Column(
+            "measure_start_ns",
+            U64,
+            "Start of the measurement, ns since the run's time 0",
+            lambda run: run.result.get("begin_ns"),
+        ),
+        Column(
+            "measure_end_ns",
+            U64,
+            "End of the measurement, ns since the run's time 0",
+            lambda run: run.result.get("end_ns"),
+        ),
+        Column("jobs_total", U64, "Jobs (threads) of all streams", lambda run: run.jobs_total),
+        Column(
+            "concurrency",
+            U64,
+            "Upper bound of I/Os in flight: jobs x queue depth, summed over streams",
+            lambda run: run.concurrency,
+        ),
+        Column(
+            "loop", TEXT, "`closed` (next I/O when one completes), `open` (at a rate), or `mixed`", lambda run: run.loop
+        ),
+        Column("backend_in_effect", TEXT, "Backend that did the I/O", lambda run: run.part("backend").get("kind")),
+        Column(
+            "layout_written_bytes", U64, "Bytes that layout wrote", lambda run: run.part("layout").get("written_bytes")
+        ),
+        Column(
+            "layout_kept_bytes",
+            U64,
+            "Bytes that layout found already written",
+            lambda run: run.part("layout").get("kept_bytes"),
+        ),
+        Column(
+            "verified_bytes",
+            U64,
+            "Bytes read and verified, counted each time; null without verification",
+            lambda run: run.part("verification").get("checked_bytes"),
+        ),
+        Column(
+            "wrong_sectors",
+            U64,
+            "512-byte sectors with wrong data, counted each time; null without verification",
+            lambda run: run.wrong_sectors,
+        ),
+        Column(
+            "peak_memory_bytes",
+            U64,
+            "Peak resident memory of the engine as it reports it, or of the measured command (wait4), bytes",
+            lambda run: run.result.get("peak_memory_bytes"),
+        ),
+        Column("buffer_bytes", U64, "Size of the I/O buffers, bytes", lambda run: run.result.get("buffer_bytes")),
+        *_usage("process_", "Engine process during the measurement", U64, lambda run: run.part("process")),
+        *_usage("child_", "Engine process from start to exit (wait4)", I64, lambda run: run.record.child),
+        Column(
+            "child_max_rss_bytes",
+            I64,
+            "Peak resident memory of the engine process (wait4), bytes; null where unknown",
+            lambda run: run.record.child.get("max_rss_bytes"),
+        ),
+        Column(
+            "child_exit_status",
+            I64,
+            "Exit status of the engine process; the negative signal number if a signal killed it",
+            lambda run: run.record.child.get("exit_status"),
+        ),
+        Column("clock", TEXT, "Clock used for latencies", lambda run: run.record.engine.get("clock")),
+        Column(
+            "clock_read_ns", NUMBER, "Cost of one clock read, ns", lambda run: run.record.engine.get("clock_read_ns")
+        ),
+        Column(
+            "realtime_ns",
+            U64,
+            "Wall clock at the run's time 0, Unix time in ns",
+            lambda run: run.record.engine.get("realtime_ns"),
+        ),
+        Column("engine", TEXT, "Name of the engine", lambda run: run.record.engine.get("engine")),
+        Column("engine_version", TEXT, "Version of the engine", lambda run: run.record.engine.get("version")),
+        Column(
+            "environment",
+            TEXT,
+            "Name of the file in `environments/` that describes machine and software",
+            lambda run: run.record.environment,
+        ),
+        *array.COLUMNS,
+        Column(
+            "simulated",
+            FLAG,
+            "Whether the storage was simulated: values of a model, not of a device",
+            lambda run: bool(run.record.target.get("simulated", False)),
+        ),
+        Column("warning_count", U32, "Number of warnings", lambda run: len(run.record.warnings)),
+        Column(
+            "verdict",
+            TEXT,
+            "`device-limited`, `harness-limited`, `cache-served`, `server-CPU-limited`, `lock-limited` or "
+            "`undetermined`; null without a result",
+            lambda run: run.record.verdict.kind if run.record.verdict else None,
+        ),
+        Column(
+            "verdict_because",
+            TEXT,
+            "Reasons for the verdict, in sentences",
+            lambda run: "; ".join(run.record.verdict.because) if run.record.verdict else None,
+        ),
+        Column(
+            "engine_stalled_ns",
+            U64,
+            "Time in the measurement during which the engine itself did not run, ns",
+            lambda run: (run.part("evidence").get("stalls") or {}).get("stalled_ns"),
+        ),
+        *store.COLUMNS,
+        *paging.COLUMNS,
+        *store.OF_DEVICES,
+        *server.COLUMNS,
+        *block_cache.COLUMNS,
+        *graph.COLUMNS,
+        *objects.COLUMNS,
+        *io_path.COLUMNS,
+        Column(
+            "foreign_read_share",
+            NUMBER,
+            "Share of the bytes that the device read for other processes; null where the kernel does not report it",
+            lambda run: run.foreign.read_share,
+        ),
+        Column(
+            "foreign_write_share",
+            NUMBER,
+            "The same for writes; of key-value runs from engine start until everything was durable",
+            lambda run: run.foreign.write_share,
+        ),
+        *drives.COLUMNS,
+    ),
+)
