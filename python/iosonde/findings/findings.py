@@ -230,6 +230,11 @@ def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[bool, int, int, int
 def _each_once(found: Sequence[Finding]) -> list[Finding]:
     """Drop repeated findings, and values that a more specific finding of the same case states too."""
     peaks = [each for each in found if isinstance(each, peak.Peak)]
+    rates = [
+        each
+        for each in found
+        if isinstance(each, throughput.Throughput) and not any(_states(known, each) for known in peaks)
+    ]
     stated = {
         (case_id, getattr(each, "metric", None))
         for each in found
@@ -238,7 +243,9 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
     }
     kept: dict[tuple[str, str, str], Finding] = {}
     for each in found:
-        if isinstance(each, throughput.Throughput) and any(_states(known, each) for known in peaks):
+        if isinstance(each, throughput.Throughput) and each not in rates:
+            continue
+        if isinstance(each, saturation.Saturation) and any(_is_unsaturated(each, rate) for rate in rates):
             continue
         if isinstance(each, one_level.OneLevel) and (each.case_ids[0], each.metric) in stated:
             continue
@@ -250,6 +257,12 @@ def _states(known: peak.Peak, rate: throughput.Throughput) -> bool:
     """Return whether a peak is the same fact as a highest rate, which may name another case of an equal value."""
     same = (known.part, known.metric) == (rate.part, rate.metric)
     return same and abs(known.value.value / rate.value.value - 1) < ROUNDING
+
+
+def _is_unsaturated(found: saturation.Saturation, rate: throughput.Throughput) -> bool:
+    """Return whether a highest rate states already that it is the last level measured, and not saturated there."""
+    same = (found.part, found.metric, found.load) == (rate.part, rate.metric, rate.load)
+    return same and rate.unsaturated and len(found.points) == 1 and found.is_unsaturated
 
 
 def _questions(
