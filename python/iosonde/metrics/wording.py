@@ -97,10 +97,12 @@ def range_text(low: str, high: str) -> str:
 
 
 def _ends_text(low: str, high: str) -> str:
+    """Write the words that both end with once: `5,260–34.2 k transactions/s`."""
     first, last = low.split(" "), high.split(" ")
-    if len(first) > 1 and first[1:] == last[1:]:
-        return f"{first[0]}–{high}"
-    return f"{low}–{high}"
+    while len(first) > 1 and first[-1] == last[-1]:
+        first.pop()
+        last.pop()
+    return f"{' '.join(first)}–{high}"
 
 
 def ratio_text(value: float) -> str:
