@@ -66,6 +66,11 @@ class Tool:
         return self.packages[0] in _IN_EVERY_DEBIAN
 
     @property
+    def is_for_studies(self) -> bool:
+        """Whether studies or the lab use it, and not only tests and benchmarks of iosonde."""
+        return self.kind in ("runtime", "lab") or self.name in _OF_STUDIES
+
+    @property
     def is_for_setup(self) -> bool:
         """Whether `scripts/setup` installs it: not where that would change what kind of machine this is."""
         return self.name != "systemd-detect-virt"
@@ -87,6 +92,12 @@ class Tool:
 
 SNAP = "/usr/bin/snap"
 """What the programs of snaps are links to. A snap cannot read temporary files, so it counts as missing."""
+
+_OF_STUDIES = (
+    *("fio", "db_bench", "pgbench", "sysbench", "rados", "memcaslap"),
+    *("java", "memcached", "ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "postgres", "mariadbd", "mysqld"),
+)
+"""Programs and servers that some studies run, which are installed for the tests of these studies too."""
 
 _IN_EVERY_DEBIAN = ("apt", "bash", "coreutils", "dpkg", "fdisk", "libc-bin", "mount", "util-linux")
 
@@ -121,7 +132,7 @@ _RUNTIME = (
         name="rocksdb-headers",
         packages=("librocksdb-dev",),
         kind="runtime",
-        purpose="the same",
+        purpose="RocksDB's persistent read cache and reads into a reused slice",
         form="files",
         places=("/usr/include/rocksdb", "/usr/local/include/rocksdb"),
     ),
@@ -147,7 +158,7 @@ _LAB = (
         version=("--version",),
         places=("/usr/lib/qemu", "/usr/libexec"),
     ),
-    _tool("nbdkit", "nbdkit", "lab", "tests with a device that loses its write cache", "--version"),
+    _tool("nbdkit", "nbdkit", "dev", "tests with a device that loses its write cache", "--version"),
     _tool("unshare", "util-linux", "lab", "mounts that only the lab sees", "--version"),
     _tool("truncate", "coreutils", "lab", "drives of the virtual machine", "--version"),
     _tool("losetup", "mount", "lab", "loop devices", "--version"),
@@ -157,12 +168,12 @@ _LAB = (
     _tool("dpkg-deb", "dpkg", "lab", "packages of the virtual machine's image", "--version"),
     _tool("cpio", "cpio", "lab", "the virtual machine's image", "--version"),
     _tool("depmod", "kmod", "lab", "the virtual machine's image", "--version"),
-    _tool("debootstrap", "debootstrap", "lab", "the test of an installation on a fresh Debian", "--version"),
-    _tool("chroot", "coreutils", "lab", "the test of an installation on a fresh Debian", "--version"),
+    _tool("debootstrap", "debootstrap", "dev", "the test of an installation on a fresh Debian", "--version"),
+    _tool("chroot", "coreutils", "dev", "the test of an installation on a fresh Debian", "--version"),
 )
 
 _DEV = (
-    _tool("fio", "fio", "dev", "comparison with fio, in tests and in `bench/`", "--version"),
+    _tool("fio", "fio", "dev", "the study `command-fio`, and comparison with fio", "--version"),
     _library("lmdb", "liblmdb0", "dev", "the store `lmdb` with the library of the system, and its tests"),
     _tool("mdb_stat", "lmdb-utils", "dev", "the test of databases of the system's LMDB", "-V"),
     _tool("fio_jsonplus_clat2csv", "fio", "dev", "the test of the fio export"),
@@ -175,17 +186,23 @@ _DEV = (
         places=("/usr/share/doc/fio/examples", "/usr/share/doc/fio-examples"),
     ),
     _tool("chromium", "chromium|chromium-browser", "dev", "tests of the HTML report in a browser", "--version"),
-    _tool("chromedriver", "chromium-driver|chromium-chromedriver", "dev", "the same tests", "--version"),
-    _tool("db_bench", "rocksdb-tools", "dev", "comparison with db_bench, in tests and in `bench/`"),
+    _tool(
+        "chromedriver",
+        "chromium-driver|chromium-chromedriver",
+        "dev",
+        "tests of the HTML report in a browser",
+        "--version",
+    ),
+    _tool("db_bench", "rocksdb-tools", "dev", "the studies `command-db-bench`, and comparison with db_bench"),
     Tool(
         name="pgbench",
         packages=("postgresql",),
         kind="dev",
-        purpose="the test of pgbench as a command",
+        purpose="the study `command-pgbench`",
         version=("--version",),
         places=tuple(sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")))),
     ),
-    _tool("sysbench", "sysbench", "dev", "the tests of sysbench as a command", "--version"),
+    _tool("sysbench", "sysbench", "dev", "the studies `command-sysbench`", "--version"),
     _tool("java", "openjdk-17-jre-headless", "dev", "the store `cassandra`, and its tests", "-version"),
     _tool("mvn", "maven", "dev", "Cassandra's jar files, which `scripts/setup` assembles for tests", "--version"),
     Tool(
@@ -198,10 +215,10 @@ _DEV = (
     ),
     _tool("memcached", "memcached", "dev", "the store `memcached`, and its tests", "--version"),
     _tool("ceph-mon", "ceph-mon", "dev", "clusters of the workload `objects`, and its tests", "--version"),
-    _tool("ceph-mgr", "ceph-mgr", "dev", "the same", "--version"),
-    _tool("ceph-osd", "ceph-osd", "dev", "the same", "--version"),
-    _tool("ceph", "ceph-common", "dev", "the same", "--version"),
-    _tool("monmaptool", "ceph-base", "dev", "the same", "--version"),
+    _tool("ceph-mgr", "ceph-mgr", "dev", "clusters of the workload `objects`, and its tests", "--version"),
+    _tool("ceph-osd", "ceph-osd", "dev", "clusters of the workload `objects`, and its tests", "--version"),
+    _tool("ceph", "ceph-common", "dev", "clusters of the workload `objects`, and its tests", "--version"),
+    _tool("monmaptool", "ceph-base", "dev", "clusters of the workload `objects`, and its tests", "--version"),
     Tool(
         name="librados",
         packages=("librados2",),
@@ -210,8 +227,10 @@ _DEV = (
         form="files",
         places=tuple(f"{each}/librados.so.2" for each in LIBRARY_DIRECTORIES),
     ),
-    _tool("rados", "ceph-common", "dev", "comparison with `rados bench`, in tests and in `bench/`", "--version"),
-    _tool("memcaslap", "libmemcached-tools", "dev", "comparison with memcaslap, in tests and in `bench/`", "--version"),
+    _tool("rados", "ceph-common", "dev", "the study `command-rados-bench`, and comparison with it", "--version"),
+    _tool(
+        "memcaslap", "libmemcached-tools", "dev", "the study `command-memcaslap`, and comparison with it", "--version"
+    ),
     Tool(
         name="postgres",
         packages=("postgresql",),

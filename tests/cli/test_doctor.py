@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -61,13 +62,19 @@ def test_a_kernel_that_refuses_io_uring_is_noted_with_what_to_do(iosonde: Iosond
     assert lines(shown.stdout)["clock"].startswith("note: monotonic")
 
 
-def test_every_optional_tool_has_a_line(iosonde: Iosonde) -> None:
+def test_every_tool_of_a_study_has_a_line_and_those_of_tests_share_one(iosonde: Iosonde) -> None:
     """The same list from which setup installs."""
     shown = iosonde("doctor", "--json", IOSONDE_ENGINE=str(real_engine()))
     states = {check["name"]: check for check in json.loads(shown.stdout)}
     optional = {tool.name: tool for tool in TOOLS.values() if tool.form == "program" and tool.kind != "build"}
-    assert {name for name, tool in optional.items() if not tool.is_in_every_debian} <= states.keys()
+    of_studies = {name: tool for name, tool in optional.items() if tool.is_for_studies}
+    assert {name for name, tool in of_studies.items() if not tool.is_in_every_debian} <= states.keys()
+    assert not (optional.keys() - of_studies.keys()) & states.keys()
     for name, tool in optional.items():
+        line = name if tool.is_for_studies else "tests and benchmarks"
         if tool.find() is None:
-            assert states[name]["state"] == "note"
-            assert tool.packages[0] in states[name]["advice"]
+            assert states[line]["state"] == "note"
+            assert name in states[line]["found"] or name == line
+            assert tool.packages[0] in states[line]["advice"]
+    for state in states.values():
+        assert not re.search(r"for the same|\x1b|\d\" *,", state["found"]), state

@@ -49,9 +49,9 @@ def around(value: float, spread: float = 0.01) -> list[float]:
     return [value * (1 - spread), value, value * (1 + spread), value * (1 - spread / 2), value * (1 + spread / 2)]
 
 
-def drive(spread: float = 0.01, repeats: int = 5, verdicts: dict[str, int] | None = None) -> Answer:
-    """A drive whose 16 servers need 88 µs for each 4 KiB read."""
-    iops = {(depth,): around(min(depth, 16) / 88e-6, spread)[:repeats] for depth in DEPTHS}
+def drive(spread: float = 0.01, repeats: int = 5, verdicts: dict[str, int] | None = None, servers: int = 16) -> Answer:
+    """A drive whose servers need 88 µs for each 4 KiB read."""
+    iops = {(depth,): around(min(depth, servers) / 88e-6, spread)[:repeats] for depth in DEPTHS}
     p99 = {(depth,): around(1.1e6 * max(depth / 16, 0.5), spread)[:repeats] for depth in DEPTHS}
     p50 = {(depth,): around(88e3 * max(depth / 16, 1), spread)[:repeats] for depth in DEPTHS}
     metrics = {"iops": iops, "completion_latency_ns_p99": p99, "completion_latency_ns_p50": p50}
@@ -92,6 +92,13 @@ def test_a_drive_that_saturates() -> None:
     assert (tail.first_level, tail.last_level) == (1, 64)
     assert (tail.first, tail.last) == (pytest.approx(550e3), pytest.approx(4.4e6))
     assert {each.strength for each in found} == {"strong"}
+
+
+def test_a_drive_that_does_not_saturate_is_stated_once() -> None:
+    found = drive(servers=128).findings
+    rate = only(found, Throughput)
+    assert (rate.setting, rate.unsaturated) == ("at queue depth 64", True)
+    assert of_kind(found, Saturation) == []
 
 
 def test_a_single_run_has_no_interval_and_is_weak() -> None:

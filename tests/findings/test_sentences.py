@@ -21,6 +21,7 @@ from iosonde.findings.saturation import Point, Saturation
 from iosonde.findings.steady import SteadyRun
 from iosonde.findings.tails import TailGrowth
 from iosonde.findings.throughput import Throughput, UnloadedLatency
+from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate
 from iosonde.metrics.steady_state import SNIA
 from iosonde.plan import DeviceState
@@ -56,8 +57,8 @@ def test_the_answer_in_the_tutorial() -> None:
     peak = Peak(
         load="1 MiB sequential reads",
         metric="bandwidth",
-        value=Estimate(2.0e9, 2.0e9, 2.01e9),
-        maximum=Estimate(2.0e9, 2.0e9, 2.01e9),
+        value=Estimate(2.0e9, 2.0e9, 2.0e9),
+        maximum=Estimate(2.0e9, 1.91e9, 2.1e9),
         candidates=2,
         setting="queue depth 8",
         reached="queue depth 8",
@@ -69,7 +70,7 @@ def test_the_answer_in_the_tutorial() -> None:
     )
     latency = UnloadedLatency(
         load="4 KiB random reads",
-        p50=Estimate(78.5e3, 78.2e3, 78.8e3),
+        p50=Estimate(78.4e3, 77.9e3, 79.0e3),
         p99=84.2e3,
         repeats=3,
         verdicts="",
@@ -87,6 +88,16 @@ def test_the_interval_is_that_of_the_case_and_the_effect_of_its_selection_is_evi
     )
     narrower = replace(rate(), maximum=Estimate(85_300, 84_000, 93_000))
     assert "selection" not in narrower.evidence
+
+
+def test_an_interval_without_visible_width_is_written_by_its_half_width() -> None:
+    """`95 % CI 2–2 GB/s` says nothing."""
+    narrow = replace(rate(), value=Estimate(435_000, 433_900, 435_100), unsaturated=False)
+    assert narrow.sentence == snapshot("4 KiB random reads: 435 k IOPS at queue depth 64 (95 % CI 434–435 k IOPS)")
+    narrower = replace(narrow, value=Estimate(434_780, 434_560, 435_200))
+    assert narrower.sentence == snapshot("4 KiB random reads: 435 k IOPS at queue depth 64 (95 % CI ±0.1 %)")
+    assert wording.ratio_estimate_text(Estimate(1.404, 1.396, 1.4049)) == snapshot("1.40 times (95 % CI ±0.6 %)")
+    assert wording.estimate_text("operations", Estimate(0, 0, 0)) == snapshot("0.00 (95 % CI 0.00)")
 
 
 def test_tails() -> None:
@@ -286,5 +297,5 @@ def test_verdicts_and_the_line_on_trust() -> None:
     assert trust.line == snapshot("35 of 43 runs were undetermined: lower bounds only; 2 of 45 runs failed or stopped")
     drifting = drift(controls("iops", [100, 97, 94, 92, 90]), metric="iops")
     assert Trust(verdicts={}, runs=1, incomplete=0, single=True, drift=drifting, simulated=True).line == snapshot(
-        "Simulated device on a virtual clock: no verdicts apply; the control case drifted by 11 %; no confidence intervals: fewer than 3 repeats"
+        "Simulated device on a virtual clock: no verdicts apply; the control case drifted by 11 %; no confidence intervals over repeats: fewer than 3"
     )

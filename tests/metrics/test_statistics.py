@@ -132,6 +132,17 @@ def test_a_correlation_needs_many_cases_and_is_zero_for_independent_repeats() ->
     assert repeat_correlation(list(correlated[:5])) == 0
 
 
+def test_repeats_that_differ_by_rounding_only_show_no_correlation() -> None:
+    """Seven cases and the constant rate of a saturated simulated drive, which gave intervals of a factor of 40."""
+    varying = [
+        *([12_730, 12_745, 12_742.5], [229_410, 229_878, 230_072], [195_185, 195_300, 195_495]),
+        *([1_193.883, 1_192.468, 1_193.500], [50_570, 50_537.5, 50_575]),
+        *([1_181.156, 1_181.816, 1_182.525], [1_582.5, 1_677.5, 1_680]),
+    ]
+    assert repeat_correlation([*varying, [434_777.5, 434_780, 434_785]]) == 0
+    assert repeat_correlation([*varying, [434_000, 434_780, 435_500]]) > 0.5
+
+
 @given(st.lists(positive, min_size=3, max_size=12))
 @settings(max_examples=60)
 def test_an_interval_contains_the_median(values: list[float]) -> None:

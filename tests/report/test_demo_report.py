@@ -62,6 +62,6 @@ def test_a_busy_machine_gives_lower_bounds_and_no_strong_claim(tmp_path: Path) -
         write([results], tmp_path / f"report.{kind}", format=kind)[0].read_text() for kind in ("html", "md")
     )
     for text in (page, markdown, as_text(results)):
-        answered = text[text.index(">Answer<" if text is page else "Answer") :]
+        answered = text[text.index(">Answer<" if text is page else "Answer") :].replace("\N{NO-BREAK SPACE}", " ")
         condition = answered.index("lower bounds only")
         assert condition < answered.index(answer.summary[0].sentence[:20]), "the condition comes before the claims"

@@ -75,6 +75,7 @@ Answer
 ● 4 KiB 70/30 reads and writes with one I/O in flight: median latency 67.1 µs
   (95 % CI 64.2–70.5 µs), p99 173 µs.
 Trust: No run has a verdict; 1 of 13 runs failed or stopped.
+Evidence: ● strong, ◐ moderate, ○ weak
 
 Summary
 Device state: preconditioned.
@@ -89,7 +90,6 @@ Findings
 ● 1 of 13 runs failed.
 ● Little's law holds in all 12 runs long enough to check.
 ● 1 of 4 cases have fewer than 3 repeats, so no CI.
-◐ The cores were busy all the time (3 runs).
 
 All cases
 Completion latency. Device state: preconditioned. Loop: closed.

@@ -188,14 +188,29 @@ def _simulated_drives() -> Check:
 
 
 def tool_checks() -> list[Check]:
-    """External programs that some studies or tests use; those that every Debian has only if they are missing."""
-    wanted = [
-        tool
-        for tool in TOOLS.values()
-        if tool.form == "program" and tool.kind != "build" and not (tool.is_in_every_debian and tool.find())
-    ]
+    """External programs that some studies use, those that every Debian has only if they are missing.
+
+    Programs of tests and benchmarks are one check: they matter only to developers of iosonde.
+    """
+    programs = [tool for tool in TOOLS.values() if tool.form == "program"]
+    wanted = [tool for tool in programs if tool.is_for_studies and not (tool.is_in_every_debian and tool.find())]
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(_tool, wanted))
+        return [
+            *pool.map(_tool, wanted),
+            _development([tool for tool in programs if not tool.is_for_studies and tool.kind == "dev"]),
+        ]
+
+
+def _development(tools: Sequence[Tool]) -> Check:
+    missing = [tool for tool in tools if tool.find() is None]
+    if not missing:
+        return Check(name="tests and benchmarks", state="ok", found=f"all {len(tools)} programs found")
+    return Check(
+        name="tests and benchmarks",
+        state="note",
+        found=f"without {', '.join(tool.name for tool in missing)}; needed only to change or test iosonde",
+        advice=f"install the packages {' '.join(dict.fromkeys(tool.packages[0] for tool in missing))}",
+    )
 
 
 def _engine(engine: Path, probe: dict[str, Any]) -> Check:
@@ -324,7 +339,7 @@ def _version(path: str, arguments: Sequence[str]) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    matched = re.search(r"\d+(?:\.\d+)+[^\s,)]*", asked.stdout + asked.stderr)
+    matched = re.search(r"\d+(?:\.\d+)+[\w.+~:-]*", asked.stdout + asked.stderr)
     return matched[0] if matched else ""
 
 

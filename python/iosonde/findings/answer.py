@@ -58,7 +58,7 @@ class Trust:
             parts.append(f"{self.incomplete} of {wording.counted(self.runs, 'run')} failed or stopped")
         parts.append(self._drift())
         if self.single:
-            parts.append(f"no confidence intervals: fewer than {MINIMUM_REPEATS} repeats")
+            parts.append(f"no confidence intervals over repeats: fewer than {MINIMUM_REPEATS}")
         return wording.sentence("; ".join(part for part in parts if part))
 
     def _drift(self) -> str:
@@ -129,21 +129,28 @@ def trust_from(
     )
 
 
+_OF_ONE_LOAD = ("peak", "throughput", "unloaded latency", "one level")
+"""Kinds that state a value of one load."""
+
+
 def _varied(findings: Sequence[Finding]) -> list[Finding]:
     """Put values of one kind and metric behind those of others: bandwidth, IOPS and a latency instead of three rates.
 
-    Findings of other topics keep their places.
+    Findings of other topics keep their places. A study of a single part asks about one rate: reads and writes of it are
+    two answers.
     """
+    if len({each.part for each in findings if each.topic == "performance" and each.part}) < 2:
+        return list(findings)
     seen: set[tuple[str, object]] = set()
     first: list[Finding] = []
     repeated: list[Finding] = []
     for each in findings:
-        if each.topic == "performance":
+        if each.topic == "performance" and each.kind in _OF_ONE_LOAD:
             key = (each.kind, getattr(each, "metric", None))
             (repeated if key in seen else first).append(each)
             seen.add(key)
     ordered = iter([*first, *repeated])
-    return [next(ordered) if each.topic == "performance" else each for each in findings]
+    return [next(ordered) if each.topic == "performance" and each.kind in _OF_ONE_LOAD else each for each in findings]
 
 
 def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer:

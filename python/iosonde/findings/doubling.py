@@ -92,8 +92,8 @@ class Scaling(Finding):
                 f"({wording.ratio_text(self.gain.value)} times)"
             )
         return (
-            f"doubling {factor} gains at most {wording.ratio_text(self.gain.value)} times the {metric} of {self.load} "
-            f"(from {lower} to {upper})"
+            f"each doubling of {factor} multiplies {metric} of {self.load} by at most "
+            f"{wording.ratio_text(self.gain.value)} (from {lower} to {upper})"
         )
 
     def _evidence(self) -> str:

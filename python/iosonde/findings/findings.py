@@ -197,7 +197,7 @@ def findings(
         *reference.find(study, cases, metrics, support),
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]
-    order = _order(study)
+    order = _order(study, disturbed=bool(disturbed))
     return sorted(_each_once(found), key=lambda each: _rank(each, order))
 
 
@@ -212,8 +212,14 @@ _FIRST_KINDS = (
 """Kinds that come before the others of their topic."""
 
 
-def _order(study: Study) -> Sequence[Topic]:
-    """Return the order of topics; comparisons come first in a study that asks first which of some names is best."""
+def _order(study: Study, *, disturbed: bool) -> Sequence[Topic]:
+    """Return the order of topics.
+
+    Comparisons come first in a study that asks first which of some names is best, interference in one where some
+    streams disturb others for a time.
+    """
+    if disturbed:
+        return ["interference", *(topic for topic in _ORDER if topic != "interference")]
     first = next(iter(study.analysis), None)
     part = next((each for each in study.parts if first and each.name == first.part), None)
     if first is None or part is None or first.kind not in _COMPARED_FIRST:
@@ -234,6 +240,12 @@ def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[bool, int, int, int
 def _each_once(found: Sequence[Finding]) -> list[Finding]:
     """Drop repeated findings, and values that a more specific finding of the same case states too."""
     peaks = [each for each in found if isinstance(each, peak.Peak)]
+    peaks_and_runs = [*peaks, *(each for each in found if isinstance(each, steady.SteadyRun) and each.level)]
+    rates = [
+        each
+        for each in found
+        if isinstance(each, throughput.Throughput) and not any(_states(known, each) for known in peaks_and_runs)
+    ]
     stated = {
         (case_id, getattr(each, "metric", None))
         for each in found
@@ -242,7 +254,9 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
     }
     kept: dict[tuple[str, str, str], Finding] = {}
     for each in found:
-        if isinstance(each, throughput.Throughput) and any(_states(known, each) for known in peaks):
+        if isinstance(each, throughput.Throughput) and each not in rates:
+            continue
+        if isinstance(each, saturation.Saturation) and any(_is_unsaturated(each, rate) for rate in rates):
             continue
         if isinstance(each, one_level.OneLevel) and (each.case_ids[0], each.metric) in stated:
             continue
@@ -250,10 +264,22 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
     return list(kept.values())
 
 
-def _states(known: peak.Peak, rate: throughput.Throughput) -> bool:
-    """Return whether a peak is the same fact as a highest rate, which may name another case of an equal value."""
-    same = (known.part, known.metric) == (rate.part, rate.metric)
-    return same and abs(known.value.value / rate.value.value - 1) < ROUNDING
+def _states(known: peak.Peak | steady.SteadyRun, rate: throughput.Throughput) -> bool:
+    """Return whether a peak or the level of a long run is the same fact as a highest rate.
+
+    A peak may name another case of an equal value; a long run is the mean over its window, the rate over the whole run.
+    """
+    if (known.part, known.metric) != (rate.part, rate.metric):
+        return False
+    if isinstance(known, steady.SteadyRun):
+        return known.case_ids == rate.case_ids and known.changed_to is None
+    return abs(known.value.value / rate.value.value - 1) < ROUNDING
+
+
+def _is_unsaturated(found: saturation.Saturation, rate: throughput.Throughput) -> bool:
+    """Return whether a highest rate states already that it is the last level measured, and not saturated there."""
+    same = (found.part, found.metric, found.load) == (rate.part, rate.metric, rate.load)
+    return same and rate.unsaturated and len(found.points) == 1 and found.is_unsaturated
 
 
 def _questions(

@@ -56,7 +56,8 @@ class OfferedRates(Finding):
         of = f" (part `{self.part}`)" if self.part else ""
         total = wording.counted(len(self.rates), "offered rate")
         if not behind:
-            return f"{'all ' if len(self.rates) > 1 else ''}{total} achieved{of}{self._latency()}"
+            every = {1: "", 2: "both offered rates"}.get(len(self.rates), f"all {total}") or total
+            return f"{every} achieved{of}{self._latency()}"
         kept = len(self.rates) - len(behind)
         worst = min(behind, key=lambda each: each.share)
         return (

@@ -40,7 +40,7 @@ class Peak(Finding):
 
     def _sentence(self) -> str:
         reach = "reach at least" if self.lower_bound else "peak at"
-        reached = "" if self.reached == self.setting else f"; 95 % of it from {self.reached}"
+        reached = "" if self.reached == self.setting else f"; at least 95 % of it with {self.reached}"
         value = wording.estimate_text(self.metric, self.value)
         return f"{self.load} {reach} {value} with {self.setting}{reached}"
 

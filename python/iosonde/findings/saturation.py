@@ -68,9 +68,13 @@ class Saturation(Finding):
     p99_beyond: tuple[float, float] | None = None
     """p99 latency at the level and at the last level, if it rises; of a single point."""
 
+    @property
+    def is_unsaturated(self) -> bool:
+        """Whether no point saturates, and the repeats agree."""
+        return not any(point.saturates or point.is_uncertain for point in self.points)
+
     def _sentence(self) -> str:
-        text = self._single(self.points[0]) if len(self.points) == 1 else self._along_axis()
-        return text
+        return self._single(self.points[0]) if len(self.points) == 1 else self._along_axis()
 
     def _evidence(self) -> str:
         repeats = min(point.repeats for point in self.points)

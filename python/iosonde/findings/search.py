@@ -95,12 +95,16 @@ class AlsoMet(Finding):
 
 def find(procedures: Sequence[Ended]) -> Iterator[Finding]:
     """Return the boundary of each search, or why it is not known."""
+    unfinished: dict[tuple[str, str], list[Case]] = {}
     for case, conclusion in procedures:
         if isinstance(conclusion, SearchConclusion):
             yield _boundary(case, conclusion) if conclusion.reached else _no_boundary(case, conclusion)
             yield from _also_met(case, conclusion)
         elif conclusion is None or not conclusion.reached:
-            yield _unfinished(case, conclusion)
+            reason = conclusion.reason if conclusion else "continue with `iosonde resume`"
+            unfinished.setdefault((case.part, reason), []).append(case)
+    for (part, reason), cases in unfinished.items():
+        yield _unfinished(part, reason, [case.case_id for case in cases])
 
 
 def probes(procedures: Sequence[Ended]) -> set[str]:
@@ -165,16 +169,17 @@ def _also_met(case: Case, found: SearchConclusion) -> Iterator[Finding]:
     )
 
 
-def _unfinished(case: Case, conclusion: Conclusion | None) -> NoBoundary:
+def _unfinished(part: str, reason: str, case_ids: Sequence[str]) -> NoBoundary:
+    several = f"{len(case_ids)} cases of part `{part}`"
     return NoBoundary(
-        subject=f"`{case.case_id}`",
-        reason=conclusion.reason if conclusion else "continue it with `iosonde resume`",
+        subject=f"`{case_ids[0]}`" if len(case_ids) == 1 else several,
+        reason=reason,
         levels={},
         finished=False,
-        details="its runs depend on each other, so the number of remaining runs is not known",
+        details="runs of a case depend on each other, so the number of remaining runs is not known",
         strength="moderate",
-        case_ids=(case.case_id,),
-        part=case.part,
+        case_ids=tuple(case_ids),
+        part=part,
     )
 
 

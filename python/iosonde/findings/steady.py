@@ -186,10 +186,11 @@ class ShareOfPeak(Finding):
         level = "steady state" if self.is_steady else "stable level"
         what = level if self.metric == "steady_fraction" else "last rounds"
         low, high = (min(self.levels, key=lambda each: each[1]), max(self.levels, key=lambda each: each[1]))
-        ends = " to ".join(
-            f"{wording.percent_text(share)} at {wording.level_words(self.over, level)}" for level, share in (low, high)
-        )
-        return f"{self.load}: {what} between {ends}, of the best round"
+        first, last = (wording.percent_text(share) for _, share in (low, high))
+        if first == last:
+            return f"{self.load}: {what} at {first} of the best round at every {wording.factor_words(self.over)}"
+        at_first, at_last = (wording.level_words(self.over, level) for level, _ in (low, high))
+        return f"{self.load}: {what} between {first} of the best round at {at_first} and {last} at {at_last}"
 
     def _evidence(self) -> str:
         listed = "; ".join(

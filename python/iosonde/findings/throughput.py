@@ -14,7 +14,7 @@ from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.statistics import Estimate, maximum_interval, repeats_interval
-from iosonde.workload import terms
+from iosonde.workload import descriptions, terms
 
 _BACKEND = ("backend", "submission_polling", "completion_polling")
 LARGE = 64 << 10
@@ -113,11 +113,15 @@ def _closed_loop(cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     missing = [pl.lit(None).alias(name) for name in names if name not in cases.columns]
     rated = runs.filter(pl.col("metric") == "achieved_rate_fraction")["case_id"].unique()
     several = runs.filter(pl.col("stream") == ALL)["case_id"].unique()
+    of_memory = [each.subject for each in descriptions().values() if each.accesses_memory]
+    accesses = [pl.col(name).is_not_null() for name in of_memory if name in cases.columns]
+    of_memory_cases = cases.filter(pl.any_horizontal(False, *accesses))["case_id"]
     rows = overall(runs).filter(
         ~pl.col("control"),
         pl.col("value") > 0,
         ~pl.col("case_id").is_in(rated.to_list()),
         ~pl.col("case_id").is_in(several.to_list()),
+        ~pl.col("case_id").is_in(of_memory_cases.to_list()),
     )
     depth = rows.filter(pl.col("metric") == "concurrency").group_by("case_id").agg(concurrency=pl.col("value").first())
     joined = (

@@ -296,6 +296,8 @@ SIGNIFICANT_OF_THREE = 0.5
 """The same for cases of three repeats, which show a strong correlation less clearly: chosen by simulation."""
 MINIMUM_CASES = 8
 """The correlation of repeats is estimated only from at least this many cases."""
+ROUNDING = 1e-4
+"""Relative spread of repeats up to which they differ by the rounding of counts only: a simulated drive at its limit."""
 
 
 def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float | None = None) -> float:
@@ -306,7 +308,7 @@ def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float | None 
     `significant` is the number of standard errors from which it counts.
     """
     logs = [np.log(found) for each in cases if len(found := np.asarray(each)) >= MINIMUM_REPEATS and (found > 0).all()]
-    centred = [each - each.mean() for each in logs if np.ptp(each) > 0]
+    centred = [each - each.mean() for each in logs if np.ptp(each) > ROUNDING]
     if len(centred) < MINIMUM_CASES:
         return 0.0
     products = np.array([float((each[1:] * each[:-1]).sum() / (each**2).sum()) for each in centred])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -56,9 +57,23 @@ def estimate_text(metric: str, estimate: Estimate) -> str:
     text = value_text(metric, estimate.value)
     if estimate.low is None or estimate.high is None:
         return text
+    return f"{text} (95 % CI {_interval_text(estimate, *(value_text(metric, end) for end in _ends(estimate)))})"
+
+
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    """Return the ends of an interval; those of an estimate without one are its value."""
+    low, high = estimate.low, estimate.high
+    return (estimate.value if low is None else low, estimate.value if high is None else high)
+
+
+def _interval_text(estimate: Estimate, low: str, high: str) -> str:
+    """Write an interval from its ends as text; by its half-width if they are the same: `±0.1 %`."""
     if estimate.is_wide:
-        return f"{text} (95 % CI {WIDE_TEXT})"
-    return f"{text} (95 % CI {_ends_text(value_text(metric, estimate.low), value_text(metric, estimate.high))})"
+        return WIDE_TEXT
+    if low != high or not estimate.value:
+        return range_text(low, high)
+    half = max(abs(end / estimate.value - 1) for end in _ends(estimate))
+    return f"±{max(0.1, math.ceil(round(1000 * half, 6)) / 10):.1f} %"
 
 
 def selection_text(estimate: Estimate, maximum: Estimate, candidates: int) -> str:
@@ -82,10 +97,12 @@ def range_text(low: str, high: str) -> str:
 
 
 def _ends_text(low: str, high: str) -> str:
+    """Write the words that both end with once: `5,260–34.2 k transactions/s`."""
     first, last = low.split(" "), high.split(" ")
-    if len(first) > 1 and first[1:] == last[1:]:
-        return f"{first[0]}–{high}"
-    return f"{low}–{high}"
+    while len(first) > 1 and first[-1] == last[-1]:
+        first.pop()
+        last.pop()
+    return f"{' '.join(first)}–{high}"
 
 
 def ratio_text(value: float) -> str:
@@ -109,10 +126,8 @@ def ratio_estimate_text(estimate: Estimate, *, unit: str = " times") -> str:
     """Write a ratio with its confidence interval, if it has one: `1.82 times (95 % CI 1.78–1.86)`."""
     if estimate.low is None or estimate.high is None:
         return f"{times_number(estimate.value)}{unit}"
-    text = f"{ratio_text(estimate.value)}{unit}"
-    if estimate.is_wide:
-        return f"{text} (95 % CI {WIDE_TEXT})"
-    return f"{text} (95 % CI {_ends_text(ratio_text(estimate.low), ratio_text(estimate.high))})"
+    interval = _interval_text(estimate, ratio_text(estimate.low), ratio_text(estimate.high))
+    return f"{ratio_text(estimate.value)}{unit} (95 % CI {interval})"
 
 
 def percent_range(low: float, high: float) -> str:
@@ -270,6 +285,14 @@ def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
 def sentence(text: str) -> str:
     """Start with a capital letter; `p99` and names in backticks stay as they are."""
     return text if re.match(r"p\d", text) else text[:1].upper() + text[1:]
+
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|ns|µs|ms|s|min|h|[kM]|B|[kKMGT]i?B(?:/s)?|IOPS)(?!\w))|(?<=\d [kM]) (?=IOPS\b)")
+
+
+def unbroken(text: str) -> str:
+    """Keep numbers and their units on one line, by no-break spaces."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def counted(count: int, noun: str) -> str:

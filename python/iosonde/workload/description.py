@@ -65,6 +65,9 @@ class Description:
     counted = "I/Os"
     """What latencies are measured of."""
 
+    accesses_memory = False
+    """Its operations are accesses to memory, of which the kernel does I/O for some."""
+
     operations: Sequence[str] = ()
     """Operations that make up `all`, by the names that the engine reports."""
 

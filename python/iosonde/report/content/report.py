@@ -125,8 +125,8 @@ class Chapter:
 
     @property
     def quality_findings(self) -> list[Labelled]:
-        """Findings about the measurement itself."""
-        return [each for each in self._assigned[1] if each[1].topic == "quality"]
+        """Findings about the measurement itself, without the warnings, which have a section of their own."""
+        return [each for each in self._assigned[1] if each[1].topic == "quality" and each[1].kind != "warning"]
 
     @cached_property
     def _assigned(self) -> tuple[list[Section], list[Labelled]]:
@@ -252,11 +252,11 @@ class Caution:
     """A warning, and the runs it travels with."""
 
     code: str
-    message: str
-    """One of the messages; runs differ in their numbers."""
+    title: str
+    """The condition, which is that of all runs."""
     hint: str
     runs: Sequence[tuple[str, str, str]]
-    """Label of the result set, run, message."""
+    """Label of the result set, run, message with the numbers of the run."""
     cases: int
     total: int
     """Runs in all."""
@@ -308,18 +308,27 @@ def _comparison(material: Material) -> tuple[list[str], list[Table]]:
 
 
 def _cautions(material: Material) -> list[Caution]:
+    from iosonde.verdict.warning_kinds import WARNINGS
+
     runs: dict[str, list[tuple[str, str, str]]] = {}
     cases: dict[str, set[str]] = {}
-    words: dict[str, tuple[str, str]] = {}
+    hints: dict[str, str] = {}
     for source in material.sources:
         for record in source.records:
             for warning in record.warnings:
                 runs.setdefault(warning.code, []).append((source.label, record.run_id, warning.message))
                 cases.setdefault(warning.code, set()).add(record.case_id)
-                words.setdefault(warning.code, (warning.message, warning.hint))
+                hints.setdefault(warning.code, warning.hint)
     total = sum(len(source.records) for source in material.sources)
     found = [
-        Caution(code=code, message=words[code][0], hint=words[code][1], runs=which, cases=len(cases[code]), total=total)
+        Caution(
+            code=code,
+            title=WARNINGS[code].title if code in WARNINGS else which[0][2],
+            hint=hints[code],
+            runs=which,
+            cases=len(cases[code]),
+            total=total,
+        )
         for code, which in runs.items()
     ]
     return sorted(found, key=lambda caution: -len(caution.runs))

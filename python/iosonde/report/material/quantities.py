@@ -108,7 +108,8 @@ def level_text(name: str, level: Any) -> str:
     if isinstance(level, bool):
         return "on" if level else "off"
     if not is_number(level):
-        return _name_text(name, str(level))
+        # Operations by the names of the engine: `major_fault`.
+        return str(level).replace("_", " ") if name == "operation" else _name_text(name, str(level))
     unit = unit_of_factor(name)
     if unit == "B":
         return format_bytes(int(level))

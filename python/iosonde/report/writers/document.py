@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 from collections.abc import Callable
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -30,10 +29,15 @@ def template_of(text: str, **filters: Callable[..., Any]) -> Template:
 
 
 def _coded(text: str) -> Markup:
-    """Escape text and set what is between backticks as code."""
+    """Escape text, set what is between backticks as code, and keep numbers and their units on one line."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+    from iosonde.metrics.wording import unbroken
+
+    parts = str(escape(text)).split("`")
+    if len(parts) % 2 == 0:  # The last backtick is without a partner.
+        parts[-2:] = [f"{parts[-2]}`{parts[-1]}"]
+    return Markup("".join(f"<code>{part}</code>" if place % 2 else unbroken(part) for place, part in enumerate(parts)))
 
 
 def stylesheet() -> str:

@@ -160,7 +160,10 @@ def _warnings(chapter: Chapter) -> Iterator[str]:
         named = ", ".join(run_id for _, run_id, _ in caution.runs[:RUNS_NAMED])
         more = f" and {len(caution.runs) - RUNS_NAMED} more" if len(caution.runs) > RUNS_NAMED else ""
         affected = f"{len(caution.runs)} of {caution.total} runs"
-        yield f"- {markdown_code(caution.code)} ({affected}): {escape(caution.message)}"
+        yield f"- {markdown_code(caution.code)} ({affected}): {escape(caution.title)}"
+        _, run_id, message = caution.runs[0]
+        if message != caution.title:
+            yield f"  Example: {escape(run_id)}: {escape(message)}"
         if caution.hint:
             yield f"  Hint: {escape(caution.hint)}"
         yield f"  Runs: {escape(named)}{more}"

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from iosonde.findings.answer import Answer
 from iosonde.metrics.registry import known_names, metric, named_among
+from iosonde.metrics.wording import unbroken
 from iosonde.report.content.provenance import completion, headline
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.sections import Labelled
@@ -66,6 +67,8 @@ def _answer(chapter: Chapter, console: Console) -> None:
             _line(console, "No answer: too few complete runs.")
         if not answer.trust.lower_bounds_only:
             _trust(answer, console)
+    if any(answer.summary for _, answer in chapter.answers):
+        _line(console, "Evidence: " + ", ".join(f"{mark} {strength}" for strength, mark in MARKS.items()), style="dim")
 
 
 def _trust(answer: Answer, console: Console) -> None:
@@ -139,7 +142,10 @@ def _warnings(chapter: Chapter, console: Console) -> None:
         return
     _heading(console, "Warnings")
     for caution in chapter.warnings:
-        _wrapped(console, f"{caution.code} ({len(caution.runs)} of {caution.total} runs): {caution.message}", rest="  ")
+        _wrapped(console, f"{caution.code} ({len(caution.runs)} of {caution.total} runs): {caution.title}", rest="  ")
+        _, run_id, message = caution.runs[0]
+        if message != caution.title:
+            _wrapped(console, f"example: {run_id}: {message}", first="  ", rest="  ", style="dim")
         if caution.hint:
             _wrapped(console, f"hint: {caution.hint}", first="  ", rest="  ", style="dim")
 
@@ -239,7 +245,7 @@ def _heading(console: Console, text: str) -> None:
 def _wrapped(console: Console, text: str, *, first: str = "", rest: str = "", style: str = "") -> None:
     """Print text in lines of whole words."""
     lines = textwrap.wrap(
-        " ".join(text.split()),
+        unbroken(" ".join(text.split())),
         console.width,
         initial_indent=first,
         subsequent_indent=rest,
@@ -247,7 +253,7 @@ def _wrapped(console: Console, text: str, *, first: str = "", rest: str = "", st
         break_on_hyphens=False,
     )
     for line in lines:
-        _line(console, line, style=style)
+        _line(console, line.replace("\N{NO-BREAK SPACE}", " "), style=style)
 
 
 def _line(console: Console, text: str, *, style: str = "") -> None:

@@ -18,7 +18,7 @@ class ObjectsDescription(Description):
     has_no_target = True
     is_on_osds = True
     rate_unit = "ops/s"
-    counted = "transactions"
+    counted = "operations"
     operations = ("read", "write")
     subject = "object_store"
 

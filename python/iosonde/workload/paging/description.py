@@ -14,6 +14,8 @@ class PagingDescription(Description):
     counts_operations = True
     rate_unit = "accesses/s"
     shows_bandwidth = False
+    counted = "accesses"
+    accesses_memory = True
     operations = ("hit", "minor_fault", "major_fault")
     subject = "mapping"
     worded = ("pattern",)
