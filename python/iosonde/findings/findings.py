@@ -240,7 +240,8 @@ def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[bool, int, int, int
 def _each_once(found: Sequence[Finding]) -> list[Finding]:
     """Drop repeated findings, and values that a more specific finding of the same case states too."""
     peaks = [each for each in found if isinstance(each, peak.Peak)]
-    peaks_and_runs = [*peaks, *(each for each in found if isinstance(each, steady.SteadyRun) and each.level)]
+    runs = [each for each in found if isinstance(each, steady.SteadyRun) and each.level]
+    peaks_and_runs: list[peak.Peak | steady.SteadyRun] = [*peaks, *runs]
     rates = [
         each
         for each in found

@@ -116,7 +116,7 @@ def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: 
 def _skip_undecodable(connection: duckdb.DuckDBPyConnection, result_set: Source, records: int | None) -> None:
     """Skip records with a file that DuckDB cannot decode, although Polars could."""
     found = {record_name(each.run_id, each.attempt): each for each in result_set.records()}
-    for file in [file for table in _VIEWS for file in result_set.table_files(table)]:
+    for file in [file for table in stored_tables.TABLES for file in result_set.table_files(table)]:
         name = file.partition("/")[0]
         if name not in found:
             continue
