@@ -7,7 +7,7 @@ Up to three comparisons with one client thread: writes of new objects, sequentia
 `depth` operations in flight, which the rate times the mean latency must confirm. Both use librados and the same pool;
 each has objects of its own.
 
- - Each run starts once the object daemon is idle: what it does in the background after one run would slow down the next.
+ - Each run starts once the object daemon is idle: what it does in the background after one run would slow the next one.
  - The first pair is not counted: it fills BlueStore's cache.
  - Writes: both write new objects and remove them after the measurement.
  - Reads: `rados bench` reads objects that were written once. The engine writes its objects in each run, and reads for a
