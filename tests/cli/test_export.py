@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 from plans import a_record, hand_plan, tables
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from iosonde.cli import app
 from iosonde.errors import ResultsError
 from iosonde.results import ResultSet
+from iosonde.results.export import failure_text
 
 
 @pytest.fixture
@@ -34,6 +36,16 @@ def test_written_files_are_listed(directory: Path) -> None:
 def test_a_directory_that_is_not_empty_is_refused(directory: Path) -> None:
     done = CliRunner().invoke(app, ["export", str(directory), "--format", "json", "--output", str(directory)])
     assert isinstance(done.exception, ResultsError)
+
+
+def test_a_full_disk_is_named_without_the_json_of_duckdb() -> None:
+    text = (
+        'IO Error: Async write failed for range [offset=4043, size=543]: {"exception_type":"IO","exception_message":'
+        '"Could not write file \\"/mnt/full/.tmp-runs.csv\\": No space left on device","errno":"28"}'
+    )
+    expected = "Could not write file `/mnt/full/.tmp-runs.csv`: No space left on device"
+    assert failure_text(duckdb.IOException(text)) == expected
+    assert failure_text(duckdb.IOException("IO Error: no such place\nmore")) == "IO Error: no such place"
 
 
 @pytest.mark.parametrize(("format", "suffix"), [("fio-json", "json"), ("hdr", "hlog")])

@@ -24,6 +24,12 @@ def test_markdown_is_written_to_the_given_path(iosonde: Iosonde, first: Path, tm
     assert len(list((tmp_path / "new" / "figures").glob("*.svg"))) == 4
 
 
+def test_another_format_is_refused_with_those_there_are(iosonde: Iosonde, first: Path) -> None:
+    refused = iosonde("report", first, "--format", "pdf")
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1] == "Error: Invalid value for '--format': 'pdf' is not one of 'html', 'md'."
+
+
 def test_figures_alone_for_a_paper(iosonde: Iosonde, first: Path, tmp_path: Path) -> None:
     written = iosonde("report", first, "--figures", "pdf", "--output", tmp_path / "figures").stdout.splitlines()
     assert len(written) == 4

@@ -160,6 +160,19 @@ def test_an_answer_has_other_values_before_a_second_rate() -> None:
     assert [each.kind for each in found.summary[:3]] == ["throughput", "unloaded latency", "throughput"]
 
 
+def test_a_study_of_one_part_that_asks_for_peaks_is_answered_by_all_of_them() -> None:
+    loads = [(depth, share) for depth in DEPTHS for share in (0.0, 1.0)]
+    metrics: dict[str, Any] = {
+        "iops": {(depth, share): around(1e4 * depth * (1 + share)) for depth, share in loads},
+        "completion_latency_ns_p50": {load: around(1e5) for load in loads},
+        "concurrency": {(depth, share): [depth] * 5 for depth, share in loads},
+    }
+    cases, runs = results(["queue_depth", "read_fraction"], metrics, block_size=4096, **LOAD)
+    question = {"kind": "peak", "over": "queue_depth", "metric": "iops", "by": ["read_fraction"]}
+    found = answer(study({"queue_depth": DEPTHS, "read_fraction": [0.0, 1.0]}, [question]), cases, runs)
+    assert [each.kind for each in found.summary] == ["peak", "peak", "unloaded latency"]
+
+
 def test_a_step_without_gain_names_the_block_sizes_it_is_true_for() -> None:
     """Up to 64 KiB the second I/O in flight brings nothing; above it doubles the bandwidth."""
     sizes = [4096 << shift for shift in range(8)]

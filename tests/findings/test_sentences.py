@@ -97,6 +97,9 @@ def test_an_interval_without_visible_width_is_written_by_its_half_width() -> Non
     narrower = replace(narrow, value=Estimate(434_780, 434_560, 435_200))
     assert narrower.sentence == snapshot("4 KiB random reads: 435 k IOPS at queue depth 64 (95 % CI ±0.1 %)")
     assert wording.ratio_estimate_text(Estimate(1.404, 1.396, 1.4049)) == snapshot("1.40 times (95 % CI ±0.6 %)")
+    assert wording.estimate_text("iops", Estimate(13_200, 5_260, 34_200)) == snapshot(
+        "13.2 k IOPS (95 % CI 5,260–34.2 k IOPS)"
+    )
     assert wording.estimate_text("operations", Estimate(0, 0, 0)) == snapshot("0.00 (95 % CI 0.00)")
 
 

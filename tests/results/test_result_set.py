@@ -320,8 +320,13 @@ def test_a_wrong_query_is_answered_with_what_is_wrong(result_set: ResultSet) -> 
 the query failed: Catalog Error: Table with name rnus does not exist!
 Did you mean "runs"?
 
-hint: the tables are `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `named_values`, `warnings`, `evidence`, `faults`, `metrics`, `case_metrics`\
+hint: the tables are `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `named_values`, `warnings`, `evidence`, `faults`, `metrics`, `case_metrics`; `DESCRIBE runs` lists the columns of one\
 """)
+
+
+def test_system_tables_of_duckdb_are_not_proposed(result_set: ResultSet) -> None:
+    text = refusal(lambda: result_set.sql("SELECT * FROM nope"))
+    assert "Table with name nope does not exist" in text and "pg_" not in text
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet", "json"])

@@ -258,6 +258,6 @@ def test_a_target_lists_what_it_creates(tmp_path: Path) -> None:
         ["creates a directory with 1 GiB of files and removes it at the end"]
     )
     assert [each.what for each in open_target(str(tmp_path / "new")).destroys(4096, keep=True)] == snapshot(
-        ["creates a file of 4 KiB, and keeps it"]
+        ["does not exist yet: creates a file of 4 KiB, and keeps it"]
     )
     assert open_target("null:1GiB").destroys(1 << 30) == []

@@ -108,6 +108,14 @@ class _Group(typer.core.TyperGroup):
         super().__init__(**attributes)
         self.commands = _Commands()  # type: ignore[assignment]  # nothing is ever added to it
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand; refused values are named without the prefix that pydantic gives its errors."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
 
 app = typer.Typer(
     cls=_Group,

@@ -136,21 +136,21 @@ _OF_ONE_LOAD = ("peak", "throughput", "unloaded latency", "one level")
 def _varied(findings: Sequence[Finding]) -> list[Finding]:
     """Put values of one kind and metric behind those of others: bandwidth, IOPS and a latency instead of three rates.
 
-    Findings of other topics keep their places. A study of a single part asks about one rate: reads and writes of it are
-    two answers.
+    Findings of other topics keep their places, and so do the peaks of a study with a single part, which asks for them:
+    reads and writes are two answers.
     """
-    if len({each.part for each in findings if each.topic == "performance" and each.part}) < 2:
-        return list(findings)
+    parts = {each.part for each in findings if each.topic == "performance" and each.part}
+    kinds = _OF_ONE_LOAD if len(parts) > 1 else [kind for kind in _OF_ONE_LOAD if kind != "peak"]
     seen: set[tuple[str, object]] = set()
     first: list[Finding] = []
     repeated: list[Finding] = []
     for each in findings:
-        if each.topic == "performance" and each.kind in _OF_ONE_LOAD:
+        if each.kind in kinds:
             key = (each.kind, getattr(each, "metric", None))
             (repeated if key in seen else first).append(each)
             seen.add(key)
     ordered = iter([*first, *repeated])
-    return [next(ordered) if each.topic == "performance" and each.kind in _OF_ONE_LOAD else each for each in findings]
+    return [next(ordered) if each.kind in kinds else each for each in findings]
 
 
 def answered(question: str, findings: Sequence[Finding], trust: Trust) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,12 @@ def export(result_set: Source, format: str, directory: Path) -> list[Path]:
     return [*written, readme]
 
 
+def failure_text(error: duckdb.Error) -> str:
+    """Return the message within the JSON that DuckDB writes about a failed write, or the first line."""
+    found = re.search(r'"exception_message":"((?:[^"\\]|\\.)*)"', str(error))
+    return found[1].replace('\\"', "`") if found else first_line(error)
+
+
 def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
     written = []
     described: dict[str, list[str]] = {}
@@ -71,7 +78,10 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
             try:
                 connection.execute(f"COPY ({rows}) TO '{target}' {FORMATS[format]}")
             except duckdb.Error as error:
-                raise ResultsError(f"cannot export the table `{table}`: {first_line(error)}") from error
+                raise ResultsError(
+                    f"cannot export the table `{table}`: {failure_text(error)}",
+                    hint="make room, or name another directory with `--output DIR`",
+                ) from error
             temporary.rename(path)
             written.append(path)
     return written, describe(result_set, format, described)

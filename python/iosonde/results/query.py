@@ -276,7 +276,10 @@ def _scratch(connection: duckdb.DuckDBPyConnection) -> Path:
 
 def _failed(error: Exception) -> ResultsError:
     text = str(error).strip() if isinstance(error, duckdb.Error) else first_line(error)
-    return ResultsError(f"the query failed: {text}", hint=f"the tables are {_listing()}")
+    # DuckDB proposes its own system tables.
+    text = re.sub(r"\nDid you mean \"pg_\w+\"\?", "", text)
+    hint = f"the tables are {_listing()}; `DESCRIBE runs` lists the columns of one"
+    return ResultsError(f"the query failed: {text}", hint=hint)
 
 
 def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[Source], names: Sequence[str]) -> None:

@@ -198,7 +198,9 @@ class FileTarget(_OnDisk):
 
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
         """Only its own file."""
-        does = "overwrites the file that iosonde kept there," if Path(self.name).exists() else "creates a file of"
+        kept = Path(self.name).exists()
+        # The name may be a misspelt directory, and the file then on another device.
+        does = "overwrites the file that iosonde kept there," if kept else "does not exist yet: creates a file of"
         return [Destroys(path=self.name, what=f"{does} {format_bytes(size_bytes)}, and {_afterwards(keep)}")]
 
     def free_bytes(self) -> int:
