@@ -51,6 +51,10 @@ def _harness_limited(run: Run) -> RecordVerdict:
     return RecordVerdict(kind="harness-limited", because=["so it is"], evidence={})
 
 
+def test_several_lines_of_one_colour_over_time_are_explained(drawn: dict[str, Figure]) -> None:
+    assert "One line per run: repeats have the same colour." in drawn["Bandwidth over time"].caption
+
+
 def test_drawn_values_match_the_drive(drawn: dict[str, Figure]) -> None:
     rows = drawn["Bandwidth over block size"].rows
     row = rows.row(

@@ -110,6 +110,8 @@ def _runs(found: list[Subject], material: Material) -> tuple[dict[str, list[str]
     if len(runs) > RUNS_TO_DRAW:
         runs = [run for run in runs if run[2] == 1]
         notes = ["Only the first repeat of each case is drawn."]
+    elif any(repeat > 1 for *_, repeat in runs):
+        notes = ["One line per run: repeats have the same colour."]
     return {label: [run_id for of, run_id, _ in runs if of == label] for label, _, _ in runs}, notes
 
 
