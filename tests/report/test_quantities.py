@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iosonde.report.material.quantities import metric_scale
+from iosonde.report.material.quantities import metric_scale, metric_text
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,10 @@ def test_bytes_have_the_largest_binary_unit_that_their_maximum_reaches(
     scale = metric_scale("cache_dirty_bytes_mean", maximum)
     assert scale.title.endswith(title)
     assert (scale.divisor, scale.column, scale.label) == (divisor, column, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (4.82e-6, "<0.0001"), (0.000393, "0.000393"), (0.509, "0.509"), (None, "-")]
+)
+def test_tiny_shares_have_no_exponent(value: float | None, text: str) -> None:
+    assert metric_text("minor_fault_fraction", value) == text

@@ -43,6 +43,9 @@ COUNT_LABEL = "format(datum.value, '.3~s')"
 THOUSANDS = 1_000
 """Values without a unit from which an axis is labelled in thousands."""
 
+SMALLEST_SHARE = 0.0001
+"""Shares below it are not written out: `4.82e-06` is no number that a reader compares."""
+
 WIDE_CELL = "CI over 100×"
 """In a table, in the place of an interval that spans more than a factor of 100."""
 
@@ -216,6 +219,8 @@ def metric_text(metric: str, value: float | None) -> str:
             return format_bytes(value)
         case "s":
             return f"{value:.3g} s" if value < 1000 else f"{value:,.0f} s"
+        case _ if metric.endswith("_fraction") and 0 < value < SMALLEST_SHARE:
+            return f"<{SMALLEST_SHARE}"
         case _:
             return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
