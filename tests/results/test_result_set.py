@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -14,6 +15,7 @@ from plans import a_failure, a_record, hand_plan, sign, tables
 from iosonde.errors import ResultsError
 from iosonde.results import ResultSet
 from iosonde.results.columns import COLUMNS, TABLES
+from iosonde.results.files import Directory
 from iosonde.results.query import connect, metric_tables
 
 
@@ -94,6 +96,27 @@ def test_leftovers_of_a_killed_writer_are_ignored_and_then_removed(result_set: R
     assert result_set.records() == []
     measure(result_set, "c0001-r1")
     assert not leftover.exists()
+
+
+def test_a_report_that_is_written_while_a_session_starts_is_kept(
+    result_set: ResultSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its temporary file looks like that of a killed writer."""
+    rename = os.rename
+
+    def start_session_first(*paths: Any, **options: Any) -> None:
+        with monkeypatch.context() as undone:
+            undone.setattr(os, "rename", rename)
+            with result_set.lock():
+                pass
+        rename(*paths, **options)
+
+    with monkeypatch.context() as patched, Directory.open(result_set.directory) as directory:
+        directory.temporary.new()  # The journal is written here, by renaming.
+        patched.setattr(os, "rename", start_session_first)
+        directory.write("report.html", b"page")
+    assert (result_set.directory / "report.html").read_bytes() == b"page"
+    assert not list(result_set.directory.glob(".tmp-*"))
 
 
 @pytest.mark.parametrize("name", ["record.json", "intervals.parquet", "histograms.parquet", "usage.parquet"])

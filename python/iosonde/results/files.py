@@ -10,13 +10,14 @@ not part of a result set. The next writer of a set removes those of a killed one
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 from iosonde import directory_tree
 from iosonde.cache import TEMPORARY
@@ -99,8 +100,9 @@ class Directory:
         """Write a file; one of that name is replaced."""
         temporary = self.temporary.new()
         try:
-            self._write_synced(temporary, content)
-            os.rename(temporary, _component(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+            with self._created(temporary) as file:
+                _write_synced(file, content)
+                os.rename(temporary, _component(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary, dir_fd=self.descriptor)
@@ -113,8 +115,9 @@ class Directory:
         try:
             os.mkdir(temporary, dir_fd=self.descriptor)
             with self.subdirectory(temporary) as directory:
-                for file, content in files.items():
-                    directory._write_synced(file, content)
+                for file_name, content in files.items():
+                    with directory._created(file_name) as file:
+                        _write_synced(file, content)
                 directory.sync()
             os.rename(temporary, _component(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         except BaseException:
@@ -123,22 +126,46 @@ class Directory:
         self.sync()
 
     def remove_temporaries(self) -> None:
-        """Remove what a killed writer left."""
+        """Remove what a killed writer left; a report may be written at this moment."""
         for name in self._entries():
-            if name.startswith(TEMPORARY):
+            if name.startswith(TEMPORARY) and not self._is_being_written(name):
                 directory_tree.remove_any(self.descriptor, name)
+
+    def _is_being_written(self, name: str) -> bool:
+        """Whether a process has the lock of a file, which the kernel releases when that dies."""
+        try:
+            descriptor = self.open_file(name)
+        except OSError:  # It is a directory, a link or gone.
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # A file system without locks.
+            return False
+        finally:
+            os.close(descriptor)
+        return False
 
     def sync(self) -> None:
         """Make the names in this directory durable."""
         os.fsync(self.descriptor)
 
-    def _write_synced(self, name: str, content: bytes) -> None:
+    @contextmanager
+    def _created(self, name: str) -> Iterator[BinaryIO]:
+        """A new file to write to, locked while it is open."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(_component(name), flags, 0o666, dir_fd=self.descriptor)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            with suppress(OSError):  # A file system without locks.
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield file
+
+
+def _write_synced(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def write_file(path: Path, content: bytes) -> None:
