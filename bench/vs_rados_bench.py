@@ -44,7 +44,7 @@ from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
 from iosonde.lab import Limits, throttled_devices
-from iosonde.servers.ceph import Layout
+from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.ceph_cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.storage import journal
@@ -356,7 +356,9 @@ def throttled(iops: int) -> Iterator[Sequence[Path]]:
 
 def _started(place: Path, devices: Sequence[Path]) -> CephCluster:
     directories = Directories(own=place / "iosonde-be9c4000", name="ceph-be9c4000")
-    layout = Layout(osds=1, replication=1, placement_groups=32, osd_bytes=OSD_BYTES, settings=SETTINGS, devices=devices)
+    layout = ClusterLayout(
+        osds=1, replication=1, placement_groups=32, osd_bytes=OSD_BYTES, settings=SETTINGS, devices=devices
+    )
     cluster = CephCluster.locate(directories, layout)
     try:
         cluster.provision()
