@@ -21,8 +21,11 @@ import polars as pl
 
 from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results import ResultSet
-from iosonde.results.histogram import bucket_of
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE, Record
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from buckets import bucket_of
 
 INTERVAL_COUNT = 60
 SAMPLES = 1000

@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import math
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,11 +27,15 @@ import polars as pl
 from iosonde.execution import execute
 from iosonde.planning import expand
 from iosonde.results import ResultSet
-from iosonde.results.histogram import bucket_of, midpoint_ns
+from iosonde.results.histogram import midpoint_ns
 from iosonde.results.reading import manifest
 from iosonde.results.schema import RECORD_TABLES
 from iosonde.storage import open_target
 from iosonde.study.model import Study
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from buckets import bucket_of
 
 STUDY = {
     "name": "nightly",

@@ -1,23 +1,24 @@
 """The engine against `rados bench` on one private Ceph cluster: rates and CPU time per operation, in interleaved pairs.
 
     python bench/vs_rados_bench.py [--operations write,sequential_read,random_read] [--pairs 25] [--seconds 4]
-                                   [--size 4096] [--depth 16] [--read-objects 10000] [--hints] [--target DIRECTORY]
+                                   [--size 4096] [--depth 16] [--read-objects 10000] [--hints] [--iops N]
+                                   [--target DIRECTORY]
 
 Up to three comparisons with one client thread: writes of new objects, sequential reads and random reads, each with
-`depth` operations in flight, which the rate times the mean latency must confirm. Both use librados and the same pool;
-each has objects of its own.
+`depth` operations in flight, which the rate times the mean latency confirms. Both use librados and the same pool; each
+has objects of its own. Where the CPU is the limit, other work on the machine decides the rates. With `--iops` the
+object daemon is on a rate-limited device (root), which then is the limit of both.
 
- - Each run starts once the object daemon is idle: what it does in the background after one run would slow the next one.
- - The first pair is not counted: it fills BlueStore's cache.
- - Writes: both write new objects and remove them after the measurement.
- - Reads: `rados bench` reads objects that were written once. The engine writes its objects in each run, and reads for a
-   while before its measurement so that both are served from BlueStore's cache. `rados bench` reads every object once in
-   order and stops, the engine starts again.
- - `rados bench` sends a hint about the expected size with each write, the engine does not. It is switched off, unless
-   `--hints` is given.
+ - Each run starts once the object daemon is idle: its background work after one run would slow down the next.
+ - The first pair is not counted. BlueStore caches no data, so every read is one of the device.
+ - Writes: both write new objects, and remove them after the measurement.
+ - Reads: `rados bench` reads objects that were written once. The engine writes its objects in each run, before a ramp.
+   In sequential reads `rados bench` reads every object once and stops; the engine starts again.
+ - The first second of `rados bench` is not counted, as the engine's ramp is not.
+ - `rados bench` sends a hint about the expected size with each write, and the engine does not. `--hints` leaves it on.
 
-CPU time of the client and of the object daemon is that of the measurement. Other work on the machine changes it less
-than the rate, so it decides whether both give the daemon the same work. Prints a Markdown table, and exits with 1
+CPU time of the client and of the object daemon is that of the measurement. Ratios are medians over the pairs with the
+interval of the sign test. Prints a Markdown table, and exits with 1
 unless agreement within 5 % is shown: the whole interval of each ratio of rates must be within 0.95 to 1.05.
 """
 
@@ -37,13 +38,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pairs import interleaved, provenance, ratio_of, shown, table
+from pairs import interleaved, median_ratio_of, provenance, shown, table
 
 from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
 from iosonde.lab import Limits, throttled_devices
-from iosonde.servers.ceph import Layout
+from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.ceph_cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.storage import journal
@@ -328,7 +329,7 @@ def row(operation: str, pairs: Sequence[tuple[Measured, Measured]]) -> list[str]
     ]
     for _, value, form in COLUMNS:
         ours, theirs = medians(pairs, value)
-        cells.append(f"{ours:{form}} / {theirs:{form}}, {shown(ratio_of(pairs, value))}")
+        cells.append(f"{ours:{form}} / {theirs:{form}}, {shown(median_ratio_of(pairs, value))}")
     return cells
 
 
@@ -340,8 +341,8 @@ def medians(pairs: Sequence[tuple[Measured, Measured]], value: Callable[[Measure
 
 def is_within(pairs: Sequence[tuple[Measured, Measured]]) -> bool:
     """Whether the whole interval of the ratio of rates is within the tolerance."""
-    ratio = ratio_of(pairs, lambda run: run.rate)
-    if ratio is None or ratio.low is None or ratio.high is None:
+    ratio = median_ratio_of(pairs, lambda run: run.rate)
+    if ratio.low is None or ratio.high is None:
         return False
     return ratio.low >= 1 - TOLERANCE and ratio.high <= 1 + TOLERANCE
 
@@ -355,7 +356,9 @@ def throttled(iops: int) -> Iterator[Sequence[Path]]:
 
 def _started(place: Path, devices: Sequence[Path]) -> CephCluster:
     directories = Directories(own=place / "iosonde-be9c4000", name="ceph-be9c4000")
-    layout = Layout(osds=1, replication=1, placement_groups=32, osd_bytes=OSD_BYTES, settings=SETTINGS, devices=devices)
+    layout = ClusterLayout(
+        osds=1, replication=1, placement_groups=32, osd_bytes=OSD_BYTES, settings=SETTINGS, devices=devices
+    )
     cluster = CephCluster.locate(directories, layout)
     try:
         cluster.provision()
