@@ -1,6 +1,6 @@
 """The engine against an independent witness: fio reads what the engine wrote, and both do the same I/O on one file.
 
-Nothing here is about time. What the kernel accounts to a process, what the disk counted and what lies in the file does
+Nothing here is about time. What the kernel accounts to a process, what the disk counted and the contents of the file do
 not depend on how busy the machine is.
 """
 

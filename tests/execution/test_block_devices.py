@@ -571,7 +571,7 @@ def test_an_array_of_devices_is_created_and_wiped(disks: Callable[..., Disk], tm
 def test_what_was_written_to_a_device_can_be_verified(
     disks: Callable[..., Disk], tmp_path: Path, iosonde: Iosonde
 ) -> None:
-    """Its journal lies with iosonde's own state, for there is no room beside a device."""
+    """Its journal is in iosonde's state directory: a device has no directory."""
     disk = disks()
     plan = planned(disk, verify="after")
     results = execute(plan.model_copy(update={"keep": True}), tmp_path / "set", consent=consent(disk))

@@ -294,7 +294,7 @@ def test_after_a_kill_at_any_moment_cleanup_removes_everything(
 
 
 def test_files_of_others_in_the_directory_of_images_prevent_its_removal(directory: Path, tmp_path: Path) -> None:
-    """A file that lies in the directory of images and is not ours stops the removal, and the file stays."""
+    """A foreign file in the directory of images stops the removal, and the file stays."""
     plan = planned(directory, file_system="ext4")
 
     class PutsAFile(Silent):

@@ -1,4 +1,4 @@
-"""What arrays of throttled drives do, beside what they should: printed as JSON Lines, judged outside.
+"""Measured and expected rates of arrays of throttled drives: printed as JSON Lines, judged outside.
 
 `guest_rates.measure_all` runs inside the lab's machine.
 """

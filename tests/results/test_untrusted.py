@@ -285,7 +285,7 @@ def test_a_file_of_impossible_size_is_damaged_and_not_read(name: str, tmp_path: 
 
 
 def test_a_table_of_millions_of_equal_rows_in_a_few_bytes_is_damaged(tmp_path: Path) -> None:
-    """Parquet stores a repeated row once, so a small file could fill the memory of whoever reads it."""
+    """Parquet stores a repeated row once, so a small file could fill the memory of its reader."""
     result_set = measured(tmp_path)
     [victim, *_] = [each.run_id for each in result_set.records()]
     directory = result_set.directory / "records" / victim
