@@ -7,7 +7,7 @@ Up to three comparisons with one client thread: writes of new objects, sequentia
 `depth` operations in flight, which the rate times the mean latency must confirm. Both use librados and the same pool;
 each has objects of its own.
 
- - Each run starts once the object daemon is idle: what it does in the background after one run would slow the next one.
+ - Each run starts once the object daemon is idle: its background work after one run would slow down the next.
  - The first pair is not counted: it fills BlueStore's cache.
  - Writes: both write new objects and remove them after the measurement.
  - Reads: `rados bench` reads objects that were written once. The engine writes its objects in each run, and reads for a
@@ -106,16 +106,16 @@ class Window:
     """CPU time of processes between two moments."""
 
     pids: Sequence[int]
-    begun: list[int] = field(default_factory=list)
+    cpu_at_start: list[int] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
 
     def begin(self) -> None:
         """Start of the measurement."""
-        self.begun = [cpu_ns(pid) for pid in self.pids]
+        self.cpu_at_start = [cpu_ns(pid) for pid in self.pids]
 
     def end(self) -> None:
         """End of the measurement."""
-        self.used = [cpu_ns(pid) - begun for pid, begun in zip(self.pids, self.begun, strict=True)]
+        self.used = [cpu_ns(pid) - cpu_at_start for pid, cpu_at_start in zip(self.pids, self.cpu_at_start, strict=True)]
 
 
 def cpu_ns(pid: int) -> int:

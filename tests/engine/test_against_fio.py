@@ -47,7 +47,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def engine(path: Path, *, backend: dict[str, Any] = URING, **stream: Any) -> EngineRun:
-    """One pass of random direct I/O over the file, each block once, unless `stream` says otherwise."""
+    """One pass of random direct I/O over the file, each block once, unless `stream` changes it."""
     full = {
         "name": "main",
         "jobs": 1,

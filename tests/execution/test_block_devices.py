@@ -427,7 +427,7 @@ class Tries:
 
 
 @pytest.mark.parametrize("settings", [{}, {"devices": "1"}, {"file_system": "ext4"}], ids=["raw", "setup", "ext4"])
-def test_nobody_else_can_claim_it_while_a_study_runs(
+def test_no_other_process_can_claim_it_while_a_study_runs(
     disks: Callable[..., Disk], tmp_path: Path, settings: dict[str, str]
 ) -> None:
     disk = disks()

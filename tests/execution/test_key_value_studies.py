@@ -91,7 +91,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def study(parts: str, measurement: str = "") -> str:
-    """The text of a study of 5000 records, unless it says otherwise."""
+    """The text of a study; of 5000 records by default."""
     records = "" if "records = " in measurement else "records = 5000\n"
     return STUDY.format(measurement=records + measurement, parts=parts)
 

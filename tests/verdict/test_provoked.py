@@ -25,7 +25,7 @@ NOISE = {
     # What other work on the machine does to a run is no fault of the rules.
     *("cpu_contention", "steal_time", "other_io", "core_saturated", "turnaround", "engine_stalled", "device_stalled"),
     *("late_counters", "harness_cost"),
-    # What this machine is, as its record says.
+    # This machine, from its record.
     *("cpu_governor", "io_scheduler", "one_hardware_queue", "throttled_device", "hot_device"),
 }
 PAUSED = {"engine_stalled", "late_counters"}
@@ -260,7 +260,7 @@ def test_one_queue_and_a_scheduler_are_noted_once_the_rate_is_high(
     settings = {"scheduler": "mq-deadline", "rotational": "0"}  # A loop device takes the latter from the device below.
     before = {name: (queue / name).read_text().strip() for name in settings}
     before["scheduler"] = before["scheduler"].partition("[")[2].partition("]")[0]
-    # The next user of this loop device would find what is left of a test.
+    # The next user of this loop device would find remaining data of a test.
     request.addfinalizer(lambda: [(queue / name).write_text(value) for name, value in before.items()])
     for name, value in settings.items():
         (queue / name).write_text(value)

@@ -1,7 +1,7 @@
 //! The character device of the NVMe namespace that a block device is, and proof that both are the same.
 //!
 //! Commands to the character device (`/dev/ngXnY`) pass by the block layer: no claim, no mount and no partition stops them.
-//! So the device is not named by anybody: it is derived from the block device that was checked and claimed, and it is
+//! So the device is not named by the user: it is derived from the block device that was checked and claimed, and it is
 //! refused unless sysfs places both under the same controller, their namespace numbers agree, and controller and namespace
 //! identify themselves with the same bytes through both.
 
