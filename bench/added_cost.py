@@ -3,7 +3,7 @@
     python bench/added_cost.py [--pairs 7] [--seconds 2] [--cpu 1] [--directory DIR] [--output FILE.json]
 
 - A schedule: random 4 KiB reads from the page cache at a rate far beyond what can be done, so that every I/O is due and
-  none is waited for, against the same in closed loop. What is left is what the schedule itself costs: the next instant
+  none is waited for, against the same in closed loop. The difference is the cost of the schedule: the next instant
   drawn, the backlog kept, a second latency recorded.
 - Verification `during`: the same reads, each checked as it completes, against the same file unchecked.
 

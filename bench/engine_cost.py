@@ -241,7 +241,7 @@ def cpu_ns_per_io(events: Events) -> float:
 
 
 def mean_latency_ns(events: Events) -> float:
-    """Exact, from the sums beside the histograms."""
+    """Exact, from sums and not from histograms."""
     histograms = [
         operation["completion_latency"]
         for event in events

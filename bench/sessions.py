@@ -4,7 +4,7 @@
 
 Writes result sets below DIRECTORY: four system configurations, a night each, one planted change. A copy is as
 consistent as its source: the clock of every run is scaled, so that rates, latencies, histograms and measured time
-belong to a device that is faster or slower by one factor; manifests are written anew.
+belong to a device that is faster or slower by one factor; manifests are written again.
 """
 
 from __future__ import annotations

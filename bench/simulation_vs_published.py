@@ -1,4 +1,4 @@
-"""What simulated drives measure beside what five papers published, and how far the two are apart.
+"""Values of simulated drives compared with those of five papers, and the errors.
 
     python bench/simulation_vs_published.py [davidovic2019 han2021 jo2024 master2010] [--output FILE.csv]
 

@@ -73,7 +73,7 @@ class Bench:
             if arguments.kind == "postgresql"
             else ["-d", "mysql"]
         )
-        before, begun = children_cpu_s(), time.monotonic()
+        before, started = children_cpu_s(), time.monotonic()
         done = subprocess.run(
             [
                 *(arguments.go_tpc, "tpcc", command, *flavour, "-H", "127.0.0.1", "-P", str(self._port)),
@@ -85,7 +85,7 @@ class Bench:
         )
         if check and done.returncode:
             sys.exit(f"error: go-tpc {command} failed: {(done.stdout + done.stderr)[-500:]}")
-        return done.stdout + done.stderr, children_cpu_s() - before, time.monotonic() - begun
+        return done.stdout + done.stderr, children_cpu_s() - before, time.monotonic() - started
 
     def theirs(self) -> Measured:
         """One run of go-tpc."""

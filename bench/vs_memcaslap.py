@@ -8,8 +8,8 @@ gets. The engine keeps a full histogram of every interval and compares every val
 memcaslap does neither. memcaslap stores its records first, in the same process: these operations count as gets.
 
 Each client has a memcached of its own with equal settings, pinned to CPU 0, the clients to the last CPU. memcaslap
-(package `libmemcached-tools`) speaks TCP only, the engine Unix sockets only: part of the ratio is the cost of TCP over
-loopback. Prints a Markdown table with user and system time apart, so that this part shows.
+(package `libmemcached-tools`) supports TCP only, the engine Unix sockets only: part of the ratio is the cost of TCP
+over loopback. Prints a Markdown table with user and system time apart, so that this part shows.
 """
 
 from __future__ import annotations

@@ -196,10 +196,10 @@ def install_packages(wanted: list[tuple[str, ...]]) -> None:
     packages = sorted({next(name for name in names if name in known) for names in wanted if known.keys() & names})
     if not packages:
         return
-    say(f"installing {len(packages)} packages: {' '.join(packages)}")
+    log(f"installing {len(packages)} packages: {' '.join(packages)}")
     if apt_install(packages, wait_s=LOCK_WAIT_S) or len(packages) == 1:
         return
-    say("warning: that failed; installing them one by one")
+    log("warning: that failed; installing them one by one")
     for package in packages:
         apt_install([package], wait_s=1)
 
@@ -226,7 +226,7 @@ def update_package_lists() -> None:
     """Once, because lists that are missing or old name packages that are not there."""
     global _updated
     if not _updated:
-        say("updating the package lists")
+        log("updating the package lists")
         subprocess.run([*as_root(), "apt-get", "update", "-qq"], check=False, stdout=sys.stderr)
         _updated = True
 
@@ -294,11 +294,11 @@ def warn_of_missing(tools: ModuleType, *, dev: bool) -> None:
     """Name what could not be installed, and what that costs: tests that need it are skipped, and listed."""
     missing = tools.missing(["runtime", "lab", "dev"]) if dev else []
     for tool in missing:
-        say(f"warning: `{tool.name}` is missing: {tool.purpose} (package `{' or '.join(tool.packages)}`)")
+        log(f"warning: `{tool.name}` is missing: {tool.purpose} (package `{' or '.join(tool.packages)}`)")
     known = candidates([name for tool in missing for name in tool.packages]) if not can_install() else {}
     names = {next((name for name in tool.packages if name in known), "") for tool in missing} - {""}
     if names:
-        say(f"hint: `sudo apt-get install {' '.join(sorted(names))}`, then `make setup-dev` again")
+        log(f"hint: `sudo apt-get install {' '.join(sorted(names))}`, then `make setup-dev` again")
 
 
 # --- Cassandra ----------------------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def assemble_cassandra(tools: ModuleType) -> None:
     if maven is None:
         return
     target = Path(tools.CASSANDRA_PLACES[-2 if os.geteuid() == 0 else -1]).expanduser()
-    say(f"assembling Cassandra in `{target}`")
+    log(f"assembling Cassandra in `{target}`")
     try:
         target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".cassandra-") as directory:
@@ -325,8 +325,8 @@ def assemble_cassandra(tools: ModuleType) -> None:
                 made.rename(target)
                 return
     except (OSError, subprocess.TimeoutExpired) as error:
-        say(f"warning: {error}")
-    say("warning: Cassandra could not be assembled; its tests will be skipped")
+        log(f"warning: {error}")
+    log("warning: Cassandra could not be assembled; its tests will be skipped")
 
 
 # --- Engine and Python package ------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def create_environment(venv: Path) -> None:
 
 def build_engine() -> None:
     """Compile with Cargo's own progress display; installing the Python package then finds everything built."""
-    say("building the engine (a few minutes the first time)")
+    log("building the engine (a few minutes the first time)")
     done = subprocess.run(
         ["cargo", "build", "--release", "--locked", "--package", "iosonde-engine"], cwd=CHECKOUT, check=False
     )
@@ -360,7 +360,7 @@ def build_ferretdb(program: Path) -> None:
     source = CHECKOUT / "packaging" / "ferretdb"
     if program.exists() or shutil.which("go") is None:
         return
-    say("building FerretDB for tests (about a minute, once)")
+    log("building FerretDB for tests (about a minute, once)")
     program.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
     # Under another name until it is complete: an interrupted build leaves no program.
@@ -371,7 +371,7 @@ def build_ferretdb(program: Path) -> None:
             command, cwd=source, env=environment, check=False, timeout=FERRETDB_S, stdout=sys.stderr
         ).returncode
     except (OSError, subprocess.TimeoutExpired) as error:
-        say(f"warning: {error}")
+        log(f"warning: {error}")
         done = 1
     if done == 0:
         built.rename(program)
@@ -387,7 +387,7 @@ def install_moto(place: Path) -> None:
     installed = place / versions.name
     if installed.exists() and installed.read_bytes() == versions.read_bytes():
         return
-    say("installing moto for tests")
+    log("installing moto for tests")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         # Under another name until it is complete: an interrupted installation leaves no environment.
@@ -401,12 +401,12 @@ def install_moto(place: Path) -> None:
             shutil.rmtree(place, ignore_errors=True)
             made.rename(place)
     except (OSError, subprocess.CalledProcessError) as error:
-        say(f"warning: {error}; the tests of S3 will be skipped")
+        log(f"warning: {error}; the tests of S3 will be skipped")
 
 
 def install_python_package(venv: Path, *, dev: bool) -> None:
     """Editable, with the dependency versions that are tested."""
-    say("installing the Python package")
+    log("installing the Python package")
     what = ".[dev]" if dev else "."
     constraint = {name: str(CONSTRAINTS) for name in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")}
     done = subprocess.run(
@@ -433,14 +433,14 @@ def run_quietly(*command: str) -> str:
         return ""
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Progress goes to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def fail(what: str, hint: str) -> NoReturn:
     """Stop with an error."""
-    say(f"error: {what}\n\nhint: {hint}")
+    log(f"error: {what}\n\nhint: {hint}")
     sys.exit(1)
 
 

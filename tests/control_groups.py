@@ -1,4 +1,4 @@
-"""Control groups that this process created, as the interpreter reports it: those of tests beside it are not among them."""
+"""Control groups that this process created, as the interpreter reports it: without those of parallel tests."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ FAKE = Path(__file__).with_name("fake_engine.py")
 
 
 def real_engine() -> Path:
-    """The engine that setup installed beside this Python, or that `$IOSONDE_ENGINE` names: a release build."""
+    """The engine that setup installed next to this Python, or that `$IOSONDE_ENGINE` names: a release build."""
     return find_engine()
 
 

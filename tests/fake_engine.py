@@ -1,5 +1,5 @@
 #!/usr/bin/env -S python3 -S
-"""An engine that speaks the protocol, measures nothing, and misbehaves on demand.
+"""An engine that implements the protocol, measures nothing, and misbehaves on demand.
 
 `FAKE_ENGINE` holds JSON: run id (or `*`) -> what to do there. Everything else goes well.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 START_NS = time.monotonic_ns()
 
 
-def say(event: str, **fields: object) -> None:
+def send(event: str, **fields: object) -> None:
     os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
 
 
@@ -29,7 +29,7 @@ def usage() -> dict[str, int]:
 
 
 def hello(protocol: int) -> None:
-    say(
+    send(
         "hello",
         protocol=protocol,
         engine="fake-engine",
@@ -43,13 +43,13 @@ def hello(protocol: int) -> None:
 
 
 def stop_wanted(timeout_s: float) -> bool:
-    """Whether standard input says `stop` or ends within that time."""
+    """Whether standard input has `stop` or ends within that time."""
     readable, _, _ = select.select([0], [], [], timeout_s)
     return bool(readable)
 
 
 def interval(index: int, begin_ns: int, streams: list[dict]) -> None:
-    say(
+    send(
         "interval",
         phase="measure",
         index=index,
@@ -83,7 +83,7 @@ def stream(count: int, buckets: int = 2) -> dict:
 def measure(spec: dict, *, streams: list[dict]) -> None:
     workload = spec["workload"]
     begin = now_ns()
-    say("phase", phase="measure", edge="begin", at_ns=begin, bytes=0)
+    send("phase", phase="measure", edge="begin", at_ns=begin, bytes=0)
     end, index, outcome = begin + workload["duration_ns"], 0, "complete"
     while now_ns() < end and outcome == "complete":
         since = now_ns()
@@ -91,12 +91,12 @@ def measure(spec: dict, *, streams: list[dict]) -> None:
         outcome = "stopped" if stop_wanted(left_ns / 1e9) else "complete"
         interval(index, since, streams)
         index += 1
-    say("phase", phase="measure", edge="end", at_ns=now_ns(), bytes=0)
+    send("phase", phase="measure", edge="end", at_ns=now_ns(), bytes=0)
     result(begin, outcome)
 
 
 def result(begin: int, outcome: str = "complete") -> None:
-    say(
+    send(
         "result",
         outcome=outcome,
         begin_ns=begin,
@@ -158,10 +158,10 @@ def misbehave_later(how: str, spec: dict) -> None:
             os.write(1, b"\x00\xff not JSON\n")
             time.sleep(60)
         case "unknown event":
-            say("surprise")
+            send("surprise")
             time.sleep(60)
         case "malformed interval":
-            say("interval", phase="measure")
+            send("interval", phase="measure")
             time.sleep(60)
         case "no result":
             pass
@@ -170,13 +170,13 @@ def misbehave_later(how: str, spec: dict) -> None:
             result(0)
         case "no space":
             message = "cannot write to `/data/file`: no space left on device"
-            say("error", code="no_space", message=message, context="phase `layout`", hint="make room")
+            send("error", code="no_space", message=message, context="phase `layout`", hint="make room")
         case "unsupported":
             message = "the file system of `/data/file` has no polled I/O"
-            say("error", code="unsupported", message=message, context="phase `measure`", hint="use another backend")
+            send("error", code="unsupported", message=message, context="phase `measure`", hint="use another backend")
         case "hang":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            say("phase", phase="measure", edge="begin", at_ns=now_ns(), bytes=0)
+            send("phase", phase="measure", edge="begin", at_ns=now_ns(), bytes=0)
             if marker := os.environ.get("FAKE_ENGINE_MARKER"):
                 Path(marker).touch()
             time.sleep(60)
@@ -185,7 +185,7 @@ def misbehave_later(how: str, spec: dict) -> None:
             os.close(1)
             time.sleep(60)
         case "stalled":
-            say("phase", phase="measure", edge="begin", at_ns=0, bytes=0)
+            send("phase", phase="measure", edge="begin", at_ns=0, bytes=0)
             interval(0, 0, [stream(1)])
             interval(1, 100, [{"stream": "main", "backlog_max": 7, "operations": []}])
             result(0)
@@ -193,9 +193,9 @@ def misbehave_later(how: str, spec: dict) -> None:
             measure(spec, streams=[stream(1, buckets=5000)])
         case "fails once" if not (marker := Path(os.environ["FAKE_ENGINE_MARKER"])).exists():
             marker.touch()
-            say("error", code="io_error", message="input/output error", context="", hint="")
+            send("error", code="io_error", message="input/output error", context="", hint="")
         case "warning":
-            say("warning", code="page_cache", message="reads came from memory", hint="use direct I/O")
+            send("warning", code="page_cache", message="reads came from memory", hint="use direct I/O")
             measure(spec, streams=[stream(1)])
         case _:
             measure(spec, streams=[stream(1)])

@@ -108,7 +108,7 @@ def hand_plan(
 
 
 def a_record(plan: Plan, run: Run, **changes: Any) -> Record:
-    """The record of a run that went well, unless `changes` says otherwise."""
+    """The record of a complete run with `changes`."""
     case = next(case for case in plan.cases if case.case_id == run.case_id)
     usage = dict.fromkeys(("wall_ns", "user_ns", "system_ns", "voluntary_switches", "involuntary_switches"), 1)
     usage |= dict.fromkeys(("minor_faults", "major_faults", "fs_inputs", "fs_outputs"), 0)

@@ -1,4 +1,4 @@
-"""Runs made of raw samples, written through the real writer, so that what the analysis says can be checked."""
+"""Runs made of raw samples, written through the real writer, so that results of the analysis can be checked."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ from iosonde.report.content.report import Chapter
 from iosonde.report.content.table import DEVICE_STATE, Table
 
 STEADY_WORDS = re.compile(r": steady (at|state in)|steady-state rate|of steady state|: steady state between")
-"""A sentence that says of a device that it was in steady state."""
+"""A sentence that states that a device was in steady state."""
 OF_REAL_DEVICES = re.compile(r"harness-limited|CPU-limited|device-limited|cache-served")
 
 
 def contradictions(chapter: Chapter) -> list[str]:
-    """Everything that two statements of a chapter say differently; the findings are those of one result set."""
+    """Every contradiction between two statements of a chapter; the findings are those of one result set."""
     found = [each for _, findings in chapter.findings for each in findings]
     return [
         *_of_device_state(chapter, found),
@@ -74,7 +74,7 @@ def _cell(table: Table, row: int, head: str) -> str:
 
 
 def _cells(chapter: Chapter, head: str) -> dict[str, set[str]]:
-    """What all tables say of a case under a head."""
+    """Values of a case in a column of all tables."""
     found: dict[str, set[str]] = {}
     for table in [*chapter.tables, *([chapter.summary] if chapter.summary else [])]:
         if head in table.heads:

@@ -1,1 +1,1 @@
-"""Published figures beside simulated ones: one file for each paper."""
+"""Published and simulated values: one file for each paper."""

@@ -83,7 +83,7 @@ def _of(found: list[GridPoint], drives: int, operation: str) -> list[GridPoint]:
 
 
 def halved(found: list[GridPoint]) -> Iterator[GridPoint]:
-    """Each published point beside the simulated one at half its depth, where there is one."""
+    """Each published point with the simulated one at half its queue depth, where there is one."""
     simulated = {(p.drives, p.operation, p.queue_depth, p.block_bytes): p.simulated for p in found}
     for point in found:
         half = simulated.get((point.drives, point.operation, point.queue_depth // 2, point.block_bytes))

@@ -1,4 +1,4 @@
-"""Simulated beside published figures: how errors are summed up, and that the papers' main points stay where they are."""
+"""Simulated compared with published values: how errors are summed, and that the papers' main points stay where they are."""
 
 from __future__ import annotations
 

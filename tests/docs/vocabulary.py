@@ -71,8 +71,10 @@ BANNED_IN_CODE = {
     r"\bwhose it is\b": "owner, source",
     r"\bgives? back\b|\bgiven back\b": "return, recover",
     r"\bholds? something\b": "contains data",
+    r"(?<![a-z])said(?![a-z])": "reported, stated",
+    r"(?<![a-z])(?:whoever|anybody)(?![a-z])": "every process, the reader",
 }
-"""The same for comments and names in `python` and `crates`."""
+"""The same for comments and names in `python`, `crates`, `tests`, `bench` and `scripts`."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,10 @@ def without_literals(source: str) -> str:
 
 
 def sources() -> Iterator[Path]:
-    """Every module of the product."""
-    yield from sorted((ROOT / "python").rglob("*.py"))
+    """Every module of the product, its tests and benchmarks."""
+    vocabulary = {Path(__file__), Path(__file__).with_name("test_vocabulary.py")}
+    for folder in ("python", "tests", "bench", "scripts"):
+        yield from sorted(set((ROOT / folder).rglob("*.py")) - vocabulary)
     yield from sorted((ROOT / "crates").rglob("*.rs"))
 
 

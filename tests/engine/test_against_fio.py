@@ -1,6 +1,6 @@
 """The engine against an independent witness: fio reads what the engine wrote, and both do the same I/O on one file.
 
-Nothing here is about time. What the kernel accounts to a process, what the disk counted and what lies in the file does
+Nothing here is about time. What the kernel accounts to a process, what the disk counted and the contents of the file do
 not depend on how busy the machine is.
 """
 
@@ -47,7 +47,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def engine(path: Path, *, backend: dict[str, Any] = URING, **stream: Any) -> EngineRun:
-    """One pass of random direct I/O over the file, each block once, unless `stream` says otherwise."""
+    """One pass of random direct I/O over the file, each block once, unless `stream` changes it."""
     full = {
         "name": "main",
         "jobs": 1,

@@ -1,4 +1,4 @@
-"""What the engine says must arrive on the other side as it was meant."""
+"""Events and errors of the engine arrive unchanged in Python."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def duplicates(data: bytes) -> float:
 
 @pytest.mark.parametrize("asked", [2, 8, 16, 32])
 def test_the_compression_ratio_is_reached_with_the_seals_of_verification(asked: float, tmp_path: Path) -> None:
-    """From about ratio 12 on, the seals are the greater part of what is left."""
+    """From about ratio 12 on, seals are most of the incompressible bytes."""
     data = written(tmp_path, compression_ratio=asked, verify="after")
     for level in (1, 3, 9):
         assert ratio(data, level=level) == pytest.approx(asked, rel=0.03), f"level {level}"

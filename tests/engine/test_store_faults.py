@@ -48,7 +48,7 @@ def test_a_corrupted_value_is_found_counted_and_warned_of(tmp_path: Path) -> Non
 
 @pytest.mark.needs("rocksdb")
 def test_a_lost_record_gives_a_warning(tmp_path: Path) -> None:
-    """The mark says that all are there; the store has forgotten the second half."""
+    """The database is marked as complete, but the store has lost the second half."""
     run = spec("rocksdb", tmp_path, READER)
     carry_out(run)
     mark = (tmp_path / "iosonde-database.json").read_text()

@@ -427,7 +427,7 @@ class Tries:
 
 
 @pytest.mark.parametrize("settings", [{}, {"devices": "1"}, {"file_system": "ext4"}], ids=["raw", "setup", "ext4"])
-def test_nobody_else_can_claim_it_while_a_study_runs(
+def test_no_other_process_can_claim_it_while_a_study_runs(
     disks: Callable[..., Disk], tmp_path: Path, settings: dict[str, str]
 ) -> None:
     disk = disks()
@@ -571,7 +571,7 @@ def test_an_array_of_devices_is_created_and_wiped(disks: Callable[..., Disk], tm
 def test_what_was_written_to_a_device_can_be_verified(
     disks: Callable[..., Disk], tmp_path: Path, iosonde: Iosonde
 ) -> None:
-    """Its journal lies with iosonde's own state, for there is no room beside a device."""
+    """Its journal is in iosonde's state directory: a device has no directory."""
     disk = disks()
     plan = planned(disk, verify="after")
     results = execute(plan.model_copy(update={"keep": True}), tmp_path / "set", consent=consent(disk))

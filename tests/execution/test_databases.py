@@ -1,4 +1,4 @@
-"""Log-structured stores start from a loaded database, or the record says that they did not."""
+"""Log-structured stores start from a loaded database, or the record states that they did not."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_a_mount_during_a_run_stops_the_study_and_the_file_system_survives_the_e
     assert (tmp_path / "mounted/precious").read_text() == "data", "it was not wiped at the end"
 
 
-def test_nobody_mounts_what_is_claimed(loops: Loops, tmp_path: Path) -> None:
+def test_a_claimed_device_cannot_be_mounted(loops: Loops, tmp_path: Path) -> None:
     """What the claim does prevent: a mount of the device itself, of a device below it."""
     lower = loops.attach(loops.image(size=64 * MIB))
     target = loops.attach(lower)

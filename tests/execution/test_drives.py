@@ -51,7 +51,7 @@ metrics = ["device_write_amplification", "media_write_amplification"]
 
 
 class Amplifying(FakeDrive):
-    """Counts what the kernel hands to a real disk, and says that it writes `times` as much to its media."""
+    """Counts what the kernel hands to a real disk, and reports `times` as many bytes written to its media."""
 
     def __init__(self, device: str, times: float) -> None:
         super().__init__(self._page)

@@ -1,4 +1,4 @@
-"""Fill a file system by files, one for each job: what reached them, how full it is, and what is left free."""
+"""Fill a file system by files, one for each job: bytes written, fill level and remaining space."""
 
 from __future__ import annotations
 

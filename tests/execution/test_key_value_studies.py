@@ -91,7 +91,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def study(parts: str, measurement: str = "") -> str:
-    """The text of a study of 5000 records, unless it says otherwise."""
+    """The text of a study; of 5000 records by default."""
     records = "" if "records = " in measurement else "records = 5000\n"
     return STUDY.format(measurement=records + measurement, parts=parts)
 
@@ -151,7 +151,7 @@ def test_the_report_has_the_loaded_records_and_the_verification(place: Path, tmp
 
 
 def test_reads_of_a_cached_database_are_reported_as_cache_served(place: Path, tmp_path: Path) -> None:
-    """The page cache is dropped first; whoever reads more than a little has the whole database in it at the end."""
+    """The page cache is dropped first; a longer run has the whole database in it at the end."""
     measurement = 'value_size = 4000\nlmdb = { MDB_NORDAHEAD = true }\nchoice = "each_once"\n'
     warned = {}
     for operations in (500, 5000):

@@ -228,14 +228,14 @@ class LosesAMember:
         self.notes.append(text)
 
 
-@pytest.mark.parametrize("says", ["continue", "stop"])
+@pytest.mark.parametrize("question", ["continue", "stop"])
 def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_stops_or_continues(
-    directory: Path, tmp_path: Path, says: str
+    directory: Path, tmp_path: Path, question: str
 ) -> None:
     plan = planned(directory, "raid1", devices="2", duration="1500ms", durability="dsync")
-    plan = plan.model_copy(update={"study": {**plan.study, "on_member_failure": says}})
+    plan = plan.model_copy(update={"study": {**plan.study, "on_member_failure": question}})
     observer = LosesAMember(directory)
-    if says == "stop":
+    if question == "stop":
         with pytest.raises(TargetError, match="a member of the array failed during"):
             execute(plan, tmp_path / "set", observer=observer)
     else:

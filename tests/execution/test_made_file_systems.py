@@ -143,7 +143,7 @@ def test_a_file_system_has_a_journal_only_on_request(directory: Path, tmp_path: 
 
 
 class LooksAtFeatures:
-    """What each file system says of itself while it is mounted."""
+    """What each file system reports while it is mounted."""
 
     def __init__(self) -> None:
         self.features: list[str] = []
@@ -294,7 +294,7 @@ def test_after_a_kill_at_any_moment_cleanup_removes_everything(
 
 
 def test_files_of_others_in_the_directory_of_images_prevent_its_removal(directory: Path, tmp_path: Path) -> None:
-    """A file that lies in the directory of images and is not ours stops the removal, and the file stays."""
+    """A foreign file in the directory of images stops the removal, and the file stays."""
     plan = planned(directory, file_system="ext4")
 
     class PutsAFile(Silent):

@@ -1,4 +1,4 @@
-"""Published figures lie beside one's own on the same factors."""
+"""Published values are compared with measured ones at the same levels."""
 
 from __future__ import annotations
 

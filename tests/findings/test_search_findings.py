@@ -118,7 +118,7 @@ def test_a_search_finds_the_rate_that_queueing_theory_gives(results: ResultSet) 
     assert isinstance(found, SearchConclusion) and found.value is not None and found.fails_at is not None
     expected = highest_rate(service_s=1e-4, bound_s=1e-3, share=0.001)
     assert found.fails_at / found.value <= 1.01
-    # The rate is found to 1 %; what a minute of arrivals says of their tail strays by about as much again.
+    # The rate is found to 1 %; the tail of the latency over one minute varies by about as much.
     assert found.value == pytest.approx(expected, rel=0.03)
 
 

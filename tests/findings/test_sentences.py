@@ -91,7 +91,7 @@ def test_the_interval_is_that_of_the_case_and_the_effect_of_its_selection_is_evi
 
 
 def test_an_interval_without_visible_width_is_written_by_its_half_width() -> None:
-    """`95 % CI 2–2 GB/s` says nothing."""
+    """`95 % CI 2–2 GB/s` has no information."""
     narrow = replace(rate(), value=Estimate(435_000, 433_900, 435_100), unsaturated=False)
     assert narrow.sentence == snapshot("4 KiB random reads: 435 k IOPS at queue depth 64 (95 % CI 434–435 k IOPS)")
     narrower = replace(narrow, value=Estimate(434_780, 434_560, 435_200))

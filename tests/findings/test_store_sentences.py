@@ -47,7 +47,7 @@ def test_stores_that_do_not_differ_measurably_are_tied() -> None:
 
 
 def test_one_question_has_one_decision() -> None:
-    """Of several stores the fastest is named; pairs are not compared beside it."""
+    """Of several stores the fastest is named; pairs are not compared as well."""
     for repeats in (1, 3):
         assert [each.kind for each in about_stores(repeats) if each.topic == "comparison"] == ["fastest"]
 

@@ -24,7 +24,7 @@ from iosonde.results.schema import SHARED_LOG_DEVICE
 from iosonde.study.model import Analysis
 
 
-def log_question(apart: list[float], beside: list[float], kind: str) -> Question:
+def log_question(apart: list[float], together: list[float], kind: str) -> Question:
     cases = pl.DataFrame(
         {
             "case_id": ["a", "b"], "part": ["log", "log"], "log": ["with the data", "apart"], "terminals": [16, 16],
@@ -34,7 +34,7 @@ def log_question(apart: list[float], beside: list[float], kind: str) -> Question
     rows = [
         {"case_id": case, "part": "log", "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "terminals",
          "operation": "all", "metric": "tpmc", "value": value}
-        for case, values in (("a", beside), ("b", apart)) for i, value in enumerate(values)
+        for case, values in (("a", together), ("b", apart)) for i, value in enumerate(values)
     ]  # fmt: skip
     study = load("jo2024-postgresql-log")
     return Question(

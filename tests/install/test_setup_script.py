@@ -1,4 +1,4 @@
-"""`scripts/setup` on distributions other than this one: which compiler it takes, and what it says without one."""
+"""`scripts/setup` on distributions other than this one: which compiler it uses, and the error without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job files become studies, and what they cannot say there is named."""
+"""Job files become studies, with notes on options that have no equivalent."""
 
 from __future__ import annotations
 

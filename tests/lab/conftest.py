@@ -20,7 +20,7 @@ def host_devices() -> None:
 
 IOPS = 200
 BANDWIDTH = 10_000_000
-"""Low enough that the emulated processors keep eight drives busy beside other work: they reached 1,900 IOPS at a load of 20."""
+"""Low enough that the emulated processors keep eight drives busy under other load: they reached 1,900 IOPS at a load of 20."""
 
 DRIVES = Drives(count=8, unlimited=4, pairs=1, size_bytes=512 << 20, limits=Limits(iops=IOPS, bandwidth=BANDWIDTH))
 SETTINGS = Settings(drives=DRIVES, iommu=True, silence_s=900)
@@ -29,7 +29,7 @@ Start = Callable[[Image], Guest | None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of what the guest reports come last: it runs beside all others of the lab."""
+    """Tests of what the guest reports come last: it runs in parallel with all others of the lab."""
     items.sort(key=_reads_report)
 
 

@@ -1,7 +1,7 @@
 """All that tests look at in the lab's machine: `guest.py ENGINE SIZES_PROGRAM IOPS BANDWIDTH FAILING_BYTE`.
 
 One start of the machine and one process do it all: emulated, each costs half a minute. Steps follow one another. Their
-results are JSON Lines on standard output (`guest_md.say`), or `NAME.json` and result sets in the working directory.
+results are JSON Lines on standard output (`guest_md.send`), or `NAME.json` and result sets in the working directory.
 What can be computed from these is computed outside, where nothing is emulated.
 """
 

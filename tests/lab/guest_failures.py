@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from guest_md import LAB, array, run, say, settings
+from guest_md import LAB, array, run, send, settings
 from lab_load import EngineFailedError, measure
 
 AFTER_S = 2.5
@@ -18,7 +18,7 @@ def fail_members(engine: str) -> None:
     """An array with redundancy continues without the drive; one without fails the run with the reason."""
     for level in ("raid1", "raid0"):
         name = f"{level} with a member that fails"
-        say(name=name, begins=True)
+        send(name=name, begins=True)
         with flaky(LAB / "0") as member, array(level, [LAB / "1", member]) as path:
             failing = threading.Timer(AFTER_S, stop_answering, [member])
             failing.start()
@@ -30,7 +30,7 @@ def fail_members(engine: str) -> None:
             failing.join()
             degraded = settings(path) / "degraded"
             missing = int(degraded.read_text()) if degraded.exists() else None
-            say(name=name, iops=iops, failure=failure, missing=missing)
+            send(name=name, iops=iops, failure=failure, missing=missing)
             recover(member)
 
 

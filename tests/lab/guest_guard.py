@@ -1,4 +1,4 @@
-"""What the guard says of drives that are in use, with the real thing on each: and that it writes nothing."""
+"""Refusals of drives in use, each with the real user on it, without a write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from guest_md import LAB, NAME, array, run, say
+from guest_md import LAB, NAME, array, run, send
 
 DRIVE, OTHER = LAB / "0", LAB / "1"
 LVM = (
@@ -27,22 +27,22 @@ def try_guard() -> None:
     """Set up each use of a drive, ask the guard about the drive, and take it apart."""
     for name, use in USES.items():
         name = f"guard: {name}"
-        say(name=name, begins=True)
+        send(name=name, begins=True)
         try:
             with use():
                 refusals, writes = ask_and_count()
-                say(name=name, drive=DRIVE.resolve().name, refusals=refusals, by_alias=ask(ALIAS), writes=writes)
+                send(name=name, drive=DRIVE.resolve().name, refusals=refusals, by_alias=ask(ALIAS), writes=writes)
         except (RuntimeError, OSError) as error:
-            say(name=name, error=str(error))
+            send(name=name, error=str(error))
         wipe()
     for name, volume in VOLUMES.items():
         name = f"guard: {name}"
-        say(name=name, begins=True)
+        send(name=name, begins=True)
         try:
             with volume() as path, node_of(path) as alias:
-                say(name=name, refusals=ask(path), by_alias=ask(alias))
+                send(name=name, refusals=ask(path), by_alias=ask(alias))
         except (RuntimeError, OSError) as error:
-            say(name=name, error=str(error))
+            send(name=name, error=str(error))
         wipe()
 
 
@@ -55,7 +55,7 @@ def ask(path: Path = DRIVE) -> list[str]:
 
 
 def ask_and_count() -> tuple[list[str], int]:
-    """What the guard says, and the writes that the drive sees while it looks.
+    """Reasons of the guard, and the writes that the drive sees while it looks.
 
     A file system or array on the drive may write by itself now and then: not each of three times.
     """

@@ -1,6 +1,6 @@
 """Holds stores to a memory limit under control groups of version 2, inside the lab's machine.
 
-Its kernel has both versions, and nothing mounted: so the limit is version 2's, with swap in use beside it.
+Its kernel has both versions, and nothing mounted: so the limit is version 2's, with swap in use.
 """
 
 from __future__ import annotations

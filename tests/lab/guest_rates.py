@@ -1,4 +1,4 @@
-"""What arrays of throttled drives do, beside what they should: printed as JSON Lines, judged outside.
+"""Measured and expected rates of arrays of throttled drives: printed as JSON Lines, judged outside.
 
 `guest_rates.measure_all` runs inside the lab's machine.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from guest_md import array, drives, say
+from guest_md import array, drives, send
 from lab_load import SEQUENTIAL, measure
 
 CLOSED_FORM = [
@@ -61,5 +61,5 @@ def stream(engine: str, path: Path, count: int, data_drives: int) -> float:
 
 def report(name: str, expected: float, measurement: Callable[[], float]) -> None:
     """Measure once."""
-    say(name=name, begins=True)
-    say(name=name, expected=expected, measured=measurement())
+    send(name=name, begins=True)
+    send(name=name, expected=expected, measured=measurement())

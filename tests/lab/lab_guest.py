@@ -77,7 +77,7 @@ class Guest:
         return self._report
 
     def end(self) -> None:
-        """End it, if nobody waited for its report."""
+        """Stop it, if its report was not awaited."""
         if self._machine and self._thread.is_alive():
             self._machine._qemu.kill()
         self._thread.join()

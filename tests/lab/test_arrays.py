@@ -1,4 +1,4 @@
-"""Linux md on throttled drives, in the lab's machine: an array does what its closed form says.
+"""Linux md on throttled drives, in the lab's machine: an array reaches its expected rates.
 
 Everything is measured in one start of the machine (`guest_rates.py`), and judged here, figure by figure.
 """

@@ -157,7 +157,7 @@ def test_a_guest_that_panics_at_its_start_is_started_again_and_ends_with_an_erro
         monkeypatch.setattr(machine, "_start", lambda: starts.append(start()))
         with pytest.raises(LabError, match="ended without an exit code"):
             list(machine.output())
-    assert len(starts) == 1, "beside the start of the machine"
+    assert len(starts) == 1, "one start, of the machine itself"
 
 
 @pytest.mark.system

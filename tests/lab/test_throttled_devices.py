@@ -92,7 +92,7 @@ def test_btrfs_raid0_over_four_devices_moves_four_times_as_much(read_fraction: f
 
 
 def striped(count: int, read_fraction: float) -> Measured:
-    """Stream a file on btrfs, which is mounted where nobody else sees it: however this ends, nothing stays mounted."""
+    """Stream a file on btrfs, which is mounted in a mount namespace of its own: however this ends, nothing stays mounted."""
     script = 'mkfs.btrfs -q -d raid0 -m raid0 "$@" >/dev/null && mount -o nodatacow "$1" /mnt && exec '
     inside = f"{sys.executable} {Path(__file__).with_name('stream_file.py')} {real_engine()} /mnt/data {read_fraction}"
     with throttled_devices(Limits(bandwidth=BANDWIDTH), count=count, size_bytes=256 * MIB) as devices:
@@ -175,7 +175,7 @@ def test_nothing_remains_however_the_owner_exits(how: signal.Signals) -> None:
 
 
 def test_signals_that_end_it_are_blocked_before_the_devices_are_printed() -> None:
-    """Whoever reads the paths may send SIGTERM at once, and it must not kill then. The reader here is never ready."""
+    """The reader of the paths may send SIGTERM at once, and it must not kill then. The reader here is never ready."""
     reading, writing = os.pipe2(os.O_NONBLOCK)
     with contextlib.suppress(BlockingIOError):
         while True:

@@ -158,7 +158,7 @@ def test_a_session_that_was_killed_is_reported(page: LivePage) -> None:
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_a_study_shows_its_course_and_its_end(tmp_path: Path, interrupted: bool) -> None:
+def test_a_study_shows_its_progress_and_its_end(tmp_path: Path, interrupted: bool) -> None:
     """Also after Ctrl-C, which the server does not receive."""
     arguments = ["run", "quick", "--target", "sim:x25m", "--profile", "quick", "--repeats", "1"]
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Rounds until steady: what comes next is decided by the records alone, whoever asks and whenever."""
+"""Rounds until steady: the next run is decided by the records alone, in every process and at any time."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ FREE = {
     "firmware",
     "kernel",
 }
-"""Keys of the study, the records and the environment with a text that anybody can choose."""
+"""Keys of the study, the records and the environment with a text that others can choose."""
 
 
 def hostile(value: Any) -> Any:

@@ -130,7 +130,7 @@ HOSTILE = '</script><script>window.hit = 1</script><img src=x onerror="window.hi
 
 
 def test_markup_in_names_stays_text(tmp_path: Path, browser: Start) -> None:
-    """A study from a stranger and a device that lies about its model can put any text into the page, but no markup."""
+    """Foreign studies and models reported by devices can put any text into the page, but no markup."""
     facts = small_study(title=f"Title {HOSTILE}", question=f"Question {HOSTILE}")
     facts["views"] = [view | {"title": f"{view['title']} {HOSTILE}", "caption": HOSTILE} for view in facts["views"]]
     facts["parts"] = [part | {"title": f"Part {HOSTILE}"} for part in facts["parts"]]

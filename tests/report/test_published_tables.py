@@ -1,4 +1,4 @@
-"""Published limits and improvements are listed beside measured ones."""
+"""Published limits and improvements are listed with measured ones."""
 
 from __future__ import annotations
 

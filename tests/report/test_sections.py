@@ -32,9 +32,9 @@ def test_every_finding_appears_once(chapter: Chapter) -> None:
 
 
 def test_findings_are_next_to_a_figure_of_their_part(chapter: Chapter) -> None:
-    beside = [(section, finding) for section in chapter.sections for _, finding in section.findings]
-    assert len(beside) >= 3
-    for section, finding in beside:
+    placed = [(section, finding) for section in chapter.sections for _, finding in section.findings]
+    assert len(placed) >= 3
+    for section, finding in placed:
         parts = {finding.part} if finding.part else {case_id.partition("/")[0] for case_id in finding.case_ids}
         assert section.figure and section.figure.part in parts
         metric, kinds = getattr(finding, "metric", ""), _VIEWS_OF_TOPIC[finding.topic]

@@ -342,7 +342,11 @@ class Fuzzer:
 
     def step(self) -> None:
         """Mutate once, read, and note what went wrong."""
-        for each in (self._copy, self._out, *self._target.glob("iosonde-*")):  # The last may be kept: the plan says so.
+        for each in (
+            self._copy,
+            self._out,
+            *self._target.glob("iosonde-*"),
+        ):  # The plan decides whether the last is kept.
             shutil.rmtree(each, ignore_errors=True)
         original = self._originals[self.mutations % len(self._originals)]
         shutil.copytree(original, self._copy, symlinks=True)

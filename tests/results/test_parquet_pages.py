@@ -1,4 +1,4 @@
-"""Tables that would fill the memory of whoever reads them are refused before anything is decoded."""
+"""Tables that would fill the memory of their reader are refused before anything is decoded."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ def test_a_file_of_impossible_size_is_damaged_and_not_read(name: str, tmp_path: 
 
 
 def test_a_table_of_millions_of_equal_rows_in_a_few_bytes_is_damaged(tmp_path: Path) -> None:
-    """Parquet stores a repeated row once, so a small file could fill the memory of whoever reads it."""
+    """Parquet stores a repeated row once, so a small file could fill the memory of its reader."""
     result_set = measured(tmp_path)
     [victim, *_] = [each.run_id for each in result_set.records()]
     directory = result_set.directory / "records" / victim
@@ -461,7 +461,7 @@ def test_a_record_with_a_file_that_only_duckdb_cannot_read_is_named_and_skipped(
 
 
 def test_a_table_that_cannot_be_decoded_is_named_and_its_record_skipped(tmp_path: Path) -> None:
-    """Whoever edits a file can also write its checksum."""
+    """A user who edits a file can also write its checksum."""
     directory = measured(tmp_path).directory
     table = directory / "records/c0001-r1/histograms.parquet"
     content = table.read_bytes()
@@ -656,7 +656,7 @@ def _nested(depth: int) -> list[Any]:
 
 @pytest.mark.parametrize("change", RECORDS)
 def test_a_record_whose_parts_are_not_as_they_are_written_is_damaged(change: str, tmp_path: Path) -> None:
-    """Whoever reads a record relies on them: exports, reports, the library."""
+    """All readers of records rely on them: exports, reports, the library."""
     directory = measured(tmp_path).directory
     record = directory / "records/c0001-r1"
     content = json.loads((record / "record.json").read_text())

@@ -1,4 +1,4 @@
-"""The store `mongodb` on FerretDB, which speaks MongoDB's protocol and stores in SQLite. MongoDB itself was not tested."""
+"""The store `mongodb` on FerretDB, which implements MongoDB's protocol and stores in SQLite. MongoDB itself was not tested."""
 
 from __future__ import annotations
 

@@ -262,8 +262,8 @@ def test_wrong_specs_and_servers_are_refused_with_a_reason(loaded: Loaded) -> No
     def code(workload: JsonObject, **environment: str) -> str:
         return str(failure(workload, **environment)["code"])
 
-    nobody = {"kind": "unix", "path": "/nonexistent/socket"}
-    assert code(loaded.tpcc(server=loaded.server(address=nobody, connect_timeout_ns=0))) == "connection_refused"
+    absent = {"kind": "unix", "path": "/nonexistent/socket"}
+    assert code(loaded.tpcc(server=loaded.server(address=absent, connect_timeout_ns=0))) == "connection_refused"
     assert code(loaded.tpcc(server=loaded.server(version_min="99"))) == "wrong_version"
     other = {"postgresql": "mariadb", "mariadb": "postgresql"}[loaded.kind]
     assert code(loaded.tpcc(server=loaded.server(kind=other))) == "unsupported"

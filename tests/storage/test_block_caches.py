@@ -209,7 +209,7 @@ class FakeBcache:
             (folder / "dev").symlink_to("../bcache0")
 
     def _ask(self, file: Path) -> None:
-        """A device stops when nobody uses it, and a cache set with its cache device."""
+        """A device stops when it is not in use, and a cache set with its cache device."""
         if self.is_busy:
             return
         import shutil

@@ -1,4 +1,4 @@
-"""What lies under a target: from the file system down to the disks, on real stacks."""
+"""Descriptions of targets from the file system down to the disks, on real stacks."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from iosonde.storage.simulated.target import SimulatedDriveTarget
 class Specification(NamedTuple):
     """Of the maker's data sheet, or of who printed it: sequential MB/s of 128 KiB, IOPS and microseconds of 4 KiB at random.
 
-    None where it says nothing, or where two figures of it contradict each other (`sources` in the model says which).
+    None where it gives no value, or where two of its values contradict each other (`sources` in the model names them).
     Random writes are those of a drive that is full and steady.
     """
 

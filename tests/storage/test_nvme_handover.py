@@ -110,7 +110,7 @@ def test_a_controller_is_handed_over_and_given_back(machine: Machine) -> None:
     handover.hand_over(found, machine.claims, own=OWN)
     assert machine.driver == VFIO
     assert [entry.what for entry in journal.entries()] == [NVME_DRIVER]
-    assert machine.claims_at_unbind == {"259:0"}, "nobody can mount it before the driver is unbound"
+    assert machine.claims_at_unbind == {"259:0"}, "no process can mount it before the driver is unbound"
     assert machine.claims.numbers == set(), "an open node would keep its number from the namespace that returns"
     handover.give_back(found)
     assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])

@@ -128,7 +128,7 @@ def test_disks_of_a_host_bus_adapter_share_its_link_and_have_none_of_their_own(t
 
 
 def test_a_drive_with_several_paths_is_found_by_its_controller(tree: Tree) -> None:
-    """Its block device is virtual, beside a link to each controller."""
+    """Its block device is virtual, next to a link to each controller."""
     drive = "pci0000:00/0000:00:01.0/0000:01:00.0"
     tree.function(drive, GEN4_X4)
     (tree.devices / drive / "nvme/nvme0").mkdir(parents=True)

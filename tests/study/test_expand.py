@@ -239,7 +239,7 @@ the backend `sync` does one I/O at a time in each job: `queue_depth` must be 1 (
 
 
 def test_the_study_in_the_plan_has_profile_and_settings_worked_in() -> None:
-    """So that whoever reads a plan needs none of the rules of which setting wins."""
+    """A plan can be read without the rules for which setting wins."""
     plan = plan_of(profile="quick", settings={"jobs": "3", "block_size": "4KiB"})
     again = expand(Study.model_validate(plan.study), NULL, profile="quick", repeats=plan.repeats)
     assert [case.model_dump() for case in again.cases] == [case.model_dump() for case in plan.cases]

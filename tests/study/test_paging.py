@@ -51,7 +51,7 @@ def spec(directory: Path, **parameters: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests, memory can be limited and swap be used."""
+    """For every user who runs the tests, memory can be limited and swap can be used."""
     hierarchy = control_group.Hierarchy(directory=Path("/"), version=2)
     monkeypatch.setattr(control_group, "hierarchy", lambda: hierarchy)
     monkeypatch.setattr(swap, "check_possible", lambda: None)

@@ -1,4 +1,4 @@
-"""What a study says of arrays and file systems: read, checked, and kept apart from the workload's parameters."""
+"""Arrays and file systems of a study: read, checked, and kept apart from the workload's parameters."""
 
 from __future__ import annotations
 

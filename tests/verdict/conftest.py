@@ -68,7 +68,7 @@ def company() -> Iterator[Callable[..., None]]:
         if cpu is not None:
             os.sched_setaffinity(process.pid, {cpu})
         assert process.stdout
-        process.stdout.readline()  # It says so once it is at work.
+        process.stdout.readline()  # It prints a line once it has started.
 
     yield start
     for process in started:

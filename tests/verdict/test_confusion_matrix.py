@@ -96,7 +96,7 @@ def unwritten(bench: Bench) -> Path:
 
 
 def cached_below(bench: Bench) -> Path:
-    """Its file is on a loop device of its own, which nobody else reads."""
+    """Its file is on a loop device of its own, which no other process reads."""
     return bench.loops(size="64M", image_on=bench.loop()).directory
 
 

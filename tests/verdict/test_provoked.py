@@ -25,7 +25,7 @@ NOISE = {
     # What other work on the machine does to a run is no fault of the rules.
     *("cpu_contention", "steal_time", "other_io", "core_saturated", "turnaround", "engine_stalled", "device_stalled"),
     *("late_counters", "harness_cost"),
-    # What this machine is, as its record says.
+    # This machine, from its record.
     *("cpu_governor", "io_scheduler", "one_hardware_queue", "throttled_device", "hot_device"),
 }
 PAUSED = {"engine_stalled", "late_counters"}
@@ -117,7 +117,7 @@ def test_reads_of_what_was_trimmed_are_not_the_disks(measure: Measure, disk: Pat
 
 
 def test_reads_of_a_loop_device_are_served_from_the_cache_of_its_file(measure: Measure, loop_file_system: Any) -> None:
-    """Its file is on a loop device of its own, which nobody else reads."""
+    """Its file is on a loop device of its own, which no other process reads."""
     below = loop_file_system(size="192M", direct_io=True)
     mounted = loop_file_system(size="64M", image_on=below.directory)
     record = measure(mounted.directory, **COUNTED)
@@ -257,10 +257,10 @@ def test_one_queue_and_a_scheduler_are_noted_once_the_rate_is_high(
 ) -> None:
     mounted = loop_file_system(size="64M")
     queue = Path(f"/sys/class/block/{Path(mounted.device).name}/queue")
-    settings = {"scheduler": "mq-deadline", "rotational": "0"}  # A loop device takes the latter from what it lies on.
+    settings = {"scheduler": "mq-deadline", "rotational": "0"}  # A loop device takes the latter from the device below.
     before = {name: (queue / name).read_text().strip() for name in settings}
     before["scheduler"] = before["scheduler"].partition("[")[2].partition("]")[0]
-    # The next user of this loop device would find what is left of a test.
+    # The next user of this loop device would find remaining data of a test.
     request.addfinalizer(lambda: [(queue / name).write_text(value) for name, value in before.items()])
     for name, value in settings.items():
         (queue / name).write_text(value)

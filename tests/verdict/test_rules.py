@@ -183,11 +183,11 @@ def over_the_network(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, target={"file_system": {"kind": "nfs4"}, "devices": []})
 
 
-def over_before_it_began(facts: VerdictFacts) -> VerdictFacts:
+def without_duration(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, totals=[replace(facts.totals[0], count=13, completion_latency_ns_sum=39 * SECOND)], tail=None)
 
 
-def nobody_knows(facts: VerdictFacts) -> VerdictFacts:
+def of_unknown_cause(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, totals=[replace(facts.totals[0], completion_latency_ns_sum=20 * SECOND)])
 
 
@@ -207,7 +207,7 @@ def counted_late(facts: VerdictFacts) -> None:
     facts.result["devices"][0]["read_bytes"] = COUNT * BLOCK // 5
 
 
-def held_back_by_md(facts: VerdictFacts) -> None:
+def stalled_by_md(facts: VerdictFacts) -> None:
     """RAID 5 of one drive: its thread has 0.3 s left in ten."""
     array = {"device": "9:127", "name": "md127", "kind": "md", "md_level": "raid5", "under": ["nvme0n1"]}
     facts.target["devices"].insert(0, array)
@@ -283,11 +283,11 @@ def brief(facts: VerdictFacts) -> VerdictFacts:
         ("queue_too_short", deeper_than_the_kernel, "undetermined"),
         ("span_fits_device_cache", small_span, "undetermined"),
         ("no_block_device", over_the_network, "undetermined"),
-        ("short_run", over_before_it_began, "undetermined"),
-        ("queue_underutilized", nobody_knows, "undetermined"),
+        ("short_run", without_duration, "undetermined"),
+        ("queue_underutilized", of_unknown_cause, "undetermined"),
         ("span_fits_memory", buffered, "device-limited"),
         ("late_counters", counted_late, "undetermined"),
-        ("array_thread_saturated", held_back_by_md, "device-limited"),
+        ("array_thread_saturated", stalled_by_md, "device-limited"),
         ("one_hardware_queue", narrow, "device-limited"),
         ("io_scheduler", scheduled, "device-limited"),
         ("cpu_governor", lazy_processor, "device-limited"),
@@ -311,7 +311,7 @@ def test_every_rule_is_tried() -> None:
     assert {case[0] for case in mark.args[1]} | {"cpus_shared"} == set(WARNINGS)  # Of servers alone, below.
 
 
-def beside_other_processes(facts: VerdictFacts) -> VerdictFacts:
+def with_other_processes(facts: VerdictFacts) -> VerdictFacts:
     """Two CPUs for ten seconds: 3 s of the engine, 10 s of its server, 6 s of others, 1 s idle."""
     times = {"user_ns": 15 * SECOND, "system_ns": 4 * SECOND, "idle_ns": SECOND // 2, "io_wait_ns": SECOND // 2}
     facts.result["evidence"]["machine"] = {"cpus": 2, "steal_ns": 0, **times}
@@ -334,7 +334,7 @@ def by_shares(kind: Kind) -> Verdict:
     ],
 )
 def test_other_processes_on_its_cpus_leave_the_limit_of_a_server_undetermined(kind: Kind, disturbed: Kind) -> None:
-    verdict = with_disturbances(by_shares(kind), changed(beside_other_processes))
+    verdict = with_disturbances(by_shares(kind), changed(with_other_processes))
     assert (verdict.kind, [each.code for each in verdict.warnings]) == (disturbed, ["cpus_shared"])
     message = "other processes used 30 % of all CPU time, and 5.0 % was left idle"
     assert verdict.warnings[0].message == message
@@ -344,10 +344,10 @@ def test_other_processes_on_its_cpus_leave_the_limit_of_a_server_undetermined(ki
 
 
 def test_other_processes_do_not_matter_while_cpus_are_idle_or_without_an_account_of_the_server() -> None:
-    idle = changed(beside_other_processes)
+    idle = changed(with_other_processes)
     idle.result["evidence"]["machine"].update(user_ns=13 * SECOND, idle_ns=5 * SECOND // 2)
     assert with_disturbances(by_shares("device-limited"), idle).warnings == ()
-    unknown = replace(changed(beside_other_processes), server_cpu_ns=None)
+    unknown = replace(changed(with_other_processes), server_cpu_ns=None)
     assert with_disturbances(by_shares("device-limited"), unknown).warnings == ()
 
 
@@ -362,7 +362,7 @@ def test_what_disturbs_a_run_on_a_device_disturbs_every_other(code: str, change:
 
 
 def test_a_thread_of_the_array_is_named_and_those_of_other_arrays_are_not_its() -> None:
-    evidence = Evidence(changed(held_back_by_md))
+    evidence = Evidence(changed(stalled_by_md))
     assert evidence.array_threads == {
         "array_thread": "md127_raid5",
         "array_thread_share": pytest.approx(0.97),
@@ -631,7 +631,7 @@ def test_a_case_is_what_most_of_its_runs_are(kinds: list[Any], verdict: str | No
 
 
 def test_the_shares_of_a_closed_loop_add_up() -> None:
-    evidence = Evidence(changed(nobody_knows))
+    evidence = Evidence(changed(of_unknown_cause))
     shares = [evidence.in_flight_share, evidence.turnaround_share, evidence.edge_share, evidence.unexplained_share]
     assert sum(share or 0 for share in shares) == pytest.approx(1)
 

@@ -112,7 +112,7 @@ impl BlockError {
     }
 
     pub(crate) fn target(action: &'static str, path: &str) -> impl FnOnce(io::Error) -> BlockError {
-        move |source| match WrongTarget::of(&source) {
+        move |source| match WrongTarget::from_error(&source) {
             Some(wrong) => BlockError::WrongTarget(wrong.clone()),
             None => BlockError::Target {
                 action,

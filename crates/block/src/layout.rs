@@ -200,7 +200,7 @@ fn write_ranges(
 ) -> io::Result<()> {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let direct = match plan.targets.open(plan.path, OFlags::WRONLY | OFlags::DIRECT) {
-        Err(error) if WrongTarget::of(&error).is_some() => return Err(error),
+        Err(error) if WrongTarget::from_error(&error).is_some() => return Err(error),
         // Some file systems have no direct I/O.
         other => other.ok(),
     };

@@ -50,7 +50,7 @@ impl GraphError {
 
     /// The kernel refused something on a file.
     pub(crate) fn io(action: &str, path: &Path, error: &io::Error) -> GraphError {
-        if let Some(wrong) = WrongTarget::of(error) {
+        if let Some(wrong) = WrongTarget::from_error(error) {
             let failure = wrong.to_failure();
             return GraphError::new(&failure.code, failure.message, failure.hint).at(failure.context);
         }

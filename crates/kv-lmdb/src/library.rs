@@ -40,7 +40,7 @@ macro_rules! functions {
             ///
             /// # Safety
             /// The library has LMDB's C interface if it has functions of these names.
-            unsafe fn of(library: &Library) -> Result<Functions, &'static str> {
+            unsafe fn resolve(library: &Library) -> Result<Functions, &'static str> {
                 Ok(Functions {
                     $($name: {
                         // SAFETY: the caller guarantees that the function of this name has this type.
@@ -134,7 +134,7 @@ fn load_file(path: &Path) -> Result<Lmdb, KvError> {
         )
     })?;
     // SAFETY: functions with LMDB's names have its interface, which releases 0.9.x have not changed.
-    let call = unsafe { Functions::of(&library) }.map_err(|missing| {
+    let call = unsafe { Functions::resolve(&library) }.map_err(|missing| {
         KvError::new(
             Code::Library,
             format!("the library `{name}` is not LMDB 0.9: it has no function `{missing}`"),

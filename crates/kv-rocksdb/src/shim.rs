@@ -71,9 +71,9 @@ impl Shim {
                 reader_destroy: *library.get(b"iosonde_reader_destroy")?,
                 reader_get: *library.get(b"iosonde_reader_get")?,
                 reader_release: *library.get(b"iosonde_reader_release")?,
-                version: Version::of(headers),
+                version: Version::read(headers),
             };
-            Ok((shim, Version::of(bound), address()))
+            Ok((shim, Version::read(bound), address()))
         }
     }
 
@@ -86,7 +86,7 @@ impl Shim {
 impl Version {
     /// # Safety
     /// The function writes a C string of at most this many bytes.
-    unsafe fn of(call: unsafe extern "C" fn(*mut c_char, usize)) -> Version {
+    unsafe fn read(call: unsafe extern "C" fn(*mut c_char, usize)) -> Version {
         let mut text = [0u8; 32];
         // SAFETY: guaranteed by the caller.
         unsafe { call(text.as_mut_ptr().cast(), text.len()) };

@@ -44,7 +44,7 @@ macro_rules! functions {
         impl Shim {
             /// # Safety
             /// The library was compiled from `wiredtiger.c`.
-            unsafe fn of(library: &Library) -> Result<Shim, libloading::Error> {
+            unsafe fn resolve(library: &Library) -> Result<Shim, libloading::Error> {
                 Ok(Shim {
                     // SAFETY: the types are those of `wiredtiger.c`; the library stays loaded.
                     $($name: unsafe { *library.get(concat!("iosonde_", stringify!($name), "\0").as_bytes())? },)*
@@ -84,7 +84,7 @@ impl Shim {
         let library = library::load_descriptor(descriptor)
             .map_err(|reason| unusable(&format!("it cannot be loaded: {reason}")))?;
         // SAFETY: the parent process has compiled it; another file lacks the functions.
-        let found = unsafe { Shim::of(&library) }.map_err(|error| unusable(&error.to_string()));
+        let found = unsafe { Shim::resolve(&library) }.map_err(|error| unusable(&error.to_string()));
         // Its code is called until the process exits.
         std::mem::forget(library);
         let shim = found?;

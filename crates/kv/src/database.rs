@@ -627,7 +627,7 @@ fn survey_directory(directory: &Directory) -> Result<Option<Marker>, KvError> {
     }
     let mut text = Vec::new();
     match directory.open(Path::new(MARK), OFlags::RDONLY) {
-        Err(error) if WrongTarget::of(&error).is_some() => return Err(KvError::io("open", path, &error)),
+        Err(error) if WrongTarget::from_error(&error).is_some() => return Err(KvError::io("open", path, &error)),
         // An unreadable marker counts as none.
         opened => drop(opened.and_then(|mut mark| mark.read_to_end(&mut text))),
     }

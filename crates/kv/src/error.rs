@@ -126,7 +126,7 @@ impl KvError {
 
     /// The kernel refused something on a path.
     pub fn io(action: &str, path: &Path, error: &io::Error) -> KvError {
-        if let Some(wrong) = WrongTarget::of(error) {
+        if let Some(wrong) = WrongTarget::from_error(error) {
             return KvError::new(Code::WrongTarget, wrong.to_string(), wrong.hint()).at(wrong.to_failure().context);
         }
         let (code, hint) = match error.raw_os_error() {

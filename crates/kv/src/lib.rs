@@ -114,7 +114,7 @@ pub fn check(workload: &KvWorkload) -> Result<(), KvError> {
 /// When the store or the target cannot be used, or an operation fails. Events emitted before stay true.
 pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, KvError> {
     let workload = run.workload;
-    let trace = Trace::of(workload, run.targets)?;
+    let trace = Trace::for_workload(workload, run.targets)?;
     let demands = demands(run, trace.as_ref());
     let place = match database::place(&workload.target) {
         Place::Device { path, bytes } => Place::Device {

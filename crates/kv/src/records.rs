@@ -92,7 +92,7 @@ impl Contents {
     /// Size of a record's key.
     #[inline]
     pub fn key_bytes(&self, number: u64) -> usize {
-        self.keys.of(number, self.seed)
+        self.keys.size(number, self.seed)
     }
 
     /// The number of the record that has this key; `None` for foreign keys.
@@ -115,7 +115,7 @@ impl Contents {
     /// Size of the value of a record in a generation.
     #[inline]
     pub fn value_bytes(&self, number: u64, generation: u64) -> usize {
-        self.values.of(number ^ generation.rotate_left(32), !self.seed)
+        self.values.size(number ^ generation.rotate_left(32), !self.seed)
     }
 
     /// Appends the value of a record in a generation to `memory`.
@@ -377,7 +377,7 @@ impl Sizes {
 
     /// The size that belongs to a number.
     #[inline(always)]
-    fn of(&self, number: u64, seed: u64) -> usize {
+    fn size(&self, number: u64, seed: u64) -> usize {
         match self {
             Sizes::Fixed(bytes) => *bytes,
             _ => self.drawn(number, seed),
@@ -390,7 +390,7 @@ impl Sizes {
             Sizes::Uniform { min, span } => {
                 min + ((u128::from(folded(number ^ seed, 1)) * u128::from(*span)) >> 64) as usize
             }
-            Sizes::Pareto(pareto) => pareto.of(folded(number ^ seed, 1)),
+            Sizes::Pareto(pareto) => pareto.quantile(folded(number ^ seed, 1)),
             Sizes::Weighted { sizes, .. } => {
                 let draw = folded(number ^ seed, 1);
                 sizes[sizes.partition_point(|(limit, _)| *limit < draw)].1
@@ -428,7 +428,7 @@ struct Pareto {
 impl Pareto {
     /// The quantile of a draw from all 64-bit numbers.
     #[inline]
-    fn of(&self, draw: u64) -> usize {
+    fn quantile(&self, draw: u64) -> usize {
         // The upper 53 bits, as a number above 0 and up to 1: the probability of a larger value.
         let survival = ((draw >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         let quantile = self.scale / self.shape * (survival.powf(-self.shape) - 1.0);
@@ -630,7 +630,7 @@ mod tests {
                 },
             ],
         });
-        let large = (0..40_000).filter(|number| sizes.of(*number, 1) == 1000).count();
+        let large = (0..40_000).filter(|number| sizes.size(*number, 1) == 1000).count();
         assert!((9_700..10_300).contains(&large), "{large} of 40000");
         assert_eq!(sizes.mean(), 325.0);
         assert_eq!(sizes.max(), 1000);
@@ -646,7 +646,7 @@ mod tests {
             min_bytes: 16,
             max_bytes: 4096,
         });
-        let mut drawn: Vec<usize> = (0..100_000).map(|number| sizes.of(number, 1)).collect();
+        let mut drawn: Vec<usize> = (0..100_000).map(|number| sizes.size(number, 1)).collect();
         drawn.sort_unstable();
         assert!((165..172).contains(&drawn[50_000]), "median {}", drawn[50_000]);
         assert!((740..775).contains(&drawn[90_000]), "90 % {}", drawn[90_000]);
@@ -661,7 +661,7 @@ mod tests {
             min_bytes: 16,
             max_bytes: 19,
         });
-        let found: std::collections::BTreeSet<usize> = (0..1000).map(|number| sizes.of(number, 1)).collect();
+        let found: std::collections::BTreeSet<usize> = (0..1000).map(|number| sizes.size(number, 1)).collect();
         assert_eq!(found, [16, 17, 18, 19].into());
     }
 

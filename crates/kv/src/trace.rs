@@ -93,7 +93,7 @@ pub(crate) struct Trace {
 
 impl Trace {
     /// The trace of a workload, if it has one.
-    pub(crate) fn of(workload: &KvWorkload, targets: &Targets) -> Result<Option<Trace>, KvError> {
+    pub(crate) fn for_workload(workload: &KvWorkload, targets: &Targets) -> Result<Option<Trace>, KvError> {
         let mut traces = workload.streams.iter().filter_map(|stream| stream.trace.as_ref());
         traces.next().map(|trace| Trace::open(trace, targets)).transpose()
     }

@@ -151,7 +151,7 @@ mod tests {
         ];
         let used = difference(&at(begin, 2, &later), &earlier).expect("there are kernel threads");
         assert_eq!(used.wall_ns, 2_000_000_000);
-        let said: Vec<_> = used
+        let reported: Vec<_> = used
             .threads
             .iter()
             .map(|one| {
@@ -164,7 +164,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            said,
+            reported,
             [
                 ("md0_raid5", 1, 198, 198),
                 ("kworker-raid5wq", 2, 30, 20),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_where_no_kernel_thread_is_to_be_seen() {
+    fn nothing_is_reported_where_no_kernel_thread_is_to_be_seen() {
         let begin = Instant::now();
         assert_eq!(difference(&at(begin, 1, &[]), &at(begin, 0, &[])), None);
     }

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_where_nothing_can_be_read() {
+    fn nothing_is_reported_where_nothing_can_be_read() {
         assert_eq!(parse("", "", &[0]), Machine::default());
     }
 }

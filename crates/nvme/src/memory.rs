@@ -36,7 +36,7 @@ impl Memory {
     }
 
     /// The same mapping; its start is page-aligned, as of all mappings.
-    pub fn of(mapping: Arc<MmapRaw>) -> Memory {
+    pub fn from_mapping(mapping: Arc<MmapRaw>) -> Memory {
         Memory(mapping)
     }
 
@@ -144,7 +144,7 @@ pub struct Registers(Arc<MmapRaw>);
 
 impl Registers {
     /// Registers in a mapping.
-    pub fn of(mapping: MmapRaw) -> Registers {
+    pub fn from_mapping(mapping: MmapRaw) -> Registers {
         Registers(Arc::new(mapping))
     }
 

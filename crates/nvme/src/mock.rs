@@ -129,7 +129,7 @@ impl Mock {
     /// When there is no memory.
     pub fn new(settings: MockSettings) -> Mock {
         let mapping = memmap2::MmapMut::map_anon(REGISTER_BYTES).expect("memory for registers");
-        let registers = Registers::of(MmapRaw::from(mapping));
+        let registers = Registers::from_mapping(MmapRaw::from(mapping));
         registers.write64(CAPABILITIES, CAPABILITIES_VALUE);
         clear_doorbells(&registers);
         let contents = settings.namespaces.iter();

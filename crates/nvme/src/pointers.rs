@@ -107,7 +107,7 @@ impl Pointers {
         match (pages, &self.lists) {
             (0 | 1, _) => DataPointer::Prp(first, 0),
             (2, _) | (_, None) => DataPointer::Prp(first, first - offset as u64 + PAGE_BYTES as u64),
-            (_, Some(lists)) => DataPointer::Prp(first, lists.of(slot as usize, pages - 1)),
+            (_, Some(lists)) => DataPointer::Prp(first, lists.address(slot as usize, pages - 1)),
         }
     }
 }
@@ -131,9 +131,9 @@ impl Lists {
         }
     }
 
-    /// The list of a slot for a transfer with so many entries in it.
+    /// The address of the list of a slot, for a transfer with this many entries.
     #[inline]
-    fn of(&self, slot: usize, entries: usize) -> u64 {
+    fn address(&self, slot: usize, entries: usize) -> u64 {
         if entries >= ENTRIES {
             self.close_pages(slot, entries);
         }

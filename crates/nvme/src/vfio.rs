@@ -130,7 +130,7 @@ impl Vfio {
             .offset(bar.offset)
             .len(bar.bytes as usize)
             .map_raw(&device);
-        let registers = Registers::of(mapping.map_err(NvmeError::system("map the registers of the device"))?);
+        let registers = Registers::from_mapping(mapping.map_err(NvmeError::system("map the registers of the device"))?);
         enable_bus_master(&device)?;
         Ok(Vfio {
             numa_node: numa_node(address),

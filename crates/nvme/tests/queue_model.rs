@@ -172,10 +172,10 @@ struct Trial {
 
 impl Trial {
     fn new(entries: u16) -> Trial {
-        Trial::of(Queue::new(NUMBER, entries))
+        Trial::with_queue(Queue::new(NUMBER, entries))
     }
 
-    fn of(queue: Queue) -> Trial {
+    fn with_queue(queue: Queue) -> Trial {
         Trial {
             model: Model::new(queue.entries()),
             queue,
@@ -305,7 +305,7 @@ proptest! {
     fn a_queue_that_defers_its_head_leaves_room_for_every_command_in_flight(
         entries in 2u16..80, actions in prop::collection::vec(rightful(), 0..400)
     ) {
-        let mut trial = Trial::of(Queue::new(NUMBER, entries).deferring());
+        let mut trial = Trial::with_queue(Queue::new(NUMBER, entries).deferring());
         for action in &actions {
             trial.act(action);
             trial.check();

@@ -39,7 +39,7 @@ impl PagingError {
 
     /// The kernel refused something on the file.
     pub(crate) fn io(action: &str, path: &Path, error: &io::Error) -> PagingError {
-        if let Some(wrong) = WrongTarget::of(error) {
+        if let Some(wrong) = WrongTarget::from_error(error) {
             return PagingError::new(WrongTarget::CODE, wrong.to_string(), wrong.hint()).at(wrong.to_failure().context);
         }
         let (code, hint) = match error.raw_os_error() {

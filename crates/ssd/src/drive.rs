@@ -108,7 +108,7 @@ struct Hardware {
 
 impl Drive {
     pub(crate) fn new(model: &DriveModel, seed: u64, number: u64) -> Drive {
-        let geometry = Geometry::of(model);
+        let geometry = Geometry::from_model(model);
         let map = match &model.translation {
             Translation::InPlace => None,
             Translation::PageMapped { collection, .. } => Some(PageMap::new(geometry, *collection)),

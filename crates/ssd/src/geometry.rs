@@ -28,7 +28,7 @@ pub(crate) struct Geometry {
 
 impl Geometry {
     /// Of a model that was checked.
-    pub(crate) fn of(model: &DriveModel) -> Geometry {
+    pub(crate) fn from_model(model: &DriveModel) -> Geometry {
         let pages = logical_pages(model) as u32;
         let program_pages = model.media.program_bytes / PAGE_BYTES as u32;
         let dies = model.media.dies;

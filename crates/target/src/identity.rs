@@ -35,7 +35,7 @@ pub enum Identity {
 
 impl Identity {
     /// The identity of what was opened or examined.
-    pub fn of(metadata: &Metadata) -> Identity {
+    pub fn from_metadata(metadata: &Metadata) -> Identity {
         if metadata.file_type().is_block_device() {
             Identity::Device {
                 major: rustix::fs::major(metadata.rdev()),

@@ -99,7 +99,7 @@ impl Targets {
 
     /// Whether the path was refused because it is a symbolic link, and it leads to a device.
     fn may_be_device_link(&self, path: &Path, error: &io::Error) -> bool {
-        matches!(WrongTarget::of(error), Some(WrongTarget::SymbolicLink { .. }))
+        matches!(WrongTarget::from_error(error), Some(WrongTarget::SymbolicLink { .. }))
             && self.above(path).is_none()
             && path.metadata().is_ok_and(|found| found.file_type().is_block_device())
     }
@@ -116,7 +116,7 @@ impl Targets {
 
     /// Compares what was opened with the identity of its path.
     fn check(&self, path: &Path, metadata: &Metadata) -> io::Result<()> {
-        let found = Identity::of(metadata);
+        let found = Identity::from_metadata(metadata);
         let expected = self.checked.get(path).copied().unwrap_or_else(|| {
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
             *first.entry(path.into()).or_insert(found)
@@ -142,13 +142,15 @@ mod tests {
     fn named(path: &Path) -> NamedIdentity {
         NamedIdentity {
             path: path.into(),
-            identity: Identity::of(&std::fs::symlink_metadata(path).unwrap()),
+            identity: Identity::from_metadata(&std::fs::symlink_metadata(path).unwrap()),
         }
     }
 
     fn refusal(opened: io::Result<File>) -> WrongTarget {
         let error = opened.unwrap_err();
-        WrongTarget::of(&error).unwrap_or_else(|| panic!("{error}")).clone()
+        WrongTarget::from_error(&error)
+            .unwrap_or_else(|| panic!("{error}"))
+            .clone()
     }
 
     struct Files {
@@ -275,7 +277,7 @@ mod tests {
         symlink(&files.victim, held.held_path().join("link")).unwrap();
         let error = held.check_contents().unwrap_err();
         assert_eq!(
-            WrongTarget::of(&error),
+            WrongTarget::from_error(&error),
             Some(&WrongTarget::SymbolicLink { path: own.join("link") })
         );
     }

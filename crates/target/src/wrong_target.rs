@@ -8,7 +8,7 @@ use iosonde_protocol::Failure;
 use crate::identity::Identity;
 
 /// Why an open was refused. It travels inside an [`io::Error`], so that code between here and the edge of the engine
-/// handles one type of error; [`WrongTarget::of`] finds it there.
+/// handles one type of error; [`WrongTarget::from_error`] finds it there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WrongTarget {
     /// Another file or device has the name now.
@@ -48,7 +48,7 @@ impl WrongTarget {
     pub const CODE: &'static str = "wrong_target";
 
     /// The refusal inside an error, if it is one.
-    pub fn of(error: &io::Error) -> Option<&WrongTarget> {
+    pub fn from_error(error: &io::Error) -> Option<&WrongTarget> {
         error.get_ref()?.downcast_ref()
     }
 

@@ -51,7 +51,7 @@ class OsdCpu(Finding):
     def unloaded_share(self) -> float | None:
         """CPU time of the object daemons over the latency with one operation in flight.
 
-        It can be above 1: threads that write in the background work beside those that answer.
+        It can be above 1: threads that write in the background run concurrently with those that answer.
         """
         if not self.unloaded_latency_ns or self.unloaded_cpu_ns is None:
             return None

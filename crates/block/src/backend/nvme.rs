@@ -100,7 +100,7 @@ impl NvmeController {
     /// A queue pair for a job.
     pub(crate) fn backend(&self, clock: Clock, arena: &Arena, depth: u32) -> Result<NvmeBackend, NvmeError> {
         let number = self.next_queue.fetch_add(1, Ordering::Relaxed);
-        let buffers = Memory::of(arena.mapping());
+        let buffers = Memory::from_mapping(arena.mapping());
         let pair = self.device.pair(&PairPlan {
             number,
             namespace: self.namespace,

@@ -1,7 +1,7 @@
 //! The character device of the NVMe namespace that a block device is, and proof that both are the same.
 //!
 //! Commands to the character device (`/dev/ngXnY`) pass by the block layer: no claim, no mount and no partition stops them.
-//! So the device is not named by anybody: it is derived from the block device that was checked and claimed, and it is
+//! So the device is not named by the user: it is derived from the block device that was checked and claimed, and it is
 //! refused unless sysfs places both under the same controller, their namespace numbers agree, and controller and namespace
 //! identify themselves with the same bytes through both.
 
@@ -38,13 +38,13 @@ impl Namespace {
     ///
     /// # Errors
     /// The reason why there is none, or why it may not be used.
-    pub(crate) fn of(block_device: &File, durable_writes: bool) -> Result<Namespace, String> {
+    pub(crate) fn read(block_device: &File, durable_writes: bool) -> Result<Namespace, String> {
         let directory = sysfs_directory(block_device)?;
         let generic = generic_directory(&directory)?;
         let device = open(&generic)?;
         let number = namespace_number(block_device).map_err(in_words("the namespace number of the block device"))?;
         let of_device = namespace_number(&device).map_err(in_words("the namespace number of the character device"))?;
-        let [block, character] = [block_device, &device].map(|file| Identity::of(file, number));
+        let [block, character] = [block_device, &device].map(|file| Identity::read(file, number));
         let (block, character) = (block?, character?);
         if number != of_device || !block.is_same(&character) {
             let generic = name(&generic);
@@ -124,7 +124,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(file: &File, number: u32) -> Result<Identity, String> {
+    fn read(file: &File, number: u32) -> Result<Identity, String> {
         let ask = |what, number| identify(file, what, number).map_err(in_words("the Identify command"));
         Ok(Identity {
             controller: ask(CONTROLLER, 0)?,
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_file_has_no_namespace() {
         let file = File::open("/proc/version").expect("procfs is mounted");
-        let refused = Namespace::of(&file, false).map(|_| ());
+        let refused = Namespace::read(&file, false).map(|_| ());
         assert_eq!(
             refused,
             Err("NVMe commands need a block device as the target, not a file".to_string())

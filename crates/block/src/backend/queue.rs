@@ -16,7 +16,7 @@ pub(crate) struct Queue {
 impl Queue {
     /// The queue of a device, or of the device under a file; none where the file system does not name one, such as tmpfs or
     /// btrfs.
-    pub(crate) fn of(file: &File) -> Option<Queue> {
+    pub(crate) fn read(file: &File) -> Option<Queue> {
         let metadata = file.metadata().ok()?;
         let is_device = metadata.file_type().is_block_device();
         let number = if is_device { metadata.rdev() } else { metadata.dev() };
@@ -55,7 +55,7 @@ impl Queue {
 
 /// Why completions of I/O on a file cannot be polled; none if they can.
 pub(crate) fn no_polling(file: &File) -> Option<String> {
-    match Queue::of(file) {
+    match Queue::read(file) {
         Some(queue) => queue.no_polling(),
         None => Some("the file system does not name the block device below it".into()),
     }
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_file_without_a_block_device_has_no_queue() {
         let file = File::open("/proc/version").expect("procfs is mounted");
-        assert!(Queue::of(&file).is_none());
+        assert!(Queue::read(&file).is_none());
         assert!(no_polling(&file).is_some());
     }
 }

@@ -46,8 +46,8 @@ impl NvmeRing {
         durable_writes: bool,
     ) -> Result<NvmeRing, Unavailable> {
         let refused = |reason: String| Unavailable::new(reason, REQUIREMENTS);
-        let namespace = Namespace::of(block_device, durable_writes).map_err(refused)?;
-        let limits = Limits::of(block_device);
+        let namespace = Namespace::read(block_device, durable_writes).map_err(refused)?;
+        let limits = Limits::read(block_device);
         limits.check_size(largest_bytes).map_err(refused)?;
         let huge_pages = limits.needs_huge_pages(largest_bytes);
         if huge_pages {
@@ -106,8 +106,8 @@ struct Limits {
 }
 
 impl Limits {
-    fn of(block_device: &File) -> Limits {
-        let queue = Queue::of(block_device);
+    fn read(block_device: &File) -> Limits {
+        let queue = Queue::read(block_device);
         let setting = |name| queue.as_ref()?.setting(name)?.parse().ok();
         Limits {
             kibibytes: setting("max_hw_sectors_kb"),

@@ -186,7 +186,7 @@ impl Entry {
     }
 
     fn reads(&self) -> Reads {
-        Reads::of(self.reads.load(Ordering::Acquire))
+        Reads::from_word(self.reads.load(Ordering::Acquire))
     }
 
     #[inline]
@@ -210,7 +210,7 @@ impl Entry {
     fn change_reads(&self, unit: usize, step: impl Fn(Reads) -> Option<Reads>) {
         // An error says that there was nothing to change.
         let _ = self.reads.fetch_update(Ordering::Release, Ordering::Relaxed, |word| {
-            step(Reads::of(word)).map(|reads| reads.word(unit))
+            step(Reads::from_word(word)).map(|reads| reads.word(unit))
         });
     }
 }
@@ -223,7 +223,7 @@ struct Reads {
 
 impl Reads {
     #[inline]
-    fn of(word: u64) -> Reads {
+    fn from_word(word: u64) -> Reads {
         Reads {
             durable: word as u32,
             seen: low_bits((word >> SEEN_SHIFT) as u32),

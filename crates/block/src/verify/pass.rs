@@ -132,7 +132,7 @@ struct Files {
 impl Files {
     fn open(targets: &Targets, path: &Path) -> io::Result<Files> {
         let direct = match targets.open(path, OFlags::RDONLY | OFlags::DIRECT) {
-            Err(error) if WrongTarget::of(&error).is_some() => return Err(error),
+            Err(error) if WrongTarget::from_error(&error).is_some() => return Err(error),
             // Some file systems have no direct I/O.
             other => other.ok(),
         };

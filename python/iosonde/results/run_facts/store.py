@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 from iosonde.results.column import FLAG, TEXT, U32, U64, Column, DType
 from iosonde.results.schema import Record
-from iosonde.workload import streams_of
+from iosonde.workload import Name, streams_of
+from iosonde.workload.kv.fields import STORES
 from iosonde.workload.kv.phases import WRITES
 
 Json = Mapping[str, Any]
@@ -78,6 +79,11 @@ class StoreFacts:
         return sum(each[name] for each in self.totals) if self.totals else None
 
 
+def _any_of(names: Sequence[str]) -> str:
+    *others, last = (f"`{name}`" for name in names)
+    return f"{', '.join(others)} or {last}"
+
+
 def _row(name: str, dtype: DType, text: str, value: Callable[[StoreFacts], Any]) -> Column:
     return Column(name, dtype, text, lambda run: value(run.store))
 
@@ -96,14 +102,14 @@ COLUMNS = (
     _row(
         "workload",
         TEXT,
-        "Workload: `block`, `kv`, `tpcc`, `commit`, `paging`, `graph`, `objects` or `command`",
+        f"Workload: {_any_of(get_args(Name))}",
         lambda facts: facts.workload["kind"],
     ),
     _reported("store_version", TEXT, "Version of the store, as it reports it", "version"),
     _reported(
         "store_kind",
         TEXT,
-        "Store: `lmdb`, `rocksdb`, `wiredtiger`, `redb`, `fjall`, `memcached`, `cassandra`, `mongodb` or `null`",
+        f"Store: {_any_of(STORES)}",
         "kind",
     ),
     _reported(
