@@ -6,6 +6,7 @@ external program must be listed in `iosonde.tools`: both are enforced here while
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start watching which programs are called."""
     config.stash[_PROGRAMS] = programs = Programs()
     sys.addaudithook(programs.note)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Look for no garbage among the tests while they are collected, a fifth of its CPU time, nor ever after."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

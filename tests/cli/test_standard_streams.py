@@ -45,7 +45,7 @@ def shell(arguments: str, directory: Path) -> subprocess.CompletedProcess[bytes]
 
 
 def test_a_full_standard_output_is_an_error(tmp_path: Path) -> None:
-    done = shell("list > /dev/full", tmp_path)
+    done = shell("show quick > /dev/full", tmp_path)
     assert (done.returncode, done.stderr) == (1, b"error: cannot write the output: No space left on device\n")
 
 
@@ -59,7 +59,7 @@ def test_no_file_takes_the_number_of_a_closed_standard_stream(closed: str, tmp_p
     done = subprocess.run(["bash", "-c", f'{sys.executable} -c "{program}" {closed}'], cwd=tmp_path, check=False)
     assert done.returncode > 2, "number of the target's descriptor"
     assert (tmp_path / "target").read_bytes() == b""
-    assert shell(f"list {closed}", tmp_path).returncode == 0
+    assert shell(f"show quick {closed}", tmp_path).returncode == 0
 
 
 def test_a_log_file_that_cannot_be_written_does_not_end_the_study(tmp_path: Path) -> None:

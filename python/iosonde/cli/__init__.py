@@ -10,6 +10,7 @@ environment variables.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import sys
@@ -52,6 +53,8 @@ COMMANDS = (
 
 def main() -> None:
     """Run the command line."""
+    # Imports create many objects and no garbage: collections at the default rate take a tenth of their CPU time.
+    gc.set_threshold(50_000, *gc.get_threshold()[1:])
     terminal.install()
     _stop_like_ctrl_c()
     try:

@@ -93,7 +93,7 @@ class Facts:
             [each for each in one.records() if each.outcome == "complete" and (chosen is None or each.run_id in chosen)]
             for one in sets
         ]
-        self._runs = self._small(frames.fixed_runs).with_columns(pl.col(_UNSIGNED).cast(pl.Int64))
+        self._runs = self._fixed_runs().with_columns(pl.col(_UNSIGNED).cast(pl.Int64))
         self._counts: dict[Per, pl.DataFrame] = {}
         self._small_tables: dict[tuple[int, str], pl.DataFrame] = {}
 
@@ -374,6 +374,13 @@ class Facts:
         chosen = [each for each in self._records[place] if run_ids is None or each.run_id in run_ids]
         with one.scan(table, chosen) as scanned:
             yield scanned.select(pl.lit(name).alias("result_set"), pl.all())
+
+    def _fixed_runs(self) -> pl.DataFrame:
+        """`fixed_runs` of each result set: hundreds of columns, which several readers of a report need."""
+        found = []
+        for (name, one), records in zip(self._sets, self._records, strict=True):
+            found.append(labelled(one.fixed_runs(records), name))
+        return stack(found)
 
     def _small(self, table: Callable[[Sequence[Record]], pl.DataFrame]) -> pl.DataFrame:
         """A table that is made from records."""

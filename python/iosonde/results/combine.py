@@ -33,6 +33,10 @@ class Source(Protocol):
     def records(self) -> list[Record]:
         """The latest attempt of each run that has a record."""
 
+    @property
+    def runs(self) -> pl.DataFrame:
+        """One row per run that has a record."""
+
     def table_files(self, name: str) -> list[str]:
         """Parquet files of one table, relative to `records`."""
 

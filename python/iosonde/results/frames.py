@@ -35,9 +35,9 @@ def cases(cases: Sequence[Case], wanted: Callable[[str], bool] = lambda _: True)
     return _with_columns(fixed, [{name: row[name] for name in row if wanted(name)} for row in rows])
 
 
-def runs(records: Sequence[Record]) -> pl.DataFrame:
-    """One row per record, in the order of execution."""
-    return _with_columns(fixed_runs(records), [record.levels for record in records])
+def with_levels(fixed: pl.DataFrame, records: Sequence[Record]) -> pl.DataFrame:
+    """`runs`: one row per record with the columns of factors, from `fixed_runs` of the same records."""
+    return _with_columns(fixed, [record.levels for record in records])
 
 
 def fixed_runs(records: Sequence[Record]) -> pl.DataFrame:

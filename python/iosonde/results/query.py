@@ -286,7 +286,7 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[Source], 
     """The tables go through Parquet files, because DuckDB reads Polars frames only with pyarrow."""
     makers: dict[str, Callable[[Source], pl.DataFrame]] = {
         "cases": lambda result_set: frames.cases(result_set.known_cases()),
-        "runs": lambda result_set: frames.runs(result_set.records()),
+        "runs": lambda result_set: result_set.runs,
         "jobs": lambda result_set: frames.jobs(result_set.records()),
         "warnings": lambda result_set: frames.warnings(result_set.records()),
         "evidence": lambda result_set: frames.evidence(result_set.records()),

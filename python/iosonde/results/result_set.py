@@ -348,7 +348,16 @@ class ResultSet:
     @property
     def runs(self) -> pl.DataFrame:
         """One row per run that has a record."""
-        return frames.runs(self.records())
+        records = self.records()
+        return frames.with_levels(self.fixed_runs(records), records)
+
+    def fixed_runs(self, records: Sequence[Record]) -> pl.DataFrame:
+        """Return `runs` of some records without the columns of factors; remembered, because it has many columns."""
+        key = ("fixed_runs", *((record.run_id, record.attempt) for record in records))
+        if key not in self.memo:
+            self.memo[key] = frames.fixed_runs(records)
+        rows: pl.DataFrame = self.memo[key]
+        return rows
 
     @property
     def jobs(self) -> pl.DataFrame:

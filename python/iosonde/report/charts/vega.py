@@ -107,7 +107,11 @@ _NO_VALUE: dict[str, Any] = {"not": _HAS_VALUE}
 
 
 def _unchecked(draw: Callable[..., Chart]) -> Callable[..., Chart]:
-    """Draw without checking all parts against the schema of Vega-Lite, which takes long: tests do that."""
+    """Draw without checking all parts against the schema of Vega-Lite, which takes long: tests do that.
+
+    For the same reason channels are objects (`alt.Text("label:N")`): altair finds the class of a string or dictionary
+    by hashing the schemas of all classes, which takes longer than the rest of a chart.
+    """
 
     @functools.wraps(draw)
     def drawn(frame: Frame, **options: Any) -> Chart:
@@ -124,9 +128,9 @@ def lines(frame: Frame) -> Chart:
     chosen, picked = _legend_choice(frame)
     x, color = _position(frame.x, "x"), _series_colour(frame)
     y = _position(frame.y, "y")
-    opacity = alt.condition(chosen, alt.value(1.0), alt.value(0.12), empty=True) if chosen else alt.value(1.0)
+    opacity = _opacity(chosen, 1.0, 0.12)["opacity"]
     band = base.mark_area(opacity=0.16, clip=True).encode(
-        x=x, y=y.copy(), y2="high:Q", color=color, detail="source:N", **_opacity(chosen, 0.16, 0.02)
+        x=x, y=y.copy(), y2=alt.Y2("high:Q"), color=color, detail=alt.Detail("source:N"), **_opacity(chosen, 0.16, 0.02)
     )
     band.encoding.y.shorthand = alt.Undefined
     band.encoding.y.field = "low"
@@ -167,7 +171,7 @@ def heatmap(frame: Frame) -> Chart:
         texts = {"on-dark": {"field": "y", "lte": middle}, "on-bright": {"field": "y", "gt": middle}}
     layers += [_cell_text(base, style, x, y, chosen) for style, chosen in texts.items()]
     if frame.verdicts:
-        layers.append(base.mark_text(dy=-9, fontSize=9, style="on-dark").encode(x=x, y=y, text="mark:N"))
+        layers.append(base.mark_text(dy=-9, fontSize=9, style="on-dark").encode(x=x, y=y, text=alt.Text("mark:N")))
     return _panel(frame, layers)
 
 
@@ -196,7 +200,7 @@ def expectation(frame: Frame) -> Chart:
     measured = alt.FieldEqualPredicate(field="role", equal="measured")
     line = base.mark_line(opacity=0.55).encode(x=x, y=y, color=color)
     spread = base.mark_rule(strokeWidth=1.5, clip=True).encode(
-        x=x, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q", color=color
+        x=x, y=alt.Y("low:Q", title=frame.y.title), y2=alt.Y2("high:Q"), color=color
     )
     point = base.mark_point(size=34).encode(x=x, y=y, color=color)
     return _panel(
@@ -215,12 +219,14 @@ def tradeoff(frame: Frame) -> Chart:
     """One metric against another along a factor, whose levels label the points."""
     base = alt.Chart()
     x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
-    line = base.mark_line().encode(x=x, y=y, color=color, order="step:Q", **_dash(frame))
+    line = base.mark_line().encode(x=x, y=y, color=color, order=alt.Order("step:Q"), **_dash(frame))
     points = _points(base, frame, 34, x=x, y=y, color=color)
     spread = base.mark_rule(opacity=0.35, clip=True).encode(
-        x=x, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q", color=color, detail="source:N"
+        x=x, y=alt.Y("low:Q", title=frame.y.title), y2=alt.Y2("high:Q"), color=color, detail=alt.Detail("source:N")
     )
-    label = base.mark_text(dy=-10, fontSize=10, style="quiet").encode(x=x, y=y, text="label:N", detail="source:N")
+    label = base.mark_text(dy=-10, fontSize=10, style="quiet").encode(
+        x=x, y=y, text=alt.Text("label:N"), detail=alt.Detail("source:N")
+    )
     return _panel(frame, [spread, line, *points, label, _hover(base, frame, x, y)])
 
 
@@ -263,11 +269,13 @@ def bars(frame: Frame) -> Chart:
     color = _series_colour(replace(frame, series=measured, sources=()))
     bar = mark.encode(x=x, xOffset=offset, y=y, color=color, tooltip=_tooltip(frame))
     spread = base.mark_rule(strokeWidth=1.5, clip=True).encode(
-        x=x, xOffset=offset, y=alt.Y("low:Q", title=frame.y.title), y2="high:Q"
+        x=x, xOffset=offset, y=alt.Y("low:Q", title=frame.y.title), y2=alt.Y2("high:Q")
     )
     layers = [bar.transform_filter(own), spread.transform_filter(own), *_crosses(base, frame, x, offset)]
     if frame.verdicts:
-        layers.append(base.mark_text(dx=10, dy=-8, style="quiet").encode(x=x, xOffset=offset, y=y, text="mark:N"))
+        layers.append(
+            base.mark_text(dx=10, dy=-8, style="quiet").encode(x=x, xOffset=offset, y=y, text=alt.Text("mark:N"))
+        )
         # Invisible: text has no legend.
         layers.append(
             base.mark_point(filled=False, opacity=0, color=theme.PALETTES["light"].muted).encode(
@@ -324,7 +332,7 @@ def timeseries(frame: Frame) -> Chart:
     """A metric over the time of runs, one line a run; a point where a run has only one interval."""
     base = alt.Chart()
     x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame, shape="stroke")
-    line = base.mark_line(strokeWidth=1.3).encode(x=x, y=y, color=color, detail="run:N", **_dash(frame))
+    line = base.mark_line(strokeWidth=1.3).encode(x=x, y=y, color=color, detail=alt.Detail("run:N"), **_dash(frame))
     counted = base.transform_joinaggregate(intervals="count()", groupby=["run", "series", "source"])
     point = counted.transform_filter("datum.intervals == 1").mark_point(filled=True, size=30)
     return _panel(frame, [line, _hover(base, frame, x, y), point.encode(x=x, y=y, color=color)])
@@ -466,8 +474,8 @@ def _legend_choice(frame: Frame) -> tuple[Any, Any]:
 
 def _opacity(chosen: Any, strong: float, faint: float) -> dict[str, Any]:
     if chosen is None:
-        return {"opacity": alt.value(strong)}
-    return {"opacity": alt.condition(chosen, alt.value(strong), alt.value(faint), empty=True)}
+        return {"opacity": alt.OpacityValue(strong)}
+    return {"opacity": alt.OpacityValue(**alt.condition(chosen, alt.value(strong), alt.value(faint), empty=True))}
 
 
 def _dash(frame: Frame) -> dict[str, Any]:
@@ -486,12 +494,12 @@ def _dash(frame: Frame) -> dict[str, Any]:
 
 def _points(base: alt.Chart, frame: Frame, size: int, **channels: Any) -> list[alt.Chart]:
     """Return full points for device-limited values, and hollow ones of a shape of their own for others."""
-    full = base.mark_point(size=size).encode(detail="source:N", **channels)
+    full = base.mark_point(size=size).encode(detail=alt.Detail("source:N"), **channels)
     if not frame.verdicts:
         return [full]
     others = alt.FieldOneOfPredicate(field="verdict", oneOf=list(frame.verdicts))
     hollow = base.mark_point(filled=False, size=2.4 * size, strokeWidth=1.6).encode(
-        shape=_verdict_shape(frame), detail="source:N", **channels
+        shape=_verdict_shape(frame), detail=alt.Detail("source:N"), **channels
     )
     return [full.transform_filter({"not": others}), hollow.transform_filter(others)]
 
@@ -509,7 +517,7 @@ def _verdict_shape(frame: Frame) -> alt.Shape:
 
 def _hover(base: alt.Chart, frame: Frame, x: Any, y: Any) -> Any:
     """Return invisible points, large enough for a finger, that carry the tooltip."""
-    return base.mark_point(size=220, opacity=0).encode(x=x, y=y, tooltip=_tooltip(frame), detail="source:N")
+    return base.mark_point(size=220, opacity=0).encode(x=x, y=y, tooltip=_tooltip(frame), detail=alt.Detail("source:N"))
 
 
 def _tooltip(frame: Frame) -> list[alt.Tooltip]:
@@ -517,7 +525,7 @@ def _tooltip(frame: Frame) -> list[alt.Tooltip]:
 
 
 def _cell_text(base: alt.Chart, style: str, x: Any, y: Any, chosen: Any) -> Any:
-    text = base.mark_text(style=style, fontSize=10).encode(x=x, y=y, text="label:N")
+    text = base.mark_text(style=style, fontSize=10).encode(x=x, y=y, text=alt.Text("label:N"))
     return text.transform_filter(chosen).transform_filter(_HAS_VALUE)
 
 
