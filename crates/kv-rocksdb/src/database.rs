@@ -355,14 +355,24 @@ impl RocksdbSession<'_> {
     /// A value in the reader's own slice.
     #[inline]
     fn read(&self, reader: &Reader, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
-        let mut bytes = 0;
+        let (mut bytes, mut error) = (0, null_mut());
         // SAFETY: the database is open, the reader this thread's; RocksDB reads the key during the call only.
-        let got = self.database.library.attempt(|error| unsafe {
-            (reader.shim.reader_get)(reader.handle, key.as_ptr().cast(), key.len(), &mut bytes, error)
-        });
-        let value = got.map_err(|words| self.failed("get a record", words))?;
+        let value =
+            unsafe { (reader.shim.reader_get)(reader.handle, key.as_ptr().cast(), key.len(), &mut bytes, &mut error) };
+        if value.is_null() {
+            return self.no_value(error);
+        }
         // SAFETY: the value is valid until the reader is used again, which takes the session mutably.
-        Ok((!value.is_null()).then(|| unsafe { slice(value, bytes) }))
+        Ok(Some(unsafe { std::slice::from_raw_parts(value.cast(), bytes) }))
+    }
+
+    /// There is no record, or an error if there is one.
+    #[cold]
+    fn no_value(&self, error: *mut c_char) -> Result<Option<&[u8]>, KvError> {
+        match self.database.library.take_text(error) {
+            None => Ok(None),
+            Some(words) => Err(self.failed("get a record", words)),
+        }
     }
 }
 
@@ -484,14 +494,12 @@ impl Session for RocksdbSession<'_> {
         }
     }
 
+    /// A value that was read through the shim stays pinned until the next read, as in db_bench.
     #[inline]
     fn release(&mut self) {
         let call = &self.database.library.call;
         // SAFETY: all were made for this session, and nothing lent by them is left; slice and iterator are not used again.
         unsafe {
-            if let Some(reader) = &self.reader {
-                (reader.shim.reader_release)(reader.handle);
-            }
             if !self.slice.is_null() {
                 (call.pinnableslice_destroy)(self.slice);
                 self.slice = null_mut();

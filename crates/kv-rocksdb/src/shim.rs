@@ -21,7 +21,6 @@ pub(crate) struct Shim {
     pub(crate) reader_create: unsafe extern "C" fn(Handle, Handle) -> Handle,
     pub(crate) reader_destroy: unsafe extern "C" fn(Handle),
     pub(crate) reader_get: unsafe extern "C" fn(Handle, *const c_char, usize, *mut usize, ErrorPlace) -> *const c_char,
-    pub(crate) reader_release: unsafe extern "C" fn(Handle),
     version: Version,
 }
 
@@ -70,7 +69,6 @@ impl Shim {
                 reader_create: *library.get(b"iosonde_reader_create")?,
                 reader_destroy: *library.get(b"iosonde_reader_destroy")?,
                 reader_get: *library.get(b"iosonde_reader_get")?,
-                reader_release: *library.get(b"iosonde_reader_release")?,
                 version: Version::read(headers),
             };
             Ok((shim, Version::read(bound), address()))

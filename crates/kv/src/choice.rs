@@ -124,7 +124,7 @@ impl Chooser {
     }
 
     /// The next record.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn record(&mut self, inserts: &Inserts) -> u64 {
         match &mut self.visit {
             Visit::Sequential { begin, next, end } => step(*begin, next, *end),

@@ -292,7 +292,7 @@ impl<'a> Job<'a> {
     }
 
     /// Writes the key of a record to the buffer.
-    #[inline]
+    #[inline(always)]
     fn set_key(&mut self, number: u64) {
         match self.common.sample {
             None => self.common.contents.key(number, &mut self.key),
@@ -633,7 +633,7 @@ struct Completed {
 
 impl Completed {
     /// Records it; the job could start it from `found_ns` on.
-    #[inline]
+    #[inline(always)]
     fn record(self, pace: &mut Pace, phases: &mut JobPhases<'_>, found_ns: u64) {
         let Completed { bytes, end_ns, .. } = self;
         if let (Pace::Open(schedule), Some(intended_ns)) = (pace, self.intended_ns) {
@@ -649,7 +649,7 @@ impl Completed {
 }
 
 impl Tally {
-    #[inline]
+    #[inline(always)]
     fn check(&mut self, common: &Common<'_>, number: u64, value: &[u8], expected: u64) -> bool {
         if common.sample.is_some() {
             return true;

@@ -219,8 +219,12 @@ impl Contents {
             return false;
         }
         let start = start(number, generation, value.len());
-        body.chunks(PIECE)
-            .all(|piece| *piece == self.text[start..start + piece.len()])
+        let is_text = |piece: &[u8]| *piece == self.text[start..start + piece.len()];
+        // Nearly every value is one piece.
+        match body.len() <= PIECE {
+            true => is_text(body),
+            false => body.chunks(PIECE).all(is_text),
+        }
     }
 
     /// Header and start in the text of a value.

@@ -80,8 +80,14 @@ const char* iosonde_reader_get(void* reader, const char* key, std::size_t key_by
                                char** error) {
   auto* own = static_cast<Reader*>(reader);
   own->value.Reset();
-  const rocksdb::Status status =
-      own->database->Get(own->options, own->family, rocksdb::Slice(key, key_bytes), &own->value);
+  const rocksdb::Slice slice(key, key_bytes);
+#if ROCKSDB_MAJOR > 7 || (ROCKSDB_MAJOR == 7 && ROCKSDB_MINOR >= 8)
+  // What db_bench calls: without a place for the timestamp, RocksDB calls this function itself. Older databases that are
+  // open read-only do not override it.
+  const rocksdb::Status status = own->database->Get(own->options, own->family, slice, &own->value, nullptr);
+#else
+  const rocksdb::Status status = own->database->Get(own->options, own->family, slice, &own->value);
+#endif
   if (status.ok()) {
     *value_bytes = own->value.size();
     return own->value.data();
@@ -91,7 +97,4 @@ const char* iosonde_reader_get(void* reader, const char* key, std::size_t key_by
   }
   return nullptr;
 }
-
-// Releases the block or memory that the last value is in.
-void iosonde_reader_release(void* reader) { static_cast<Reader*>(reader)->value.Reset(); }
 }
