@@ -256,9 +256,11 @@ def test_layout_is_counted_for_everything_that_is_created(tmp_path: Path) -> Non
     assert [laid_out(fresh) >> 20 for fresh in ("study", "case", "run")] == [16, 32, 96]
 
 
-@pytest.mark.parametrize("name", ["oltp", "jo2024-ceph"])
-def test_a_device_on_which_nothing_is_created_has_the_name_that_the_user_gave(name: str, tmp_path: Path) -> None:
-    settings = {"setup_size": "64GiB", "file_system": "none"}
+@pytest.mark.parametrize(("name", "size"), [("oltp", {"warehouses": "1"}), ("jo2024-ceph", {"osd_size": "1GiB"})])
+def test_a_device_on_which_nothing_is_created_has_the_name_that_the_user_gave(
+    name: str, size: dict[str, str], tmp_path: Path
+) -> None:
+    settings = {"setup_size": "4GiB", "file_system": "none", **size}
     with pytest.raises(TargetError, match=f"^`{tmp_path}` as one device is not a directory"):
         expand(load(name), open_target(str(tmp_path)), profile="quick", settings=settings)
 
