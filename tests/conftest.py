@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -28,10 +29,19 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="session")
+def _states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """New directories. `mktemp` of pytest reads the names of all directories of all tests for each new one."""
+    base = tmp_path_factory.mktemp("states")
+    return (base / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _own_state(_cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_state(_cache: Path, _states: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test has its own journal of what was made, so that none touches the user's; and none the user's cache."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    state = next(_states)
+    state.mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setenv("XDG_CACHE_HOME", str(_cache))
 
 
