@@ -107,16 +107,16 @@ class Window:
     """CPU time of processes between two moments."""
 
     pids: Sequence[int]
-    begun: list[int] = field(default_factory=list)
+    at_start: list[int] = field(default_factory=list)
     used: list[int] = field(default_factory=list)
 
     def begin(self) -> None:
         """Start of the measurement."""
-        self.begun = [cpu_ns(pid) for pid in self.pids]
+        self.at_start = [cpu_ns(pid) for pid in self.pids]
 
     def end(self) -> None:
         """End of the measurement."""
-        self.used = [cpu_ns(pid) - begun for pid, begun in zip(self.pids, self.begun, strict=True)]
+        self.used = [cpu_ns(pid) - at_start for pid, at_start in zip(self.pids, self.at_start, strict=True)]
 
 
 def cpu_ns(pid: int) -> int:

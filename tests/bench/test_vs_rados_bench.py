@@ -31,7 +31,7 @@ Average Latency(s):     0.0370
 
 
 def test_the_first_second_is_not_counted() -> None:
-    window = Window(pids=[1, 2], begun=[0, 0], used=[816 * 40_000, 816 * 250_000])
+    window = Window(pids=[1, 2], at_start=[0, 0], used=[816 * 40_000, 816 * 250_000])
     found = result_of(PRINTED, window)
     assert found.operations == 1300 - 484
     assert found.seconds == pytest.approx(3.0405 - 1.0002)
@@ -43,4 +43,4 @@ def test_the_first_second_is_not_counted() -> None:
 def test_output_that_lacks_a_value_is_an_error(lacking: str) -> None:
     text = "\n".join(line for line in PRINTED.splitlines() if lacking not in line)
     with pytest.raises(BenchError, match="rados bench printed no result"):
-        result_of(text, Window(pids=[1, 2], begun=[0, 0], used=[1, 1]))
+        result_of(text, Window(pids=[1, 2], at_start=[0, 0], used=[1, 1]))
