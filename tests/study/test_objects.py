@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from iosonde.errors import StudyError, TargetError
+from iosonde.errors import ServerError, StudyError, TargetError
 from iosonde.servers.server import Installation
 from iosonde.storage import open_target
 from iosonde.workload import named, objects
@@ -22,6 +24,14 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iosonde.servers.ceph.locate", lambda: Installation(version="16", build=""))
 
 
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A directory that the server's user can enter, unlike those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="iosonde-test-") as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory)
+
+
 def spec(directory: Path, **parameters: Any) -> Any:
     streams = {"main": objects.build(parameters)}
     return objects.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
@@ -31,18 +41,18 @@ def test_it_is_a_workload_by_name() -> None:
     assert named("objects") is objects
 
 
-def test_parameters_become_a_load_through_librados(tmp_path: Path) -> None:
-    found = spec(tmp_path, operation="random_read", object_size="64KiB", arrival="poisson", rate=100)
+def test_parameters_become_a_load_through_librados(reachable: Path) -> None:
+    found = spec(reachable, operation="random_read", object_size="64KiB", arrival="poisson", rate=100)
     assert found["store"]["kind"] == "rados"
-    assert Path(found["store"]["config_path"]).is_relative_to(tmp_path)
+    assert Path(found["store"]["config_path"]).is_relative_to(reachable)
     assert found["object_bytes"] == 65536
     [stream] = found["streams"]
     assert (stream["operation"], stream["arrival"]) == ("random_read", {"kind": "poisson", "rate": 100.0})
 
 
-def test_clusters_that_differ_have_directories_of_their_own(tmp_path: Path) -> None:
+def test_clusters_that_differ_have_directories_of_their_own(reachable: Path) -> None:
     one, same, other = (
-        Path(spec(tmp_path, **each)["store"]["config_path"]).parents[1].name
+        Path(spec(reachable, **each)["store"]["config_path"]).parents[1].name
         for each in ({}, {"object_size": "64KiB"}, {"osds": 2})
     )
     assert one == same != other
@@ -66,6 +76,14 @@ def test_clusters_that_differ_have_directories_of_their_own(tmp_path: Path) -> N
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(StudyError, match=message):
         objects.build(parameters)
+
+
+@pytest.mark.needs("root")
+def test_a_target_that_the_servers_user_cannot_reach_is_refused_before_anything_runs(reachable: Path) -> None:
+    private = reachable / "private"
+    private.mkdir(mode=0o700)
+    with pytest.raises(ServerError, match=f"cannot enter `{private}`"):
+        spec(private)
 
 
 def test_a_run_needs_room_for_all_daemons_and_memory_for_what_is_in_flight(tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ who also writes configuration and messages there: the server can replace none of
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from iosonde import directory_tree
 from iosonde.errors import ServerError
-from iosonde.servers.account import Account, check_traversable
+from iosonde.servers.account import Account, account_for, check_traversable
 from iosonde.storage import journal, own_directory
 from iosonde.storage.journal_entry import MOUNTS
 
@@ -92,6 +93,15 @@ class Directories:
         if self.socket.parent != self.run:
             found.append((self.socket.parent, self.socket.name))
         return found
+
+
+def check_reachable(own: Path, accounts: Sequence[str]) -> None:
+    """Raise `ServerError` unless the user of a server can reach one of iosonde's own directories, which need not exist.
+
+    Directories above a file system that iosonde mounts are its own, and let the user pass.
+    """
+    if not own.is_relative_to(MOUNTS):
+        check_traversable(own, account_for(accounts))
 
 
 def _let_through(own: Path, account: Account) -> None:

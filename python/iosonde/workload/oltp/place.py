@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from iosonde import servers
 from iosonde.errors import StudyError
+from iosonde.servers.directories import check_reachable
 from iosonde.servers.instance import DATABASE
 from iosonde.workload.log_directory import open_log_directory
 from iosonde.workload.oltp import footprint
@@ -25,6 +26,7 @@ def check_place(whole: Any, target: Target) -> None:
     target.require_directory("a database server needs a file system", parameter="server")
     server = servers.named(whole.server)
     server.check_settings(server.locate(), whole.settings)
+    check_reachable(Path(target.spec_target("per_job", 0)["directory"]), server.accounts)
     if whole.memory_limit:
         from iosonde.storage import control_group
 
