@@ -25,16 +25,16 @@ on DIR
 sequential: Sequential, 1 MiB (4 cases x 3 runs of 2 s)
   access sequential, block_size 1MiB, jobs 1, span 1GiB, io_mode direct,
   backend uring, ramp 400ms, duration 1600ms, interval 200ms
-  operation read: read_fraction 1.0
-  operation write: read_fraction 0.0, limit_bytes 224MiB, ramp_bytes 32MiB
+  operation read: read_fraction 1
+  operation write: read_fraction 0, limit_bytes 224MiB, ramp_bytes 32MiB
     queue_depth 1  operation read write
     queue_depth 8  operation read write
 
 random: Random, 4 KiB (8 cases x 3 runs of 2 s)
   access random, block_size 4KiB, jobs 1, span 1GiB, io_mode direct,
   backend uring, ramp 400ms, duration 1600ms, interval 200ms
-  operation read: read_fraction 1.0
-  operation write: read_fraction 0.0, limit_bytes 72MiB, ramp_bytes 8MiB
+  operation read: read_fraction 1
+  operation write: read_fraction 0, limit_bytes 72MiB, ramp_bytes 8MiB
     operation read   queue_depth 1 4 16 64
     operation write  queue_depth 1 4 16 64
 
@@ -139,6 +139,15 @@ def test_a_store_s_options_are_shown_as_a_study_writes_them_one_a_piece(iosonde:
     assert "rocksdb write_buffer_size=8388608" in words
     assert "rocksdb use_direct_io_for_flush_and_compaction=true" in words
     assert "duration none" in words
+
+
+@pytest.mark.needs("root", "rocksdb")
+def test_options_in_a_level_are_written_as_in_a_study_and_labels_with_spaces_are_separated(
+    iosonde: Iosonde, tmp_path: Path
+) -> None:
+    shown = iosonde("plan", "memory-extension", "--target", tmp_path, "--profile", "quick").stdout
+    assert "  tier half, flash tier: memory_limit 112MiB, rocksdb block_cache=64MiB,\n    rocksdb use_dir" in shown
+    assert "tier all in memory; half, swap on the device; half, flash tier\n" in shown
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from iosonde.planning import expand, parse
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.schedule import Schedule, open_runs
 from iosonde.procedure.search import SearchConclusion
+from iosonde.report.content.report import incomplete
+from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
 from iosonde.results.schema import Failure
 from iosonde.storage import open_target
@@ -112,6 +114,19 @@ def test_a_study_stopped_anywhere_resumes_with_the_same_result(whole: ResultSet,
     # The simulated device is deterministic, so the same runs come to the same end.
     assert [record.run_id for record in again.records()] == [record.run_id for record in records]
     assert search_of(again) == search_of(whole)
+
+
+def test_a_report_counts_the_runs_that_a_search_requires_next(whole: ResultSet, tmp_path: Path) -> None:
+    directory = tmp_path / "set"
+    shutil.copytree(whole.directory, directory)
+    records = whole.records()
+    for record in records[1:]:
+        shutil.rmtree(directory / "records" / record.run_id)
+    [material] = gather([ResultSet.open(directory)])
+    [source] = material.sources
+    left = len(source.missing)
+    assert left
+    assert incomplete(source) == f"1 of {1 + left} runs are complete; {left} not run"
 
 
 def test_a_failed_run_counts_unless_it_is_retried(whole: ResultSet, tmp_path: Path) -> None:

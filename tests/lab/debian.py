@@ -34,12 +34,14 @@ NETWORK_VARIABLES = re.compile(
 ENTER = """
 set -e
 mount --make-rprivate /
+mount --bind "$1" "$1"
 mount --rbind /dev "$1/dev"
 mount -t proc proc "$1/proc"
 mount --rbind /sys "$1/sys"
 exec chroot "$1" /bin/bash -euo pipefail -c "$2"
 """
-"""The mounts are in a namespace of their own and end with it."""
+"""The mounts are in a namespace of their own and end with it. The new root is a mount point: tests create namespaces in it,
+and `unshare` sets the propagation of `/`, which nothing but a mount point has."""
 
 
 @dataclass(frozen=True)

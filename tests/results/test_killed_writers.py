@@ -112,6 +112,15 @@ def test_a_session_that_ends_leaves_no_entry_and_one_that_runs_is_not_disturbed(
     assert journal.entries() == []
 
 
+def test_the_next_writer_of_a_set_removes_files_and_journal_entry_of_a_killed_one(directory: Path) -> None:
+    path = directory / left_by_a_killed_process(directory)
+    path.write_text("incomplete")
+    assert [entry.what for entry in journal.entries()] == ["temporary file"]
+    with ResultSet.open(directory).lock():
+        assert not path.exists()
+    assert journal.entries() == []
+
+
 def left_by_a_killed_process(directory: Path) -> str:
     """A name that a killed process had chosen."""
     pipe, end = os.pipe()

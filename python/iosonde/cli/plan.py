@@ -12,6 +12,7 @@ import typer
 
 from iosonde import workload as workloads
 from iosonde.cli import options
+from iosonde.cli.tables import joined_levels
 from iosonde.plan import commands
 
 if TYPE_CHECKING:
@@ -238,17 +239,17 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
         yield from textwrap.wrap(procedure.text, COLUMNS, initial_indent="  ", subsequent_indent="  ")
     workload = workloads.named(part.workload or plan.study["workload"])
     yield from _parameter_lines(_shared(cases, workload), workload)
-    yield from _compound_lines(part)
+    yield from _compound_lines(part, workload)
     yield from _case_lines(cases, workload)
 
 
-def _compound_lines(part: Part) -> Iterator[str]:
+def _compound_lines(part: Part, workload: Workload) -> Iterator[str]:
     from iosonde.study.model import Level
 
     for name, levels in part.factors.items():
         for level in levels:
             if isinstance(level, Level):
-                yield f"  {name} {level.label}: {', '.join(f'{key} {value}' for key, value in level.set.items())}"
+                yield from _parameter_lines(level.set, workload, start=f"  {name} {level.label}: ", indent="    ")
 
 
 def _case_lines(cases: Sequence[Case], workload: Workload) -> Iterator[str]:
@@ -266,7 +267,7 @@ def _case_lines(cases: Sequence[Case], workload: Workload) -> Iterator[str]:
     for others, levels in groups.items():
         start = f"    {others:{width}}{'  ' if width else ''}{across} "
         yield from textwrap.wrap(
-            " ".join(levels),
+            joined_levels(levels),
             max(shutil.get_terminal_size().columns, len(start) + 20),
             initial_indent=start,
             subsequent_indent=" " * len(start),
@@ -310,11 +311,13 @@ def _is_shown(parameter: str, value: Any, workload: Workload) -> bool:
     return parameter in workload.SHOWN or field is None or value != field.get_default(call_default_factory=True)
 
 
-def _parameter_lines(parameters: Mapping[str, Any], workload: Workload) -> list[str]:
+def _parameter_lines(
+    parameters: Mapping[str, Any], workload: Workload, *, start: str = "  ", indent: str = "  "
+) -> list[str]:
     # A parameter and its value stay on one line.
     pairs = (pair for name, value in parameters.items() for pair in _pairs(name, value))
     text = ", ".join(_level_text(name, value, workload).replace(" ", NO_BREAK) for name, value in pairs)
-    wrapped = textwrap.wrap(text, COLUMNS, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    wrapped = textwrap.wrap(text, COLUMNS, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
     return [line.replace(NO_BREAK, " ") for line in wrapped]
 
 

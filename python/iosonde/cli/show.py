@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from iosonde.cli import options
-from iosonde.cli.tables import AsJson, print_json
+from iosonde.cli.tables import AsJson, joined_levels, print_json
 
 if TYPE_CHECKING:
     from iosonde.study.model import Level, Part, Scalar, Study
@@ -62,7 +62,7 @@ def _lines(study: Study) -> Iterator[str]:
 def _factor_lines(part: Part) -> Iterator[str]:
     width = max(map(len, part.factors), default=0)
     for name, levels in part.factors.items():
-        text = " ".join(_level_text(level) for level in levels)
+        text = joined_levels([_level_text(level) for level in levels])
         yield textwrap.fill(
             text,
             COLUMNS,

@@ -101,3 +101,8 @@ def wrapped(lines: Iterable[str]) -> Iterator[str]:
         yield from textwrap.wrap(
             line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         ) or [""]
+
+
+def joined_levels(levels: Sequence[str]) -> str:
+    """Levels of a factor in one line: separated by spaces, or by semicolons where a label contains spaces."""
+    return ("; " if any(" " in level for level in levels) else " ").join(levels)

@@ -21,7 +21,7 @@ from typing import BinaryIO, Self
 
 from iosonde import directory_tree
 from iosonde.cache import TEMPORARY
-from iosonde.storage.temporary_files import TemporaryNames
+from iosonde.storage.temporary_files import TemporaryNames, remove_settled_entries
 from iosonde.text_files import open_regular
 
 _LIMIT_BYTES = 1 << 30
@@ -130,6 +130,7 @@ class Directory:
         for name in self._entries():
             if name.startswith(TEMPORARY) and not self._is_being_written(name):
                 directory_tree.remove_any(self.descriptor, name)
+        remove_settled_entries(self.descriptor)
 
     def _is_being_written(self, name: str) -> bool:
         """Whether a process has the lock of a file, which the kernel releases when that dies."""

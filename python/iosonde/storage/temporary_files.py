@@ -46,6 +46,17 @@ class TemporaryNames:
                 self._entry = None
 
 
+def remove_settled_entries(directory: int) -> None:
+    """Remove the journal entries of killed processes whose files in an open directory are gone."""
+    with suppress(OSError, TargetError):  # As without a journal that can be written.
+        path = Path(f"/proc/self/fd/{directory}").readlink()
+        for entry in journal.entries():
+            place = Path(entry.path)
+            is_here = entry.what == TEMPORARY_FILES and place.parent == path
+            if is_here and not entry.in_use and not _names(directory, place.name):
+                journal.removed(place)
+
+
 @contextmanager
 def temporary_names(directory: Path) -> Iterator[TemporaryNames]:
     """New names in a directory, for the length of a block."""
