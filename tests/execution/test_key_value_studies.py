@@ -41,6 +41,7 @@ from iosonde.results.run_facts.store import COLUMNS, STALLS
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, control_group, open_target
 from iosonde.storage.journal import CONTROL_GROUP, entries
+from iosonde.storage.journal_entry import TEMPORARY_FILES
 
 STUDY = """
 name = "stores"
@@ -392,12 +393,13 @@ class TestMemoryLimit:
         session.wait()
         # One control group limits memory; another counts the engine's own I/O where the system has that controller.
         recorded = [(entry.what, Path(entry.path)) for entry in entries()]
-        assert {what for what, _ in recorded} == {"directory", CONTROL_GROUP}
+        assert {what for what, _ in recorded} == {"directory", CONTROL_GROUP, TEMPORARY_FILES}
         [limiting] = [path for _, path in recorded if path.parent == control_group.hierarchy().directory]
         # The engine ends with its standard input.
         while (limiting / "cgroup.procs").read_text().split() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert [cleaned.reason for cleaned in cleanup()] == ["removed"] * len(recorded)
+        assert {cleaned.reason for cleaned in cleanup()} == {"removed", "the temporary file was removed"}
+        assert entries() == []
         assert not any(path.exists() for _, path in recorded)
         assert list(place.iterdir()) == []
         again = execute(plan(place, ONE % "load"), tmp_path / "again")

@@ -82,8 +82,8 @@ def killed(session: Session) -> dict[str, Any]:
     deadline = time.monotonic() + 120
     while any((GROUPS / each / "cgroup.procs").read_text() for each in left) and time.monotonic() < deadline:
         time.sleep(0.05)
-    journal = sorted(entry.what for entry in entries())
-    cleaned = [each.reason for each in cleanup()]
+    journal = sorted({entry.what for entry in entries()})
+    cleaned = sorted({each.reason for each in cleanup()})
     return {
         "was_loading": was_loading,
         "left": left,

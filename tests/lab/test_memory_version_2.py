@@ -58,8 +58,8 @@ def test_a_kill_in_the_middle_of_a_load_leaves_nothing_after_cleanup(limits: dic
     killed = limits["killed"]
     assert killed["was_loading"]
     assert len(killed["left"]) == 1
-    assert killed["journal"] == ["control group", "directory"]
-    assert killed["cleaned"] == ["removed", "removed"]
+    assert killed["journal"] == ["control group", "directory", "temporary file"]
+    assert killed["cleaned"] == ["removed", "the temporary file was removed"]
     assert killed["then"] == [] and killed["files"] == ["lost+found"]
 
 

@@ -19,9 +19,7 @@ Accelerator = Literal["kvm", "tcg"]
 ACCELERATORS: dict[Accelerator, tuple[str, ...]] = {
     "kvm": ("-accel", "kvm", "-cpu", "host"),
     # Fast copies (ERMS) would be carried out byte by byte; the others make each access to memory or user space slower.
-    # One thread emulates all processors. With a thread each, guests froze when their kernel changed its own code
-    # (tracepoints): one processor executed a breakpoint that another one had just removed.
-    "tcg": ("-accel", "tcg,thread=single", "-cpu", "max,-erms,-smap,-smep,-la57"),
+    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max,-erms,-smap,-smep,-la57"),
 }
 """Options for KVM and for emulation of the processor."""
 

@@ -65,10 +65,13 @@ def commands(whole: CommandParameters) -> JsonObject:
     }
 
 
-@functools.cache
 def program(name: str) -> Mapping[str, str]:
     """Path and checksum of a program by its name or path; `StudyError` if there is none."""
-    searched = os.pathsep.join([*PLACES, tools.path_with_system_directories()])
+    return _program(name, os.pathsep.join([*PLACES, tools.path_with_system_directories()]))
+
+
+@functools.cache  # Each case has the same programs, whose checksums take time.
+def _program(name: str, searched: str) -> Mapping[str, str]:
     found = shutil.which(name, path=searched) if name else None
     if found is None or ("/" in name and not name.startswith("/")):
         packages = tools.TOOLS[name].packages if name in tools.TOOLS else ()
