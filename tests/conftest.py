@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def iosonde() -> Iosonde:
 def iosonde_process() -> Iosonde:
     """Run the command line in a process of its own, where that is what is tested."""
     return in_own_process
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A directory that the users of servers can enter, unlike those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="iosonde-test-") as directory:
+        Path(directory).chmod(0o711)
+        yield Path(directory)
 
 
 @pytest.fixture

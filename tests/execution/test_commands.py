@@ -150,7 +150,7 @@ def test_findings_state_extremes_and_effects(echoed: ResultSet) -> None:
     assert effects["mode"].ratio.value == pytest.approx(1) and not effects["mode"].is_clear
     assert (
         found[0].sentence
-        == "Number: best 2 /s (95 % CI 2–2 /s) at number 2, x; worst 1 /s (95 % CI 1–1 /s) at number 1, x"
+        == "Number: best 2 /s (95 % CI ±0.1 %) at number 2, x; worst 1 /s (95 % CI ±0.1 %) at number 1, x"
     )
 
 

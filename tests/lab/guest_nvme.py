@@ -78,7 +78,7 @@ def try_drive() -> dict[str, Any]:
 
 
 def refused(drive: Path) -> dict[str, str]:
-    """What is said of a sanitize that the drive does not offer."""
+    """The error about a sanitize that the drive does not offer."""
     try:
         expand(parse(STUDY), open_target(str(drive)), settings={"purge": "sanitize"})
     except StudyError as error:

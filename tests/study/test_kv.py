@@ -22,8 +22,8 @@ NULL = open_target("null:1TiB")
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> str:
-    return str(tmp_path)
+def directory(reachable: Path) -> str:
+    return str(reachable)
 
 
 def refusal(**parameters: Any) -> str:

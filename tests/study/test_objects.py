@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +20,6 @@ GIB = 1 << 30
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iosonde.servers.ceph.locate", lambda: Installation(version="16", build=""))
-
-
-@pytest.fixture
-def reachable() -> Iterator[Path]:
-    """A directory that the server's user can enter, unlike those of pytest."""
-    with tempfile.TemporaryDirectory(prefix="iosonde-test-") as directory:
-        Path(directory).chmod(0o711)
-        yield Path(directory)
 
 
 def spec(directory: Path, **parameters: Any) -> Any:
