@@ -72,6 +72,7 @@ class ResultSet:
         """The plan with both arms, where it is one of two."""
         self._writable: _Writable | None = None
         self._tables = True
+        self._fixed_runs: tuple[tuple[tuple[str, int], ...], pl.DataFrame] | None = None
         self.memo: dict[Hashable, Any] = {}
         """Values that others derived from records, which never change; each chooses its own keys."""
 
@@ -352,12 +353,14 @@ class ResultSet:
         return frames.with_levels(self.fixed_runs(records), records)
 
     def fixed_runs(self, records: Sequence[Record]) -> pl.DataFrame:
-        """Return `runs` of some records without the columns of factors; remembered, because it has many columns."""
-        key = ("fixed_runs", *((record.run_id, record.attempt) for record in records))
-        if key not in self.memo:
-            self.memo[key] = frames.fixed_runs(records)
-        rows: pl.DataFrame = self.memo[key]
-        return rows
+        """Return `runs` of some records without the columns of factors.
+
+        The last table is remembered: the readers of a report need the same one, and it has hundreds of columns.
+        """
+        key = tuple((record.run_id, record.attempt) for record in records)
+        if self._fixed_runs is None or self._fixed_runs[0] != key:
+            self._fixed_runs = key, frames.fixed_runs(records)
+        return self._fixed_runs[1]
 
     @property
     def jobs(self) -> pl.DataFrame:
