@@ -6,9 +6,11 @@ and are built in the lab (`tests/lab/test_md_builder.py`).
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,24 @@ def test_a_member_is_replaced_while_an_array_is_rebuilding(directory: Path, tmp_
     assert record.outcome == "complete", record.failure
     assert record.setup["array"]["steps"][-1]["command"][:3] == ["btrfs", "replace", "start"]
     assert record.setup["state_after"]["sync_action"] in ("recover", "idle")
+
+
+def test_a_member_that_answers_with_an_error_is_named_and_nothing_is_left(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The superblock of the member that is taken away cannot be read once."""
+    opened, errors = members.opened_exclusively, [errno.EIO]
+
+    def answers_with_an_error(device: Path) -> AbstractContextManager[int]:
+        if errors:
+            raise OSError(error := errors.pop(), os.strerror(error))
+        return opened(device)
+
+    monkeypatch.setattr(members, "opened_exclusively", answers_with_an_error)
+    plan = planned(directory, "raid1", devices="3", array_state="degraded")
+    failures = [each.failure.message for each in execute(plan, tmp_path / "set").records() if each.failure]
+    assert failures and all("cannot create" in each and os.strerror(errno.EIO) in each for each in failures), failures
+    assert not errors
 
 
 def test_a_kernel_without_md_is_an_error_before_anything_is_written(

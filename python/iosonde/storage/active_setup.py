@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -110,7 +110,8 @@ class ActiveSetup:
         self._journal_device = provided.journal_device
         device, steps, array = provided.devices[0], list[dict[str, Any]](), {}
         if setup.array != "single":
-            self._array = built = self._builder().build(provided.devices, setup, self.target.own)
+            with _naming(f"create {setup.text} on `{self.target.provider.name}`"):
+                self._array = built = self._builder().build(provided.devices, setup, self.target.own)
             device, array = built.device, {"array": built.facts}
         if setup.cache != "none":
             assert provided.cache_device, "a block cache has a cache device"
@@ -179,6 +180,17 @@ def undo(entry: journal.Entry) -> None:
         place.rmdir()
     with contextlib.suppress(OSError):  # Another study may have something there.
         MOUNTS.rmdir()
+
+
+@contextlib.contextmanager
+def _naming(act: str) -> Iterator[None]:
+    """Name what failed where a device does not answer or stays in use."""
+    try:
+        yield
+    except OSError as error:
+        raise TargetError(
+            f"cannot {act}: {error.strerror}", hint="look for errors of the devices in the kernel's log, `dmesg`"
+        ) from error
 
 
 def _create_place(place: Path) -> None:
