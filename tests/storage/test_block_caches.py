@@ -380,6 +380,23 @@ def test_attaching_again_waits_until_the_kernel_has_detached(fake: FakeBcache, m
     journal.removed(built.key)
 
 
+def test_the_kernel_may_attach_a_device_while_it_is_asked_to(fake: FakeBcache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It then refuses, since the device is attached already."""
+    registers = fake._write
+
+    def write(file: Path, value: str) -> None:
+        if file.name == "attach":
+            (file.parent / "state").write_text("clean")
+            raise TargetError("the kernel refused it")
+        registers(file, value)
+        if file.name == "register_quiet" and Path(value) == fake.backing:
+            (fake.sys / "class/block" / fake.backing.name / "bcache/state").write_text("no cache")
+
+    monkeypatch.setattr(bcache, "_write", write)
+    assert fake.build().identity == IDENTITY
+    journal.removed(MOUNTS / NAME / "cache")
+
+
 def test_counters_are_read_from_sysfs(fake: FakeBcache) -> None:
     built = fake.build()
     folder = fake.sys / "class/block/bcache0/bcache"

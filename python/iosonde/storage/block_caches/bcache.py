@@ -127,23 +127,27 @@ def empty(built: BlockCache) -> None:
     folder = SYS / "class/block" / built.device.name / "bcache"
     _write(folder / "detach", "1")
     _wait(lambda: read(folder / "state") == "no cache", EMPTY_S, f"`{built.device}` did not detach from its cache")
-    _attach_again(folder, built)
+    _attach(folder, built.identity, f"`{built.device}` did not attach")
     # Attaching restores nothing of the settings that belong to the backing device; write the mode again to be certain.
     _write(folder / "cache_mode", str(built.facts["mode"]))
 
 
-def _attach_again(folder: Path, built: BlockCache) -> None:
-    """The kernel refuses (EINVAL) until it has finished detaching, a moment after the state shows it."""
+def _attach(folder: Path, identity: str, problem: str) -> None:
+    """Attach to a cache set, unless the kernel does so itself.
+
+    The kernel refuses (EINVAL) until it has finished detaching, a moment after the state shows it; and if it has
+    attached a device that was just registered after the state was read.
+    """
     deadline = time.monotonic() + ACTIVE_S
-    while True:
+    while read(folder / "state") in ("", "no cache"):
         try:
-            _write(folder / "attach", built.identity)
-            break
+            _write(folder / "attach", identity)
         except TargetError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(POLL_S)
-    _wait(lambda: read(folder / "state") not in ("", "no cache"), ACTIVE_S, f"`{built.device}` did not attach")
+        if time.monotonic() > deadline:
+            raise TargetError(f"{problem} within {ACTIVE_S:.0f} s", hint="see the kernel log (`dmesg`)")
+        time.sleep(POLL_S)
 
 
 def hold_dirty(built: BlockCache, *, held: bool) -> None:
@@ -228,9 +232,7 @@ def _attached(backing: Path, identity: str) -> Path:
     folder = SYS / "class/block" / backing.name / "bcache"
     _wait(_set(identity).is_dir, ACTIVE_S, f"the cache set of `{backing}` did not become active")
     _wait(lambda: _device_of(backing) != "", ACTIVE_S, f"`{backing}` was not registered by bcache")
-    if read(folder / "state") == "no cache":
-        _write(folder / "attach", identity)
-    _wait(lambda: read(folder / "state") not in ("", "no cache"), ACTIVE_S, f"`{backing}` did not attach to its cache")
+    _attach(folder, identity, f"`{backing}` did not attach to its cache")
     return node_of(read(SYS / "class/block" / _device_of(backing) / "dev"))
 
 
