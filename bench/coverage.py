@@ -94,12 +94,37 @@ FEW = (3, 4, 5, 6)
 
 def correlated_repeats(random: np.random.Generator, correlation: float, count: int, samples: int) -> float:
     """Coverage over whole result sets of 24 cases whose repeats are correlated: their correlation is estimated."""
-    covered = []
-    for _ in range(max(1, samples // 24)):
-        rows = autocorrelated(random, (24, count), correlation)
-        low, high = median_intervals(rows, correlation=repeat_correlation(list(rows)))
+    return whole_sets(random, correlation, count, samples // 24)[0]
+
+
+def whole_sets(
+    random: np.random.Generator, correlation: float, count: int, sets: int, *, cases: int = 24, shared: float = 0.0
+) -> tuple[float, float]:
+    """Coverage over whole result sets, and the share of sets whose repeats are taken as correlated.
+
+    `shared` is the share of the variance between repeats that all cases of a set have in common.
+    """
+    covered, corrected = [], 0
+    for _ in range(max(1, sets)):
+        own, common = (autocorrelated(random, (rows, count), correlation) - 100 for rows in (cases, 1))
+        rows = 100 + np.sqrt(1 - shared) * own + np.sqrt(shared) * common
+        found = repeat_correlation(list(rows))
+        low, high = median_intervals(rows, correlation=found)
         covered.append(((low <= 100) & (high >= 100)).mean())
-    return float(np.mean(covered))
+        corrected += found > 0
+    return float(np.mean(covered)), corrected / max(1, sets)
+
+
+SHARED = 0.5
+
+
+def set_rows(random: np.random.Generator, sets: int, *, which: int) -> Iterator[tuple[str, list[float]]]:
+    """Yield coverage (`which` 0), or the share of corrected sets (1), by the number of repeats."""
+    for cases, shared in ((12, 0.0), (24, 0.0), (24, SHARED)):
+        text = f"{cases} cases" + (f" with {100 * shared:.0f} % in common" if shared else "")
+        for correlation in CORRELATIONS:
+            found = [whole_sets(random, correlation, n, sets, cases=cases, shared=shared)[which] for n in REPEATS]
+            yield f"{text}, correlated {correlation:g}", found
 
 
 def series(random: np.random.Generator, correlation: float, count: int, samples: int) -> float:
@@ -181,11 +206,10 @@ def tables(seed: int, samples: int) -> Iterator[str]:
     """Yield the tables as Markdown."""
     random, few = np.random.default_rng(seed), samples // 4
     rows = [(name, [repeats(random, draw, n, samples) for n in REPEATS]) for name, draw in DISTRIBUTIONS.items()]
-    rows += [
-        (f"normal, correlated {rho:g}, 24 cases", [correlated_repeats(random, rho, n, samples) for n in REPEATS])
-        for rho in CORRELATIONS
-    ]
     yield from _table("Median of repeats", "repeats", REPEATS, rows)
+    yield from _table("Median of correlated repeats", "repeats", REPEATS, list(set_rows(random, few, which=0)))
+    sets = list(set_rows(random, few, which=1))
+    yield from _table("Sets taken as correlated", "repeats", REPEATS, sets, unit_of_values="sets, %")
     noise = tuple(f"{100 * each:g} %" for each in NOISE)
     yield from _table("Repeats until precise (3 %)", "noise", noise, list(stopping_rows(random, samples)))
     rows = [(f"correlation {rho:g}", [series(random, rho, n, samples) for n in INTERVALS]) for rho in CORRELATIONS]

@@ -61,10 +61,12 @@ class FakeInstance:
     def remove(self) -> None:
         self.log.append("remove")
 
+    recorded: Sequence[tuple[str, int, Mapping[str, int | str]]] = EVENTS
+
     def events(self) -> list[Event]:
         return [
             Event(time_ns=time, cpu=0, pid=JOB, in_interrupt=False, name=name, values=values)
-            for name, time, values in EVENTS
+            for name, time, values in self.recorded
         ]
 
 
@@ -128,6 +130,16 @@ def test_a_stage_without_its_tracepoint_has_the_reason(traced: FakeInstance, tmp
     facts = trace.stop(DONE).facts["kernel_trace"]
     assert facts["unseen"] == {"interrupt": "the kernel has no tracepoint `irq:irq_handler_entry`"}
     assert facts["related"] == 1
+
+
+@pytest.mark.unit
+def test_a_recording_that_began_too_late_for_any_io_has_a_reason(traced: FakeInstance, tmp_path: Path) -> None:
+    traced.recorded = EVENTS[:1]
+    trace = instrument(tmp_path)
+    trace.start()
+    intervals(trace)
+    facts = trace.stop(DONE).facts["kernel_trace"]
+    assert (facts["related"], facts["reason"]) == (0, kernel_trace.NO_IO)
 
 
 @pytest.mark.unit
@@ -211,7 +223,7 @@ def test_a_traced_run_is_complete_and_leaves_no_instance(
     assert record.outcome == "complete"
     trace = record.kernel_trace
     assert trace is not None
-    assert trace["reason"] in ("", kernel_trace.NO_INTERVAL)
+    assert trace["reason"] in ("", kernel_trace.NO_INTERVAL, kernel_trace.NO_IO)
     assert trace["unseen"] == {}
     assert len({len(times) for times in trace.get("stages", {"none": []}).values()}) == 1
     assert TRACE_INSTANCE not in [entry.what for entry in journal.entries()]

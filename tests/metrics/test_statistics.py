@@ -134,14 +134,24 @@ def test_a_correlation_needs_many_cases_and_is_zero_for_independent_repeats() ->
 
 
 def test_repeats_that_differ_by_rounding_only_show_no_correlation() -> None:
-    """Seven cases and the constant rate of a saturated simulated drive, which gave intervals of a factor of 40."""
-    varying = [
-        *([12_730, 12_745, 12_742.5], [229_410, 229_878, 230_072], [195_185, 195_300, 195_495]),
-        *([1_193.883, 1_192.468, 1_193.500], [50_570, 50_537.5, 50_575]),
-        *([1_181.156, 1_181.816, 1_182.525], [1_582.5, 1_677.5, 1_680]),
-    ]
-    assert repeat_correlation([*varying, [434_777.5, 434_780, 434_785]]) == 0
-    assert repeat_correlation([*varying, [434_000, 434_780, 435_500]]) > 0.5
+    """A saturated simulated drive has a constant rate, which gave intervals of a factor of 40."""
+    seven = list(coverage.autocorrelated(np.random.default_rng(5), (7, 8), 0.9))
+    assert repeat_correlation([*seven, [434_777.5, 434_780, 434_782, 434_784, 434_785, 434_786]]) == 0
+    assert repeat_correlation([*seven, [434_000, 434_780, 435_500, 435_800, 436_200, 436_500]]) > 0.5
+
+
+def test_three_repeats_of_few_cases_are_not_taken_as_correlated() -> None:
+    """The 13 cases of the study `quick` had an interval from 524 MB/s to 32.7 GB/s around 4.18 GB/s."""
+    random = np.random.default_rng(5)
+    drifting = coverage.autocorrelated(random, (23, 3), 0.98)
+    assert repeat_correlation(list(drifting)) == 0
+    assert coverage.whole_sets(random, 0.0, 3, 200, cases=48)[1] <= 0.1
+
+
+@pytest.mark.parametrize("count", [4, 5, 8])
+def test_a_disturbance_that_all_cases_share_is_rarely_taken_as_correlation(count: int) -> None:
+    """As a test of independent cases, it was in a third of all sets."""
+    assert coverage.whole_sets(np.random.default_rng(5), 0.0, count, 200, shared=0.8)[1] <= 0.1
 
 
 @given(st.lists(positive, min_size=3, max_size=12))

@@ -110,9 +110,9 @@ Sessions   one; another session can differ by more than these intervals show
 Load       closed loop
 Intervals  95 % confidence intervals of the median of 3 repeats (Student's t;
            Student's t on logarithms)
-Coverage   95 % for values with one mode or two near modes; for two distant
-           modes only 75 % with 3 repeats: too few to show both modes, use 6 or
-           more
+Coverage   95 % for independent repeats with one mode or two near modes; for two
+           distant modes only 75 % with 3 repeats: too few to show both modes,
+           use 6 or more
 
 Warnings
 cpu_saturated (3 of 13 runs): the cores were busy all the time

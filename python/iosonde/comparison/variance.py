@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iosonde.metrics.distributions import chi2_quantile, chi2_tail
-from iosonde.metrics.statistics import mean_moments, repeat_correlation
+from iosonde.metrics.statistics import SIGNIFICANT, mean_moments, repeat_correlation
 
 Floats = NDArray[np.float64]
 
@@ -135,7 +135,7 @@ correlation is rare, and a false one costs the power that pairs are for."""
 
 
 def run_correlation(
-    cells: Iterable[tuple[tuple[str, ...], Sequence[Floats]]], *, significant: float | None = None
+    cells: Iterable[tuple[tuple[str, ...], Sequence[Floats]]], *, significant: float = SIGNIFICANT
 ) -> float:
     """Return the correlation of consecutive repeats, pooled over sessions and cases; 0 where it is not significant.
 

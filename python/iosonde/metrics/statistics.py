@@ -272,54 +272,76 @@ def series_interval(series: ArrayLike, *, least: float = 0.0) -> Estimate:
 
 
 @lru_cache(maxsize=64)
+def _lag_one_of_independent(count: int) -> float:
+    """Return the standard deviation of the lag-1 autocorrelation of short samples of independent values."""
+    return float(_lag_ones(count, 0.0).std())
+
+
+@lru_cache(maxsize=64)
 def _mean_lag_one(count: int) -> Floats:
     """Return the mean lag-1 autocorrelation of short samples for each of `CORRELATIONS`, by simulation."""
     if count > SHORT:
         return _expected_lag_one(count)
-    random = np.random.default_rng(SEED)
-    noise = random.standard_normal((4000, count))
-    found = []
-    for correlation in CORRELATIONS:
-        rows = noise.copy()
-        for i in range(1, count):
-            rows[:, i] = correlation * rows[:, i - 1] + math.sqrt(1 - correlation**2) * noise[:, i]
-        rows -= rows.mean(axis=1)[:, np.newaxis]
-        found.append(float(((rows[:, 1:] * rows[:, :-1]).sum(axis=1) / (rows**2).sum(axis=1)).mean()))
-    return np.maximum.accumulate(found)
+    return np.maximum.accumulate([float(_lag_ones(count, correlation).mean()) for correlation in CORRELATIONS])
+
+
+def _lag_ones(count: int, correlation: float) -> Floats:
+    """Return the lag-1 autocorrelation of 4,000 simulated samples."""
+    noise = np.random.default_rng(SEED).standard_normal((4000, count))
+    rows = noise.copy()
+    for i in range(1, count):
+        rows[:, i] = correlation * rows[:, i - 1] + math.sqrt(1 - correlation**2) * noise[:, i]
+    rows -= rows.mean(axis=1)[:, np.newaxis]
+    found: Floats = (rows[:, 1:] * rows[:, :-1]).sum(axis=1) / (rows**2).sum(axis=1)
+    return found
 
 
 SHORT = 20
 """Repeats of which the bias of an autocorrelation is simulated; that of longer samples is computed."""
-SIGNIFICANT = 1.0
-"""Standard errors above its expectation from which a pooled correlation counts."""
-SIGNIFICANT_OF_THREE = 0.5
-"""The same for cases of three repeats, which show a strong correlation less clearly: chosen by simulation."""
+SIGNIFICANT = 1.645
+"""Standard errors above its expectation from which a pooled correlation counts: 5 % of sets without one exceed it."""
 MINIMUM_CASES = 8
 """The correlation of repeats is estimated only from at least this many cases."""
+MINIMUM_CASES_OF_THREE = 24
+"""The same for cases of three repeats. Between a correlation of 0 and 0.9 their mean autocorrelation differs by 0.08,
+with a standard deviation of 0.24: fewer cases do not show it, and a false one widens intervals by a factor of 17."""
 ROUNDING = 1e-4
 """Relative spread of repeats up to which they differ by the rounding of counts only: a simulated drive at its limit."""
 
 
-def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float | None = None) -> float:
+def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float = SIGNIFICANT) -> float:
     """Return the lag-1 correlation of consecutive repeats, pooled over cases; 0 where it is not significant.
 
     A few repeats of one case cannot show whether they drift; all cases of a result set together can. `cases` are the
-    repeats of each in the order of execution. The result is raised by its standard error (jackknife over cases).
-    `significant` is the number of standard errors from which it counts.
+    repeats of each in the order of execution. The result is raised by its standard error. `significant` is the number
+    of standard errors from which it counts.
+
+    Cases whose repeats are run in turn share what disturbs a round of repeats, and are not independent then: with the
+    mean correlation r between cases their autocorrelations have the correlation r^2, which enters the standard error.
     """
     logs = [np.log(found) for each in cases if len(found := np.asarray(each)) >= MINIMUM_REPEATS and (found > 0).all()]
     centred = [each - each.mean() for each in logs if np.ptp(each) > ROUNDING]
-    if len(centred) < MINIMUM_CASES:
+    counts = [len(each) for each in centred]
+    least = MINIMUM_CASES_OF_THREE if MINIMUM_REPEATS in counts else MINIMUM_CASES
+    if len(centred) < least:
         return 0.0
-    products = np.array([float((each[1:] * each[:-1]).sum() / (each**2).sum()) for each in centred])
-    expected = np.array([_mean_lag_one(len(each)) for each in centred]).mean(axis=0)
-    error = float(products.std(ddof=1)) / math.sqrt(len(products))
-    mean = float(products.mean())
-    fewest = min(len(each) for each in centred)
-    least = significant or (SIGNIFICANT_OF_THREE if fewest == MINIMUM_REPEATS else SIGNIFICANT)
-    if mean - least * error <= expected[0]:
+    mean = float(np.mean([(each[1:] * each[:-1]).sum() / (each**2).sum() for each in centred]))
+    expected = np.array([_mean_lag_one(count) for count in counts]).mean(axis=0)
+    deviations = np.array([_lag_one_of_independent(count) for count in counts])
+    shared = 1 + (len(centred) - 1) * _correlation_between(centred) ** 2
+    error = math.sqrt((deviations**2).mean() * shared / len(centred))
+    if mean - significant * error <= expected[0]:
         return 0.0
     return round(float(np.interp(mean + UPPER * error, expected, CORRELATIONS)), 2)
+
+
+def _correlation_between(centred: Sequence[Floats]) -> float:
+    """Return the mean correlation of all pairs of cases, repeat by repeat; 0 where it is negative."""
+    rows = np.zeros((len(centred), max(map(len, centred))))
+    for row, each in zip(rows, centred, strict=True):
+        row[: len(each)] = each / math.sqrt(float((each**2).sum()))
+    count = len(rows)
+    return max(0.0, float((rows.sum(axis=0) ** 2).sum() - count) / (count * (count - 1)))
 
 
 def _resamples(count: int, resamples: int = RESAMPLES, *, seed: int = SEED) -> NDArray[np.intp]:

@@ -33,6 +33,7 @@ SYSTEM_CALLS = {
 """System calls of each backend."""
 
 NO_INTERVAL = "the measurement had no complete interval"
+NO_IO = "no I/O was recorded completely; a longer measurement leaves more time after the filters are set"
 MOST_THREADS = 32
 NOTHING = "common_pid == -1"
 KERNEL_HELPERS = ("iou-sqp", "iou-wrk")
@@ -104,6 +105,8 @@ class KernelTrace(Instrument):
             events = self._instance.events()
             found = io_path.relate(events, jobs=self._jobs, helpers=self._helpers, since_ns=self._since_ns)
             facts |= {"events": len(events), **found.facts()}
+            if not found.ios:
+                facts["reason"] = self._reason or NO_IO
         elif not self._reason:
             facts["reason"] = NO_INTERVAL
         return Reading(facts={"kernel_trace": facts})

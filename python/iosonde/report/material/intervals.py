@@ -41,7 +41,7 @@ def coverage_of(material: Material, source: Source) -> str:
         return ""
     shares = ", ".join(f"{100 * distant_modes_coverage(count):.0f} % with {count} repeats" for count in few)
     return (
-        f"95 % for values with one mode or two near modes; for two distant modes only {shares}: "
+        f"95 % for independent repeats with one mode or two near modes; for two distant modes only {shares}: "
         "too few to show both modes, use 6 or more"
     )
 
