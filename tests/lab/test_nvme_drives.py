@@ -116,7 +116,8 @@ def test_the_events_of_traced_ios_are_related(traces: dict[str, Any], name: str)
     expected = [*ALWAYS, *(() if "uring_nvme" in name else ("block_layer",)), *(() if "iopoll" in name else INTERRUPT)]
     for stage, times in trace["stages"].items():
         share = sum(time > 0 for time in times) / len(times)
-        least = 0.5 if stage in INTERRUPT else LEAST_SHARE  # A thread that is not asleep yet is not made runnable.
+        # A thread that is not asleep yet when its I/O completes is not made runnable: a matter of speed.
+        least = 0.05 if stage in INTERRUPT else LEAST_SHARE
         assert share >= least if stage in expected else share == 0, (stage, share)
 
 
