@@ -26,6 +26,14 @@ DRIVES = Drives(count=8, unlimited=4, pairs=1, size_bytes=512 << 20, limits=Limi
 SETTINGS = Settings(drives=DRIVES, iommu=True, silence_s=900)
 
 Start = Callable[[Image], Guest | None]
+STEPS = pytest.StashKey[list[str]]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print when each step of the guest ended: for pytest it is one fixture."""
+    if steps := config.stash.get(STEPS, []):
+        terminalreporter.section("steps of the guest")
+        terminalreporter.write_line("\n".join(steps))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,6 +70,7 @@ def guest_start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     yield start
     for guest in guests:
         guest.end()
+        request.config.stash[STEPS] = guest.report().steps
 
 
 @pytest.fixture(scope="session")

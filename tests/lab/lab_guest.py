@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -32,6 +33,11 @@ class Report:
     exit_code: int | None = None
     results: Path = Path()
     """The directory that the guest could write to."""
+
+    @property
+    def steps(self) -> list[str]:
+        """When each of its steps ended, in seconds since its start."""
+        return re.findall(r"^\d+ s: \S+", self.stderr, re.MULTILINE)
 
     def step(self, name: str) -> dict[str, Any]:
         """What a step of `guest.py` found."""

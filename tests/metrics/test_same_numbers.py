@@ -11,10 +11,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 from engines import real_engine
+from polars.testing import assert_frame_equal
 
 from iosonde.execution import execute
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
 from iosonde.storage import open_target
 
 FILE = Path(__file__).with_name("same_numbers.txt")
@@ -46,24 +48,40 @@ METRICS = (
 """Metrics that depend on the simulated drive alone, and not on the machine."""
 
 
-def numbers(directory: Path) -> list[str]:
+def measured(directory: Path) -> ResultSet:
+    """Measure it."""
+    return execute(expand(parse(STUDY), open_target("sim:p900"), seed=7), directory)
+
+
+def numbers(results: ResultSet) -> list[str]:
     """These metrics, one line each."""
-    results = execute(expand(parse(STUDY), open_target("sim:p900"), seed=7), directory)
     rows = run_metrics(results).filter(pl.col("metric").is_in(METRICS))
     chosen = rows.select("run_id", "case_id", "operation", "metric", "value")
     return sorted(f"{' '.join(map(str, row[:-1]))} {row[-1]:.12g}" for row in chosen.iter_rows())
 
 
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IOSONDE_ENGINE", str(real_engine()))
+        return measured(tmp_path_factory.mktemp("seeded") / "results")
+
+
 @pytest.mark.engine
-def test_the_numbers_of_a_seeded_simulated_study_are_those_of_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+def test_the_numbers_of_a_seeded_simulated_study_are_those_of_before(results: ResultSet) -> None:
     expected = FILE.read_text().splitlines()
     assert len(expected) > 200
-    assert numbers(tmp_path / "results") == expected
+    assert numbers(results) == expected
+
+
+@pytest.mark.engine
+def test_metrics_of_a_run_have_the_same_digits_alone_and_among_others(results: ResultSet) -> None:
+    """Procedures decide by runs one by one while they are measured, and by all of them when a result set is read."""
+    order = ("run_id", "stream", "operation", "metric")
+    alone = pl.concat([run_metrics(results.only([record.run_id])) for record in results.records()])
+    assert_frame_equal(run_metrics(results).sort(order), alone.sort(order), check_exact=True)
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
-        FILE.write_text("\n".join(numbers(Path(directory, "results"))) + "\n")
+        FILE.write_text("\n".join(numbers(measured(Path(directory, "results")))) + "\n")

@@ -18,7 +18,14 @@ ALWAYS_KNOWN = frozenset(
 
 
 def derived(table: pl.DataFrame) -> pl.DataFrame:
-    """Add every metric of a run's scope; those that no scope has may be missing."""
+    """Add every metric of a run's scope; those that no scope has may be missing.
+
+    A run's metrics have the same digits alone and among others. Polars divides by a constant column by multiplying with
+    its reciprocal; a column made from values counts as constant only where it has one row, which is computed twice.
+    """
+    if table.height == 1:
+        return derived(pl.concat([table, table])).head(1)
+    table = pl.DataFrame(table.get_columns())
     counted = derived_counts(store_accounts.over_the_run(_at_their_scope(table)))
     metrics = counted.with_columns(**_expressions(counted, per_interval=False))
     return _without_sums_over_streams(metrics)

@@ -27,7 +27,7 @@ LIST = (
         formula="100 x length of the pauses of the garbage collector / measured time",
         better="lower",
         kind="store",
-        expression=pl.col("gc_pause_ns") / 1e7 / pl.col("seconds"),
+        expression=pl.col("gc_pause_ns") * 1e-7 / pl.col("seconds"),
         per_interval=True,
     ),
     Metric(
@@ -47,7 +47,7 @@ LIST = (
         formula="100 x length of all safepoints, those of garbage collections included / measured time",
         better="lower",
         kind="store",
-        expression=pl.col("safepoint_ns") / 1e7 / pl.col("seconds"),
+        expression=pl.col("safepoint_ns") * 1e-7 / pl.col("seconds"),
         per_interval=True,
     ),
     Metric(

@@ -34,3 +34,11 @@ def over(numerator: pl.Expr | str, denominator: pl.Expr | str) -> pl.Expr:
     """Divide; no value where there is nothing to divide by."""
     above, below = (pl.col(each) if isinstance(each, str) else each for each in (numerator, denominator))
     return pl.when(below > 0).then(above / below)
+
+
+def in_seconds(nanoseconds: pl.Expr) -> pl.Expr:
+    """Return nanoseconds as seconds, with the same digits for one row and for many.
+
+    Polars divides a column of several rows by a constant by multiplying with its reciprocal, and that of one row not.
+    """
+    return nanoseconds * 1e-9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.results.run_facts.server_counters import COUNTERS, DATA_BYTES, STATES
 from iosonde.workload import names_where
 
@@ -90,7 +90,7 @@ LIST = (
         formula="CPU time of the server's processes / measured time",
         better="neither",
         kind="store",
-        expression=pl.col("server_cpu_ns") / 1e9 / pl.col("seconds"),
+        expression=in_seconds(pl.col("server_cpu_ns")) / pl.col("seconds"),
         per_interval=True,
     ),
     Metric(

@@ -15,7 +15,7 @@ import polars as pl
 
 from iosonde.metrics import block_cache, cache, graph, io_path, java, media, objects, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
-from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.workload import names_where
 
 _COUNTS_OPERATIONS = pl.col("workload").is_in(names_where(lambda each: each.counts_operations))
@@ -123,7 +123,7 @@ _LIST = (
         formula="sum of completion latencies / measured time",
         better="neither",
         kind="concurrency",
-        expression=pl.col("in_flight_sum_ns") / 1e9 / pl.col("seconds"),
+        expression=in_seconds(pl.col("in_flight_sum_ns")) / pl.col("seconds"),
     ),
     Metric(
         name="concurrency",
@@ -142,7 +142,7 @@ _LIST = (
         better="neither",
         kind="concurrency",
         expression=pl.when((pl.col("response_count") == 0) & _IS_BLOCK).then(
-            over("in_flight_sum_ns", "stream_concurrency") / 1e9 / pl.col("seconds")
+            in_seconds(over("in_flight_sum_ns", "stream_concurrency")) / pl.col("seconds")
         ),
     ),
     Metric(
@@ -231,7 +231,7 @@ _LIST = (
         formula="time in the measurement during which the engine itself did not run / seconds",
         better="lower",
         kind="cpu",
-        expression=pl.col("engine_stalled_ns") / 1e9 / pl.col("seconds"),
+        expression=in_seconds(pl.col("engine_stalled_ns")) / pl.col("seconds"),
     ),
     Metric(
         name="kernel_cpu_ns_per_byte",
@@ -325,7 +325,7 @@ _LIST = (
         formula="mean over the members of the time with any I/O in flight / measured time",
         better="neither",
         kind="device",
-        expression=pl.col("member_busy_ns") / 1e9 / pl.col("seconds"),
+        expression=in_seconds(pl.col("member_busy_ns")) / pl.col("seconds"),
     ),
     Metric(
         name="member_imbalance",

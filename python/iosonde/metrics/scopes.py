@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import polars as pl
 
 from iosonde.metrics.histogram import PERCENTILES, percentiles
+from iosonde.metrics.metric import in_seconds
 from iosonde.workload import descriptions
 
 ALL = "all"
@@ -145,4 +146,4 @@ def of_usual_length(keys: Sequence[str]) -> pl.Expr:
 
 def seconds_between(begin: str, end: str) -> pl.Expr:
     """Seconds from one column of nanoseconds to another."""
-    return (pl.col(end) - pl.col(begin)) / 1e9
+    return in_seconds(pl.col(end) - pl.col(begin))

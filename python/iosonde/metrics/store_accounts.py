@@ -10,7 +10,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.results.run_facts.own_io import MOST
 from iosonde.workload import names_where
 
@@ -52,21 +52,21 @@ LIST = (
         "Wall time",
         "wall-clock time of the account",
         unit="s",
-        expression=pl.col("account_wall_ns") / 1e9,
+        expression=in_seconds(pl.col("account_wall_ns")),
     ),
     _metric(
         "user_seconds",
         "User time",
         "user-mode CPU time of the account",
         unit="s",
-        expression=pl.col("account_user_ns") / 1e9,
+        expression=in_seconds(pl.col("account_user_ns")),
     ),
     _metric(
         "system_seconds",
         "System time",
         "kernel-mode CPU time of the account",
         unit="s",
-        expression=pl.col("account_system_ns") / 1e9,
+        expression=in_seconds(pl.col("account_system_ns")),
     ),
     _metric(
         "cpu_percent",
@@ -138,7 +138,7 @@ LIST = (
         "Write stalls",
         "time of write stalls reported by the store, summed over threads, at most until the end",
         unit="s",
-        expression=pl.col("stalled_ns") / 1e9,
+        expression=in_seconds(pl.col("stalled_ns")),
     ),
     _metric(
         "cached_percent_at_start",

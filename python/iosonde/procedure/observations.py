@@ -7,7 +7,7 @@ former path no longer apply.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -72,6 +72,7 @@ class RecordObservation:
     record: Record
     results: ResultSet
     """Holds only this run."""
+    _metrics: Callable[[Record], pl.DataFrame]
     _shares: dict[Any, list[tuple[int, int]]] = field(default_factory=dict, compare=False)
 
     @property
@@ -87,9 +88,7 @@ class RecordObservation:
     @cached_property
     def metrics(self) -> pl.DataFrame:
         """`metrics.metrics.run_metrics` of the run."""
-        from iosonde.metrics.metrics import run_metrics
-
-        return run_metrics(self.results)
+        return self._metrics(self.record)
 
     @cached_property
     def _values(self) -> dict[str, list[tuple[str, str, float]]]:
@@ -149,9 +148,19 @@ class RecordedObservations:
     def _observation(self, record: Record) -> RecordObservation:
         key = ("observation", record.run_id, record.attempt)
         if key not in self._results.memo:
-            self._results.memo[key] = RecordObservation(record, self._results.only([record.run_id]))
+            own = self._results.only([record.run_id])
+            self._results.memo[key] = RecordObservation(record, own, self._metrics)
         observation: RecordObservation = self._results.memo[key]
         return observation
+
+    def _metrics(self, record: Record) -> pl.DataFrame:
+        """Metrics of a run, computed together with those of all others that are not known yet: a reader needs most."""
+        known = self._results.memo.setdefault("run_metrics", {})
+        if _key(record) not in known:
+            lacking = {each.run_id: each.attempt for each in self._results.records() if _key(each) not in known}
+            known |= _metrics_by_run(self._results.only(lacking), lacking)
+        metrics: pl.DataFrame = known[_key(record)]
+        return metrics
 
     def elapsed_s(self) -> float:
         """From the times in the records."""
@@ -190,6 +199,18 @@ class RecordedObservations:
 
         cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
         return conclusion(cases[0], self) if cases else None
+
+
+def _key(record: Record) -> tuple[str, int]:
+    return record.run_id, record.attempt
+
+
+def _metrics_by_run(results: ResultSet, attempts: Mapping[str, int]) -> dict[tuple[str, int], pl.DataFrame]:
+    from iosonde.metrics.metrics import run_metrics
+
+    metrics = run_metrics(results)
+    by_run = metrics.partition_by("run_id", maintain_order=True, as_dict=True)
+    return {run: by_run.get((run[0],), metrics.clear()) for run in attempts.items()}
 
 
 def _correlation(frames: Sequence[pl.DataFrame]) -> float:
