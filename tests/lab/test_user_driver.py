@@ -149,7 +149,10 @@ def test_the_shipped_study_compares_gains_and_the_software_share_with_published_
     share = answer.summary[0]
     assert isinstance(share, SoftwareShare)
     assert [name for name, _ in share.shares] == ["sync", "uring"]
-    assert answer.summary[1].kind == "total backend gain"
+    gains = [
+        each for each in answer.findings if each.kind == "total backend gain"
+    ]  # Unless the first two are the best.
+    assert gains[:1] == [each for each in answer.summary[1:2] if each in gains]
     rates = [each for each in answer.findings if each.kind in ("throughput", "unloaded latency")]
     assert rates and all(" with " in each.sentence for each in rates), "without the backend"
     drivers = {each.run_id for each in results.records() if each.case_id.startswith("single") and is_user_level(each)}

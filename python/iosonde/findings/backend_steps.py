@@ -96,7 +96,9 @@ class SoftwareShare(Finding):
         ]
         clauses = [f"software is {' to '.join(listed)}"] if listed else []
         if below:
-            clauses.append(f"the latency of {wording.listing(below)} is not above that of the user-level driver")
+            clauses.append(
+                f"the latency of {wording.listing(below)} is not shown to be above that of the user-level driver"
+            )
         clauses.append(f"the floor is {floor} with the user-level driver")
         return f"{self.load} at queue depth 1: {'; '.join(clauses)}"
 
