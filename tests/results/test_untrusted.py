@@ -715,6 +715,17 @@ def test_a_damaged_study_in_a_plan_is_an_error_that_names_the_field(
         assert str(path) in caught.value.what and f"`{field}" in caught.value.where, caught.value
 
 
+def test_a_plan_with_one_arm_is_damaged(tmp_path: Path) -> None:
+    directory = measured(tmp_path).directory
+    path = directory / "plan.json"
+    arm = {"name": "a", "label": "a: x", "target": "x", "settings": {}, "study": {}}
+    edit(path, arms=[arm])
+    edit(directory / "format.json", plan_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+    with pytest.raises(ResultsError) as caught:
+        ResultSet.open(directory)
+    assert "the arms are not `a` and `b`" in str(caught.value)
+
+
 def test_a_lone_surrogate_in_a_record_is_named(tmp_path: Path) -> None:
     directory = measured(tmp_path).directory
     record = directory / "records/c0001-r1"

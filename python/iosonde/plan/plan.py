@@ -127,6 +127,8 @@ class Plan(Frozen):
     @model_validator(mode="after")
     def _check_runs(self) -> Plan:
         known = {case.case_id for case in self.cases}
+        if [arm.name for arm in self.arms] not in ([], ["a", "b"]):
+            raise ValueError("the arms are not `a` and `b`")
         if len({run.run_id for run in self.runs}) != len(self.runs):
             raise ValueError("two runs have the same id")
         for run in self.runs:
