@@ -48,6 +48,17 @@ def test_a_block_device_is_no_output(
         assert device.read_bytes() == content
 
 
+@pytest.mark.parametrize("command", ["report", "library", "history"])
+def test_a_page_is_not_written_to_standard_output(
+    command: str, directory: Path, tmp_path: Path, iosonde: Iosonde, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = iosonde(command, directory, "--output", "-")
+    assert done.returncode == 2
+    assert "a page is not written to standard output; name a file" in " ".join(done.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_pipe_and_a_link_are_outputs(directory: Path, tmp_path: Path, iosonde: Iosonde) -> None:
     (tmp_path / "page").write_text("longer than the page" * 100_000)
     (tmp_path / "link").symlink_to(tmp_path / "page")

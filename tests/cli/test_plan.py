@@ -54,7 +54,8 @@ writes    at most 3.86 GiB, 1 GiB of it before measuring
 power     with 3 repeats a difference of 13 % between two sessions (5.7 % in an
           A/B run) will be found with 90 % probability, if run-to-run noise is
           2 % (assumed)
-target    DIR/iosonde-XXXXXXXX: creates a directory with 1 GiB of files and removes it at the end
+target    DIR/iosonde-XXXXXXXX:
+          creates a directory with 1 GiB of files and removes it at the end
 """)
     assert list(tmp_path.iterdir()) == []
 

@@ -90,7 +90,8 @@ writes    limited only by time, 1 MiB of it before measuring
 power     with 2 repeats a difference of 14 % between two sessions (13 % in an
           A/B run) will be found with 90 % probability, if run-to-run noise is
           2 % (assumed)
-target    HOME/data/iosonde-ID: creates a directory with 1 MiB of files and removes it at the end
+target    HOME/data/iosonde-ID:
+          creates a directory with 1 MiB of files and removes it at the end
 [1/4] c0001-r1  main/read_fraction=1 FIGURES
 [2/4] c0002-r1  main/read_fraction=0 FIGURES  device state unknown
 [3/4] c0001-r2  main/read_fraction=1 FIGURES

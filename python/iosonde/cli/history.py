@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from iosonde.cli import reference
+from iosonde.cli import options, reference
 from iosonde.cli.messages import messages
 from iosonde.cli.tables import print_json, wrapped
 
@@ -26,7 +26,13 @@ def command(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Page to write (default `history.html` in DIR)."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Page to write (default `history.html` in DIR).",
+            callback=options.page,
+        ),
     ] = None,
     fail_on_loss: Annotated[
         int | None,

@@ -29,6 +29,7 @@ def command(
     from iosonde.interop.fio import import_job_file
 
     imported = import_job_file(job_file)
+    output = None if output == Path("-") else output
     if output is None:
         print(imported.text, end="")
     else:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from iosonde.cli import options
 from iosonde.cli.messages import messages
 from iosonde.cli.tables import print_json
 
@@ -15,7 +16,13 @@ def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory with result sets, at any depth.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Page to write (default `library.html` in DIR)."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Page to write (default `library.html` in DIR).",
+            callback=options.page,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the index as JSON, write nothing.")] = False,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -93,6 +94,15 @@ AgainstSettings = Annotated[
         help="Compare with this setting in the same session, such as `io_mode=buffered` (repeatable).",
     ),
 ]
+
+
+def page(path: Path | None) -> Path | None:
+    """Reject `-`: pages are files, not standard output."""
+    if path == Path("-"):
+        raise typer.BadParameter("a page is not written to standard output; name a file")
+    return path
+
+
 Output = Annotated[
     str | None,
     typer.Option(

@@ -123,7 +123,9 @@ def summary(plan: Plan) -> Iterator[str]:
         yield from _wrapped("note", note)
     yield from _setup_lines(plan)
     yield from _power_lines(plan)
-    yield from (f"target    {thing.path}: {thing.what}" for thing in plan.destroys)
+    for thing in plan.destroys:
+        yield f"target    {thing.path}:"
+        yield from _wrapped("", thing.what)
     if commands.has_commands(plan):
         yield from commands.shared_lines(plan)
         yield f"allow     --allow-commands {commands.commands_hash(plan)}"

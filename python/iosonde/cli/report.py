@@ -15,7 +15,13 @@ def command(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR", help="Result sets, or one suite.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File to write (default `report.html` in the first DIR)."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write (default `report.html` in the first DIR).",
+            callback=options.page,
+        ),
     ] = None,
     format: Annotated[
         Literal["html", "md"], typer.Option("--format", help="One HTML file, or Markdown with SVG figures.")

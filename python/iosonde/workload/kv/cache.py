@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde.workload.kv.notation import OptionValue, operations_of, sizes_of
@@ -40,12 +39,12 @@ def server_settings(parameters: Mapping[str, Any]) -> dict[str, OptionValue]:
 def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless the server can be started on the target with these settings. Nothing is written."""
     target.require_directory("memcached needs one for its socket and for extstore", parameter="store")
-    from iosonde.servers.directories import check_reachable
     from iosonde.servers.memcached import Memcached
+    from iosonde.workload.log_directory import check_reachable
 
     server = Memcached()
     server.check_settings(server.locate(), server_settings(stream.model_dump()))
-    check_reachable(Path(target.spec_target("per_job", 0)["directory"]), server.accounts)
+    check_reachable(server.accounts, target)
 
 
 def file_bytes(stream: KvFields) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde.workload.kv.fields import CLIENT_OPTIONS
@@ -46,11 +45,11 @@ def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless a node can be started on the target with these settings. Nothing is written."""
     target.require_directory("Cassandra needs a file system", parameter="store")
     from iosonde.servers.cassandra import Cassandra
-    from iosonde.servers.directories import check_reachable
+    from iosonde.workload.log_directory import check_reachable
 
     server = Cassandra()
     server.check_settings(server.locate(), server_settings(stream.model_dump()))
-    check_reachable(Path(target.spec_target("per_job", 0)["directory"]), server.accounts)
+    check_reachable(server.accounts, target, stream.log_target if stream.log == "apart" else None)
 
 
 def rules(stream: KvFields) -> list[tuple[bool, str]]:

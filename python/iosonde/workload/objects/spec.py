@@ -109,11 +109,11 @@ def check_place(whole: ObjectsParameters, target: Target) -> None:
             "their files with `--set file_system=ext4`, or name a directory",
         )
     from iosonde.servers import ceph
-    from iosonde.servers.directories import check_reachable
+    from iosonde.workload.log_directory import check_reachable
 
     ceph.locate()
     ceph.check_settings(whole.ceph)
-    check_reachable(Path(target.spec_target("per_job", 0)["directory"]), ceph.ACCOUNTS)
+    check_reachable(ceph.ACCOUNTS, target)
 
 
 def _stream(name: str, stream: ObjectsParameters) -> spec.ObjectStream:

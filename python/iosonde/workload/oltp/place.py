@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from iosonde import servers
 from iosonde.errors import StudyError
-from iosonde.servers.directories import check_reachable
 from iosonde.servers.instance import DATABASE
-from iosonde.workload.log_directory import open_log_directory
+from iosonde.workload.log_directory import check_reachable, open_log_directory
 from iosonde.workload.oltp import footprint
 from iosonde.workload.oltp.fields import OltpFields
 
@@ -26,7 +25,7 @@ def check_place(whole: Any, target: Target) -> None:
     target.require_directory("a database server needs a file system", parameter="server")
     server = servers.named(whole.server)
     server.check_settings(server.locate(), whole.settings)
-    check_reachable(Path(target.spec_target("per_job", 0)["directory"]), server.accounts)
+    check_reachable(server.accounts, target, whole.log_target if whole.log == "apart" else None)
     if whole.memory_limit:
         from iosonde.storage import control_group
 
