@@ -135,6 +135,16 @@ def test_rates_of_runs_that_are_not_device_limited_are_lower_bounds() -> None:
     assert quiet.trust.line == "35 of 35 runs were device-limited"
 
 
+def test_results_of_a_cache_are_no_lower_bounds() -> None:
+    """The device may be slower."""
+    cached = drive(verdicts={"cache-served": 5})
+    assert cached.trust.line == "35 of 35 runs were cache-served: results of a cache, not of the device"
+    mixed = drive(verdicts={"cache-served": 1, "undetermined": 4})
+    assert mixed.trust.line == "28 of 35 runs were undetermined"
+    for answered in (cached, mixed):
+        assert not only(answered.findings, Throughput).lower_bound
+
+
 def test_an_answer_has_three_findings_and_every_fact_once() -> None:
     answered = drive(verdicts={"device-limited": 4, "harness-limited": 1})
     assert answered.summary[0].kind == "throughput"

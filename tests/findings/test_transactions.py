@@ -92,6 +92,25 @@ def test_lost_commits_are_summed_over_the_kills_of_a_setting() -> None:
     assert found[1].sentence == "PostgreSQL, commit=on: acknowledged commits lost after SIGKILL: 0 of 300"
 
 
+def test_a_server_that_does_not_restart_is_not_left_out() -> None:
+    cases = pl.DataFrame(
+        {"case_id": ["on", "off"], "part": ["settings"] * 2, "setting": ["commit=on", "commit=off"],
+         "server": ["postgresql"] * 2}
+    )  # fmt: skip
+    outcomes = pl.DataFrame(
+        {"case_id": ["on", "on", "on", "off"], "part": ["settings"] * 4, "acknowledged_commits": [100, 200, None, None],
+         "lost_commits": [0, 0, None, None], "recovery_seconds": [0.5, 1.5, None, None],
+         "recovery_error": [None, None, "PostgreSQL did not start", "PostgreSQL did not start"]}
+    )  # fmt: skip
+    study = load("durability")
+    question = Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(), outcomes=outcomes)
+    on, off = (each for each in durability(question) if isinstance(each, Durability))
+    assert (on.acknowledged, on.lost, on.runs, on.unverified) == (300, 0, 3, 1)
+    assert on.sentence.endswith("SIGKILL: 0 of 300; not known after 1 of 3 kills (PostgreSQL did not start)")
+    assert off.sentence.endswith("SIGKILL: not known after 1 of 1 kill (PostgreSQL did not start)")
+    assert off.recovery_s is None and "no server recovered" in off.evidence
+
+
 def limit_question(verdict: str, because: str) -> Question:
     terminals = {"a": 4, "b": 16}
     cases = pl.DataFrame(

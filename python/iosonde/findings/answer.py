@@ -45,8 +45,11 @@ class Trust:
         return sum(self.verdicts.values())
 
     @property
-    def lower_bounds_only(self) -> bool:
-        """Whether more than half of the judged runs were limited neither by the device nor by the server on it."""
+    def mostly_unlimited(self) -> bool:
+        """Whether more than half of the judged runs were limited neither by the device nor by the server on it.
+
+        They are lower bounds only where no run was served by a cache.
+        """
         limited = sum(self.verdicts.get(kind, 0) for kind in OF_THE_SYSTEM)
         return not self.external and self.judged > 0 and 2 * limited < self.judged
 
@@ -77,12 +80,18 @@ class Trust:
         undetermined = self.verdicts.get("undetermined", 0)
         total = wording.counted(self.judged, "run")
         if 2 * undetermined > self.judged and not self.external:
-            return f"{undetermined} of {total} were undetermined: lower bounds only"
+            return f"{undetermined} of {total} were undetermined{self._bounds()}"
         counts = [(kind, self.verdicts.get(kind, 0)) for kind in KINDS]
         [(first, count), *others] = [each for each in counts if each[1]]
         verb = "was" if self.judged == 1 else "were"
         text = f"{count} of {total} {verb} {first}" + "".join(f", {number} {kind}" for kind, number in others)
-        return f"{text}: lower bounds only" if self.lower_bounds_only else text
+        return f"{text}{self._bounds()}" if self.mostly_unlimited else text
+
+    def _bounds(self) -> str:
+        cached = self.verdicts.get("cache-served", 0)
+        if 2 * cached > self.judged:
+            return ": results of a cache, not of the device"
+        return "" if cached else ": lower bounds only"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,12 +37,14 @@ class Peak(Finding):
     repeats: int
     lower_bound: bool
     verdicts: str
+    cache_served: bool = False
 
     def _sentence(self) -> str:
         reach = "reach at least" if self.lower_bound else "peak at"
         reached = "" if self.reached == self.setting else f"; at least 95 % of it with {self.reached}"
         value = wording.estimate_text(self.metric, self.value)
-        return f"{self.load} {reach} {value} with {self.setting}{reached}"
+        served = "; served from the page cache" if self.cache_served else ""
+        return f"{self.load} {reach} {value} with {self.setting}{reached}{served}"
 
     def _evidence(self) -> str:
         reached = wording.value_text(self.metric, self.reached_value)
@@ -124,6 +126,7 @@ def _peak(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Fi
         reached_value=reached["median"],
         repeats=len(best["values"]),
         lower_bound=question.support.is_lower_bound(best["case_id"]),
+        cache_served=question.support.is_cache_served(best["case_id"]),
         verdicts=question.support.note(case_ids),
         strength=question.support.strength(case_ids, estimate, maximum),
         case_ids=case_ids,

@@ -28,7 +28,7 @@ CANCELLED = 0.05
 """Share of deleted bytes that is worth a finding."""
 UNEXPLAINED = 0.1
 CACHED = 0.5
-"""Share of a database in memory from which on reads measure memory more than the device."""
+"""Share of reads from memory, and of a database in memory, from which on reads measure memory more than the device."""
 
 _COSTS = (
     ("wall_seconds", "wall time"),
@@ -188,7 +188,7 @@ class MemoryPressure(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class CachedDatabase(Finding):
-    """Runs that read from a database that was mostly in memory, without a memory limit."""
+    """Runs whose reads mostly came from memory, without a memory limit."""
 
     kind: ClassVar[str] = "cached database"
     topic: ClassVar[Topic] = "quality"
@@ -199,12 +199,13 @@ class CachedDatabase(Finding):
     def _sentence(self) -> str:
         return (
             f"{self.runs} of {wording.counted(self.reading, 'run')} with reads measure memory more than the device: "
-            f"{wording.percent_text(self.share)} of the database was cached at the end"
+            f"the device read {wording.percent_text(self.share)} of the bytes that the clients read"
         )
 
     def _evidence(self) -> str:
         return (
-            f"median by cachestat(2) of the runs with {wording.percent_text(CACHED)} or more; "
+            f"median of the runs with less than {wording.percent_text(1 - CACHED)} by the kernel's counters, ramp "
+            f"included, and {wording.percent_text(CACHED)} of the database or more cached at the end (cachestat(2)); "
             "`--set memory_limit=...` makes the memory smaller than the database"
         )
 
@@ -224,7 +225,7 @@ def find(
         yield from _stalls(outcomes)
         yield from _values(outcomes)
         yield from _memory(outcomes)
-        yield from _cached(outcomes)
+        yield from _cached(cases, outcomes)
 
 
 def _loads(cases: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
@@ -341,16 +342,25 @@ def _memory(outcomes: pl.DataFrame) -> Iterator[Finding]:
     )
 
 
-def _cached(outcomes: pl.DataFrame) -> Iterator[Finding]:
-    read = outcomes.filter(
-        pl.col("memory_limit_bytes").is_null(), pl.col("values_checked") > 0, pl.col("database_bytes") > 0
-    ).with_columns(share=pl.col("cached_bytes_at_end") / pl.col("database_bytes"))
-    cached = read.filter(pl.col("share") >= CACHED)
+def _cached(cases: pl.DataFrame, outcomes: pl.DataFrame) -> Iterator[Finding]:
+    if "records" not in cases.columns:
+        return
+    record_bytes = pl.col("record_bytes") / pl.col("records").cast(pl.Int64, strict=False)
+    read = (
+        outcomes.filter(
+            pl.col("memory_limit_bytes").is_null(), pl.col("values_checked") > 0, pl.col("database_bytes") > 0
+        )
+        .join(cases.select("case_id", "records"), on="case_id", how="left")
+        .with_columns(share=pl.col("run_device_read_bytes") / (pl.col("values_checked") * record_bytes))
+    )
+    cached = read.filter(
+        pl.col("share") < 1 - CACHED, pl.col("cached_bytes_at_end") >= CACHED * pl.col("database_bytes")
+    )
     if len(cached):
         yield CachedDatabase(
             runs=len(cached),
             reading=len(read),
-            share=min(1.0, float(cached["share"].median())),  # type: ignore[arg-type]
+            share=float(cached["share"].median()),  # type: ignore[arg-type]
             strength="strong",
             case_ids=cases_of(cached),
         )

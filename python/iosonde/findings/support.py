@@ -47,9 +47,12 @@ class Support:
         return sum(counts[kind] for kind in OF_THE_SYSTEM) / counts.total() if counts else None
 
     def is_lower_bound(self, case_id: str) -> bool:
-        """Return whether half or more of a case's judged runs are not device-limited: the device may be faster."""
+        """Return whether half or more of a case's judged runs are not device-limited: the device may be faster.
+
+        If a run was served by a cache, the device may be slower as well.
+        """
         share = self.device_limited_share([case_id])
-        return share is not None and share <= 0.5
+        return share is not None and share <= 0.5 and not self.counts([case_id])["cache-served"]
 
     def is_cache_served(self, case_id: str) -> bool:
         """Return whether most of a case's judged runs were served by a cache."""

@@ -101,7 +101,10 @@ class ServerLimit(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class Durability(Finding):
-    """Acknowledged commits after the server was killed and restarted: one setting with losses, or all without."""
+    """Acknowledged commits after the server was killed and restarted: one setting with losses, or all without.
+
+    A setting after one of whose kills commits could not be looked up is a finding of its own, too.
+    """
 
     kind: ClassVar[str] = "durability"
     topic: ClassVar[Topic] = "transactions"
@@ -111,15 +114,23 @@ class Durability(Finding):
     lost: int
     runs: int
     """Fewest of any setting."""
-    recovery_s: float
+    recovery_s: float | None
+    """The longest; None if no server recovered."""
+    unverified: int = 0
+    """Runs after whose kill the commits could not be looked up."""
+    error: str = ""
+    """Why, of the first of them."""
 
     def _sentence(self) -> str:
-        counts = f"{self.lost:,} of {self.acknowledged:,}"
-        return f"{wording.listing(self.settings)}: acknowledged commits lost after SIGKILL: {counts}"
+        counts = [f"{self.lost:,} of {self.acknowledged:,}"] if self.unverified < self.runs else []
+        unknown = f"not known after {self.unverified} of {wording.counted(self.runs, 'kill')} ({self.error})"
+        found = "; ".join([*counts, *([unknown] if self.unverified else [])])
+        return f"{wording.listing(self.settings)}: acknowledged commits lost after SIGKILL: {found}"
 
     def _evidence(self) -> str:
         each = " each" if len(self.settings) > 1 else ""
-        return f"{wording.counted(self.runs, 'run')}{each}; recovery took {self.recovery_s:.1f} s at most"
+        took = "no server recovered" if self.recovery_s is None else f"recovery took {self.recovery_s:.1f} s at most"
+        return f"{wording.counted(self.runs, 'run')}{each}; {took}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,25 +213,28 @@ def _reasons(question: Question, case_id: str, verdict: str) -> str:
 
 
 def durability(question: Question) -> Iterator[Finding]:
-    """Report lost commits: each setting with losses, the largest number first, then all settings without."""
+    """Report lost commits: each setting with losses, the largest number first, or not verified, then all others."""
     if question.outcomes is None or "acknowledged_commits" not in question.outcomes.columns:
         return
-    of_part = question.outcomes.filter(
-        pl.col("part") == question.part.name, pl.col("acknowledged_commits").is_not_null()
-    )
+    outcomes = question.outcomes
+    if "recovery_error" not in outcomes.columns:
+        outcomes = outcomes.with_columns(recovery_error=pl.lit(None, pl.String))
+    was_killed = pl.col("acknowledged_commits").is_not_null() | pl.col("recovery_error").is_not_null()
+    of_part = outcomes.filter(pl.col("part") == question.part.name, was_killed)
     each = [
         _durability(question, str(case_id), group)
         for (case_id,), group in of_part.group_by(["case_id"], maintain_order=True)
     ]
-    yield from sorted((found for found in each if found.lost), key=lambda found: -found.lost)
-    kept = [found for found in each if not found.lost]
+    bad = [found for found in each if found.lost or found.unverified]
+    yield from sorted(bad, key=lambda found: (-found.lost, -found.unverified))
+    kept = [found for found in each if found not in bad]
     if kept:
         yield Durability(
             settings=tuple(name for found in kept for name in found.settings),
             acknowledged=sum(found.acknowledged for found in kept),
             lost=0,
             runs=min(found.runs for found in kept),
-            recovery_s=max(found.recovery_s for found in kept),
+            recovery_s=max((found.recovery_s for found in kept if found.recovery_s is not None), default=None),
             strength=weakest(*(found.strength for found in kept)),
             case_ids=tuple(case_id for found in kept for case_id in found.case_ids),
             part=question.part.name,
@@ -232,12 +246,19 @@ def _durability(question: Question, case_id: str, runs: pl.DataFrame) -> Durabil
     level = str(case.get(question.analysis.over, case.get(f"{question.analysis.over}_level")))
     server = server_words(case)
     is_named = any(word in level for word in server.split())
+    is_verified = pl.col("lost_commits").is_not_null()
+    verified, unverified = runs.filter(is_verified), runs.filter(~is_verified)
+    longest_s = verified["recovery_seconds"].max()
     return Durability(
         settings=(level if is_named else f"{server}, {level}",),
-        acknowledged=int(runs["acknowledged_commits"].sum()),
-        lost=int(runs["lost_commits"].fill_null(0).sum()),
+        acknowledged=int(verified["acknowledged_commits"].sum()),
+        lost=int(verified["lost_commits"].sum()),
         runs=len(runs),
-        recovery_s=float(runs["recovery_seconds"].fill_null(0).max() or 0.0),  # type: ignore[arg-type]
+        recovery_s=None if longest_s is None else float(longest_s),  # type: ignore[arg-type]
+        unverified=len(unverified),
+        error=next((str(error) for error in unverified["recovery_error"] if error), "for a reason that is not recorded")
+        if len(unverified)
+        else "",
         strength="strong" if len(runs) >= MINIMUM_KILLS else "moderate",
         case_ids=(case_id,),
         part=question.part.name,

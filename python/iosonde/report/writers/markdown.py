@@ -63,13 +63,13 @@ def _answer(chapter: Chapter, several: bool) -> Iterator[str]:
     for label, answer in chapter.answers:
         yield from (["", f"### {escape(label)}", ""] if several else [""])
         trust = f"Trust: {escape(answer.trust.line)}."
-        if answer.trust.lower_bounds_only:
+        if answer.trust.mostly_unlimited:
             yield from (trust, "")
         for finding in answer.summary:
             yield from (f"1. **{escape(finding.sentence)}.**", f"   {escape(finding.evidence)}")
         if not answer.summary:
             yield "No answer: too few complete runs."
-        if not answer.trust.lower_bounds_only:
+        if not answer.trust.mostly_unlimited:
             yield from ("", trust)
     if chapter.summary:
         yield from _table(chapter.summary, heading="## Summary")

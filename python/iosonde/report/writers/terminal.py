@@ -59,13 +59,13 @@ def _incomplete(source: Source, console: Console) -> None:
 def _answer(chapter: Chapter, console: Console) -> None:
     for label, answer in chapter.answers:
         _heading(console, f"Answer: {label}" if len(chapter.answers) > 1 else "Answer")
-        if answer.trust.lower_bounds_only:
+        if answer.trust.mostly_unlimited:
             _trust(answer, console)
         for finding in answer.summary:
             _wrapped(console, f"{finding.sentence}.", first=f"{MARKS[finding.strength]} ", rest="  ")
         if not answer.summary:
             _line(console, "No answer: too few complete runs.")
-        if not answer.trust.lower_bounds_only:
+        if not answer.trust.mostly_unlimited:
             _trust(answer, console)
     if any(answer.summary for _, answer in chapter.answers):
         _line(console, "Evidence: " + ", ".join(f"{mark} {strength}" for strength, mark in MARKS.items()), style="dim")

@@ -86,6 +86,12 @@ COLUMNS = (
         "Time from the restart of a killed server to its first connection, s",
         lambda facts: facts.durability.get("recovery_seconds"),
     ),
+    _row(
+        "recovery_error",
+        TEXT,
+        "Why these could not be looked up: the server did not restart, or answered with an error; null if they were",
+        lambda facts: facts.durability.get("error"),
+    ),
 )
 """Columns of `runs` about database servers."""
 
