@@ -15,7 +15,7 @@ TEMPORARY = ".tmp-"
 def cache_directory() -> Path:
     """`$XDG_CACHE_HOME/iosonde`, or `~/.cache/iosonde`."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "iosonde"
+    return Path(os.path.expanduser(cache), "iosonde")  # noqa: PTH111  # `Path.expanduser` raises `RuntimeError`.
 
 
 def temporary_file(directory: Path) -> Any:

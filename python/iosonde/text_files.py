@@ -17,6 +17,11 @@ LIMIT_BYTES = 64 << 20
 """Longer files are refused."""
 
 
+def expanded(text: str | Path) -> Path:
+    """Return a path with `~` and `~USER` replaced by a home directory; that of an unknown user stays as it is."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  # `Path.expanduser` raises `RuntimeError`.
+
+
 def open_regular(path: Path | str, *, directory: int | None = None, follow_links: bool = True) -> int:
     """Open a regular file for reading and return its descriptor; `OSError` for anything else, which is not opened.
 

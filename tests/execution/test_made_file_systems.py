@@ -29,7 +29,7 @@ from iosonde.report.content import comparison
 from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import file_systems, journal, open_target, tools
+from iosonde.storage import file_systems, journal, journal_entry, open_target, tools
 
 MIB = 1 << 20
 
@@ -121,6 +121,24 @@ def test_a_file_system_is_created_mounted_measured_and_removed(
         if "mount_options" in settings:
             assert "noatime" in record.target["file_system"]["options"]
     assert len({record.setup["created_at"] for record in records}) == 1
+
+
+def test_nothing_is_written_below_a_mount_point_whose_file_system_was_unmounted(
+    directory: Path, tmp_path: Path
+) -> None:
+    plan = planned(directory, file_system="ext4")
+    point = journal_entry.MOUNTS / plan.created_name / "mounted"
+
+    class Unmounts(Silent):
+        def run_ended(self, run: Any, record: Record) -> None:
+            subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
+
+    result_set = execute(plan, tmp_path / "set", observer=Unmounts())
+    first, *others = in_order(result_set)
+    assert first.outcome == "complete"
+    for record in others:
+        assert record.failure and "is not mounted there any more" in record.failure.message
+    assert not point.exists()
 
 
 def test_the_observed_devices_are_those_that_were_created(directory: Path, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from varied_sets import VARIED
 
 from iosonde import report
 from iosonde.errors import IosondeError, ResultsError, TargetError
-from iosonde.execution import resume
-from iosonde.execution.admission import Admission
+from iosonde.execution import resume, session
+from iosonde.execution.admission import Admission, check_libraries
 from iosonde.plan import Plan
 from iosonde.results import ResultSet, reading
 from iosonde.results.query import frame
@@ -163,6 +163,30 @@ def test_a_library_in_the_result_set_is_refused(target: Path, tmp_path: Path) ->
         Admission.for_plan(
             with_target(plan, plan.runs[0].spec["workload"]["target"], store=store), directory
         ).check_plan()
+
+
+@pytest.mark.parametrize("library", ["{here}/evil.so", "/proc/self/cwd/evil.so", "/usr/../{here}/evil.so"])
+def test_a_library_next_to_a_received_result_set_is_not_loaded(
+    library: str, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "evil.so").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    plan = plan_on(target)
+    store = {"kind": "rocksdb", "library": library.format(here=tmp_path), "options": {}}
+    received_plan = with_target(plan, plan.runs[0].spec["workload"]["target"], store=store)
+    with pytest.raises(TargetError, match="which is not in a directory of the system"):
+        check_libraries(received_plan)
+    check_libraries(with_target(plan, {}, store={**store, "library": "/usr/lib/x86_64-linux-gnu/librocksdb.so.7"}))
+
+
+@pytest.mark.engine
+def test_resume_checks_libraries(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(plan: Plan) -> None:
+        raise TargetError("checked")
+
+    monkeypatch.setattr(session, "check_libraries", refuse)
+    with pytest.raises(TargetError, match="checked"):
+        resume(received(plan_on(target), tmp_path))
 
 
 @pytest.mark.parametrize("run_id", ["../../../escaped", "..", "a/b", "", ".tmp-x", "c1\n", "x" * 65])

@@ -46,6 +46,56 @@ def test_a_file_left_by_a_killed_process_is_removed(tmp_path: Path) -> None:
     assert reasons() == []
 
 
+@pytest.mark.parametrize("handles", [True, False])
+def test_a_file_of_the_user_with_the_inode_number_of_the_removed_one_is_left_alone(
+    handles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ext4 gives the number to the next file. Without handles, the mode differs: iosonde's files are its user's alone."""
+    if not handles:
+        monkeypatch.setattr(journal, "handle_of", lambda path: None)
+    path = tmp_path / "t"
+    journal.created(path, "file")
+    path.touch(mode=0o600)
+    journal.identify(path)
+    number = path.stat().st_ino
+    path.unlink()
+    for name in map(str, range(1000)):
+        (tmp_path / name).write_text("important")
+        (tmp_path / name).chmod(0o644)
+        if (tmp_path / name).stat().st_ino == number:
+            break
+    else:
+        pytest.skip("this file system does not use the number of a removed file again")
+    (tmp_path / name).rename(path)
+    assert not journal.is_ours(path)
+    assert not journal.take_over(path, keep=False)
+    monkeypatch.setattr(journal_entry.Entry, "in_use", False)
+    assert reasons() == ["is no longer what iosonde created: left alone"]
+    assert path.read_text() == "important"
+
+
+def test_what_another_iosonde_uses_is_not_undone_for_a_copy_of_its_result_set(tmp_path: Path) -> None:
+    own = "iosonde-0123abcd"
+    (tmp_path / f"{own}-setup").mkdir()
+    place = tmp_path / f"{own}-setup"
+    child = os.fork()
+    if child == 0:
+        journal.created(place, "directory")
+        journal.identify(place)
+        signal.pause()
+    try:
+        while (entry := journal.find(place)) is None or entry.identity is None:
+            time.sleep(0.01)
+        with pytest.raises(TargetError, match=rf"is in use by another iosonde \(process {child}\)"):
+            journal.clear(own)
+        assert place.is_dir() and journal.find(place)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    journal.clear(own)
+    assert not place.exists()
+
+
 def test_a_directory_is_removed_with_the_files_in_it(tmp_path: Path) -> None:
     left = tmp_path / "left"
     left_by_a_killed_process(left, "directory")

@@ -98,3 +98,9 @@ def test_places_of_a_study_are_found_once_for_all_its_levels(monkeypatch: pytest
     for level in range(100):
         assert source.where("parts", 0, "factors", "queue_depth", level).endswith("line 2 of `s.toml`")
     assert location._lines.cache_info().misses == 1
+
+
+def test_the_home_directory_of_an_unknown_user_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert text_files.expanded("~/x") == Path("/home/me/x")
+    assert text_files.expanded("~no-such-user/x") == Path("~no-such-user/x")

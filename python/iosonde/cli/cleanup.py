@@ -12,6 +12,7 @@ import typer
 from iosonde.cli.messages import messages
 from iosonde.cli.tables import AsJson, print_json
 from iosonde.errors import TargetError
+from iosonde.text_files import expanded
 
 
 def command(
@@ -42,7 +43,7 @@ def command(
     from iosonde.storage import cleanup
     from iosonde.storage.journal_entry import DATABASES
 
-    paths = [path.expanduser().absolute() for path in kept or []]
+    paths = [expanded(path).absolute() for path in kept or []]
     if paths and not (_preview(paths, messages.info if as_json else print) and (yes or _is_confirmed())):
         print("[]" if as_json else "nothing was removed")
         return

@@ -31,6 +31,35 @@ _VIRTUAL = ("null", "simulated", "ssd")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
+SYSTEM_DIRECTORIES = ("/usr", "/lib", "/lib64", "/opt")
+"""Where only administrators install libraries."""
+
+
+def check_libraries(plan: Plan) -> None:
+    """`TargetError` if a plan to be resumed names a library outside of the system's directories.
+
+    Loading a library runs its code. The plan may have come with that library, and with any other file next to it.
+    """
+    for spec in plan.specs():
+        store = spec["workload"].get("store")
+        library = store.get("library") if isinstance(store, Mapping) else None
+        if isinstance(library, str) and "/" in library and not _is_installed(Path(library)):
+            raise TargetError(
+                f"the plan loads the library `{library}`, which is not in a directory of the system",
+                where="in the result set to be resumed, which may come from another person",
+                hint=f"install it in {', '.join(f'`{each}`' for each in SYSTEM_DIRECTORIES)}, or start the study again "
+                "with `--set library=...`",
+            )
+
+
+def _is_installed(library: Path) -> bool:
+    """Whether the path, and what it leads to, is in a directory of the system."""
+    if ".." in library.parts:
+        return False
+    places = (library, library.resolve())
+    return all(any(place.is_relative_to(each) for each in SYSTEM_DIRECTORIES) for place in places)
+
+
 @dataclass
 class Admission:
     """What the specs of a plan may name."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from iosonde.errors import ResultsError, TargetError
 from iosonde.execution import compatibility, environment
-from iosonde.execution.admission import Admission
+from iosonde.execution.admission import Admission, check_libraries
 from iosonde.execution.attempt import Attempt, Equipment, carry_out
 from iosonde.execution.command_consent import require_commands_allowed
 from iosonde.execution.database_servers import DatabaseServers
@@ -98,6 +98,7 @@ def resume(
     result_set = ResultSet.open(directory)
     _ = result_set.study  # A damaged one is reported before anything starts.
     with interpreting([result_set.directory]):
+        check_libraries(result_set.plan)
         return _carry_out(
             result_set,
             retry_failed=retry_failed,
@@ -115,6 +116,7 @@ def _carry_out(
         schedule = Schedule(result_set, retry_failed=retry_failed, session=name)
         require_commands_allowed(result_set.plan, consent.commands)
         for part in result_set.plan.by_target():
+            Admission.for_plan(part, result_set.directory).check_plan()
             remove_leftovers(part)  # A device that a killed session has left in use would be refused.
         if not schedule.next_run():
             _put_back(result_set)

@@ -22,7 +22,7 @@ from pathlib import Path
 from iosonde import directory_tree
 from iosonde.errors import ServerError
 from iosonde.servers.account import Account, account_for, check_traversable
-from iosonde.storage import journal, own_directory
+from iosonde.storage import file_systems, journal, own_directory
 from iosonde.storage.journal_entry import MOUNTS
 
 SOCKET_BYTES = 107
@@ -122,14 +122,16 @@ def create_directory(own: Path, name: str, account: Account | None = None) -> No
         journal.created(own, "directory")
         own_directory.create(own)
         journal.identify(own)
-    elif own.is_relative_to(MOUNTS) and not own.exists():
-        own_directory.create(own)
+    elif own.is_relative_to(MOUNTS):
+        file_systems.provide_directory(own)
     if account and not account.is_ours:
         own.chmod(0o711)
     path = own / name
     entry = journal.find(own)
     known = entry.files.get(name) if entry else None
     with own_directory.opened(own, entry.identity if entry else None) as directory:
+        if own.is_relative_to(MOUNTS):
+            file_systems.check_on_mount(own, directory)
         if not os.path.lexists(path):
             if entry:
                 journal.add_files(own, {name: own_directory.ANNOUNCED})

@@ -40,6 +40,7 @@ class ActiveSetup:
 
     def create(self) -> dict[str, Any]:
         """Create all of it -> facts for the record; if that fails, what was created is removed."""
+        journal.check_unused(self.target.own)
         self.remove()  # What a killed session left.
         try:
             return self._create()
@@ -149,13 +150,17 @@ class ActiveSetup:
         point.mkdir()
         needed = self._array.mount_options if self._array is not None else ""
         options = ",".join(filter(None, [needed, self.target.setup.mount_options]))
-        return file_systems.mount(device, point, self.target.setup.model_copy(update={"mount_options": options}))
+        step = file_systems.mount(device, point, self.target.setup.model_copy(update={"mount_options": options}))
+        journal.identify(point)
+        return step
 
     def _mount_nodes(self, devices: Sequence[Path]) -> list[dict[str, Any]]:
         point = self.target.point
         journal.created(point, "mount", facts={"device": str(devices[0])})
         point.mkdir()
-        return bluestore.mount(point, devices)
+        steps = bluestore.mount(point, devices)
+        journal.identify(point)
+        return steps
 
     def _link(self, device: Path, number: str) -> None:
         size = block_stack.size_bytes(number)

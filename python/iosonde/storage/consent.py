@@ -7,12 +7,12 @@ if it also repeats the device's serial number, or its size in bytes if it has no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from iosonde.errors import TargetError
 from iosonde.storage import block_stack
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.guard import Findings
+from iosonde.text_files import expanded
 from iosonde.units import format_bytes, parse_size
 
 
@@ -34,7 +34,7 @@ NO_CONSENT = Consent()
 def missing(name: str, findings: Findings, consent: Consent) -> str:
     """Options that are still missing before a device may be written; empty if none."""
     number = findings.number
-    named = [number_of(Path(text).expanduser().absolute()) for text in consent.destroy]
+    named = [number_of(expanded(text).absolute()) for text in consent.destroy]
     words = [] if number in named else [f"--destroy {name}"]
     if findings.signatures and not _is_confirmed(number, consent):
         words.append(f"--confirm {block_stack.serial(number) or block_stack.size_bytes(number)}")

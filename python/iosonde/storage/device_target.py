@@ -42,6 +42,7 @@ from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize
 from iosonde.storage.setup_target import Provided, SetupTarget
 from iosonde.storage.target import Files, IoMode, Target
+from iosonde.text_files import expanded
 from iosonde.units import format_bytes
 
 RETURN_S = 10.0
@@ -50,7 +51,7 @@ RETURN_S = 10.0
 
 def open_devices(names: list[str]) -> DeviceTarget:
     """The target that is these devices; `TargetError` for the first that must not be written."""
-    devices = [Path(name).expanduser().absolute() for name in names]
+    devices = [expanded(name).absolute() for name in names]
     numbers = [number_of(device) for device in devices]
     for name, number in zip(names, numbers, strict=True):
         if not number:

@@ -11,12 +11,13 @@ import contextlib
 import os
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import bluestore, guard, journal
+from iosonde.storage import bluestore, guard, journal, own_directory
 from iosonde.storage.block_nodes import number_of
 from iosonde.storage.mounts import mounted_elsewhere, mounts
 from iosonde.storage.tools import call, require, require_root
@@ -104,6 +105,41 @@ def mount(device: Path, point: Path, setup: Setup) -> dict[str, Any]:
     step = call("mount", "-t", setup.file_system, *options, device, point)
     point.chmod(0o700)
     return step
+
+
+def provide_directory(path: Path) -> None:
+    """Create a directory of iosonde's own at the root of a file system that it mounted, unless it exists.
+
+    `TargetError` if that file system is no longer mounted there: what is below the mount point belongs to another one.
+    """
+    with _opened_root(path) as root, contextlib.suppress(FileExistsError):
+        os.mkdir(path.name, mode=0o700, dir_fd=root)
+
+
+def check_on_mount(path: Path, descriptor: int) -> None:
+    """`TargetError` unless an open directory is on the file system that iosonde mounted above `path`."""
+    with _opened_root(path) as root:
+        if os.fstat(root).st_dev != os.fstat(descriptor).st_dev:
+            raise _not_mounted(path.parent)
+
+
+@contextlib.contextmanager
+def _opened_root(path: Path) -> Iterator[int]:
+    entry = journal.find(path.parent)
+    if entry is None or entry.identity is None:
+        raise _not_mounted(path.parent)
+    try:
+        with own_directory.opened(path.parent, entry.identity) as root:
+            yield root
+    except own_directory.WrongDirectoryError:
+        raise _not_mounted(path.parent) from None
+
+
+def _not_mounted(point: Path) -> TargetError:
+    return TargetError(
+        f"the file system that iosonde mounted at `{point}` is not mounted there any more",
+        hint="nothing was written there; find out what unmounted it, and continue with `iosonde resume`",
+    )
 
 
 def unmount(point: Path) -> None:

@@ -2,7 +2,7 @@
 
 One JSON file for each thing under `$XDG_STATE_HOME/iosonde/created/`, so that after a crash, a kill or a power cut
 `cleanup` finds it again and removes it, and nothing else: a thing is removed only if it is still the very one that was
-created (same device and inode number), and if the process that created it no longer runs.
+created (same device, inode number and file handle), and if the process that created it no longer runs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from iosonde.cache import TEMPORARY, abandoned
 from iosonde.errors import TargetError
 from iosonde.storage import own_directory
+from iosonde.storage.file_handle import handle_of
 from iosonde.storage.journal_entry import (
     BLOCK_CACHE,
     CONTROL_GROUP,
@@ -39,6 +40,7 @@ from iosonde.storage.journal_entry import (
     read_entry,
 )
 from iosonde.storage.loop_status import attached_to, identity_of
+from iosonde.text_files import expanded
 
 __all__ = ["CONTROL_GROUP", "SWAP", "Entry"]
 
@@ -95,7 +97,7 @@ def created(path: Path, what: str, *, keep: bool = False, facts: dict[str, Any] 
 
 def identify(path: Path) -> None:
     """Record the identity of what was created at `path`, so that only that is ever removed."""
-    _change(path, identity=next(iter(_identities(path)), None))
+    _change(path, identity=next(iter(_identities(path)), None), handle=handle_of(path))
 
 
 def add_files(path: Path, files: Mapping[str, int]) -> None:
@@ -119,13 +121,9 @@ def take_over(path: Path, *, keep: bool) -> bool:
     entry = find(path)
     if entry is None or not _is_unchanged(entry):
         return False
-    if entry.in_use and not entry.is_mine:
-        raise TargetError(
-            f"`{path}` is in use by another iosonde (process {entry.process})",
-            hint="wait until it exits, or name another target",
-        )
+    _check_unused(entry)
     identity = next(iter(_identities(path)), None)
-    _write(replace(entry, owner=owner_of(os.getpid()), keep=keep, identity=identity))
+    _write(replace(entry, owner=owner_of(os.getpid()), keep=keep, identity=identity, handle=handle_of(path)))
     return True
 
 
@@ -175,13 +173,12 @@ def kept_below(paths: list[Path]) -> list[Entry]:
 def clear(own: str) -> None:
     """Undo what remains of what was created under that name, the last first; `OSError` for the first that failed.
 
-    For the session that continues where another was killed. Directories of files for a workload stay.
+    For the session that continues where another was killed. Directories of files for a workload stay. `TargetError`,
+    and nothing is undone, if another iosonde still uses any of it: a copy of its result set is resumed, for example.
     """
     failed: OSError | None = None
-    for entry in reversed(entries()):
+    for entry in reversed(check_unused(own)):
         path = Path(entry.path)
-        if own not in path.parts and f"{own}-setup" not in path.parts and entry.facts.get("own") != own:
-            continue
         try:
             if entry.what in UNDO:
                 undo(path)
@@ -193,6 +190,27 @@ def clear(own: str) -> None:
             failed = failed or error
     if failed:
         raise failed
+
+
+def check_unused(own: str) -> list[Entry]:
+    """The entries of what was created under that name; `TargetError` if another iosonde uses any of it."""
+    remaining = [entry for entry in entries() if _is_under(entry, own)]
+    for entry in remaining:
+        _check_unused(entry)
+    return remaining
+
+
+def _is_under(entry: Entry, own: str) -> bool:
+    parts = Path(entry.path).parts
+    return own in parts or f"{own}-setup" in parts or entry.facts.get("own") == own
+
+
+def _check_unused(entry: Entry) -> None:
+    if entry.in_use and not entry.is_mine:
+        raise TargetError(
+            f"`{entry.path}` is in use by another iosonde (process {entry.process})",
+            hint="wait until it exits, or name another target",
+        )
 
 
 def undo(path: Path) -> None:
@@ -358,10 +376,23 @@ def _is_unchanged(entry: Entry) -> bool:
     """Without an identity, a thing is ours only if it is empty: we died before the identity was recorded."""
     path = Path(entry.path)
     if entry.identity is not None:
-        return entry.identity in _identities(path)
+        return entry.identity in _identities(path) and _has_handle(entry)
     if path.is_symlink():
         return False
     return path.stat().st_size == 0 if path.is_file() else path.is_dir() and not any(path.iterdir())
+
+
+def _has_handle(entry: Entry) -> bool:
+    """Whether what has the inode number is what was created with it: another file gets the number of a removed one.
+
+    Where there are no handles, a file of another owner, mode or number of links is another one.
+    """
+    path = Path(entry.path)
+    if entry.handle is not None and (now := handle_of(path)) is not None:
+        return now == entry.handle
+    found = path.lstat()
+    as_created = (found.st_uid, stat.S_IMODE(found.st_mode), found.st_nlink) == (os.geteuid(), 0o600, 1)
+    return as_created or not stat.S_ISREG(found.st_mode)
 
 
 def _identities(path: Path) -> list[str]:
@@ -377,7 +408,7 @@ def _identities(path: Path) -> list[str]:
 
 def _directory() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "iosonde" / "created"
+    return expanded(state) / "iosonde" / "created"
 
 
 def _entry_file(path: Path) -> Path:

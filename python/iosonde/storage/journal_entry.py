@@ -128,6 +128,8 @@ class Entry:
     """The process that uses it: boot, process number and start time, which together never come again."""
     identity: str | None = None
     """Device and inode number (`identity_of`), once it exists."""
+    handle: str | None = None
+    """Its handle (`file_handle.handle_of`), where the file system has handles: inode numbers are used again."""
     keep: bool = False
     """The user wants it to stay."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -218,7 +220,8 @@ def _is_file_name(text: str) -> bool:
 
 def _check(entry: Entry) -> None:
     types: dict[str, type | tuple[type, ...]] = {
-        "path": str, "what": str, "made_at": str, "owner": str, "identity": (str, type(None)), "keep": bool,
+        "path": str, "what": str, "made_at": str, "owner": str, "identity": (str, type(None)),
+        "handle": (str, type(None)), "keep": bool,
         "facts": dict, "files": dict, "number": int,
     }  # fmt: skip
     for name, kind in types.items():

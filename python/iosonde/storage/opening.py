@@ -11,7 +11,7 @@ from iosonde.storage.file_target import open_existing, open_new
 from iosonde.storage.simulated.target import open_simulated
 from iosonde.storage.target import Target
 from iosonde.storage.virtual_target import open_null, open_queue
-from iosonde.text_files import is_utf8
+from iosonde.text_files import expanded, is_utf8
 
 
 def open_target(text: str) -> Target:
@@ -29,7 +29,7 @@ def open_target(text: str) -> Target:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if len(names) > 1 and not Path(text).exists():
         return open_devices(names)
-    path = Path(text).expanduser()
+    path = expanded(text)
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import target_of
-from iosonde.storage import journal, own_directory
+from iosonde.storage import file_systems, journal, own_directory
 from iosonde.storage.block_nodes import device_number
 from iosonde.storage.journal_entry import MOUNTS, OWN_DIRECTORY
 from iosonde.storage.loop_status import identity_of, loops_on
 from iosonde.storage.own_directory import COMPANIONS
+from iosonde.text_files import expanded
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, JsonObject, Plan
@@ -34,7 +35,7 @@ MEMORY_DIRECTORY = Path("/dev/shm")
 
 def journal_directory(device: str) -> Path:
     """Where verification keeps its journal of a block device, next to which there is no room for one."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    state = expanded(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     return state / "iosonde" / "verification" / "-".join(Path(device).parent.parts[1:])
 
 
@@ -88,9 +89,9 @@ def restore(plan: Plan) -> None:
 
 def _provision_directory(path: Path, names: Iterable[str]) -> dict[str, str]:
     entry = journal.find(path)
-    if entry is None and path.is_relative_to(MOUNTS):
-        if not os.path.lexists(path):
-            own_directory.create(path)  # It goes with the file system.
+    is_on_mount = entry is None and path.is_relative_to(MOUNTS)
+    if is_on_mount:
+        file_systems.provide_directory(path)  # It goes with the file system.
         known = None
     elif entry is None or entry.identity is None:
         raise _foreign(path)
@@ -98,6 +99,8 @@ def _provision_directory(path: Path, names: Iterable[str]) -> dict[str, str]:
         known = entry.files
     try:
         with own_directory.opened(path, entry.identity if entry else None) as directory:
+            if is_on_mount:
+                file_systems.check_on_mount(path, directory)
             found = os.fstat(directory)
             identities = {str(path): identity_of(found)}
             for name in names:

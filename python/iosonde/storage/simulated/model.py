@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from iosonde import text_files
 from iosonde.data import data_folder
 from iosonde.errors import TargetError
+from iosonde.text_files import expanded
 from iosonde.units import format_bytes, parse_duration, parse_size
 
 PAGE_BYTES = 4096
@@ -223,7 +224,7 @@ def models() -> dict[str, Path]:
 def load_model(name: str, *, target: str) -> DriveModel:
     """The model of that name, or in that file; `target` is what the user wrote."""
     is_path = "/" in name or name.endswith(".toml")
-    file = Path(name).expanduser() if is_path else models().get(name)
+    file = expanded(name) if is_path else models().get(name)
     if file is None:
         raise _unknown(name, target)
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
+from iosonde.text_files import expanded
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.graph.needs import graph_name, only
 from iosonde.workload.graph.parameters import PAGE_BYTES, GraphParameters
@@ -51,7 +52,7 @@ def _with_cache(stream: GraphParameters) -> GraphParameters:
 def _with_edge_list(stream: GraphParameters) -> GraphParameters:
     if stream.edge_list is None:
         return stream
-    path = Path(os.path.realpath(Path(stream.edge_list).expanduser()))
+    path = Path(os.path.realpath(expanded(stream.edge_list)))
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
         readable = os.access(path, os.R_OK)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from iosonde.text_files import expanded
 from iosonde.units import compact_size, parse_rate, parse_size
 from iosonde.workload.kv.phases import OPERATIONS
 from iosonde.workload.reading import not_zero
@@ -209,7 +209,7 @@ def parse_scan(value: Any) -> str:
 
 def parse_path(value: Any) -> str | None:
     """A path with the user's home in it written out, or `none`."""
-    return None if value in (None, "", "none") else str(Path(str(value)).expanduser())
+    return None if value in (None, "", "none") else str(expanded(str(value)))
 
 
 def parse_server_url(value: Any) -> str | None:

@@ -1,0 +1,32 @@
+"""Handles of files: unlike an inode number, which ext4 gives to the next file at once, they are never used again."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+_AT_FDCWD = -100
+_MOST_BYTES = 128
+"""`MAX_HANDLE_SZ` of Linux."""
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (
+        ("handle_bytes", ctypes.c_uint),
+        ("handle_type", ctypes.c_int),
+        ("f_handle", ctypes.c_ubyte * _MOST_BYTES),
+    )
+
+
+def handle_of(path: Path) -> str | None:
+    """Return the handle of what is at `path`, a link not followed, as hexadecimal digits; None if it has none.
+
+    name_to_handle_at(2). File systems that cannot be exported have none, such as overlayfs without `nfs_export`.
+    """
+    handle, mount = _Handle(handle_bytes=_MOST_BYTES), ctypes.c_int()
+    libc = ctypes.CDLL(None, use_errno=True)
+    name = ctypes.c_char_p(os.fsencode(path))
+    if libc.name_to_handle_at(_AT_FDCWD, name, ctypes.byref(handle), ctypes.byref(mount), 0) != 0:
+        return None
+    return f"{handle.handle_type:x}:{bytes(handle.f_handle[: handle.handle_bytes]).hex()}"
