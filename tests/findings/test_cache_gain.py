@@ -55,3 +55,57 @@ def test_a_gain_within_the_noise_is_not_claimed() -> None:
 
 def test_without_the_backing_device_alone_nothing_is_claimed() -> None:
     assert gains({COLD: [100.0, 101.0, 99.0], WARM: [50.0, 50.5, 49.5]}) == {}
+
+
+def gain_by_block_size(rates: Mapping[tuple[str, int], list[float]]) -> CacheGain:
+    cases, runs = results(["cached", "block_size"], {"iops": rates}, read_fraction=1.0, access="random", queue_depth=16)
+    described = study({"cached": ["none", "warm"], "block_size": [4096, 65536]}, [QUESTION])
+    [found] = [each for each in findings(described, cases, runs) if isinstance(each, CacheGain)]
+    return found
+
+
+def around(value: float) -> list[float]:
+    return [0.99 * value, value, 1.01 * value]
+
+
+def test_opposite_effects_of_two_cells_are_not_pooled_into_none() -> None:
+    found = gain_by_block_size(
+        {
+            ("none", 4096): around(20_000),
+            ("warm", 4096): around(10_000),
+            ("none", 65536): around(1000),
+            ("warm", 65536): around(2000),
+        }
+    )
+    assert found.opposed == (("4 KiB blocks", 0.5), ("64 KiB blocks", 2))
+    assert (found.decision, found.with_cache, found.alone) == ("same", None, None)
+    assert found.sentence.endswith(
+        ": throughput over the backing device alone depends on the cell, "
+        "from 0.50 times with 4 KiB blocks to 2.0 times with 64 KiB blocks"
+    )
+
+
+def test_values_of_several_cells_are_not_reduced_to_two() -> None:
+    found = gain_by_block_size(
+        {
+            ("none", 4096): around(20_000),
+            ("warm", 4096): around(40_000),
+            ("none", 65536): around(1000),
+            ("warm", 65536): around(2000),
+        }
+    )
+    assert (found.opposed, found.decision, found.cells) == (None, "better", 2)
+    assert found.sentence.endswith(": 2.0 times the throughput of the backing device alone")
+
+
+def test_cells_within_the_noise_are_not_opposed() -> None:
+    noisy = [700.0, 1000.0, 1500.0]
+    found = gain_by_block_size(
+        {
+            ("none", 4096): noisy,
+            ("warm", 4096): [0.9 * value for value in noisy],
+            ("none", 65536): noisy,
+            ("warm", 65536): [1.1 * value for value in noisy],
+        }
+    )
+    assert (found.opposed, found.decision) == (None, "unclear")

@@ -49,3 +49,28 @@ def test_a_difference_within_the_noise_is_not_claimed() -> None:
     assert isinstance(found, CacheTier)
     assert found.decision == "unclear"
     assert "no clear difference in gets per second" in found.sentence
+
+
+def test_opposite_effects_of_a_tier_are_not_pooled() -> None:
+    ids = {
+        "a": ("memory only", 1),
+        "b": ("memory and extstore", 1),
+        "c": ("memory only", 8),
+        "d": ("memory and extstore", 8),
+    }
+    cases = pl.DataFrame(
+        {"case_id": list(ids), "part": ["tiers"] * 4, "tier": [tier for tier, _ in ids.values()],
+         "jobs": [jobs for _, jobs in ids.values()], "store": ["memcached"] * 4}
+    )  # fmt: skip
+    values = {"a": 1000, "b": 500, "c": 1000, "d": 2000}
+    rows = [
+        {"case_id": case, "part": "tiers", "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "main",
+         "operation": "all", "metric": metric, "value": value * share if metric == "gets_per_sec" else 0.5}
+        for metric in ("gets_per_sec", "cache_hit_ratio") for case, value in values.items()
+        for i, share in enumerate((0.99, 1.0, 1.01))
+    ]  # fmt: skip
+    study = load("jo2024-cache")
+    [found] = find(Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows)))
+    assert isinstance(found, CacheTier)
+    assert found.opposed is not None and [value for _, value in found.opposed] == [0.5, 2.0]
+    assert "gets per second depends on the cell, from 0.50 times with 1 job to 2.0 times with 8 jobs;" in found.sentence

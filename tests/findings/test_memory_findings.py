@@ -64,7 +64,8 @@ def test_noise_is_not_called_a_limit() -> None:
     assert "not clear whether any memory can be replaced" in found.sentence
 
 
-def test_a_store_keeps_a_share_of_its_throughput_with_each_extension() -> None:
+def extended(values: list[int]) -> MemoryExtension:
+    """All in memory, half with swap, half with a flash tier, each with 1 and 4 jobs."""
     study = load("memory-extension")
     levels = ["all in memory", "half, swap on the device", "half, flash tier"]
     ids = [f"{level}{jobs}" for level in levels for jobs in (1, 4)]
@@ -72,13 +73,26 @@ def test_a_store_keeps_a_share_of_its_throughput_with_each_extension() -> None:
         {"case_id": ids, "part": ["rocksdb"] * 6, "tier": [level for level in levels for _ in (1, 4)],
          "jobs": [1, 4] * 3, "store": ["rocksdb"] * 6}
     )  # fmt: skip
-    values = [1000, 4000, 100, 400, 500, 2000]
     runs = rows("ops_per_sec", "all", "rocksdb", {case: [v, v, v] for case, v in zip(ids, values, strict=True)})
     [found] = memory_extension.find(Question(study=study, analysis=study.analysis[0], cases=cases, runs=runs))
     assert isinstance(found, MemoryExtension)
+    return found
+
+
+def test_a_store_keeps_a_share_of_its_throughput_with_each_extension() -> None:
+    found = extended([1000, 4000, 100, 400, 500, 2000])
+    assert found.opposed == (None, None)
     assert (found.store, found.whole, found.cells, found.repeats) == ("RocksDB", "all in memory", 2, 3)
     assert [(level, each.value) for level, each in found.kept] == [
         ("half, swap on the device", pytest.approx(0.1)),
         ("half, flash tier", pytest.approx(0.5)),
     ]
     assert "RocksDB operations per second over all in memory: half, swap on the device 0.10 times" in found.sentence
+
+
+def test_opposite_effects_of_an_extension_are_not_pooled() -> None:
+    found = extended([1000, 4000, 100, 400, 2000, 2000])
+    assert found.opposed[0] is None and found.opposed[1] is not None
+    assert [value for _, value in found.opposed[1]] == [0.5, 2]
+    assert "half, swap on the device 0.10 times" in found.sentence
+    assert "half, flash tier depends on the cell, from 0.50 times with 4 jobs to 2.0 times with 1 job" in found.sentence

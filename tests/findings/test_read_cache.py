@@ -35,3 +35,13 @@ def test_throughput_and_hit_ratios_of_both_tiers_are_stated() -> None:
 def test_a_gain_within_the_noise_is_not_claimed() -> None:
     finding = gain_of({NONE: [80.0, 100.0, 130.0], CACHED: [90.0, 110.0, 125.0]})
     assert finding.decision == "unclear" and "no clear difference" in finding.sentence
+
+
+def test_opposite_effects_of_two_cells_are_not_pooled() -> None:
+    rates = {("memory only", 1): 100.0, ("512MiB", 1): 50.0, ("memory only", 16): 100.0, ("512MiB", 16): 200.0}
+    metrics = {"ops_per_sec": {levels: [0.99 * rate, rate, 1.01 * rate] for levels, rate in rates.items()}}
+    cases, runs = results(["read_cache", "jobs"], metrics, store="rocksdb", phase="readrandom", database="loaded")
+    described = study({"read_cache": ["memory only", "512MiB"], "jobs": [1, 16]}, [QUESTION])
+    [found] = [each for each in findings(described, cases, runs) if isinstance(each, ReadCacheGain)]
+    assert found.opposed == (("1 job", 0.5), ("16 jobs", 2))
+    assert "depends on the cell, from 0.50 times with 1 job to 2.0 times with 16 jobs" in found.sentence

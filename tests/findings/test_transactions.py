@@ -73,6 +73,28 @@ def test_a_difference_within_the_noise_is_no_gain() -> None:
     assert "no clear effect on tpmC" in found.sentence
 
 
+def test_opposite_effects_of_a_separate_log_are_not_pooled() -> None:
+    together, apart = {1: 1000, 64: 1000}, {1: 500, 64: 2000}
+    ids = [(f"{log}{terminals}", log, terminals) for terminals in (1, 64) for log in ("with the data", "apart")]
+    cases = pl.DataFrame(
+        {"case_id": [case for case, _, _ in ids], "part": ["log"] * 4, "log": [log for _, log, _ in ids],
+         "terminals": [terminals for _, _, terminals in ids], "server": ["postgresql"] * 4, "warehouses": [4] * 4,
+         "think": ["none"] * 4}
+    )  # fmt: skip
+    rows = [
+        {"case_id": case, "part": "log", "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "terminals",
+         "operation": "all", "metric": "tpmc", "value": share * (apart if log == "apart" else together)[terminals]}
+        for case, log, terminals in ids for i, share in enumerate((0.99, 1.0, 1.01))
+    ]  # fmt: skip
+    study = load("jo2024-postgresql-log")
+    [found] = log_gain(Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows)))
+    assert isinstance(found, LogGain)
+    assert found.decision == "same" and found.opposed is not None
+    assert [value for _, value in found.opposed] == [0.5, 2.0]
+    assert ": the effect on tpmC depends on the cell, from 0.50 times with 1 terminal" in found.sentence
+    assert "to 2.0 times with 64 terminals" in found.sentence
+
+
 def test_lost_commits_are_summed_over_the_kills_of_a_setting() -> None:
     study = load("durability")
     cases = pl.DataFrame(

@@ -11,6 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.opposed import Opposed, opposed, opposed_text
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio, verdict
@@ -36,21 +37,31 @@ class CacheGain(Finding):
     """`better`, `worse`, `same` or `unclear`."""
     hit_ratios: tuple[float, float] | None
     """Smallest and largest median read hit ratio of the cells; None where no run reports one."""
-    with_cache: float
-    alone: float
+    with_cache: float | None
+    alone: float | None
+    """Medians of the only cell; None if there are several."""
     cells: int
     repeats: int
+    opposed: Opposed | None = None
+    """Cells with opposite effects, if there are any."""
 
     def _sentence(self) -> str:
-        values = f"{wording.value_text(self.metric, self.with_cache)} vs. {wording.value_text(self.metric, self.alone)}"
-        hits = "" if self.hit_ratios is None else f", with a read hit ratio of {_range(self.hit_ratios)}"
-        subject = f"{self.cache} on {self.load}"
+        subject, details = f"{self.cache} on {self.load}", self._details()
+        if self.opposed:
+            return f"{subject}: throughput over the backing device alone {opposed_text(self.opposed)}{details}"
         if self.decision == "unclear":
-            return f"{subject}: no clear difference from the backing device alone ({values}{hits})"
+            return f"{subject}: no clear difference from the backing device alone{details}"
         if self.decision == "same":
-            return f"{subject}: as fast as the backing device alone ({values}{hits})"
+            return f"{subject}: as fast as the backing device alone{details}"
         times = wording.times_text(self.gain.value)
-        return f"{subject}: {times} the throughput of the backing device alone ({values}{hits})"
+        return f"{subject}: {times} the throughput of the backing device alone{details}"
+
+    def _details(self) -> str:
+        """Write both values and the hit ratio in parentheses, as far as there are any."""
+        values = [wording.value_text(self.metric, each) for each in (self.with_cache, self.alone) if each is not None]
+        hits = [] if self.hit_ratios is None else [f"with a read hit ratio of {_range(self.hit_ratios)}"]
+        details = [*([" vs. ".join(values)] if values else []), *hits]
+        return f" ({', '.join(details)})" if details else ""
 
     def _evidence(self) -> str:
         cells = f" over {self.cells} cells" if self.cells > 1 else ""
@@ -85,10 +96,11 @@ def find(question: Question) -> Iterator[Finding]:
                 gain=gain,
                 decision=verdict(gain, better="higher"),
                 hit_ratios=(ratios[0], ratios[-1]) if ratios else None,
-                with_cache=float(np.median([np.median(cached) for cached, _ in compared])),
-                alone=float(np.median([np.median(bare) for _, bare in compared])),
+                with_cache=float(np.median(compared[0][0])) if len(compared) == 1 else None,
+                alone=float(np.median(compared[0][1])) if len(compared) == 1 else None,
                 cells=len(rows),
                 repeats=min(len(each) for pair in compared for each in pair),
+                opposed=opposed(question, rows, compared),
                 strength=question.support.strength(case_ids, gain),
                 case_ids=case_ids,
                 part=question.part.name,

@@ -10,6 +10,7 @@ import polars as pl
 
 from iosonde.findings.asymmetry import asymmetry
 from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.opposed import Opposed, opposed, opposed_text
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio, verdict
@@ -45,6 +46,8 @@ class CacheTier(Finding):
     published: float | None = None
     """Published ratio of the same comparison."""
     source: str = ""
+    opposed: Opposed | None = None
+    """Cells with opposite effects, if there are any."""
 
     def _sentence(self) -> str:
         metric = wording.metric_words(self.metric)
@@ -55,6 +58,8 @@ class CacheTier(Finding):
         )
         served = f", {wording.percent_text(self.from_extstore)} of gets from extstore" if self.from_extstore else ""
         subject = f"{self.second} against {self.first}{self.about}"
+        if self.opposed:
+            return f"{subject}: {metric} {opposed_text(self.opposed)}; {hits}{served}"
         if self.decision == "unclear":
             return f"{subject}: no clear difference in {metric}, {ratio}; {hits}{served}"
         return f"{subject}: {metric} {ratio}; {hits}{served}"
@@ -88,7 +93,8 @@ def _compared(
     question: Question, key: dict[str, Any], first: str, second: str, rows: pl.DataFrame, metric: str
 ) -> CacheTier:
     of_pairs = list(rows.iter_rows(named=True))
-    gain = pooled_ratio([(row["second_values"], row["first_values"]) for row in of_pairs])
+    compared = [(row["second_values"], row["first_values"]) for row in of_pairs]
+    gain = pooled_ratio(compared)
     before, after = ([row["case_ids"][place] for row in of_pairs] for place in (0, 1))
     case_ids = tuple(dict.fromkeys([*before, *after]))
     words = [wording.level_words(name, level) for name, level in key.items()]
@@ -109,6 +115,7 @@ def _compared(
         repeats=min(len(row[values]) for row in of_pairs for values in ("first_values", "second_values")),
         published=question.analysis.published,
         source=question.study.source,
+        opposed=opposed(question, of_pairs, compared),
         strength=question.support.strength(case_ids, gain),
         case_ids=case_ids,
         part=question.part.name,

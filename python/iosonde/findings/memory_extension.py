@@ -10,6 +10,7 @@ import polars as pl
 
 from iosonde.findings.asymmetry import asymmetry
 from iosonde.findings.finding import Finding, Topic, weakest
+from iosonde.findings.opposed import Opposed, opposed, opposed_text
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio
@@ -28,13 +29,18 @@ class MemoryExtension(Finding):
     metric: str
     kept: tuple[tuple[str, Estimate], ...]
     """Name of each other level, and its throughput over that of the first."""
+    opposed: tuple[Opposed | None, ...]
+    """For each of them the cells with opposite effects, if there are any."""
     about: str
     cells: int
     repeats: int
 
     def _sentence(self) -> str:
         metric = wording.metric_words(self.metric)
-        parts = [f"{level} {wording.ratio_estimate_text(each)}" for level, each in self.kept]
+        parts = [
+            f"{level} {opposed_text(cells) if cells else wording.ratio_estimate_text(each)}"
+            for (level, each), cells in zip(self.kept, self.opposed, strict=True)
+        ]
         return f"{self.store} {metric} over {self.whole}{self.about}: {', '.join(parts)}"
 
     def _evidence(self) -> str:
@@ -54,10 +60,12 @@ def find(question: Question) -> Iterator[Finding]:
 
 
 def _answer(question: Question, key: dict[str, Any], whole: str, rows: pl.DataFrame) -> MemoryExtension:
-    kept, case_ids, repeats = [], [], []
+    kept, extremes, case_ids, repeats = [], [], [], []
     for (second,), pairs in rows.group_by(["second"], maintain_order=True):
         found = list(pairs.iter_rows(named=True))
-        kept.append((str(second), pooled_ratio([(pair["second_values"], pair["first_values"]) for pair in found])))
+        compared = [(pair["second_values"], pair["first_values"]) for pair in found]
+        kept.append((str(second), pooled_ratio(compared)))
+        extremes.append(opposed(question, found, compared))
         case_ids += [case_id for pair in found for case_id in pair["case_ids"]]
         repeats += [len(pair[values]) for pair in found for values in ("first_values", "second_values")]
     ids = tuple(dict.fromkeys(case_ids))
@@ -68,6 +76,7 @@ def _answer(question: Question, key: dict[str, Any], whole: str, rows: pl.DataFr
         whole=whole,
         metric=question.analysis.metric,
         kept=tuple(kept),
+        opposed=tuple(extremes),
         about=f" ({', '.join(words)})" if words else "",
         cells=len(rows) // max(1, len(kept)),
         repeats=min(repeats),

@@ -10,6 +10,7 @@ import polars as pl
 
 from iosonde.findings.asymmetry import asymmetry
 from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.opposed import Opposed, opposed, opposed_text
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
@@ -36,10 +37,14 @@ class ReadCacheGain(Finding):
     about: str
     cells: int
     repeats: int
+    opposed: Opposed | None = None
+    """Cells with opposite effects, if there are any."""
 
     def _sentence(self) -> str:
         subject = f"{self.second} against {self.first}{self.about}"
         metric, ratio = wording.metric_words(self.metric), wording.ratio_estimate_text(self.gain)
+        if self.opposed:
+            return f"{subject}: {metric} {opposed_text(self.opposed)}{self._tiers()}"
         clear = f"{metric} {ratio}" if self.decision != "unclear" else f"no clear difference in {metric}, {ratio}"
         return f"{subject}: {clear}{self._tiers()}"
 
@@ -73,7 +78,8 @@ def find(question: Question) -> Iterator[Finding]:
 def _compared(question: Question, key: dict[str, Any], first: str, second: str, rows: pl.DataFrame) -> ReadCacheGain:
     metric, pairs = question.analysis.metric, list(rows.iter_rows(named=True))
     better: Literal["higher", "lower"] = "lower" if metric_of(metric).better == "lower" else "higher"
-    gain = pooled_ratio([(pair["second_values"], pair["first_values"]) for pair in pairs])
+    compared = [(pair["second_values"], pair["first_values"]) for pair in pairs]
+    gain = pooled_ratio(compared)
     before, after = ([pair["case_ids"][place] for pair in pairs] for place in (0, 1))
     case_ids = tuple(dict.fromkeys([*before, *after]))
     words = [wording.level_words(name, level) for name, level in key.items()]
@@ -88,6 +94,7 @@ def _compared(question: Question, key: dict[str, Any], first: str, second: str, 
         about=f" ({', '.join(words)})" if words else "",
         cells=len(pairs),
         repeats=min(len(pair[values]) for pair in pairs for values in ("first_values", "second_values")),
+        opposed=opposed(question, pairs, compared),
         strength=question.support.strength(case_ids, gain),
         case_ids=case_ids,
         part=question.part.name,

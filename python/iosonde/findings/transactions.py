@@ -12,6 +12,7 @@ import polars as pl
 from iosonde.findings.asymmetry import asymmetry
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding, Topic, weakest
+from iosonde.findings.opposed import Opposed, opposed, opposed_text
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, maximum_interval, pooled_ratio, repeats_interval, verdict
@@ -49,6 +50,8 @@ class LogGain(Finding):
     source: str = ""
     is_same_device: bool = False
     """Whether the device under the separate log is also under the data."""
+    opposed: Opposed | None = None
+    """Cells with opposite effects, if there are any."""
 
     def _sentence(self) -> str:
         place = "another directory of the same device" if self.is_same_device else "a separate device"
@@ -56,6 +59,8 @@ class LogGain(Finding):
         metric = wording.metric_words(self.metric)
         change = _percent_change(self.gain)
         then = f"; {self.server} is then {LIMITS[self.limit]}" if self.limit in LIMITS else ""
+        if self.opposed:
+            return f"{subject}: the effect on {metric} {opposed_text(self.opposed)}{self.about}{then}"
         if self.decision == "unclear":
             return f"{subject} has no clear effect on {metric}: {change}{self.about}{then}"
         if self.decision == "same":
@@ -154,7 +159,8 @@ def log_gain(question: Question) -> Iterator[Finding]:
         return
     for key, group in question.over_numbers(answers):
         rows = list(group.iter_rows(named=True))
-        pooled = pooled_ratio([(row["second_values"], row["first_values"]) for row in rows])
+        pairs = [(row["second_values"], row["first_values"]) for row in rows]
+        pooled = pooled_ratio(pairs)
         apart = [row["case_ids"][1] for row in rows]
         limit = _most_frequent(question, apart)
         case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
@@ -170,6 +176,7 @@ def log_gain(question: Question) -> Iterator[Finding]:
             about=_about(question, key),
             cells=len(rows),
             repeats=min(len(row[values]) for row in rows for values in ("first_values", "second_values")),
+            opposed=opposed(question, rows, pairs),
             strength=question.support.strength(case_ids, pooled),
             case_ids=case_ids,
             part=question.part.name,
