@@ -28,7 +28,8 @@ from iosonde.units import format_bytes, format_duration
 from iosonde.workload.block.notation import active_window
 
 NEAR = 0.10
-"""A rate is back at the base line when it is at most so much above it, and has gained when it is more."""
+"""A rate is back at the base line when it is at most so much above it, and has gained when it is more. A mean that is
+more than that below it is reported as such."""
 SMOOTHED = 3
 """Intervals whose mean rate is taken for the rate at the first of them: single ones jump as collection does."""
 
@@ -43,9 +44,11 @@ class Decay:
     last: float
     """IOPS when it stops."""
     back_s: float | None
-    """When it was within `NEAR` of the base line; None if it never was."""
+    """When it was first at most `NEAR` above the base line; None if it never was."""
     back_bytes: int | None
     """Moved until then."""
+    rest: float | None
+    """Mean IOPS from then on."""
     length_s: float
 
 
@@ -122,9 +125,14 @@ class IdleDecay(Finding):
         decay = self.decay
         after = f"Continuous load after pauses of {_seconds(self.pause_s)}"
         base = _base_words(self.base_is_steady)
+        first, last = (wording.times_text(rate / self.base) for rate in (decay.first, decay.last))
+        if decay.back_s is not None and decay.rest is not None and decay.rest < (1 - NEAR) * self.base:
+            rest = wording.times_text(decay.rest / self.base)
+            if decay.back_s == 0:
+                return f"{after}: {rest} {base} on average"
+            return f"{after}: starts at {first} {base} and falls to {rest} on average after {_seconds(decay.back_s)}"
         if decay.back_s == 0:
             return f"{after}: at {base} from the start"
-        first, last = (wording.times_text(rate / self.base) for rate in (decay.first, decay.last))
         if decay.back_s is not None and decay.back_bytes is not None:
             return (
                 f"{after}: starts at {first} {base} and returns to within {100 * NEAR:.0f} % of it after "
@@ -250,7 +258,7 @@ def _of_stage(
         base_is_steady=base.achieved,
         base_run=(base.case_ids[-1], base.repeat),
         bursts=bursts,
-        decay=_decay(follower.case_id, after, window.mean) if follower and after is not None else None,
+        decay=decay_of(follower.case_id, after, window.mean) if follower and after is not None else None,
     )
 
 
@@ -264,7 +272,8 @@ def _bursts(intervals: pl.DataFrame, burst_ns: int, every_ns: int) -> Iterator[f
             yield count / burst_ns * 1e9
 
 
-def _decay(case_id: str, intervals: pl.DataFrame, base: float) -> Decay:
+def decay_of(case_id: str, intervals: pl.DataFrame, base: float) -> Decay:
+    """Return how the rate of a load without pauses returns to `base`, in I/Os per second."""
     lengths = (intervals["end_ns"] - intervals["begin_ns"]).to_numpy() / 1e9
     counts = intervals["count"].to_numpy()
     width = min(SMOOTHED, len(counts))
@@ -278,5 +287,6 @@ def _decay(case_id: str, intervals: pl.DataFrame, base: float) -> Decay:
         last=float(rates[-1]),
         back_s=None if at is None else float(intervals["begin_ns"][at]) / 1e9,
         back_bytes=None if at is None else int(intervals["bytes"][:at].sum()),
+        rest=None if at is None else float(counts[at:].sum() / lengths[at:].sum()),
         length_s=float(lengths.sum()),
     )
