@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
+from numpy.lib.stride_tricks import sliding_window_view
 
 from iosonde.findings.finding import Finding, Topic
 from iosonde.metrics import wording
+from iosonde.metrics.statistics import Floats
 from iosonde.metrics.steady_state import Criteria
 from iosonde.metrics.sustained import LOWER_IS_BETTER, LongRun
 from iosonde.study.model import STAGE, Level, Study
@@ -40,7 +42,7 @@ class Change:
     once: float | None = None
     """Level of that one."""
     recovered_s: float | None = None
-    """When it was first back within that range around the earlier level; None if it never was."""
+    """When it was back within that range around the earlier level, or better, and stayed; None if it did not."""
 
     @property
     def first(self) -> float:
@@ -76,7 +78,7 @@ class LoadChange(Finding):
             text = f"{stage}: {level} from the first round"
         else:
             improves = (change.level > change.first) != change.lower_is_better
-            when = f"within {format_duration(change.settled_s * 1e9)}" if change.settled_s else "in the first round"
+            when = f"within {format_duration(change.settled_s * 1e9)}" if change.settled_s else "without settling"
             text = f"{stage}: {'improves' if improves else 'degrades'} from {first} to {level} {when}"
         return f"{text}{self._recovery()}"
 
@@ -95,14 +97,29 @@ class LoadChange(Finding):
         if change.once is None:
             return ""
         near = f"within {100 * self.within:.0f} % of `{change.earlier}`"
+        better = "below" if change.lower_is_better else "above"
+        if change.recovered_s == 0 and self._is_better(change.first) and self._is_better(change.level):
+            return f"; {better} `{change.earlier}` from the first round"
+        then = f", then {better} it" if self._is_better(change.level) else ""
         if change.recovered_s == 0:
-            return f"; {near} from the first round"
+            return f"; {near} from the first round{then}"
         if change.recovered_s is not None:
-            return f"; recovers to {near} after {format_duration(change.recovered_s * 1e9)}"
-        best = change.long_run.peak
-        share = change.once / best if change.lower_is_better else best / change.once
+            return f"; recovers to {near} after {format_duration(change.recovered_s * 1e9)}{then}"
+        best, level = self._share(change.long_run.peak), self._share(change.level)
+        if best >= (1 / (1 + self.within) if change.lower_is_better else 1 - self.within):
+            return f"; does not stay {near}, {wording.percent_text(level)} of it at the end"
         length = format_duration(len(change.long_run.values) * change.long_run.round_s * 1e9)
-        return f"; does not recover within {length}, at best {wording.percent_text(share)} of `{change.earlier}`"
+        return f"; does not recover within {length}, at best {wording.percent_text(best)} of `{change.earlier}`"
+
+    def _share(self, value: float) -> float:
+        """Return a value as a share of the earlier level, inverted for a latency."""
+        once = self.change.once or value
+        return once / value if self.change.lower_is_better else value / once
+
+    def _is_better(self, value: float) -> bool:
+        """Return whether a value is better than the range around the earlier level."""
+        once = self.change.once or value
+        return value < (1 - self.within) * once if self.change.lower_is_better else value > (1 + self.within) * once
 
     def _value(self, value: float) -> str:
         return wording.value_text(self.change.long_run.tracking, value)
@@ -192,10 +209,18 @@ def _reached(long_run: LongRun, level: float) -> float | None:
 
 
 def _recovered(long_run: LongRun, once: float) -> float | None:
+    """When it was within the range around an earlier level, or better, with every window after it in the mean."""
+    windows = sliding_window_view(long_run.values, long_run.steady.criteria.window)
+    means = np.ma.masked_invalid(windows).mean(axis=1).filled(np.nan)
+    stays = np.logical_and.accumulate(_is_back(long_run, means, once)[::-1])[::-1]
+    following = np.minimum(np.arange(len(long_run.values)), len(stays) - 1)
+    return _first_s(long_run, np.flatnonzero(_is_back(long_run, long_run.values, once) & stays[following]))
+
+
+def _is_back(long_run: LongRun, values: Floats, once: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
     share = near(long_run.steady.criteria)
     lower = long_run.tracking in LOWER_IS_BETTER
-    good = long_run.values <= (1 + share) * once if lower else long_run.values >= (1 - share) * once
-    return _first_s(long_run, np.flatnonzero(good))
+    return values <= (1 + share) * once if lower else values >= (1 - share) * once
 
 
 def _first_s(long_run: LongRun, rounds: np.ndarray[Any, np.dtype[np.int64]]) -> float | None:
