@@ -73,6 +73,22 @@ def test_a_difference_within_the_noise_is_no_gain() -> None:
     assert "no clear effect on tpmC" in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("apart", "change"),
+    [
+        ([900, 980, 1060], ": -2 % (95 % CI -"),
+        ([960, 1020, 1100], ": 2 % (95 % CI -"),
+        ([998, 997, 999], ": 0 % (95 % CI 0–0 %)"),
+        ([700], ": -30 %"),
+    ],
+)
+def test_a_change_without_a_direction_in_words_has_a_sign(apart: list[float], change: str) -> None:
+    [found] = log_gain(log_question(apart, [1000.0] * len(apart), "undetermined"))
+    assert isinstance(found, LogGain)
+    assert found.decision in ("unclear", "same")
+    assert change in found.sentence
+
+
 def test_opposite_effects_of_a_separate_log_are_not_pooled() -> None:
     together, apart = {1: 1000, 64: 1000}, {1: 500, 64: 2000}
     ids = [(f"{log}{terminals}", log, terminals) for terminals in (1, 64) for log in ("with the data", "apart")]

@@ -57,7 +57,7 @@ class LogGain(Finding):
         place = "another directory of the same device" if self.is_same_device else "a separate device"
         subject = f"Moving the write-ahead log of {self.server} to {place}"
         metric = wording.metric_words(self.metric)
-        change = _percent_change(self.gain)
+        change = _percent_change(self.gain, signed=self.decision in ("unclear", "same"))
         then = f"; {self.server} is then {LIMITS[self.limit]}" if self.limit in LIMITS else ""
         if self.opposed:
             return f"{subject}: the effect on {metric} {opposed_text(self.opposed)}{self.about}{then}"
@@ -299,11 +299,11 @@ def _about(question: Question, key: dict[str, Any]) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
-def _percent_change(gain: Estimate) -> str:
-    """`38 % (95 % CI 31–44 %)`, always positive: the verb has the direction."""
-    sign = 1 if gain.value >= 1 else -1
-    text = f"{100 * sign * (gain.value - 1):.0f} %"
+def _percent_change(gain: Estimate, *, signed: bool) -> str:
+    """`38 % (95 % CI 31–44 %)`, positive where a verb has the direction, else `signed`: `-2 % (95 % CI -8 to 3 %)`."""
+    sign = 1 if signed or gain.value >= 1 else -1
+    text = f"{round(100 * sign * (gain.value - 1))} %"
     if gain.low is None or gain.high is None:
         return text
-    low, high = sorted(100 * sign * (end - 1) for end in (gain.low, gain.high))
-    return f"{text} (95 % CI {low:.0f} to {high:.0f} %)" if low < 0 else f"{text} (95 % CI {low:.0f}–{high:.0f} %)"
+    low, high = sorted(round(100 * sign * (end - 1)) for end in (gain.low, gain.high))
+    return f"{text} (95 % CI {low} to {high} %)" if low < 0 else f"{text} (95 % CI {low}–{high} %)"
