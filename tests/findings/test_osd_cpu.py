@@ -15,6 +15,7 @@ from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.planning import load
 from iosonde.study.model import Study
+from iosonde.verdict.verdict import Kind
 
 pytestmark = pytest.mark.unit
 
@@ -76,6 +77,15 @@ def test_the_limit_is_that_of_most_runs() -> None:
     )
     write, _ = find(replace(asked, support=support))
     assert write.sentence.endswith("; limited by CPU time")
+
+
+def test_a_limit_of_a_minority_of_runs_is_not_stated() -> None:
+    verdicts: Counter[Kind] = Counter({"device-limited": 1, "undetermined": 1, "server-CPU-limited": 1})
+    support = Support(verdicts={"main/operation=write/queue_depth=16": verdicts})
+    write, _ = find(replace(question(), support=support))
+    assert isinstance(write, OsdCpu)
+    assert write.limit == "undetermined"
+    assert write.sentence.endswith(" cores")
 
 
 def test_a_single_queue_depth_has_an_answer() -> None:

@@ -22,6 +22,7 @@ from iosonde.findings.transactions import (
 from iosonde.planning import load
 from iosonde.results.schema import SHARED_LOG_DEVICE
 from iosonde.study.model import Analysis
+from iosonde.verdict.verdict import Kind
 
 
 def log_question(apart: list[float], together: list[float], kind: str) -> Question:
@@ -181,6 +182,21 @@ def test_the_highest_throughput_of_a_server_comes_with_its_limit_and_the_reason(
 def test_a_server_without_a_limit_is_reported_as_such() -> None:
     [found] = server_limit(limit_question("undetermined", "no resource was used completely"))
     assert found.sentence.endswith("; no limit was found (no resource was used completely)")
+
+
+def test_a_limit_of_a_minority_of_runs_is_not_named() -> None:
+    asked = limit_question("device-limited", "the device was busy 90 % of the time")
+    verdicts: Counter[Kind] = Counter({"device-limited": 1, "undetermined": 1, "lock-limited": 1})
+    [found] = server_limit(replace(asked, support=Support(verdicts={"b": verdicts})))
+    assert isinstance(found, ServerLimit)
+    assert found.limit == "undetermined"
+    assert found.sentence.endswith(
+        "; no limit was found (verdicts of runs: 1 device-limited, 1 undetermined, 1 lock-limited)"
+    )
+    log = log_question([1370, 1380, 1390], [1000, 1005, 995], "lock-limited")
+    [gain] = log_gain(replace(log, support=Support(verdicts={"b": verdicts})))
+    assert isinstance(gain, LogGain)
+    assert gain.limit == "undetermined" and "is then" not in gain.sentence
 
 
 def test_results_without_think_times_are_labelled() -> None:

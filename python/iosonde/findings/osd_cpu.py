@@ -14,6 +14,7 @@ from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval
+from iosonde.verdict.verdict import of_repeats
 
 CPU = "osd_cpu_ns_per_op"
 LATENCY = "completion_latency_ns_mean"
@@ -40,7 +41,7 @@ class OsdCpu(Finding):
     cores: float | None
     """CPU time of all object daemons over the measured time."""
     limit: str
-    """Verdict of most runs there; empty if there is none."""
+    """Verdict of most runs there, `undetermined` where they differ; empty if there is none."""
     unloaded_latency_ns: float | None
     """Mean latency with one operation in flight; None if that was not measured."""
     unloaded_cpu_ns: float | None
@@ -138,5 +139,4 @@ def _unloaded(question: Question, key: Mapping[str, Any]) -> Any:
 
 
 def _limit(question: Question, case_id: str) -> str:
-    counts = question.support.counts([case_id])
-    return counts.most_common(1)[0][0] if counts else ""
+    return of_repeats(list(question.support.counts([case_id]).elements())) or ""

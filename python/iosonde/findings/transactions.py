@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import polars as pl
 
@@ -17,6 +16,7 @@ from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, maximum_interval, pooled_ratio, repeats_interval, verdict
 from iosonde.results.schema import SHARED_LOG_DEVICE
+from iosonde.verdict.verdict import Kind, of_repeats
 from iosonde.workload import terms
 
 LIMITS = {
@@ -41,7 +41,7 @@ class LogGain(Finding):
     decision: str
     """`better`, `worse`, `same` or `unclear`."""
     limit: str
-    """Verdict of most runs with a separate log; empty if there is none."""
+    """Verdict of most runs with a separate log, `undetermined` where they differ; empty if there is none."""
     about: str
     cells: int
     repeats: int
@@ -88,9 +88,9 @@ class ServerLimit(Finding):
     value: Estimate
     setting: str
     limit: str
-    """Verdict of most runs there."""
+    """Verdict of most runs there, `undetermined` where they differ."""
     because: str
-    """Reasons of the first run with this verdict."""
+    """Reasons of the first run with this verdict, or the verdicts that differ."""
     repeats: int
 
     def _sentence(self) -> str:
@@ -162,7 +162,7 @@ def log_gain(question: Question) -> Iterator[Finding]:
         pairs = [(row["second_values"], row["first_values"]) for row in rows]
         pooled = pooled_ratio(pairs)
         apart = [row["case_ids"][1] for row in rows]
-        limit = _most_frequent(question, apart)
+        limit = _of_most(question, apart)
         case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
         yield LogGain(
             server=server_words(question.case(apart[0])),
@@ -197,7 +197,7 @@ def server_limit(question: Question) -> Iterator[Finding]:
         best = rows[-1]
         value = maximum_interval([row["values"] for row in rows]) if len(rows) > 1 else repeats_interval(best["values"])
         factors = [name for name in (*question.by, over) if name != "server"]
-        limit = _most_frequent(question, [best["case_id"]])
+        limit = _of_most(question, [best["case_id"]])
         yield ServerLimit(
             server=server_words(question.case(best["case_id"]) | key),
             metric=question.analysis.metric,
@@ -212,9 +212,13 @@ def server_limit(question: Question) -> Iterator[Finding]:
         )
 
 
-def _reasons(question: Question, case_id: str, verdict: str) -> str:
+def _reasons(question: Question, case_id: str, verdict: Kind | Literal[""]) -> str:
+    """Return the reasons of the first run with a verdict; all verdicts if most runs have another."""
     if question.outcomes is None:
         return "no run has a verdict"
+    counts = question.support.counts([case_id])
+    if verdict and 2 * counts[verdict] <= counts.total():
+        return f"verdicts of runs: {', '.join(f'{count} {kind}' for kind, count in counts.most_common())}"
     runs = question.outcomes.filter(pl.col("case_id") == case_id, pl.col("verdict") == verdict)
     return str(runs["verdict_because"][0]) if len(runs) else "no run has a verdict"
 
@@ -289,9 +293,9 @@ def server_words(case: dict[str, Any]) -> str:
     return terms.store_name(str(case.get("server") or case.get("server_level") or "the server"))
 
 
-def _most_frequent(question: Question, case_ids: list[str]) -> str:
-    counts: Counter[str] = Counter(question.support.counts(case_ids))
-    return counts.most_common(1)[0][0] if counts else ""
+def _of_most(question: Question, case_ids: list[str]) -> Kind | Literal[""]:
+    """Return the verdict of more than half of the runs of some cases, else `undetermined`; empty without verdicts."""
+    return of_repeats(list(question.support.counts(case_ids).elements())) or ""
 
 
 def _about(question: Question, key: dict[str, Any]) -> str:
