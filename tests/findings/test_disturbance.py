@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from iosonde.findings.disturbance import Disturbance, Interference, Recovery, find, recovered_after
+from iosonde.findings.disturbance import Disturbance, Interference, Recovery, find, is_measured, recovered_after
 
 MS = 10**6
 S = 10**9
@@ -61,6 +61,17 @@ def test_the_middle_of_all_runs_counts_and_runs_without_recovery_are_the_slowest
     assert interference(quick, never, never).recovered_after_ns is None
     assert interference(quick, never, never).sentence.endswith("; no recovery within 30 s afterwards")
     assert interference(quick, quick, never).sentence.endswith("; recovered within 1 s afterwards")
+
+
+def test_a_recovery_that_could_not_be_measured_is_not_denied() -> None:
+    assert is_measured(series(9, 9, 9), 1 * MS)
+    assert not is_measured(series(9, 9, 9), None)
+    assert not is_measured(series(1, 1), 1 * MS)
+    assert not is_measured([], 1 * MS)
+    unknown = Recovery(before_ns=1 * MS, during_ns=20 * MS, recovered_after_ns=None, judged=False)
+    assert interference(unknown, unknown).sentence.endswith("; recovery not measured")
+    quick = Recovery(before_ns=1 * MS, during_ns=20 * MS, recovered_after_ns=0.5 * S)
+    assert interference(unknown, unknown, quick).recovered_after_ns == 0.5 * S
 
 
 def test_a_latency_without_samples_is_unknown() -> None:

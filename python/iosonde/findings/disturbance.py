@@ -39,6 +39,8 @@ class Recovery:
     during_ns: float | None
     recovered_after_ns: float | None
     """From the end of the disturbance to the first interval from which on it has recovered; None if it did not."""
+    judged: bool = True
+    """Whether that could be measured: the latency before is known, and enough intervals follow the disturbance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +82,8 @@ class Interference(Finding):
 
     @property
     def recovered_after_ns(self) -> float | None:
-        """The middle of all runs; None if half of them or more did not recover."""
-        runs = self.disturbance.runs
+        """The middle of all runs that were judged; None if half of them or more did not recover."""
+        runs = self._judged
         after = sorted(run.recovered_after_ns for run in runs if run.recovered_after_ns is not None)
         return after[len(runs) // 2] if len(after) > len(runs) / 2 else None
 
@@ -108,7 +110,13 @@ class Interference(Finding):
             f"{RECOVERED:g} times the value before, for {STAYS} intervals of {format_duration(each.interval_ns)}"
         )
 
+    @property
+    def _judged(self) -> list[Recovery]:
+        return [run for run in self.disturbance.runs if run.judged]
+
     def _recovery(self) -> str:
+        if not self._judged:
+            return "recovery not measured"
         after = self.recovered_after_ns
         if after is None:
             return f"no recovery within {format_duration(self.disturbance.rest_ns)} afterwards"
@@ -203,12 +211,18 @@ def _recoveries(
         own = timed.filter(pl.col("run_id") == run_id)
         before = own.filter(pl.col("moment") == "before")[mean].drop_nulls()
         after = own.filter(pl.col("moment") == "after").select("since_end", mean).rows()
-        usual = before.median()
+        usual = median(before) if len(before) else None
         yield Recovery(
             before_ns=tails.get((run_id, "before")),
             during_ns=tails.get((run_id, "during")),
-            recovered_after_ns=recovered_after(after, float(usual)) if isinstance(usual, float) else None,
+            recovered_after_ns=None if usual is None else recovered_after(after, usual),
+            judged=is_measured(after, usual),
         )
+
+
+def is_measured(after: Sequence[tuple[int, float | None]], usual_ns: float | None) -> bool:
+    """Return whether a recovery can be judged: the mean before is known, and enough intervals follow."""
+    return usual_ns is not None and len(after) >= STAYS
 
 
 def recovered_after(after: Sequence[tuple[int, float | None]], usual_ns: float) -> float | None:
