@@ -74,6 +74,20 @@ def test_a_recovery_that_could_not_be_measured_is_not_denied() -> None:
     assert interference(unknown, unknown, quick).recovered_after_ns == 0.5 * S
 
 
+def test_a_change_within_the_noise_has_no_direction() -> None:
+    runs = [
+        Recovery(before_ns=1 * MS, during_ns=during * MS, recovered_after_ns=0.5 * S) for during in (0.5, 1.04, 2.0)
+    ]
+    found = interference(*runs)
+    assert found.change is not None and found.change.is_noise
+    assert found.sentence == (
+        "p99 response latency of `reads` does not change clearly under load from `writes`: "
+        "1 ms before, 1.04 ms during; recovered within 1 s afterwards"
+    )
+    assert "during over before 1.04 times (95 % CI " in found.evidence
+    assert "rises from" in interference(*runs[1:]).sentence  # Two runs have no interval.
+
+
 def test_a_latency_without_samples_is_unknown() -> None:
     assert interference(Recovery(before_ns=None, during_ns=20 * MS, recovered_after_ns=None)).before_ns is None
     stalled = interference(Recovery(before_ns=1 * MS, during_ns=None, recovered_after_ns=None))

@@ -124,6 +124,11 @@ def test_tails() -> None:
             "growth 24 times (95 % CI 23–25); 5 runs each",
         )
     )
+    noise = replace(growth, last_level=8, first=100_000, last=104_000, growth=Estimate(1.04, 0.33, 3.32))
+    assert noise.growth.is_noise and not replace(growth, growth=Estimate(1.04)).growth.is_noise
+    assert noise.sentence == (
+        "p99 completion latency of 4 KiB random reads does not change clearly: 100 µs at queue depth 1, 104 µs at 8"
+    )
 
 
 def point(size: int, level: int, *, saturates: bool = True) -> Point:

@@ -17,7 +17,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.histogram import percentiles
 from iosonde.metrics.metrics import interval_metrics
 from iosonde.metrics.scopes import ALL
-from iosonde.metrics.statistics import MINIMUM_REPEATS
+from iosonde.metrics.statistics import MINIMUM_REPEATS, Estimate, ratio
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.units import format_duration, parse_duration
@@ -81,6 +81,16 @@ class Interference(Finding):
         return median(values) if values else None
 
     @property
+    def change(self) -> Estimate | None:
+        """p99 latency during over before, of the runs that have both; None if there is none."""
+        both = [
+            (run.during_ns, run.before_ns)
+            for run in self.disturbance.runs
+            if run.during_ns is not None and run.before_ns is not None
+        ]
+        return ratio(*zip(*both, strict=True), paired=True) if both else None
+
+    @property
     def recovered_after_ns(self) -> float | None:
         """The middle of all runs that were judged; None if half of them or more did not recover."""
         runs = self._judged
@@ -100,14 +110,18 @@ class Interference(Finding):
         if self.before_ns is None:
             return f"{what} {by}: {during}; {self._recovery()}"
         before, times = wording.value_text(metric, self.before_ns), wording.times_text(self.during_ns / self.before_ns)
+        if self.change and self.change.is_noise:
+            return f"{what} does not change clearly {by}: {before} before, {during} during; {self._recovery()}"
         verb = "rises" if self.during_ns >= self.before_ns else "falls"
         return f"{what} {verb} from {before} to {during} ({times}) {by}; {self._recovery()}"
 
     def _evidence(self) -> str:
-        each = self.disturbance
+        each, change = self.disturbance, self.change
+        unclear = f"; during over before {wording.ratio_estimate_text(change)}" if change and change.is_noise else ""
+        runs = f"{wording.counted(len(each.runs), 'run')}{unclear}"
         return (
-            f"case `{each.case_id}`, {wording.counted(len(each.runs), 'run')}; recovered: mean latency at most "
-            f"{RECOVERED:g} times the value before, for {STAYS} intervals of {format_duration(each.interval_ns)}"
+            f"case `{each.case_id}`, {runs}; recovered: mean latency at most {RECOVERED:g} times the value before, "
+            f"for {STAYS} intervals of {format_duration(each.interval_ns)}"
         )
 
     @property

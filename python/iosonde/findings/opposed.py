@@ -23,11 +23,7 @@ def opposed(
     `pairs` are the repeats of both sides of each row. A cell whose interval contains 1 does not count.
     """
     estimates = [ratio(top, bottom) for top, bottom in pairs]
-    clear = [
-        (each.value, row)
-        for row, each in zip(rows, estimates, strict=True)
-        if not each.certain or each.above(1) or each.below(1)
-    ]
+    clear = [(each.value, row) for row, each in zip(rows, estimates, strict=True) if not each.is_noise]
     if not clear:
         return None
     (low, lowest), (high, highest) = (extreme(clear, key=lambda cell: cell[0]) for extreme in (min, max))

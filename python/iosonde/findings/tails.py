@@ -43,12 +43,12 @@ class TailGrowth(Finding):
         first, last = (wording.value_text(self.metric, value) for value in (self.first, self.last))
         at_first = wording.level_words(self.over, self.first_level)
         at_last = wording.level_value(self.over, self.last_level)
-        verb = "rises" if self.last >= self.first else "falls"
         where = f" with {self.where}" if self.where else ""
-        return (
-            f"{wording.metric_words(self.metric)} of {self.load}{where} {verb} from {first} at {at_first} "
-            f"to {last} at {at_last}"
-        )
+        what = f"{wording.metric_words(self.metric)} of {self.load}{where}"
+        if self.growth.is_noise:
+            return f"{what} does not change clearly: {first} at {at_first}, {last} at {at_last}"
+        verb = "rises" if self.last >= self.first else "falls"
+        return f"{what} {verb} from {first} at {at_first} to {last} at {at_last}"
 
     def _evidence(self) -> str:
         cells = f"; largest growth of {self.cells} cells" if self.cells > 1 else ""

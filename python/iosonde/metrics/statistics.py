@@ -71,6 +71,11 @@ class Estimate:
         """Whether there is an interval at all."""
         return self.low is not None and self.high is not None
 
+    @property
+    def is_noise(self) -> bool:
+        """Whether the interval of a ratio contains 1: it shows no direction."""
+        return self.certain and not self.above(1) and not self.below(1)
+
     def above(self, limit: float) -> bool:
         """Whether the whole interval is above the limit."""
         return self.low is not None and self.low > limit
