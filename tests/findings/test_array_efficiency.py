@@ -204,7 +204,17 @@ def test_a_thread_that_saturates_its_core_is_the_reason_where_members_are_not() 
         "members are idle 40 % of the time, the busiest moving 1.20 times the mean"
     )
     assert why({**found, "member_imbalance": 1.5}) == "uneven load: the busiest member moves 1.50 times the mean"
+    assert why({**found, "member_utilisation": 0.98}) == "members are busy 98 % of the time"
     assert why(found) == ""
+
+
+def test_a_polling_thread_is_busy_whatever_limits_the_array() -> None:
+    (found,) = answers_by_hand({("single", 1): [100.0] * 3, ("raid0", 4): [60.0] * 3})
+    busy = {**found, "core_utilisation": 0.99, "member_utilisation": 0.6}
+    assert why(busy, is_polling=True) == "members are idle 40 % of the time"
+    [polled] = efficiencies(single=[100.0] * 3, array=[60.0] * 3, core_utilisation=0.99, completion_polling=True)
+    [blocked] = efficiencies(single=[100.0] * 3, array=[60.0] * 3, core_utilisation=0.99)
+    assert (polled.reason, blocked.reason) == ("", "CPU-limited: a thread used 99 % of one core")
 
 
 def test_a_thread_of_md_that_has_no_time_left_is_the_reason_and_not_the_members() -> None:
@@ -250,6 +260,31 @@ def test_efficiencies_of_each_level_and_load(fabricated: ResultSet) -> None:
     assert by_load["RAID 5", "writes"].reason == "4 member I/Os per host write, 2 of them reads"
     assert by_load["RAID 1", "reads"].reason == "members are idle 50 % of the time"
     assert by_load["RAID 0", ""].devices == (4, 8)
+
+
+def efficiencies(
+    *, single: list[float], array: list[float], core_utilisation: float | None = None, **parameters: Any
+) -> list[ArrayEfficiency]:
+    """The efficiency of RAID 0 of four devices, reads with one I/O in flight."""
+    metrics = {"bandwidth": {("single", 1): single, ("raid0", 4): array}}
+    if core_utilisation is not None:
+        metrics["core_utilisation"] = {("raid0", 4): [core_utilisation] * len(array)}
+    cases, runs = results(["array", "devices"], metrics, jobs=1, **{**LOAD, "queue_depth": 8, **parameters})
+    asked = study(
+        {"array": ["single", "raid0"], "devices": [1, 4]},
+        [{"kind": "array_efficiency", "over": "devices", "by": ["array"]}],
+    )
+    return [each for each in findings(asked, cases, runs) if isinstance(each, ArrayEfficiency)]
+
+
+def test_the_model_applies_unless_the_interval_is_above_it() -> None:
+    [scattered] = efficiencies(single=[80.0, 100.0, 130.0], array=[380.0, 524.0, 700.0])
+    assert (scattered.applies, scattered.reason) == (True, "")
+    assert scattered.lowest["efficiency"] > 1.2 > 1 > scattered.lowest["low"]
+    [above] = efficiencies(single=[100.0, 101.0, 102.0], array=[520.0, 524.0, 530.0])
+    assert (above.applies, above.reason) == (False, "cause unknown; 130 % of the layout bound")
+    [once] = efficiencies(single=[100.0], array=[700.0])
+    assert (once.applies, once.strength) == (False, "weak"), "no interval, no efficiency of 175 %"
 
 
 def test_above_the_model_it_does_not_apply_and_the_reason_is_named() -> None:

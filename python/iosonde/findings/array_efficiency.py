@@ -22,9 +22,10 @@ UNEVEN = 1.25
 NOTABLE = 1.1
 """The busiest member's bytes over the mean from which on it is the limit, and from which on it is mentioned."""
 BEYOND = 1.2
-"""Above this share of the expected throughput the model does not apply."""
+"""Above this share of the expected throughput the model does not apply, unless the interval contains 1."""
 READS_FOR_WRITES = 0.1
 """Member reads for each write from which on they are a read-modify-write."""
+POLLING = ("submission_polling", "completion_polling")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class ArrayEfficiency(Finding):
     """Smallest and largest of all cells."""
     devices: tuple[int, int]
     applies: bool
-    """Whether the model applies: no cell exceeds it by more than a fifth."""
+    """Whether the model applies: no cell exceeds it by more than a fifth, with an interval above it."""
     reason: str
     """What limits the cell with the lowest efficiency, or why the model does not apply; empty if not known."""
     speedup: float
@@ -95,8 +96,8 @@ def find(question: Question) -> Iterator[Finding]:
     answers = loads.answers()
     for level in dict.fromkeys((row["array"], row["array_kind"], row["state"]) for row in answers):
         rows = [row for row in answers if (row["array"], row["array_kind"], row["state"]) == level]
-        beyond = [row for row in rows if row["efficiency"] > BEYOND]
-        kept = [row for row in rows if KEPT <= row["efficiency"] <= BEYOND]
+        beyond = [row for row in rows if _exceeds(row)]
+        kept = [row for row in rows if row["efficiency"] >= KEPT and not _exceeds(row)]
         short = [row for row in rows if row["efficiency"] < KEPT]
         for chosen in (kept, short, beyond):
             for key, group in loads.together(loads.divide(chosen), _efficiency):
@@ -107,15 +108,21 @@ def _efficiency(row: Row) -> float:
     return float(row["efficiency"])
 
 
+def _exceeds(row: Row) -> bool:
+    """Return whether a cell exceeds the model. An interval that contains the expected throughput does not show it."""
+    return bool(row["efficiency"] > BEYOND and (row["low"] is None or row["low"] > 1))
+
+
 def _finding(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row], *, of_level: Sequence[Row]) -> ArrayEfficiency:
     question = loads.question
     lowest = min(rows, key=_efficiency)
     shares = sorted(map(_efficiency, rows))
-    applies = shares[-1] <= BEYOND
+    applies = not any(map(_exceeds, rows))
     words = loads.words(key, lowest["case_id"])
     estimates = [Estimate(row["efficiency"], row["low"], row["high"]) for row in rows]
     case_ids = tuple(row["case_id"] for row in rows)
-    reason = why(lowest) if applies and shares[0] < KEPT else "" if applies else _beyond(question, lowest)
+    case = question.case(lowest["case_id"])
+    short = why(lowest, is_polling=any(case.get(name) for name in POLLING)) if shares[0] < KEPT else ""
     return ArrayEfficiency(
         array=_name(rows[0]),
         load=f"{'' if words == EVERYTHING else words}{_quantities(loads, rows, of_level)}".strip(),
@@ -123,7 +130,7 @@ def _finding(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row], *, of_le
         efficiency=(shares[0], shares[-1]),
         devices=(min(row["devices"] for row in rows), max(row["devices"] for row in rows)),
         applies=applies,
-        reason=reason,
+        reason=short if applies else _beyond(case, lowest),
         speedup=max(float(row["speedup"]) for row in rows),
         lowest=lowest,
         cells=len(rows),
@@ -144,8 +151,11 @@ def _quantities(loads: Loads, rows: Sequence[Row], of_level: Sequence[Row]) -> s
     return "".join(words)
 
 
-def why(row: Row) -> str:
-    """Return what limits an array, as far as bound, members' counters or CPU time show it; else nothing."""
+def why(row: Row, *, is_polling: bool = False) -> str:
+    """Return what limits an array, as far as bound, members' counters or CPU time show it; else nothing.
+
+    A polling thread is busy whatever limits the array.
+    """
     extra_reads, of_bound = _extra_reads(row), row["of_bound"] or 0.0
     if thread := _saturated_thread(row):
         return thread
@@ -155,7 +165,7 @@ def why(row: Row) -> str:
         return f"this load keeps {_count(row['members_in_use'])} of {row['devices']} members busy at once"
     if row["bound_by"] in ("link", "pcie", "memory") and of_bound >= 0.8:
         return f"limited by {BOUND_WORDS[row['bound_by']]}"
-    if (row["core_utilisation"] or 0) >= BUSY:
+    if (row["core_utilisation"] or 0) >= BUSY and not is_polling:
         return f"CPU-limited: a thread used {wording.percent_text(row['core_utilisation'])} of one core"
     if (row["member_imbalance"] or 0) >= UNEVEN:
         return f"uneven load: the busiest member moves {wording.times_text(row['member_imbalance'])} the mean"
@@ -170,7 +180,7 @@ def why(row: Row) -> str:
     if busy < KEPT:
         most = f", the busiest moving {wording.times_text(uneven)} the mean" if uneven >= NOTABLE else ""
         return f"members are idle {wording.percent_text(1 - busy)} of the time{most}"
-    return f"members are busy {wording.percent_text(busy)} of the time, and slower than one alone"
+    return f"members are busy {wording.percent_text(busy)} of the time"
 
 
 def _saturated_thread(row: Row) -> str:
@@ -181,14 +191,14 @@ def _saturated_thread(row: Row) -> str:
     return f"CPU-limited: `{row['array_thread']}` used {wording.percent_text(share)} of one core"
 
 
-def _beyond(question: Question, row: Row) -> str:
-    """Return why a load exceeds the model."""
+def _beyond(case: Row, row: Row) -> str:
+    """Return why a load exceeds the model, as far as the model itself explains it."""
     bound = f"; {wording.percent_text(row['of_bound'])} of the layout bound" if row["of_bound"] is not None else ""
-    if question.case(row["case_id"]).get("io_mode") == "buffered":
+    if case.get("io_mode") == "buffered":
         return f"it does not include the page cache, which merges requests{bound}"
     if row["array"] in PARITIES and row["writes_only"]:
         return f"it assumes partial-stripe writes{bound}"
-    return f"the single device was slower than a member of the array{bound}"
+    return f"cause unknown{bound}"
 
 
 def _extra_reads(row: Row) -> str:
