@@ -73,6 +73,6 @@ def test_a_study_of_disturbed_streams_is_answered_by_the_interference() -> None:
 
 
 def test_two_offered_rates_are_both_achieved() -> None:
-    rates = tuple(Rate(case_id=name, stream="reads", achieved=1e4, share=1.0, p99_ns=1e5) for name in "ab")
+    rates = tuple(Rate(case_id=name, stream="reads", achieved=1e4, shares=(1.0,), p99_ns=1e5) for name in "ab")
     found = OfferedRates(rates=rates, strength="strong", part="stress")
     assert found.sentence == "Both offered rates achieved (part `stress`), p99 response latency 100 µs"

@@ -309,6 +309,35 @@ def test_rate_limited_cases_are_no_peak_and_do_not_saturate() -> None:
     assert [(round(each.offered), each.kept) for each in offered.rates] == [(1000, True), (2000, True), (4000, False)]
 
 
+def offered_rates(shares: list[float], kinds: list[str]) -> OfferedRates:
+    """One offered rate of 1,000 per second, with the share achieved in each repeat."""
+    metrics: dict[str, Any] = {
+        "iops": {(1000,): [1000 * share for share in shares]},
+        "achieved_rate_fraction": {(1000,): shares},
+        "response_latency_ns_p99": {(1000,): [1e6 if share == 1 else 5e9 for share in shares]},
+    }
+    cases, runs = results(["rate"], metrics, block_size=4096, **LOAD)
+    return only(findings(study({"rate": [1000]}, []), cases, runs, runs=judged(runs, kinds)), OfferedRates)
+
+
+def test_a_rate_is_achieved_if_every_run_achieves_it() -> None:
+    found = offered_rates([1.0, 1.0, 0.6], ["device-limited"])
+    [rate] = found.rates
+    assert (rate.kept, rate.kept_runs, rate.offered) == (False, 2, 1000)
+    assert "p99" not in found.sentence and "achieved in 2 of 3 runs" in found.sentence
+    assert "(achieved in 2 of 3 runs)" in found.evidence
+
+
+def test_harness_limited_runs_show_no_overload() -> None:
+    missed = [0.6, 0.6, 0.6]
+    [limited] = offered_rates(missed, ["harness-limited"]).rates
+    assert limited.harness == "3 of 3 runs harness-limited"
+    assert "not achieved" in limited.shortfall
+    for kinds in (["device-limited"], ["undetermined"]):
+        [overloaded] = offered_rates(missed, kinds).rates
+        assert (overloaded.harness, overloaded.shortfall.split()[0]) == ("", "overloaded")
+
+
 def test_a_percentile_without_samples_is_named() -> None:
     cases, runs = results(["queue_depth"], {"iops": {(1,): [10, 10, 10], (2,): [20, 20, 20]}}, **LOAD)
     questions = [{"kind": "tail_growth", "over": "queue_depth", "metric": "completion_latency_ns_p99_999"}]

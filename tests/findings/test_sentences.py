@@ -251,10 +251,18 @@ def test_a_fresh_device() -> None:
 
 
 def test_open_loop() -> None:
-    kept = Rate(case_id="a", stream="main", achieved=10_000, share=1.0, p99_ns=200_000)
-    behind = Rate(case_id="b", stream="main", achieved=10_400, share=0.52, p99_ns=9e9)
+    kept = Rate(case_id="a", stream="main", achieved=10_000, shares=(1.0,), p99_ns=200_000)
+    behind = Rate(case_id="b", stream="main", achieved=10_400, shares=(0.52,), p99_ns=9e9)
     assert OfferedRates(rates=(kept, behind), strength="strong", part="rates").sentence == snapshot(
         "1 of 2 offered rates achieved (part `rates`), p99 response latency 200 µs; overloaded at 20 k/s: 52 % of it achieved"
+    )
+    partly = Rate(case_id="c", stream="main", achieved=500_000, shares=(1.0, 1.0, 0.6), p99_ns=1e6)
+    assert OfferedRates(rates=(kept, partly), strength="strong").sentence == snapshot(
+        "1 of 2 offered rates achieved in every run, p99 response latency 200 µs; 500 k/s achieved in 2 of 3 runs, 60 % of it in the worst"
+    )
+    limited = replace(partly, achieved=300_000, shares=(0.6,) * 3, harness="3 of 3 runs harness-limited")
+    assert OfferedRates(rates=(kept, limited), strength="weak").sentence == snapshot(
+        "1 of 2 offered rates achieved, p99 response latency 200 µs; 500 k/s not achieved (60 % of it): 3 of 3 runs harness-limited"
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import ClassVar
 
 import polars as pl
+from polars.dataframe.group_by import GroupBy
 
 from iosonde.findings.finding import Finding, Topic, cases_of
 from iosonde.findings.support import Support
@@ -21,16 +23,23 @@ P99 = "response_latency_ns_p99"
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """One stream of one open-loop case; medians over its repeats."""
+    """One stream of one open-loop case; `achieved` and `p99_ns` are medians over its repeats."""
 
     case_id: str
     stream: str
     achieved: float
     """Operations per second."""
-    share: float
-    """Started over due."""
+    shares: tuple[float, ...]
+    """Started over due in every repeat."""
     p99_ns: float | None
     """Response latency."""
+    harness: str = ""
+    """Verdicts of the case, if at least half of its runs are harness-limited: these show no overload of the target."""
+
+    @property
+    def share(self) -> float:
+        """The median of started over due."""
+        return median(self.shares)
 
     @property
     def offered(self) -> float:
@@ -39,8 +48,23 @@ class Rate:
 
     @property
     def kept(self) -> bool:
-        """Whether the target kept up."""
-        return self.share >= KEPT_UP
+        """Whether the target kept up in every repeat."""
+        return self.kept_runs == len(self.shares)
+
+    @property
+    def kept_runs(self) -> int:
+        """Number of repeats in which the target kept up."""
+        return sum(share >= KEPT_UP for share in self.shares)
+
+    @property
+    def shortfall(self) -> str:
+        """How far the rate was missed, in words."""
+        if self.kept_runs:
+            runs = f"in {self.kept_runs} of {len(self.shares)} runs"
+            return f"{_rate(self.offered)} achieved {runs}, {wording.percent_text(min(self.shares))} of it in the worst"
+        if self.harness:
+            return f"{_rate(self.offered)} not achieved ({wording.percent_text(self.share)} of it): {self.harness}"
+        return f"overloaded at {_rate(self.offered)}: {wording.percent_text(self.share)} of it achieved"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,22 +83,21 @@ class OfferedRates(Finding):
             every = {1: "", 2: "both offered rates"}.get(len(self.rates), f"all {total}") or total
             return f"{every} achieved{of}{self._latency()}"
         kept = len(self.rates) - len(behind)
-        worst = min(behind, key=lambda each: each.share)
-        return (
-            f"{kept} of {total} achieved{of}{self._latency()}; overloaded at {_rate(worst.offered)}: "
-            f"{wording.percent_text(worst.share)} of it achieved"
-        )
+        worst = min(behind, key=lambda each: (each.share, min(each.shares)))
+        runs = " in every run" if any(each.kept_runs for each in behind) else ""
+        return f"{kept} of {total} achieved{runs}{of}{self._latency()}; {worst.shortfall}"
 
     def _evidence(self) -> str:
         ordered = sorted(self.rates, key=lambda each: each.share)
         streams = len({each.stream for each in self.rates}) > 1
         listed = "; ".join(
             f"`{each.case_id}`{f' ({each.stream})' if streams else ''} {wording.percent_text(each.share)} of "
-            f"{_rate(each.offered)}"
+            f"{_rate(each.offered)}{_partly(each)}"
             for each in ordered[:NAMED]
         )
         more = f"; and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
-        growing = "" if all(each.kept for each in self.rates) else "; latency of overloaded cases grows with run length"
+        overloaded = any(not each.kept and not each.harness for each in self.rates)
+        growing = "; latency of overloaded cases grows with run length" if overloaded else ""
         return f"{listed}{more}{growing}"
 
     def _latency(self) -> str:
@@ -87,7 +110,7 @@ class OfferedRates(Finding):
 
 def find(runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
     """Return one finding per part with open-loop cases."""
-    shares = _medians(runs, "achieved_rate_fraction").rename({"median": "share"})
+    shares = _by_stream(runs, "achieved_rate_fraction").agg(shares=pl.col("value").sort_by("repeat"))
     if shares.is_empty():
         return
     keys = ["case_id", "part", "stream"]
@@ -95,11 +118,15 @@ def find(runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
     rates = pl.concat(achieved).unique(subset=keys, keep="first", maintain_order=True).rename({"median": "achieved"})
     tails = _medians(runs, P99).rename({"median": "p99_ns"})
     joined = shares.join(rates, on=keys, maintain_order="left").join(tails, on=keys, how="left", maintain_order="left")
-    for (part,), group in joined.filter(pl.col("share") > 0).group_by(["part"], maintain_order=True):
+    for (part,), group in joined.filter(pl.col("shares").list.median() > 0).group_by(["part"], maintain_order=True):
         cases = cases_of(group)
-        names = ("case_id", "stream", "achieved", "share", "p99_ns")
+        names = ("case_id", "stream", "achieved", "shares", "p99_ns")
+        rows = group.select(names).to_dicts()
         yield OfferedRates(
-            rates=tuple(Rate(**row) for row in group.select(names).to_dicts()),
+            rates=tuple(
+                Rate(**{**row, "shares": tuple(row["shares"])}, harness=_harness(row["case_id"], support))
+                for row in rows
+            ),
             strength=support.of_cases(cases),
             case_ids=cases,
             part=str(part),
@@ -110,9 +137,23 @@ def _rate(value: float) -> str:
     return f"{wording.value_text('iops', value).removesuffix(' IOPS')}/s"
 
 
+def _partly(rate: Rate) -> str:
+    """Return in how many runs a rate was achieved, if they differ."""
+    return f" (achieved in {rate.kept_runs} of {len(rate.shares)} runs)" if rate.kept_runs and not rate.kept else ""
+
+
+def _harness(case_id: str, support: Support) -> str:
+    counts = support.counts([case_id])
+    return support.note([case_id]) if counts and 2 * counts["harness-limited"] >= counts.total() else ""
+
+
 def _medians(runs: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Return the median over repeats for each stream of each case; streams are not added up."""
+    return _by_stream(runs, metric).agg(median=pl.col("value").median())
+
+
+def _by_stream(runs: pl.DataFrame, metric: str) -> GroupBy:
+    """Return the repeats of each stream of each case; streams are not added up."""
     each = runs.filter(
         pl.col("metric") == metric, pl.col("operation") == ALL, pl.col("stream") != ALL, ~pl.col("control")
     )
-    return each.group_by("case_id", "part", "stream", maintain_order=True).agg(median=pl.col("value").median())
+    return each.group_by("case_id", "part", "stream", maintain_order=True)
