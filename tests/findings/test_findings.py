@@ -263,6 +263,36 @@ def test_flatness_and_peak() -> None:
     assert of_kind(found, Throughput) == [], "the peak is the same fact"
 
 
+def highest(bandwidth: dict[tuple[int], list[float]]) -> Peak:
+    """The peak of sequential reads along queue depths."""
+    load = {**LOAD, "access": "sequential"}
+    cases, runs = results(["queue_depth"], {"bandwidth": bandwidth}, block_size=1 << 20, **load)
+    asked = study({"queue_depth": [depth for (depth,) in bandwidth]}, [{"kind": "peak", "over": "queue_depth"}])
+    return only(findings(asked, cases, runs), Peak)
+
+
+def test_a_value_that_rises_to_the_last_level_is_no_peak() -> None:
+    rising = highest({(depth,): around(depth * 1e9) for depth in (1, 2, 4, 8)})
+    assert (rising.unsaturated, rising.value.value, rising.setting) == (True, 8e9, "queue depth 8")
+    assert "peak" not in rising.sentence and rising.sentence.endswith("; not saturated")
+    once = highest({(depth,): [depth * 1e9] for depth in (1, 2, 4, 8)})
+    assert once.unsaturated, "the medians decide without repeats"
+    for last in (1.03, 0.8):
+        assert not highest({(4,): around(1e9), (8,): around(last * 1e9)}).unsaturated
+    scattered = [0.75e9, 1e9, 1.06e9]
+    assert not highest({(4,): [0.6e9, 0.94e9, 1.04e9], (8,): scattered}).unsaturated
+
+
+def test_a_rate_rises_if_its_repeats_show_it() -> None:
+    def rate(lower: list[float]) -> Throughput:
+        metrics = {"iops": {(2,): lower, (4,): [100e3, 110e3, 115e3]}, "concurrency": {(2,): [2] * 3, (4,): [4] * 3}}
+        cases, runs = results(["queue_depth"], metrics, block_size=4096, **LOAD)
+        return only(findings(study({"queue_depth": [2, 4]}, []), cases, runs), Throughput)
+
+    assert rate([60e3, 61e3, 62e3]).unsaturated
+    assert not rate([60e3, 104e3, 104e3]).unsaturated
+
+
 def test_single_runs_that_hardly_differ_show_no_dependence() -> None:
     def decision(slowest: float) -> str:
         bandwidth = {(1,): [1e9], (2,): [slowest]}

@@ -66,6 +66,7 @@ def test_the_answer_in_the_tutorial() -> None:
         repeats=3,
         lower_bound=False,
         verdicts="",
+        unsaturated=True,
         strength="strong",
     )
     latency = UnloadedLatency(
@@ -158,6 +159,25 @@ def test_saturation_names_the_levels_that_each_clause_is_true_for() -> None:
     )
     assert finding.sentence == snapshot(
         "Random reads saturate at queue depth 32 with blocks of 4 KiB and 16 KiB, at queue depth 4 with 32 KiB blocks; are not saturated at queue depth 64 with 8 KiB blocks"
+    )
+
+
+def test_saturation_names_no_level_where_repeats_disagree() -> None:
+    unclear = replace(point(4096, 4), low=1, high=64, agreement=0.4)
+    finding = Saturation(
+        load="random reads",
+        over="queue_depth",
+        metric="bandwidth",
+        axis="block_size",
+        points=(unclear, point(8192, 8)),
+        last_level=64,
+        strength="weak",
+    )
+    assert finding.sentence == snapshot(
+        "Random reads saturate at queue depth 8 with 8 KiB blocks; repeats disagree on the saturation point with 4 KiB blocks"
+    )
+    assert replace(finding, points=(unclear, replace(unclear, axis_level=8192))).sentence == snapshot(
+        "Random reads: repeats disagree on the saturation point at every block size"
     )
 
 

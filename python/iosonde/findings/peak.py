@@ -11,7 +11,7 @@ import polars as pl
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question
-from iosonde.findings.saturation import SHARE_OF_PEAK
+from iosonde.findings.saturation import SHARE_OF_PEAK, still_rises
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import Estimate, maximum_interval, ratio, repeats_interval
@@ -38,13 +38,18 @@ class Peak(Finding):
     lower_bound: bool
     verdicts: str
     cache_served: bool = False
+    unsaturated: bool = False
+    """Whether the value still rose by more than 5 % at the largest level measured."""
 
     def _sentence(self) -> str:
-        reach = "reach at least" if self.lower_bound else "peak at"
+        reach = "reach at least" if self.lower_bound else "reach" if self.unsaturated else "peak at"
         reached = "" if self.reached == self.setting else f"; at least 95 % of it with {self.reached}"
         value = wording.estimate_text(self.metric, self.value)
-        served = "; served from the page cache" if self.cache_served else ""
-        return f"{self.load} {reach} {value} with {self.setting}{reached}{served}"
+        limits = [
+            *(["not saturated"] if self.unsaturated else []),
+            *(["served from the page cache"] if self.cache_served else []),
+        ]
+        return "; ".join([f"{self.load} {reach} {value} with {self.setting}{reached}", *limits])
 
     def _evidence(self) -> str:
         reached = wording.value_text(self.metric, self.reached_value)
@@ -128,10 +133,19 @@ def _peak(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Fi
         lower_bound=question.support.is_lower_bound(best["case_id"]),
         cache_served=question.support.is_cache_served(best["case_id"]),
         verdicts=question.support.note(case_ids),
+        unsaturated=_is_unsaturated(over, rest, best, group),
         strength=question.support.strength(case_ids, estimate, maximum),
         case_ids=case_ids,
         part=question.part.name,
     )
+
+
+def _is_unsaturated(over: str, rest: Sequence[str], best: Mapping[str, Any], group: pl.DataFrame) -> bool:
+    """Return whether the value rises up to the largest level, and no lower level of any cell is near it."""
+    alike = {row[over] for row in group.iter_rows(named=True) if all(row[name] == best[name] for name in rest)}
+    if over.endswith("_fraction") or best[over] < group[over].max() or len(alike) < 2:
+        return False
+    return still_rises(best, group.filter(pl.col(over) < best[over]))
 
 
 def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:

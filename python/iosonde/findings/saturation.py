@@ -20,7 +20,7 @@ from iosonde.findings.finding import Finding, Strength, Topic, weakest
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
-from iosonde.metrics.statistics import BOOTSTRAP, MINIMUM_REPEATS, SEED, Floats, resampled_medians
+from iosonde.metrics.statistics import BOOTSTRAP, MINIMUM_REPEATS, SEED, Floats, ratio, resampled_medians
 
 SHARE_OF_PEAK = 0.95
 P99 = "completion_latency_ns_p99"
@@ -116,6 +116,7 @@ class Saturation(Finding):
         axis = str(self.axis)
         levels = [point.axis_level for point in self.points]
         saturated, unsaturated = self._answers(saturates=True), self._answers(saturates=False)
+        uncertain = [point.axis_level for point in self.points if point.is_uncertain]
         clauses = []
         if 0 < len(saturated) <= NAMED:
             listed = [
@@ -124,25 +125,29 @@ class Saturation(Finding):
             ]
             clauses.append(f"saturate {', '.join(listed)}")
         elif saturated:
-            where = wording.range_words(axis, levels, [point.axis_level for point in self.points if point.saturates])
+            where = wording.range_words(axis, levels, [level for chosen in saturated.values() for level in chosen])
+            where = where if unsaturated or uncertain else ""
             numeric = all(isinstance(level, int | float) for level in saturated)
             found = sorted(saturated) if numeric else list(saturated)
             ends = f"{self._value(found[0])} and {self._value(found[-1])}"
             clauses.append(
-                f"saturate between {wording.factor_words(self.over)} {ends}{where if unsaturated else ''}, "
+                f"saturate between {wording.factor_words(self.over)} {ends}{where}, "
                 f"depending on {wording.factor_words(axis)}"
             )
         clauses += [
             f"are not saturated at {wording.level_words(self.over, last)}{wording.range_words(axis, levels, chosen)}"
             for last, chosen in unsaturated.items()
         ]
-        return f"{self.load} {'; '.join(clauses)}"
+        if uncertain:
+            clauses.append(f"repeats disagree on the saturation point{wording.range_words(axis, levels, uncertain)}")
+        colon = "" if saturated or unsaturated else ":"
+        return f"{self.load}{colon} {'; '.join(clauses)}"
 
     def _answers(self, *, saturates: bool) -> dict[Any, list[Any]]:
-        """Return the axis levels of each answer."""
+        """Return the axis levels of each answer that the repeats agree on."""
         found: dict[Any, list[Any]] = {}
         for point in self.points:
-            if point.saturates == saturates:
+            if point.saturates == saturates and not point.is_uncertain:
                 found.setdefault(point.level, []).append(point.axis_level)
         return found
 
@@ -245,6 +250,18 @@ def _saturation(group: pl.DataFrame, over: str) -> dict[str, Any]:
         "repeats": repeats,
         "case_ids": [case_ids[at], case_ids[peak]],
     }
+
+
+def still_rises(best: Mapping[str, Any], lower: pl.DataFrame) -> bool:
+    """Return whether a cell exceeds all cells of lower levels: by more than 5 %, and more than its repeats scatter.
+
+    Cells have `median` and `values`. Without repeats the medians decide.
+    """
+    if lower.is_empty():
+        return False
+    second = lower.sort("median", maintain_order=True).row(-1, named=True)
+    rise = ratio(best["values"], second["values"])
+    return bool(second["median"] < SHARE_OF_PEAK * best["median"]) and (rise.above(1) or not rise.certain)
 
 
 def _first_saturated(medians: Floats) -> NDArray[np.intp]:

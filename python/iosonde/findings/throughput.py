@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.saturation import SHARE_OF_PEAK
+from iosonde.findings.saturation import still_rises
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
@@ -183,8 +183,7 @@ def _is_unsaturated(best: Mapping[str, Any], rates: pl.DataFrame) -> bool:
     )
     if best["concurrency"] is None or best["concurrency"] < alike["concurrency"].max():
         return False
-    lower = alike.filter(pl.col("concurrency") < best["concurrency"])
-    return len(lower) > 0 and float(lower["median"].max()) < SHARE_OF_PEAK * best["median"]  # type: ignore[arg-type]
+    return still_rises(best, alike.filter(pl.col("concurrency") < best["concurrency"]))
 
 
 def _latency(row: Mapping[str, Any], group: pl.DataFrame, support: Support) -> UnloadedLatency:
