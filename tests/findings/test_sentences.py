@@ -233,8 +233,15 @@ def test_steady_state() -> None:
     assert steady(outcome="changed", changed_to=47_600.0).sentence == snapshot(
         "4 KiB random writes: steady state lost, 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min, 47.6 k IOPS at the end (1 h)"
     )
-    assert steady(outcome="not steady", window=None, level=None).sentence == snapshot(
-        "4 KiB random writes: no steady state within 1 h: IOPS still changing 4.0 % per window"
+    assert steady(outcome="changed", changed_to=47_600.0, state="unknown").sentence == snapshot(
+        "4 KiB random writes: stable level lost (device state unknown), 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min, 47.6 k IOPS at the end (1 h)"
+    )
+    never = steady(outcome="not steady", window=None, level=None, range_share=0.28, slope_share=0.14)
+    assert never.sentence == snapshot(
+        "4 KiB random writes: no steady state within 1 h: IOPS still changing 14 % per window"
+    )
+    assert replace(never, range_share=0.6, slope_share=0.0004).sentence == snapshot(
+        "4 KiB random writes: no steady state within 1 h: IOPS varying by 60 % within a window"
     )
     assert steady(outcome="stalled", window=None, level=None, range_share=None, slope_share=None).sentence == snapshot(
         "4 KiB random writes: no steady state shown, the engine did not run in some of the last rounds (1 h)"

@@ -56,17 +56,15 @@ class SteadyRun(Finding):
         if self.outcome == "stalled":
             return f"{self.load}: no steady state shown, the engine did not run in some of the last rounds ({length})"
         if self.outcome == "not steady" or self.level is None or self.window is None:
-            trend = (
-                f": {self._metric} still changing {wording.percent_text(self.slope_share)} per window"
-                if self.slope_share
-                else ""
-            )
-            return f"{self.load}: no steady state within {length}{trend}"
+            return f"{self.load}: no steady state within {length}{self._criterion}"
         after = format_duration(self.window[1] * self.round_s * 1e9)
         value = wording.estimate_text(self.metric, self.level)
         if self.outcome == "changed" and self.changed_to is not None:
             later = wording.value_text(self.metric, self.changed_to)
-            return f"{self.load}: steady state lost, {value} after {after}, {later} at the end ({length})"
+            what = (
+                "steady state lost" if _may_be_steady(self.state) else f"stable level lost (device state {self.state})"
+            )
+            return f"{self.load}: {what}, {value} after {after}, {later} at the end ({length})"
         of_peak = f", {wording.percent_text(self.share_of_peak)} of the best round" if self.share_of_peak else ""
         if self.state == "fresh":
             return f"{self.load}: {value} on a fresh device, stable after {after}{of_peak}"
@@ -88,8 +86,14 @@ class SteadyRun(Finding):
         return f"{rounds}; {which}: {shares} ({allowed})"
 
     @property
-    def _metric(self) -> str:
-        return wording.metric_words(self.metric)
+    def _criterion(self) -> str:
+        """The criterion that the last window misses: the slope, else the range."""
+        metric, slope, span = wording.metric_words(self.metric), self.slope_share or 0.0, self.range_share or 0.0
+        if slope > self.criteria.slope:
+            return f": {metric} still changing {wording.percent_text(slope)} per window"
+        return (
+            f": {metric} varying by {wording.percent_text(span)} within a window" if span > self.criteria.range else ""
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
