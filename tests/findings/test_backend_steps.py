@@ -69,6 +69,15 @@ def test_the_best_backend_is_named_as_such_only_if_its_gain_is_shown() -> None:
     assert "no backend is shown to improve on sync; uring has 1.50 times" in total.sentence, total.sentence
 
 
+def test_a_backend_that_is_not_shown_to_lead_another_is_not_called_the_best() -> None:
+    iops = {**IOPS, "libaio": [14_500.0, 15_200.0, 14_700.0]}
+    [total] = [each for each in findings(iops, NS) if isinstance(each, TotalGain)]
+    assert (total.after, total.leads) == ("uring", False)
+    assert "uring, with the highest median of all backends, has 1.50 times" in total.sentence
+    [total] = [each for each in findings(IOPS, NS) if isinstance(each, TotalGain)]
+    assert total.leads
+
+
 def test_a_backend_that_was_not_available_is_stepped_over() -> None:
     steps = [
         each

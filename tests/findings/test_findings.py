@@ -375,6 +375,27 @@ def test_a_percentile_without_samples_is_named() -> None:
     assert only(found, TooFewSamples).metric == "completion_latency_ns_p99_999"
 
 
+def test_a_percentile_that_other_levels_have_names_the_levels_without_it() -> None:
+    p99_999 = "completion_latency_ns_p99_999"
+    metrics: dict[str, Any] = {"iops": {(1,): [10.0] * 3, (2,): [20.0] * 3}, p99_999: {(2,): [1e6] * 3}}
+    cases, runs = results(["queue_depth"], metrics, **LOAD)
+    asked = {"kind": "flatness", "over": "jobs", "metric": p99_999, "where": {"queue_depth": 1}}
+    found = only(findings(study({"queue_depth": [1, 2], "jobs": [1]}, [asked]), cases, runs), TooFewSamples)
+    assert found.levels == ("queue depth 1",)
+    assert found.sentence.endswith("in every case of part `main` with queue depth 1")
+
+
+def test_a_gain_over_several_doublings_is_an_average() -> None:
+    def gain(depths: list[int]) -> Scaling:
+        iops = {(depth,): around(1e4 * depth**0.585) for depth in depths}
+        cases, runs = results(["queue_depth"], {"iops": iops}, block_size=4096, **LOAD)
+        asked = {"kind": "gain_per_doubling", "over": "queue_depth", "metric": "iops"}
+        return only(findings(study({"queue_depth": depths}, [asked]), cases, runs), Scaling)
+
+    assert "by at most 1.50 on average (from 1 to 8)" in gain([1, 8]).sentence
+    assert "by at most 1.50 (from 1 to 2)" in gain([1, 2]).sentence
+
+
 def test_a_part_without_any_run_has_no_finding() -> None:
     cases, runs = results(["queue_depth"], {"iops": {(1,): [10.0]}}, **LOAD)
     questions = [{"kind": "saturation", "over": "queue_depth"}]

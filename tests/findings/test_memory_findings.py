@@ -51,8 +51,12 @@ def test_the_largest_share_with_an_equal_latency_is_the_answer() -> None:
 
 def test_a_device_that_replaces_nothing_and_one_that_replaces_everything_measured() -> None:
     none = share([[100.0, 101, 99], [200.0, 201, 202], [100.0, 100, 101], [300.0, 310, 305]])
-    assert (none.replaced, none.ratio, none.next_replaced) == (0, None, 0.25)
-    assert "no measured share of memory can be replaced" in none.sentence
+    assert (none.replaced, none.ratio, none.next_replaced, none.equal_beyond) == (0, None, 0.25, (0.5,))
+    assert "the smallest measured share of memory cannot be replaced" in none.sentence
+    assert none.sentence.endswith("; with 50 % replaced it is not higher")
+    never = share([[100.0, 101, 99], [200.0, 201, 202], [210.0, 211, 212], [300.0, 310, 305]])
+    assert (never.replaced, never.equal_beyond) == (0, ())
+    assert "no measured share of memory can be replaced" in never.sentence
     every = share([[100.0, 101, 99]] * 4)
     assert (every.replaced, every.next_replaced) == (0.75, None)
     assert every.sentence.endswith("no larger share was measured")
@@ -61,7 +65,9 @@ def test_a_device_that_replaces_nothing_and_one_that_replaces_everything_measure
 def test_noise_is_not_called_a_limit() -> None:
     found = share([[100.0, 101, 99], [80.0, 200, 120], [100.0, 100, 101], [300.0, 310, 305]])
     assert (found.replaced, found.next_decision) == (0, "unclear")
-    assert "not clear whether any memory can be replaced" in found.sentence
+    assert "not clear whether the smallest measured share of memory can be replaced" in found.sentence
+    noise = share([[100.0, 101, 99], [80.0, 200, 120], [210.0, 211, 212], [300.0, 310, 305]])
+    assert "not clear whether any memory can be replaced" in noise.sentence
 
 
 def extended(values: list[int]) -> MemoryExtension:

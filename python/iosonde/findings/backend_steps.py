@@ -61,6 +61,8 @@ class TotalGain(BackendStep):
     """The metric with the best backend over that with the first."""
 
     kind: ClassVar[str] = "total backend gain"
+    leads: bool
+    """Whether intervals show this backend to be better than every other."""
 
     def _sentence(self) -> str:
         metric, times = wording.metric_words(self.metric), wording.ratio_estimate_text(self.ratio)
@@ -68,6 +70,10 @@ class TotalGain(BackendStep):
         low, high = self.ratio.low, self.ratio.high
         if low is None or high is None or low <= 1 <= high:
             return f"{self.load}: no backend is shown to improve on {self.before}; {self.after} {value}"
+        if not self.leads:
+            end = "highest" if metric_of(self.metric).better == "higher" else "lowest"
+            mean = "median" if len(self.cells) == 1 else "geometric mean"
+            return f"{self.load}: {self.after}, with the {end} {mean} of all backends, {value}"
         return f"{self.load}: {self.after}, the best backend, {value}"
 
 
@@ -143,7 +149,8 @@ def find(question: Question) -> Iterator[Finding]:
             yield from _step(BackendStep, question, key, group, before, after)
         best = _best(question, group, levels)
         if len(levels) > 2 and best != levels[0] and best != levels[1]:
-            yield from _step(TotalGain, question, key, group, levels[0], best)
+            leads = _leads(question, group, levels, best)
+            yield from _step(TotalGain, question, key, group, levels[0], best, leads=leads)
     if question.analysis == _first(question) and _has_user_level(question):
         yield from _software(question)
 
@@ -176,6 +183,14 @@ def _best(question: Question, group: pl.DataFrame, levels: Sequence[str]) -> str
     return max(over_first, key=lambda level: over_first[level])
 
 
+def _leads(question: Question, group: pl.DataFrame, levels: Sequence[str], best: str) -> bool:
+    """Return whether intervals show the best level to be better than every other that it shares cells with."""
+    better = metric_of(question.analysis.metric).better
+    shared = [(level, rows) for level in levels if level != best and (rows := _rows(group, level, best))]
+    ratios = [_pooled(rows, level, best) for level, rows in shared]
+    return all(each.above(1) if better == "higher" else each.below(1) for each in ratios)
+
+
 def _rows(group: pl.DataFrame, before: str, after: str) -> list[dict[str, Any]]:
     """Each cell that has both levels: `ratio` is after over before, `values` the repeats of both."""
     found = []
@@ -187,13 +202,23 @@ def _rows(group: pl.DataFrame, before: str, after: str) -> list[dict[str, Any]]:
     return found
 
 
+def _pooled(rows: Sequence[Mapping[str, Any]], before: str, after: str) -> Estimate:
+    return pooled_ratio([(row["values"][after], row["values"][before]) for row in rows])
+
+
 def _step(
-    kind: type[BackendStep], question: Question, key: Mapping[str, Any], group: pl.DataFrame, before: str, after: str
+    kind: type[BackendStep],
+    question: Question,
+    key: Mapping[str, Any],
+    group: pl.DataFrame,
+    before: str,
+    after: str,
+    **more: Any,
 ) -> Iterator[Finding]:
     rows = _rows(group, before, after)
     if not rows:
         return
-    pooled = pooled_ratio([(row["values"][after], row["values"][before]) for row in rows])
+    pooled = _pooled(rows, before, after)
     case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
     cells = [(question.numbers(row) if question.numeric else "", float(row["ratio"])) for row in rows]
     yield kind(
@@ -207,6 +232,7 @@ def _step(
         strength=question.support.strength(case_ids, pooled),
         case_ids=case_ids,
         part=question.part.name,
+        **more,
     )
 
 

@@ -91,9 +91,10 @@ class Scaling(Finding):
                 f"doubling {factor} nearly doubles {metric} of {self.load}, from {lower} to {upper} "
                 f"({wording.ratio_text(self.gain.value)} times)"
             )
+        average = " on average" if self.upper != 2 * self.lower else ""
         return (
             f"each doubling of {factor} multiplies {metric} of {self.load} by at most "
-            f"{wording.ratio_text(self.gain.value)} (from {lower} to {upper})"
+            f"{wording.ratio_text(self.gain.value)}{average} (from {lower} to {upper})"
         )
 
     def _evidence(self) -> str:

@@ -56,6 +56,7 @@ from iosonde.findings.question import Question
 from iosonde.findings.search import Ended
 from iosonde.findings.stimulus import changes
 from iosonde.findings.support import Support, support_of
+from iosonde.metrics import wording
 from iosonde.metrics.metrics import repeat_correlations
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import correlated_repeats
@@ -363,4 +364,7 @@ def _without_samples(question: Question) -> Iterator[Finding]:
     metric = question.analysis.metric
     measured = question.runs.filter(pl.col("part") == question.part.name, ~pl.col("control"))
     if metric_of(metric).kind == "latency" and len(measured):
-        yield quality.TooFewSamples(metric=metric, strength="weak", part=question.part.name)
+        elsewhere = metric in set(measured["metric"])
+        where = question.analysis.where.items() if elsewhere else ()
+        levels = tuple(wording.level_words(name, level) for name, level in where)
+        yield quality.TooFewSamples(metric=metric, levels=levels, strength="weak", part=question.part.name)

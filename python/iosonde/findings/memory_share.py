@@ -40,16 +40,21 @@ class MemoryShare(Finding):
     next_decision: str
     """`worse` or `unclear`; empty if the largest share was replaced."""
     repeats: int
+    equal_beyond: tuple[float, ...] = ()
+    """Larger shares than `next_replaced` at which the metric is not higher."""
 
     def _sentence(self) -> str:
         metric = wording.metric_words(self.metric)
+        smallest = "the smallest measured share of memory" if self.equal_beyond else ""
         if self.replaced and self.ratio:
             found = (
                 f"with {wording.percent_text(self.replaced)} of memory replaced, {metric}{self.about} is "
                 f"{wording.ratio_estimate_text(self.ratio)} that with all memory"
             )
         elif self.next_decision == "unclear":
-            found = f"not clear whether any memory can be replaced at equal {metric}{self.about}"
+            found = f"not clear whether {smallest or 'any memory'} can be replaced at equal {metric}{self.about}"
+        elif self.equal_beyond:
+            found = f"{smallest} cannot be replaced at equal {metric}{self.about}"
         else:
             found = f"no measured share of memory can be replaced at equal {metric}{self.about}"
         return f"{self.tier}: {found}{self._limit()}"
@@ -59,9 +64,11 @@ class MemoryShare(Finding):
             return "; no larger share was measured"
         text = wording.ratio_estimate_text(self.next_ratio)
         share = wording.percent_text(self.next_replaced)
+        larger = [wording.percent_text(each) for each in self.equal_beyond]
+        beyond = f"; with {wording.listing(larger)} replaced it is not higher" if larger else ""
         if self.next_decision == "unclear":
-            return f"; with {share} replaced the difference is not clear, {text}"
-        return f"; with {share} replaced it is {text}"
+            return f"; with {share} replaced the difference is not clear, {text}{beyond}"
+        return f"; with {share} replaced it is {text}{beyond}"
 
     def _evidence(self) -> str:
         return (
@@ -84,14 +91,17 @@ def find(question: Question) -> Iterator[Finding]:
 def _answer(question: Question, key: dict[str, Any], rows: list[dict[str, Any]], memory: dict[str, Any]) -> MemoryShare:
     whole, *others = rows
     replaced, found, following = 0.0, None, None
+    beyond: list[float] = []
     for row in others:
         share = 1 - int(memory[row["case_id"]]) / int(memory[whole["case_id"]])
         times = ratio(row["values"], whole["values"])
         decision = verdict(times, better="lower")
-        if decision not in ENOUGH:
+        if following:
+            beyond += [share] if decision in ENOUGH else []
+        elif decision not in ENOUGH:
             following = (share, times, decision)
-            break
-        replaced, found = share, times
+        else:
+            replaced, found = share, times
     words = [wording.level_words(name, level) for name, level in key.items() if name != "operation"]
     case_ids = tuple(row["case_id"] for row in rows)
     return MemoryShare(
@@ -104,6 +114,7 @@ def _answer(question: Question, key: dict[str, Any], rows: list[dict[str, Any]],
         next_ratio=following[1] if following else None,
         next_decision=following[2] if following else "",
         repeats=min(len(row["values"]) for row in rows),
+        equal_beyond=tuple(beyond),
         strength=question.support.strength(case_ids, following[1] if following else found or Estimate(1.0, n=0)),
         case_ids=case_ids,
         part=question.part.name,

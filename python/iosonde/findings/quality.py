@@ -205,14 +205,17 @@ class FewRepeats(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class TooFewSamples(Finding):
-    """A percentile that no run has enough samples for."""
+    """A percentile that no run of a part, or of some of its levels, has enough samples for."""
 
     kind: ClassVar[str] = "too few samples"
     topic: ClassVar[Topic] = "quality"
     metric: str
+    levels: tuple[str, ...] = ()
+    """Levels of the cases, in words; empty for all cases of the part."""
 
     def _sentence(self) -> str:
-        return f"Too few samples for {wording.metric_words(self.metric)} in every case of part `{self.part}`"
+        levels = f" with {wording.listing(self.levels)}" if self.levels else ""
+        return f"Too few samples for {wording.metric_words(self.metric)} in every case of part `{self.part}`{levels}"
 
     def _evidence(self) -> str:
         return "a percentile requires ten samples beyond it; use a longer `duration`"
