@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -13,7 +14,7 @@ from iosonde.findings.durability import difference
 from iosonde.findings.findings import findings
 from iosonde.findings.peak import Fastest
 from iosonde.findings.question import Question
-from iosonde.findings.reference import PublishedComparison
+from iosonde.findings.reference import PublishedComparison, published
 from iosonde.findings.store import CancelledWrites, StoreLoad
 from iosonde.metrics import wording
 
@@ -44,6 +45,17 @@ def test_stores_that_do_not_differ_measurably_are_tied() -> None:
     assert finding.tied > 1
     assert finding.strength == "weak"
     assert "do not differ measurably" in finding.sentence
+
+
+def test_a_level_with_too_few_runs_is_named_where_another_is_the_fastest() -> None:
+    values = {("ext4",): [300.0, 301.0, 302.0], ("xfs",): [200.0, 201.0, 202.0], ("btrfs",): [190.0]}
+    cases, runs = results(["format"], {"bandwidth": values})
+    question = {"kind": "peak", "over": "format", "metric": "bandwidth"}
+    found = findings(study({"format": ["ext4", "xfs", "btrfs"]}, [question]), cases, runs)
+    [finding] = [each for each in found if isinstance(each, Fastest)]
+    assert (finding.unclear, finding.tied, finding.strength) == (("btrfs",), 1, "weak")
+    assert "fastest" not in finding.sentence
+    assert "highest value with" in finding.sentence and "too few runs" in finding.sentence
 
 
 def test_one_question_has_one_decision() -> None:
@@ -92,6 +104,35 @@ def test_several_published_devices_are_one_finding_with_the_ratio_of_each() -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("values", "is_within"),
+    [([0.99, 1.0, 1.01], True), ([1.01], False), ([0.9, 1.0, 1.2], False)],
+)
+def test_own_values_are_within_5_percent_of_published_ones_by_their_intervals(
+    values: list[float], is_within: bool
+) -> None:
+    reference = {
+        "name": "published",
+        "csv": "han2021_fig6to7_dbbench.csv",
+        "source": "Han 2021",
+        "where": {"raid_level": "raid0"},
+        "columns": {"workload": "load"},
+        "value": "million_ops_s",
+        "metric": "ops_per_sec",
+        "scale": 1e6,
+        "label": "RAID 0",
+    }
+    asked = study({"load": ["fillseq"]}, [], references=[reference])
+    table = published(asked.references[0])
+    [rate] = table.filter(pl.col("load") == "fillseq")["value"]
+    own = {("fillseq",): [rate * each for each in values]}
+    cases, runs = results(["load"], {"ops_per_sec": own}, database="loaded", store="rocksdb")
+    [finding] = [each for each in findings(asked, cases, runs) if isinstance(each, PublishedComparison)]
+    assert (finding.repeats, finding.ends is None) == (len(values), len(values) < 3)
+    assert ("within 5 %" in finding.sentence) is is_within
+    assert wording.counted(len(values), "run") in finding.evidence
+
+
 def outcomes(cases: pl.DataFrame, durability: dict[str, str]) -> pl.DataFrame:
     """Return the facts of runs that findings need, with what writes survive in each store."""
     facts = cases.select("case_id", store_kind="store", store_durability=pl.col("store").replace_strict(durability))
@@ -129,6 +170,10 @@ def test_bytes_deleted_before_writeback_explain_a_device_that_received_few() -> 
     [finding] = [each for each in found if isinstance(each, CancelledWrites)]
     assert (finding.store, finding.share, finding.received) == ("rocksdb", pytest.approx(0.46), pytest.approx(0.52))
     assert "unexplained" not in finding.evidence
+    assert "written back, so the device received 52 % of them" in finding.sentence
+    lost = replace(finding, share=0.06, received=0.1)
+    assert "written back, and the device received 10 % of them" in lost.sentence
+    assert "84 % unexplained" in lost.evidence
 
 
 @pytest.mark.parametrize(("phase", "is_load"), [("fillseq", True), ("trace", False)])

@@ -74,6 +74,8 @@ class Fastest(Finding):
     tied: int
     """Number of levels that do not differ measurably from the largest, itself included."""
     repeats: int
+    unclear: tuple[Any, ...] = ()
+    """Levels with too few runs for an interval of the lead over them."""
 
     def _sentence(self) -> str:
         names = [wording.level_words(self.over, level) for level, _ in self.levels]
@@ -82,10 +84,13 @@ class Fastest(Finding):
             return f"{self.load}: {first} with {names[0]}"
         if not self.lead.certain:
             return f"{self.load}: highest value with {names[0]} ({first}), without confidence intervals"
+        few = [wording.level_words(self.over, level) for level in self.unclear]
+        runs = f"; too few runs for a confidence interval with {wording.listing(few)}" if few else ""
         if self.tied > 1:
-            return (
-                f"{self.load}: {wording.listing(names[: self.tied])} do not differ measurably ({first} with {names[0]})"
-            )
+            tied = wording.listing(names[: self.tied])
+            return f"{self.load}: {tied} do not differ measurably ({first} with {names[0]}){runs}"
+        if self.unclear:
+            return f"{self.load}: highest value with {names[0]} ({first}){runs}"
         times = wording.ratio_estimate_text(self.lead)
         return f"{self.load} are fastest with {names[0]}: {first}, {times} the value with {names[1]}"
 
@@ -163,7 +168,8 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
         lead=leads[0] if leads else None,
         tied=tied,
         repeats=min(len(row["values"]) for row in rows),
-        strength=question.support.strength(case_ids, leads[0] if leads else None),
+        unclear=tuple(row[over] for row, lead in zip(rows[1:], leads, strict=True) if not lead.certain),
+        strength=question.support.strength(case_ids, *leads[:1], *(lead for lead in leads if not lead.certain)),
         case_ids=case_ids,
         part=question.part.name,
     )

@@ -35,6 +35,10 @@ class PublishedComparison(Finding):
     """Case and ratio, the smallest ratio first."""
     medians: tuple[tuple[str, float], ...]
     """Median ratio for each label."""
+    ends: tuple[float, float] | None
+    """Lowest and highest end of the intervals of all ratios; None if a case has too few runs for one."""
+    repeats: int
+    """Fewest runs of any case."""
 
     @property
     def median(self) -> float:
@@ -43,9 +47,10 @@ class PublishedComparison(Finding):
 
     def _sentence(self) -> str:
         low, high = self.ratios[0][1], self.ratios[-1][1]
+        least, most = self.ends or (0.0, 0.0)
         of = f" for {wording.listing(self.labels)}" if self.labels else ""
         words = wording.metric_words(self.metric)
-        if abs(low - 1) <= MARGIN and abs(high - 1) <= MARGIN:
+        if abs(least - 1) <= MARGIN and abs(most - 1) <= MARGIN:
             text = f"{words} is within {100 * MARGIN:.0f} % of the published values{of}"
         else:
             text = f"{words} is {wording.times_text(self.median)} the published value{of}"
@@ -59,7 +64,13 @@ class PublishedComparison(Finding):
         apart = ", ".join(f"{label} {wording.times_number(value)}" for label, value in self.medians)
         each = f"; by device: {apart}" if len(self.medians) > 1 else ""
         ends = f"; least in {self.ratios[0][0]}, most in {self.ratios[-1][0]}" if len(self.ratios) > 1 else ""
-        return f"own over published value, of the cases that both have{each}{ends}; different hardware and software"
+        runs = f"; {wording.counted(self.repeats, 'run')} each"
+        if self.ends:
+            interval = wording.range_text(*(wording.ratio_text(end) for end in self.ends))
+            runs = f"; 95 % CIs of the ratios {interval}{runs}"
+        return (
+            f"own over published value, of the cases that both have{each}{ends}{runs}; different hardware and software"
+        )
 
 
 def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
@@ -82,9 +93,19 @@ def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support
                 labels=tuple(label for label in group["label"].unique(maintain_order=True) if label),
                 ratios=tuple(ordered.select("case_id", "ratio").rows()),
                 medians=tuple((label, value) for label, value in medians.rows() if label),
+                ends=_ends(group),
+                repeats=int(group["repeats"].min()),  # type: ignore[arg-type]  # a number
                 strength=weakest("moderate", support.of_cases(case_ids)),
                 case_ids=case_ids,
             )
+
+
+def _ends(group: pl.DataFrame) -> tuple[float, float] | None:
+    """Return the lowest and highest end of all intervals, as ratios to the published values."""
+    if group["low"].null_count():
+        return None
+    low, high = (group[name] / group["value"] for name in ("low", "high"))
+    return float(low.min()), float(high.max())  # type: ignore[arg-type]  # numbers
 
 
 def published(reference: Reference) -> pl.DataFrame:
@@ -146,13 +167,14 @@ def of_part(cases: pl.DataFrame, reference: Reference) -> pl.DataFrame:
 def matched(published: pl.DataFrame, cases: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
     """Join published values with a user's `case_metrics` of one result set on the factors they share.
 
-    Adds to `published`: `case_id, median, low, high, ratio` (own / published); null where there is no such case.
+    Adds to `published`: `case_id, median, low, high, repeats, ratio` (own / published); null where there is no
+    such case.
     """
     named = [name for name in published.columns if name not in _NOT_FACTORS]
     measured = under_own_names(cases.filter(~pl.col("control")))
     apart = separated_by_results(measured, named)
     factors = [name for name in named if name in measured.columns or name in apart]
-    own = in_scope(summary, apart).select("case_id", "metric", "median", "low", "high", *apart)
+    own = in_scope(summary, apart).select("case_id", "metric", "median", "low", "high", "repeats", *apart)
     matched = measured.select("case_id", *(name for name in factors if name not in apart)).join(own, on="case_id")
     numbers = [name for name in factors if published.schema[name].is_numeric() and matched.schema[name].is_numeric()]
     published, matched = (each.with_columns(pl.col(numbers).cast(pl.Float64)) for each in (published, matched))

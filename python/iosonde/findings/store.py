@@ -106,7 +106,8 @@ class CancelledWrites(Finding):
     def _sentence(self) -> str:
         return (
             f"{terms.store_name(self.store)} deleted {wording.percent_text(self.share)} of the bytes written to "
-            f"files before they were written back, so the device received {wording.percent_text(self.received)} of them"
+            f"files before they were written back, {'and' if 1 - self.share - self.received > UNEXPLAINED else 'so'} "
+            f"the device received {wording.percent_text(self.received)} of them"
         )
 
     def _evidence(self) -> str:
