@@ -76,3 +76,12 @@ def test_two_offered_rates_are_both_achieved() -> None:
     rates = tuple(Rate(case_id=name, stream="reads", achieved=1e4, shares=(1.0,), p99_ns=1e5) for name in "ab")
     found = OfferedRates(rates=rates, strength="strong", part="stress")
     assert found.sentence == "Both offered rates achieved (part `stress`), p99 response latency 100 µs"
+
+
+def test_a_peak_that_is_not_saturated_is_stated_once() -> None:
+    iops = {(jobs,): [jobs * 1e4, jobs * 1.01e4, jobs * 1.02e4] for jobs in (1, 2, 4)}
+    cases, runs = results(["jobs"], {"iops": iops}, block_size=4096, **{**LOAD, "queue_depth": 1})
+    asked = [{"kind": kind, "over": "jobs", "metric": "iops"} for kind in ("peak", "saturation")]
+    found = findings(study({"jobs": [1, 2, 4]}, asked), cases, runs)
+    stated = [each.kind for each in found if "not saturated" in each.sentence]
+    assert stated == ["peak"]

@@ -248,6 +248,7 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
         for each in found
         if isinstance(each, throughput.Throughput) and not any(_states(known, each) for known in peaks_and_runs)
     ]
+    highest: list[throughput.Throughput | peak.Peak] = [*rates, *peaks]
     stated = {
         (case_id, getattr(each, "metric", None))
         for each in found
@@ -258,7 +259,7 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
     for each in found:
         if isinstance(each, throughput.Throughput) and each not in rates:
             continue
-        if isinstance(each, saturation.Saturation) and any(_is_unsaturated(each, rate) for rate in rates):
+        if isinstance(each, saturation.Saturation) and any(_is_unsaturated(each, known) for known in highest):
             continue
         if isinstance(each, one_level.OneLevel) and (each.case_ids[0], each.metric) in stated:
             continue
@@ -278,10 +279,12 @@ def _states(known: peak.Peak | steady.SteadyRun, rate: throughput.Throughput) ->
     return abs(known.value.value / rate.value.value - 1) < ROUNDING
 
 
-def _is_unsaturated(found: saturation.Saturation, rate: throughput.Throughput) -> bool:
-    """Return whether a highest rate states already that it is the last level measured, and not saturated there."""
-    same = (found.part, found.metric, found.load) == (rate.part, rate.metric, rate.load)
-    return same and rate.unsaturated and len(found.points) == 1 and found.is_unsaturated
+def _is_unsaturated(found: saturation.Saturation, known: throughput.Throughput | peak.Peak) -> bool:
+    """Return whether a highest rate or a peak states that it is the last level measured, and not saturated there."""
+    same = (found.part, found.metric, found.load) == (known.part, known.metric, known.load)
+    if isinstance(known, peak.Peak):
+        same = same and wording.level_words(found.over, found.points[0].level) == known.setting
+    return same and known.unsaturated and len(found.points) == 1 and found.is_unsaturated
 
 
 def _questions(
