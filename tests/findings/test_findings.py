@@ -471,7 +471,19 @@ def test_a_verdict_explains_why_fewer_were_in_flight() -> None:
     cases, runs = results(["queue_depth"], in_flight([0.7, 1.0, 1.0], mean=[1e5] * 3), **LOAD)
     outcomes = judged(runs, ["harness-limited", "device-limited", "device-limited"])
     with_verdicts = findings(study({"queue_depth": [1]}, []), cases, runs, runs=outcomes)
-    assert [(each.verdict, each.runs) for each in of_kind(with_verdicts, LittlesLaw)] == [("holds", 2)]
+    law = only(with_verdicts, LittlesLaw)
+    assert (law.verdict, law.runs, law.total) == ("holds", 2, 3), "the run with a verdict was long enough too"
+    assert law.sentence == (
+        "Little's law holds in 2 of 3 runs long enough to check; fewer I/Os in flight in the others, see verdicts"
+    )
+    simulated = only(findings(study({"queue_depth": [1]}, []), cases, runs, simulated=True), LittlesLaw)
+    assert (simulated.total, simulated.has_verdicts, "verdicts" in simulated.sentence) == (3, False, False)
+    above = findings(
+        study({"queue_depth": [1]}, []),
+        *results(["queue_depth"], in_flight([0.7, 1.0, 1.23], mean=[1e5] * 3, longest=1e6), **LOAD),
+        runs=outcomes,
+    )
+    assert [(each.verdict, each.runs, each.total) for each in of_kind(above, LittlesLaw)] == [("above", 1, 3)]
     without = findings(study({"queue_depth": [1]}, []), cases, runs)
     assert [(each.verdict, each.runs) for each in of_kind(without, LittlesLaw)] == [("below", 1)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import polars as pl
@@ -96,10 +96,15 @@ class LittlesLaw(Finding):
     """Mean in flight over concurrency: smallest and largest."""
     tolerance: float
     """The largest deviation from 1 that these runs cannot resolve."""
+    has_verdicts: bool = True
+    """Whether verdicts explain the runs with fewer I/Os in flight; a simulated device has none."""
 
     def _sentence(self) -> str:
         some = f"{self.runs} of {wording.counted(self.total, 'run')}"
         match self.verdict:
+            case "holds" if self.runs < self.total:
+                see = ", see verdicts" if self.has_verdicts else ""
+                return f"Little's law holds in {some} long enough to check; fewer I/Os in flight in the others{see}"
             case "holds":
                 every = "the only run" if self.total == 1 else f"all {wording.counted(self.runs, 'run')}"
                 return f"Little's law holds in {every} long enough to check"
@@ -262,7 +267,8 @@ def find(
         yield from _verdicts(outcomes, warnings)
         yield from _withheld(outcomes)
     yield from _errors(runs)
-    yield from _in_flight(runs, runs["run_id"].unique().to_list() if simulated else judged)
+    law = _in_flight(runs, runs["run_id"].unique().to_list() if simulated else judged)
+    yield from (replace(each, has_verdicts=not simulated) for each in law)
     if not simulated:
         yield from _busy_core(runs.filter(~pl.col("run_id").is_in(judged)))
     yield from _drift(runs)
@@ -340,16 +346,18 @@ def _errors(runs: pl.DataFrame) -> Iterator[Finding]:
         )
 
 
-def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[Finding]:
-    """Too many in flight is a fault; too few is covered by the verdict on `judged` runs."""
+def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[LittlesLaw]:
+    """Too many in flight is a fault; too few is covered by the verdict on `judged` runs, which did not hold either."""
     checked = littles_law(runs)
     explained = pl.col("run_id").is_in(judged)
     short = checked.filter(~explained, pl.col("verdict") == "too_short")
     checkable = checked.filter(pl.col("verdict") != "too_short", ~(explained & (pl.col("verdict") == "below")))
+    long_enough = len(checked.filter(pl.col("verdict") != "too_short"))
     groups = [(short, "too_short", len(checked))]
-    groups += [(checkable.filter(pl.col("verdict") == law), law, len(checkable)) for law in ("below", "above")]
+    totals = {"below": len(checkable), "above": long_enough}
+    groups += [(checkable.filter(pl.col("verdict") == law), law, total) for law, total in totals.items()]
     if len(checkable) and (checkable["verdict"] == "holds").all():
-        groups.append((checkable, "holds", len(checkable)))
+        groups.append((checkable, "holds", long_enough))
     for group, law, total in groups:
         if len(group):
             yield LittlesLaw(
