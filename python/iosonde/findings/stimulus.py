@@ -210,7 +210,7 @@ def _reached(long_run: LongRun, level: float) -> float | None:
 
 def _recovered(long_run: LongRun, once: float) -> float | None:
     """When it was within the range around an earlier level, or better, with every window after it in the mean."""
-    windows = sliding_window_view(long_run.values, long_run.steady.criteria.window)
+    windows = sliding_window_view(long_run.values, min(long_run.steady.criteria.window, len(long_run.values)))
     means = np.ma.masked_invalid(windows).mean(axis=1).filled(np.nan)
     stays = np.logical_and.accumulate(_is_back(long_run, means, once)[::-1])[::-1]
     following = np.minimum(np.arange(len(long_run.values)), len(stays) - 1)
