@@ -116,8 +116,8 @@ def _carry_out(
         schedule = Schedule(result_set, retry_failed=retry_failed, session=name)
         require_commands_allowed(result_set.plan, consent.commands)
         for part in result_set.plan.by_target():
-            Admission.for_plan(part, result_set.directory).check_plan()
-            remove_leftovers(part)  # A device that a killed session has left in use would be refused.
+            # First, since a device that a killed session has left in use would be refused. What another one uses stays.
+            remove_leftovers(part)
         if not schedule.next_run():
             _put_back(result_set)
             return result_set
