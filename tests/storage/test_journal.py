@@ -69,6 +69,23 @@ def test_a_file_of_the_user_with_the_inode_number_of_the_removed_one_is_left_alo
     assert path.read_text() == "important"
 
 
+def test_a_file_of_the_user_in_a_directory_of_ours_with_the_inode_number_of_a_removed_one_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    left = tmp_path / "left"
+    left_by_a_killed_process(left, "directory")
+    (left / "data").write_text("x")
+    journal.add_files(left, {"data": (left / "data").stat().st_ino})
+    entry = journal.find(left)
+    assert entry and journal.own_files(entry) == entry.files
+    (left / "data").unlink()
+    (left / "data").write_text("important")
+    journal._change(left, files={"data": (left / "data").stat().st_ino})
+    [reason] = reasons()
+    assert "contains files that iosonde did not create" in reason
+    assert (left / "data").read_text() == "important"
+
+
 def test_what_another_iosonde_uses_is_not_undone_for_a_copy_of_its_result_set(tmp_path: Path) -> None:
     own = "iosonde-0123abcd"
     (tmp_path / f"{own}-setup").mkdir()

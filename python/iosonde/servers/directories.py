@@ -128,7 +128,7 @@ def create_directory(own: Path, name: str, account: Account | None = None) -> No
         own.chmod(0o711)
     path = own / name
     entry = journal.find(own)
-    known = entry.files.get(name) if entry else None
+    known = journal.own_files(entry).get(name) if entry else None
     with own_directory.opened(own, entry.identity if entry else None) as directory:
         if own.is_relative_to(MOUNTS):
             file_systems.check_on_mount(own, directory)

@@ -103,8 +103,25 @@ def identify(path: Path) -> None:
 def add_files(path: Path, files: Mapping[str, int]) -> None:
     """Record files that were created in a directory of ours, by name and inode number."""
     entry = find(path)
-    if entry and not files.items() <= entry.files.items():
-        _change(path, files={**entry.files, **files})
+    if entry is None:
+        return
+    found = {name: handle_of(path / name) for name, inode in files.items() if inode > 0}
+    handles = {name: handle for name, handle in entry.handles.items() if name not in files}
+    handles |= {name: handle for name, handle in found.items() if handle}
+    if not files.items() <= entry.files.items() or handles != entry.handles:
+        _change(path, files={**entry.files, **files}, handles=handles)
+
+
+def own_files(entry: Entry) -> dict[str, int]:
+    """The recorded files of a directory, without a name at which another file by now has the same inode number."""
+    return {
+        name: inode for name, inode in entry.files.items() if _is_same(Path(entry.path, name), entry.handles.get(name))
+    }
+
+
+def _is_same(path: Path, handle: str | None) -> bool:
+    """Whether nothing shows that a handle is of another file."""
+    return handle is None or handle_of(path) in (None, handle)
 
 
 def is_ours(path: Path) -> bool:
@@ -251,7 +268,7 @@ def remove(path: Path) -> None:
         import_module("iosonde.storage.control_group").remove_group(path)
     elif entry is not None and entry.what == "directory":
         identity = entry.identity if entry.identity in _identities(path)[:1] else None
-        foreign = own_directory.remove(path, identity, entry.files)
+        foreign = own_directory.remove(path, identity, own_files(entry))
         if foreign:
             raise OSError(f"it contains files that iosonde did not create and did not remove: {_listed(foreign)}")
     else:

@@ -136,6 +136,8 @@ class Entry:
     """What undoing it needs to know, for things that are not files."""
     files: dict[str, int] = field(default_factory=dict)
     """Names of the files that iosonde created in a directory, with their inode numbers."""
+    handles: dict[str, str] = field(default_factory=dict)
+    """Handles of these files, where there are handles."""
     number: int = 0
     """Time of creation in nanoseconds: what was created later has a larger one."""
 
@@ -222,7 +224,7 @@ def _check(entry: Entry) -> None:
     types: dict[str, type | tuple[type, ...]] = {
         "path": str, "what": str, "made_at": str, "owner": str, "identity": (str, type(None)),
         "handle": (str, type(None)), "keep": bool,
-        "facts": dict, "files": dict, "number": int,
+        "facts": dict, "files": dict, "handles": dict, "number": int,
     }  # fmt: skip
     for name, kind in types.items():
         if not isinstance(getattr(entry, name), kind):
@@ -248,3 +250,5 @@ def _check(entry: Entry) -> None:
         raise EntryError("is damaged: the fact `members` is wrong")
     if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):
         raise EntryError("is damaged: `files` is wrong")
+    if not all(isinstance(handle, str) for handle in entry.handles.values()):
+        raise EntryError("is damaged: `handles` is wrong")

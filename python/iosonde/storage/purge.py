@@ -81,7 +81,7 @@ def _truncate_files(target: Mapping[str, Any], identities: Mapping[str, str]) ->
             own_directory.truncate(directory, path.name, _inode(identities[str(path)]))
         else:
             entry = journal.find(path)
-            for name, inode in (entry.files if entry else own_directory.plain_files(directory)).items():
+            for name, inode in (journal.own_files(entry) if entry else own_directory.plain_files(directory)).items():
                 own_directory.truncate(directory, name, inode)
         _trim_file_system(directory)
 

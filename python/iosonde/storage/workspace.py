@@ -96,7 +96,7 @@ def _provision_directory(path: Path, names: Iterable[str]) -> dict[str, str]:
     elif entry is None or entry.identity is None:
         raise _foreign(path)
     else:
-        known = entry.files
+        known = journal.own_files(entry)
     try:
         with own_directory.opened(path, entry.identity if entry else None) as directory:
             if is_on_mount:
