@@ -9,6 +9,10 @@ from pathlib import Path
 _AT_FDCWD = -100
 _MOST_BYTES = 128
 """`MAX_HANDLE_SZ` of Linux."""
+_STATFS_BYTES = 256
+"""More than a `struct statfs` has; it begins with the type of the file system."""
+_FUSE = 0x65735546
+"""`FUSE_SUPER_MAGIC`: there, a handle lasts only as long as the kernel has the inode in memory."""
 
 
 class _Handle(ctypes.Structure):
@@ -22,11 +26,14 @@ class _Handle(ctypes.Structure):
 def handle_of(path: Path) -> str | None:
     """Return the handle of what is at `path`, a link not followed, as hexadecimal digits; None if it has none.
 
-    name_to_handle_at(2). File systems that cannot be exported have none, such as overlayfs without `nfs_export`.
+    name_to_handle_at(2). File systems that cannot be exported have none, such as overlayfs without `nfs_export`;
+    those of FUSE do not last.
     """
     handle, mount = _Handle(handle_bytes=_MOST_BYTES), ctypes.c_int()
     libc = ctypes.CDLL(None, use_errno=True)
-    name = ctypes.c_char_p(os.fsencode(path))
+    name, status = ctypes.c_char_p(os.fsencode(path)), ctypes.create_string_buffer(_STATFS_BYTES)
+    if libc.statfs(name, status) == 0 and ctypes.c_long.from_buffer(status).value == _FUSE:
+        return None
     if libc.name_to_handle_at(_AT_FDCWD, name, ctypes.byref(handle), ctypes.byref(mount), 0) != 0:
         return None
     return f"{handle.handle_type:x}:{bytes(handle.f_handle[: handle.handle_bytes]).hex()}"
