@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -176,12 +176,13 @@ def test_a_library_next_to_a_received_result_set_is_not_loaded(
     received_plan = with_target(plan, plan.runs[0].spec["workload"]["target"], store=store)
     with pytest.raises(TargetError, match="which is not in a directory of the system"):
         check_libraries(received_plan)
+    check_libraries(received_plan, (store["library"],))
     check_libraries(with_target(plan, {}, store={**store, "library": "/usr/lib/x86_64-linux-gnu/librocksdb.so.7"}))
 
 
 @pytest.mark.engine
 def test_resume_checks_libraries(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(plan: Plan) -> None:
+    def refuse(plan: Plan, allowed: Sequence[str]) -> None:
         raise TargetError("checked")
 
     monkeypatch.setattr(session, "check_libraries", refuse)

@@ -69,6 +69,22 @@ def test_a_file_of_the_user_with_the_inode_number_of_the_removed_one_is_left_alo
     assert path.read_text() == "important"
 
 
+def test_a_file_of_ours_on_a_file_system_with_its_own_owners_and_modes_stays_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as CIFS or ntfs-3g, which have no lasting handles either."""
+    monkeypatch.setattr(journal, "handle_of", lambda path: None)
+    path = tmp_path / "t"
+    journal.created(path, "file")
+    path.touch()
+    path.chmod(0o777)
+    journal.identify(path)
+    assert journal.is_ours(path)
+    journal._change(path, status=None)  # Of an earlier version.
+    assert journal.is_ours(path)
+    journal.remove(path)
+
+
 def test_a_file_of_the_user_in_a_directory_of_ours_with_the_inode_number_of_a_removed_one_is_left_alone(
     tmp_path: Path,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -109,6 +109,14 @@ Output = Annotated[
         "--output", "-o", metavar="DIR", help="New directory for the result set (default `iosonde-results/STUDY-TIME`)."
     ),
 ]
+AllowLibrary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-library",
+        metavar="PATH",
+        help="Load this store library of the plan, although it is outside of `/usr`, `/lib` and `/opt` (repeatable).",
+    ),
+]
 Destroy = Annotated[
     list[str] | None,
     typer.Option(
@@ -159,11 +167,19 @@ MixSimulated = Annotated[
 ]
 
 
-def consent(destroy: list[str] | None, confirm: list[str] | None, commands: str = "") -> Consent:
+def consent(
+    destroy: list[str] | None, confirm: list[str] | None, commands: str = "", libraries: Sequence[str] = ()
+) -> Consent:
     """What the command line allows to be destroyed, and to be started."""
     from iosonde.storage.consent import Consent
+    from iosonde.text_files import expanded
 
-    return Consent(destroy=tuple(destroy or ()), confirm=tuple(confirm or ()), commands=commands)
+    return Consent(
+        destroy=tuple(destroy or ()),
+        confirm=tuple(confirm or ()),
+        commands=commands,
+        libraries=tuple(str(expanded(each)) for each in libraries),
+    )
 
 
 def read_time_limit(text: str | None) -> float | None:

@@ -21,6 +21,7 @@ def command(
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,
     allow_commands: options.AllowCommands = "",
+    allow_library: options.AllowLibrary = None,
     live: options.Live = False,
     live_port: options.LivePort = 0,
     report: session.Report = True,
@@ -43,7 +44,7 @@ def command(
 
         suite.carry_out(
             open_directory(directory),
-            consent=options.consent(destroy, confirm),
+            consent=options.consent(destroy, confirm, libraries=allow_library or ()),
             retry_failed=retry_failed,
             time_limit_s=time_limit_s,
             as_json=as_json,
@@ -66,7 +67,7 @@ def command(
                 observer=observer,
                 retry_failed=retry_failed,
                 time_limit_s=time_limit_s,
-                consent=options.consent(destroy, confirm, allow_commands),
+                consent=options.consent(destroy, confirm, allow_commands, allow_library or ()),
             ),
             report=report,
             as_json=as_json,

@@ -66,12 +66,13 @@ def command(
     repeated = options.read_repeats(repeats)
     if repeated == "until":
         raise typer.BadParameter("`--repeats until` is not possible for a suite; name a number")
+    given = options.read_settings(settings)
     planned = suites.plan_suite(
         chosen,
         target,
         against,
         profile=profile,
-        settings=options.read_settings(settings),
+        settings=given,
         repeats=repeated,
         seed=seed,
     )
@@ -81,7 +82,8 @@ def command(
         return
     messages.info("\n".join(plan_lines(chosen, planned, shared)))
     directory = Path(output or Path("iosonde-results") / f"suite-{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}")
-    consent = options.consent(destroy, confirm)
+    libraries = [given["library"]] if "library" in given else []
+    consent = options.consent(destroy, confirm, libraries=libraries)
     created = suites.create(directory, chosen, planned, target, against, consent)
     carry_out(
         created, consent=consent, retry_failed=False, time_limit_s=options.read_time_limit(time_limit), as_json=as_json
@@ -176,10 +178,12 @@ def _mostly_failed(path: Path, *, consent: Consent, retry_failed: bool, time_lim
     from iosonde.execution.progress import watch
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
+    from iosonde.results.interpreting import interpreting
 
     messages.info(f"{path.name}")
     result_set = ResultSet.open(path)
-    ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
+    with interpreting([path]):
+        ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
     if retry_failed:
         session.name_unsupported(result_set)
     with watch(ahead, console(), info=messages.info, warning=messages.warning) as observer:

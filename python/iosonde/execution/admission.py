@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,20 +35,19 @@ SYSTEM_DIRECTORIES = ("/usr", "/lib", "/lib64", "/opt")
 """Where only administrators install libraries."""
 
 
-def check_libraries(plan: Plan) -> None:
-    """`TargetError` if a plan to be resumed names a library outside of the system's directories.
+def check_libraries(plan: Plan, allowed: Collection[str] = ()) -> None:
+    """`TargetError` if a plan to be resumed names a library outside of the system's directories that is not allowed.
 
     Loading a library runs its code. The plan may have come with that library, and with any other file next to it.
     """
     for spec in plan.specs():
         store = spec["workload"].get("store")
         library = store.get("library") if isinstance(store, Mapping) else None
-        if isinstance(library, str) and "/" in library and not _is_installed(Path(library)):
+        if isinstance(library, str) and "/" in library and library not in allowed and not _is_installed(Path(library)):
             raise TargetError(
                 f"the plan loads the library `{library}`, which is not in a directory of the system",
                 where="in the result set to be resumed, which may come from another person",
-                hint=f"install it in {', '.join(f'`{each}`' for each in SYSTEM_DIRECTORIES)}, or start the study again "
-                "with `--set library=...`",
+                hint=f"if the library is yours, allow it with `--allow-library {library}`",
             )
 
 

@@ -98,7 +98,7 @@ def resume(
     result_set = ResultSet.open(directory)
     _ = result_set.study  # A damaged one is reported before anything starts.
     with interpreting([result_set.directory]):
-        check_libraries(result_set.plan)
+        check_libraries(result_set.plan, consent.libraries)
         return _carry_out(
             result_set,
             retry_failed=retry_failed,

@@ -26,6 +26,8 @@ class Consent:
     """Serial numbers, or sizes."""
     commands: str = ""
     """Hash of the study whose external commands may be started."""
+    libraries: tuple[str, ...] = ()
+    """Libraries of stores outside of the system's directories that a plan which exists already may load."""
 
 
 NO_CONSENT = Consent()

@@ -97,7 +97,7 @@ def created(path: Path, what: str, *, keep: bool = False, facts: dict[str, Any] 
 
 def identify(path: Path) -> None:
     """Record the identity of what was created at `path`, so that only that is ever removed."""
-    _change(path, identity=next(iter(_identities(path)), None), handle=handle_of(path))
+    _change(path, **_identification(path))
 
 
 def add_files(path: Path, files: Mapping[str, int]) -> None:
@@ -139,8 +139,7 @@ def take_over(path: Path, *, keep: bool) -> bool:
     if entry is None or not _is_unchanged(entry):
         return False
     _check_unused(entry)
-    identity = next(iter(_identities(path)), None)
-    _write(replace(entry, owner=owner_of(os.getpid()), keep=keep, identity=identity, handle=handle_of(path)))
+    _write(replace(entry, owner=owner_of(os.getpid()), keep=keep, **_identification(path)))
     return True
 
 
@@ -402,14 +401,26 @@ def _is_unchanged(entry: Entry) -> bool:
 def _has_handle(entry: Entry) -> bool:
     """Whether what has the inode number is what was created with it: another file gets the number of a removed one.
 
-    Where there are no handles, a file of another owner, mode or number of links is another one.
+    Where there are no handles, a file of another owner or mode, or with a second name, is another one.
     """
     path = Path(entry.path)
     if entry.handle is not None and (now := handle_of(path)) is not None:
         return now == entry.handle
     found = path.lstat()
-    as_created = (found.st_uid, stat.S_IMODE(found.st_mode), found.st_nlink) == (os.geteuid(), 0o600, 1)
-    return as_created or not stat.S_ISREG(found.st_mode)
+    return not stat.S_ISREG(found.st_mode) or (found.st_nlink == 1 and entry.status in (None, _status(found)))
+
+
+def _identification(path: Path) -> dict[str, Any]:
+    """What distinguishes the thing at `path` from others, as fields of its entry; nothing if there is none."""
+    try:
+        status = _status(path.lstat())
+    except OSError:
+        status = None
+    return {"identity": next(iter(_identities(path)), None), "handle": handle_of(path), "status": status}
+
+
+def _status(found: os.stat_result) -> str:
+    return f"{found.st_uid}:{stat.S_IMODE(found.st_mode):o}"
 
 
 def _identities(path: Path) -> list[str]:

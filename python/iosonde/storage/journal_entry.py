@@ -130,6 +130,8 @@ class Entry:
     """Device and inode number (`identity_of`), once it exists."""
     handle: str | None = None
     """Its handle (`file_handle.handle_of`), where the file system has handles: inode numbers are used again."""
+    status: str | None = None
+    """Owner and mode of a file as `uid:mode`, as its file system reported them when it existed."""
     keep: bool = False
     """The user wants it to stay."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -223,7 +225,7 @@ def _is_file_name(text: str) -> bool:
 def _check(entry: Entry) -> None:
     types: dict[str, type | tuple[type, ...]] = {
         "path": str, "what": str, "made_at": str, "owner": str, "identity": (str, type(None)),
-        "handle": (str, type(None)), "keep": bool,
+        "handle": (str, type(None)), "status": (str, type(None)), "keep": bool,
         "facts": dict, "files": dict, "handles": dict, "number": int,
     }  # fmt: skip
     for name, kind in types.items():

@@ -23,6 +23,7 @@ from iosonde.execution.session import resume
 from iosonde.procedure.schedule import Schedule
 from iosonde.results import ResultSet
 from iosonde.results.files import Directory
+from iosonde.results.interpreting import interpreting
 from iosonde.servers import foreign_database
 from iosonde.storage import open_target
 from iosonde.suite.model import MOST_STUDIES, Entry, Strict, Suite
@@ -218,8 +219,9 @@ def remaining(suite: SuiteDirectory, *, retry_failed: bool = False) -> list[Path
     """Result sets with runs to do, in the order of execution."""
     found = []
     for path in suite.all_result_sets():
-        if Schedule(ResultSet.open(path), retry_failed=retry_failed).next_run():
-            found.append(path)
+        with interpreting([path]):
+            if Schedule(ResultSet.open(path), retry_failed=retry_failed).next_run():
+                found.append(path)
     return found
 
 
