@@ -37,7 +37,8 @@ def test_one_measurement_is_a_line_an_interval_and_a_table(tmp_path: Path) -> No
     assert done.exit_code == 0, done.exception
     lines = done.stderr.splitlines()
     assert len([line for line in lines if line.endswith("(ramp)")]) == 1
-    assert len([line for line in lines if re.search(r"IOPS .*B/s +p99 ", line)]) == 4
+    # An interval in which the engine does not run ends late, and the next one begins with it.
+    assert 2 <= len([line for line in lines if re.search(r"IOPS .*B/s +p99 ", line)]) <= 4
     table = done.stdout.splitlines()
     assert table[0].split() == ["read", "write", "all"]
     assert table.pop(-2).split(": ")[0] in KINDS, "the verdict with its first reason"

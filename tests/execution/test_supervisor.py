@@ -214,7 +214,8 @@ def test_a_failure_has_the_first_lines_of_the_output(tmp_path: Path) -> None:
 
 def test_a_daemon_in_a_session_of_its_own_is_killed_and_warned_of(tmp_path: Path) -> None:
     script = (
-        "(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' &) > {directory}/pid; sleep 0.2; cat pid; echo x=1"
+        "(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' &) > {directory}/pid; "
+        "until [ -s pid ]; do sleep 0.05; done; cat pid; echo x=1"
     )
     done = run(tmp_path, script)
     assert done["warning"]["code"] == "processes_left"
