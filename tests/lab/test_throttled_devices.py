@@ -65,7 +65,8 @@ def test_a_device_moves_the_bytes_that_it_is_held_to(throttled: ThrottledDevice,
 def test_latency_under_load_follows_littles_law(throttled: ThrottledDevice, queue_depth: int) -> None:
     measured = measure(real_engine(), throttled.path, queue_depth=queue_depth)
     assert is_held_to(measured.iops, measured.best_iops, IOPS), measured
-    assert measured.latency_s + measured.turnaround_s == pytest.approx(queue_depth / measured.iops, rel=0.03)
+    # One I/O more or less in flight would be 12 % at least; the ends of a short run, with other load, were 4 %.
+    assert measured.latency_s + measured.turnaround_s == pytest.approx(queue_depth / measured.iops, rel=0.06)
 
 
 def test_data_written_with_many_ios_in_flight_is_read_back(tmp_path: Path) -> None:
