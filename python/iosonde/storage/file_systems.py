@@ -112,8 +112,15 @@ def provide_directory(path: Path) -> None:
 
     `TargetError` if that file system is no longer mounted there: what is below the mount point belongs to another one.
     """
-    with _opened_root(path) as root, contextlib.suppress(FileExistsError):
-        os.mkdir(path.name, mode=0o700, dir_fd=root)
+    with _opened_root(path) as root:
+        try:
+            os.mkdir(path.name, mode=0o700, dir_fd=root)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise TargetError(
+                f"cannot create `{path}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
+            ) from error
 
 
 def check_on_mount(path: Path, descriptor: int) -> None:
@@ -131,7 +138,7 @@ def _opened_root(path: Path) -> Iterator[int]:
     try:
         with own_directory.opened(path.parent, entry.identity) as root:
             yield root
-    except own_directory.WrongDirectoryError:
+    except (own_directory.WrongDirectoryError, FileNotFoundError):
         raise _not_mounted(path.parent) from None
 
 
