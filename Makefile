@@ -6,6 +6,7 @@ SHELL := bash
 
 # Outside the checkout, so that a second clone need not compile everything again.
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/iosonde/target
+$(shell CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)" scripts/own-build)
 # Images of containers often disable bytecode. Tests start many Python processes, and each would compile every module.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(HOME)/.cache/iosonde/bytecode
