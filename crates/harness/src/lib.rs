@@ -18,7 +18,7 @@ mod supervisor;
 pub use collector::Collector;
 pub use control::{Control, Stopper};
 pub use execute::{CannotStart, Finished, execute};
-pub use phases::{Budget, JobPhases, JobTotals, PhasePlan, Shared, Stage};
+pub use phases::{Budget, JobPhases, JobTotals, PhasePlan, Row, Shared, Stage};
 pub use pin::pin;
 pub use recorder::{Exchange, Recorder};
 pub use supervisor::{Gate, Job, Supervision};

@@ -179,6 +179,16 @@ impl Recorder {
         record.completion_latency.record_many(completion_ns, operations);
     }
 
+    /// Counts operations of one kind by their latencies.
+    pub(crate) fn record_each(&mut self, operation: Operation, bytes: u64, latencies: &[u64]) {
+        let record = &mut self.current.operations[operation as usize];
+        record.count += latencies.len() as u64;
+        record.bytes += bytes;
+        for latency_ns in latencies {
+            record.completion_latency.record(*latency_ns);
+        }
+    }
+
     /// Counts one I/O.
     #[inline]
     pub(crate) fn record(&mut self, operation: Operation, bytes: u64, completion_ns: u64, response_ns: Option<u64>) {

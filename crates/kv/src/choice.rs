@@ -157,6 +157,15 @@ impl Chooser {
         }
     }
 
+    /// Whether records can be drawn some reads before they are read: their popularity does not change meanwhile.
+    pub(crate) fn can_draw_ahead(&self) -> bool {
+        match &self.visit {
+            Visit::Zipfian { churn, .. } => *churn == 0.0,
+            Visit::Latest { .. } => false,
+            Visit::Sequential { .. } | Visit::EachOnce { .. } | Visit::Uniform | Visit::Scrambled { .. } => true,
+        }
+    }
+
     /// Lets popularity change until an instant, which the clock of all jobs gives: they agree on it.
     #[inline]
     pub(crate) fn age(&mut self, now_ns: u64) {

@@ -5,6 +5,7 @@
 
 mod gets;
 mod replay;
+mod row;
 
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,6 +24,7 @@ use crate::sample::Sample;
 use crate::store::{Lent, Session};
 use crate::trace::Replay;
 use gets::Gets;
+use row::Reads;
 
 /// The longest sleep of a job that waits for its next operation: it must notice the end.
 const NAP_NS: u64 = 50_000_000;
@@ -84,6 +86,8 @@ pub(crate) struct Job<'a> {
     reads_in_batches: bool,
     /// A connection whose answers have arrived gets its next reads at once, without waiting for the others.
     reads_on: bool,
+    /// Present if the job does nothing but read, one record after the other.
+    reads: Option<Box<Reads>>,
     inserter: Option<usize>,
     inserted: u64,
     generation: u64,
@@ -136,6 +140,13 @@ impl<'a> Job<'a> {
             false => Arrival::NothingRead,
         };
         let is_paced = plan.schedule.is_some() || plan.stream.rate_limit.is_some();
+        let is_simple = only_reads && plan.stream.read_through.is_none() && !is_paced;
+        let reads_in_rows = is_simple
+            && plan.stream.batch <= 1
+            && plan.replay.is_none()
+            && !plan.stream.background
+            && !plan.stream.freshness
+            && plan.chooser.can_draw_ahead();
         Job {
             common,
             stream: plan.stream,
@@ -151,7 +162,8 @@ impl<'a> Job<'a> {
             },
             arrivals: plan.schedule,
             reads_in_batches: (plan.stream.operations.iter()).any(|share| share.operation == KvOperation::Read),
-            reads_on: only_reads && plan.stream.batch > 1 && plan.stream.read_through.is_none() && !is_paced,
+            reads_on: is_simple && plan.stream.batch > 1,
+            reads: reads_in_rows.then(Default::default),
             inserter: plan.inserter,
             inserted: 0,
             // Different from those of other jobs and runs, and from the generation of loaded records.
@@ -257,6 +269,11 @@ impl<'a> Job<'a> {
     #[inline]
     fn step(&mut self, now_ns: u64) -> Result<u64, KvError> {
         self.found_ns = now_ns;
+        if let Some(mut reads) = self.reads.take() {
+            let end_ns = self.read_row(&mut reads, now_ns);
+            self.reads = Some(reads);
+            return end_ns;
+        }
         if self.replay.is_some() {
             return self.replay_next(now_ns);
         }
@@ -332,14 +349,7 @@ impl<'a> Job<'a> {
         };
         completed.record(&mut self.pace, &mut self.phases, self.found_ns);
         let tally = &mut self.tallies[Operation::Read as usize];
-        match value {
-            Some(value) => {
-                if !tally.check(self.common, number, value, expected) {
-                    self.first_corrupted.get_or_insert(number);
-                }
-            }
-            None => tally.missing += 1,
-        }
+        tally.note(self.common, number, value, expected, &mut self.first_corrupted);
         self.session.release();
         Ok(end_ns)
     }
@@ -369,16 +379,8 @@ impl<'a> Job<'a> {
         self.arrival.complete(value.unwrap_or_default());
         let read_ns = self.common.clock.now();
         let tally = &mut self.tallies[Operation::ReadModifyWrite as usize];
-        let mut bytes = self.batch.bytes;
-        match value {
-            Some(value) => {
-                bytes += (key.len() + value.len()) as u64;
-                if !tally.check(self.common, number, value, expected) {
-                    self.first_corrupted.get_or_insert(number);
-                }
-            }
-            None => tally.missing += 1,
-        }
+        tally.note(self.common, number, value, expected, &mut self.first_corrupted);
+        let bytes = self.batch.bytes + value.map_or(0, |value| key.len() + value.len()) as u64;
         self.session.release();
         // Verification is excluded: the latency is that of both halves.
         let write_ns = self.common.clock.now();
@@ -649,6 +651,38 @@ impl Completed {
 }
 
 impl Tally {
+    /// Counts the answer to a read, and keeps the number of the first corrupted record.
+    #[inline(always)]
+    fn note(
+        &mut self,
+        common: &Common<'_>,
+        number: u64,
+        value: Option<&[u8]>,
+        expected: u64,
+        first_corrupted: &mut Option<u64>,
+    ) {
+        match value {
+            Some(value) => {
+                if !self.check(common, number, value, expected) {
+                    first_corrupted.get_or_insert(number);
+                }
+            }
+            None => self.missing += 1,
+        }
+    }
+
+    /// Counts a read whose value is missing or corrupted.
+    #[cold]
+    #[inline(never)]
+    fn note_wrong(&mut self, number: u64, is_there: bool, first_corrupted: &mut Option<u64>) {
+        if is_there {
+            self.corrupted += 1;
+            first_corrupted.get_or_insert(number);
+        } else {
+            self.missing += 1;
+        }
+    }
+
     #[inline(always)]
     fn check(&mut self, common: &Common<'_>, number: u64, value: &[u8], expected: u64) -> bool {
         if common.sample.is_some() {
@@ -731,11 +765,17 @@ impl Arrival {
     /// read is recorded.
     #[inline]
     fn complete(self, value: &[u8]) {
-        if self == Arrival::FirstPageRead && is_in_page_of_byte_before(value) {
-            prefetch(value);
-        } else {
+        if self.may_need_io(value) {
             touch(value);
+        } else {
+            prefetch(value);
         }
+    }
+
+    /// Whether reading a value may cause I/O.
+    #[inline]
+    fn may_need_io(self, value: &[u8]) -> bool {
+        self == Arrival::NothingRead || !is_in_page_of_byte_before(value)
     }
 }
 
@@ -748,7 +788,7 @@ fn is_in_page_of_byte_before(value: &[u8]) -> bool {
 }
 
 /// Reads a byte of every page of a value.
-#[inline]
+#[inline(never)]
 fn touch(value: &[u8]) {
     for byte in value.iter().step_by(PAGE_BYTES).chain(value.last()) {
         std::hint::black_box(*byte);

@@ -202,13 +202,18 @@ impl Contents {
         if self.fields == 1 {
             return self.is_part_of(number, value, |generation| self.value_bytes(number, generation));
         }
+        self.is_value_of_fields(number, value)
+    }
+
+    #[inline(never)]
+    fn is_value_of_fields(&self, number: u64, value: &[u8]) -> bool {
         let bytes = self.field_bytes();
         let mut fields = value.chunks(bytes).enumerate();
         value.len() == bytes * self.fields
             && fields.all(|(field, part)| self.is_part_of(self.part(number, field), part, |_| bytes))
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_part_of(&self, number: u64, value: &[u8], bytes_of: impl Fn(u64) -> usize) -> bool {
         let Some((header, body)) = value.split_first_chunk::<HEADER_BYTES>() else {
             return false;
@@ -220,10 +225,11 @@ impl Contents {
         }
         let start = start(number, generation, value.len());
         let is_text = |piece: &[u8]| *piece == self.text[start..start + piece.len()];
+        let is_long_text = |body: &[u8]| body.chunks(PIECE).all(is_text);
         // Nearly every value is one piece.
         match body.len() <= PIECE {
             true => is_text(body),
-            false => body.chunks(PIECE).all(is_text),
+            false => is_long_text(body),
         }
     }
 

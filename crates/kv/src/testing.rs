@@ -1,6 +1,89 @@
-//! A plain stream for the tests of this crate to change.
+//! A plain stream for the tests of this crate to change, and a job that drives it on a session of the test.
 
-use iosonde_protocol::{Arrival, Coverage, Direction, KvChoice, KvDistribution, KvOperation, KvShare, KvStream};
+use std::sync::atomic::AtomicU32;
+
+use iosonde_harness::{Budget, Exchange, JobPhases, JobTotals, PhasePlan, Recorder, Shared};
+use iosonde_load::Rng;
+use iosonde_metrics::clock::Clock;
+use iosonde_protocol::{
+    Arrival, Coverage, Direction, KeyOrder, KvChoice, KvDistribution, KvOperation, KvShare, KvSize, KvStream,
+    Operation, Records,
+};
+
+use crate::choice::{Chooser, Inserts};
+use crate::error::KvError;
+use crate::job::{Common, Job, JobPlan, Tally};
+use crate::records::Contents;
+use crate::store::Session;
+
+/// Records of the database of [`driven`].
+pub(crate) const RECORDS: u64 = 100;
+/// Bytes of key and value of each.
+pub(crate) const RECORD_BYTES: u64 = 116;
+
+/// What a job did.
+pub(crate) struct Driven {
+    pub result: Result<(), KvError>,
+    pub totals: JobTotals,
+    pub reads: Tally,
+    pub first_corrupted: Option<u64>,
+}
+
+/// Drives a job of a stream until its budget is used up, on the session that `connect` makes for its contents.
+pub(crate) fn driven(
+    stream: &KvStream,
+    measure: Budget,
+    interval_ns: u64,
+    connect: impl for<'a> FnOnce(&'a Contents) -> Box<dyn Session + 'a>,
+) -> Driven {
+    let contents = Contents::new(&Records {
+        count: RECORDS,
+        key_bytes: KvSize::Fixed { bytes: 16 },
+        value_bytes: KvSize::Fixed { bytes: 100 },
+        value_compression_ratio: 1.0,
+        key_order: KeyOrder::Number,
+        fields: 1,
+        seed: 7,
+    });
+    let (clock, inserts, foreground) = (Clock::start(), Inserts::new(RECORDS, 0), AtomicU32::new(1));
+    let common = Common {
+        clock,
+        contents: &contents,
+        sample: None,
+        inserts: &inserts,
+        foreground: &foreground,
+        complete_below: RECORDS,
+        freshness: None,
+    };
+    let shared = Shared::default();
+    let now_ns = clock.now();
+    shared.set_begin(now_ns, now_ns);
+    let plan = PhasePlan {
+        ramp: None,
+        measure,
+        duration_ns: None,
+        active: None,
+        largest_bytes: RECORD_BYTES,
+    };
+    let phases = JobPhases::new(plan, &shared, Recorder::new(Exchange::new(), interval_ns));
+    let plan = JobPlan {
+        stream,
+        chooser: Chooser::new(stream, 0, 0, RECORDS, 1),
+        schedule: None,
+        inserter: None,
+        generations: Rng::new(1, &[]),
+        latencies: Rng::new(2, &[]),
+        replay: None,
+    };
+    let mut job = Job::new(plan, &common, phases, connect(&contents));
+    let result = job.drive();
+    Driven {
+        result,
+        reads: job.tallies[Operation::Read as usize],
+        first_corrupted: job.first_corrupted,
+        totals: job.into_outcome().0,
+    }
+}
 
 /// One job, one operation, uniform choice, closed loop, without a limit.
 pub(crate) fn stream(name: &str, operation: KvOperation) -> KvStream {

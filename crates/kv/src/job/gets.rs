@@ -287,21 +287,15 @@ impl Job<'_> {
 mod tests {
     use std::cell::RefCell;
     use std::ops::Range;
-    use std::sync::atomic::AtomicU32;
+    use std::rc::Rc;
 
-    use iosonde_harness::{Budget, Exchange, JobPhases, PhasePlan, Recorder, Shared};
-    use iosonde_load::Rng;
-    use iosonde_metrics::clock::Clock;
-    use iosonde_protocol::{Direction, KeyOrder, KvOperation, KvSize, KvStream, Records};
+    use iosonde_harness::Budget;
+    use iosonde_protocol::{Direction, KvOperation, KvStream};
 
-    use super::super::{Common, JobPlan};
     use super::*;
-    use crate::choice::{Chooser, Inserts};
     use crate::records::Contents;
     use crate::store::{Lent, Session};
-    use crate::testing::stream;
-
-    const RECORDS: u64 = 100;
+    use crate::testing::{driven, stream};
 
     /// Two connections: the second answers one get after each five answers of the first.
     struct Uneven<'a> {
@@ -309,7 +303,7 @@ mod tests {
         in_flight: [usize; 2],
         values: [Vec<Vec<u8>>; 2],
         answered: usize,
-        sent: &'a RefCell<Vec<usize>>,
+        sent: Rc<RefCell<Vec<usize>>>,
     }
 
     impl Session for Uneven<'_> {
@@ -372,68 +366,30 @@ mod tests {
 
     /// Reads 24 records in batches of 8; returns the connections in the order in which gets were sent on them.
     fn connections_used(change: impl FnOnce(&mut KvStream)) -> Vec<usize> {
-        let contents = Contents::new(&Records {
-            count: RECORDS,
-            key_bytes: KvSize::Fixed { bytes: 16 },
-            value_bytes: KvSize::Fixed { bytes: 100 },
-            value_compression_ratio: 1.0,
-            key_order: KeyOrder::Number,
-            fields: 1,
-            seed: 7,
-        });
         let mut stream = KvStream {
             batch: 8,
             ..stream("main", KvOperation::Read)
         };
         change(&mut stream);
-        let sent = RefCell::default();
-        let (clock, inserts, foreground) = (Clock::start(), Inserts::new(RECORDS, 0), AtomicU32::new(1));
-        let common = Common {
-            clock,
-            contents: &contents,
-            sample: None,
-            inserts: &inserts,
-            foreground: &foreground,
-            complete_below: RECORDS,
-            freshness: None,
-        };
-        let shared = Shared::default();
-        let now_ns = clock.now();
-        shared.set_begin(now_ns, now_ns);
+        let sent = Rc::new(RefCell::new(Vec::new()));
         let measure = Budget {
             operations: 24,
             ..Budget::UNLIMITED
         };
-        let plan = PhasePlan {
-            ramp: None,
-            measure,
-            duration_ns: None,
-            active: None,
-            largest_bytes: 0,
-        };
-        let phases = JobPhases::new(plan, &shared, Recorder::new(Exchange::new(), 1 << 40));
-        let session = Uneven {
-            contents: &contents,
-            in_flight: [0; 2],
-            values: Default::default(),
-            answered: 0,
-            sent: &sent,
-        };
-        let plan = JobPlan {
-            stream: &stream,
-            chooser: Chooser::new(&stream, 0, 0, RECORDS, 1),
-            schedule: None,
-            inserter: None,
-            generations: Rng::new(1, &[]),
-            latencies: Rng::new(2, &[]),
-            replay: None,
-        };
-        let mut job = Job::new(plan, &common, phases, Box::new(session));
-        job.drive().unwrap();
-        let tally = job.tallies[Operation::Read as usize];
+        let driven = driven(&stream, measure, 1 << 40, |contents| {
+            Box::new(Uneven {
+                contents,
+                in_flight: [0; 2],
+                values: Default::default(),
+                answered: 0,
+                sent: sent.clone(),
+            })
+        });
+        driven.result.unwrap();
+        let tally = driven.reads;
         assert_eq!((tally.values, tally.missing, tally.corrupted), (24, 0, 0));
-        assert_eq!(job.into_outcome().0.operations, 24);
-        sent.into_inner()
+        assert_eq!(driven.totals.operations, 24);
+        sent.take()
     }
 
     #[test]

@@ -25,7 +25,7 @@ struct Reader {
   rocksdb::PinnableSlice value;
 };
 
-void report(char** error, const std::string& text) { *error = strdup(text.c_str()); }
+[[gnu::cold, gnu::noinline]] void report(char** error, const std::string& text) { *error = strdup(text.c_str()); }
 
 }  // namespace
 

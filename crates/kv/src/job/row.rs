@@ -1,0 +1,268 @@
+//! Reads of one record after the other by a job that does nothing else.
+//!
+//! A store leaves little of the job's own code in the CPU's instruction cache, so each line of it is loaded again in every
+//! read. Therefore records are drawn, and latencies recorded, for a row of reads at once; the loop around a read has only
+//! what measures and verifies it.
+
+use iosonde_harness::Row;
+use iosonde_protocol::Operation;
+
+use super::{Completed, Job, touch};
+use crate::error::KvError;
+use crate::store::Keys;
+
+/// Reads in a row at most.
+const LENGTH: usize = 32;
+
+/// The reads of a job.
+#[derive(Default)]
+pub(super) struct Reads {
+    /// Records that are drawn, and their keys; those before `next` have been read.
+    numbers: Vec<u64>,
+    keys: Keys,
+    next: usize,
+    latencies: Vec<u64>,
+}
+
+impl Job<'_> {
+    /// Reads some records, at most up to the end of an interval; returns the instant when the last read completed.
+    #[inline(never)]
+    pub(super) fn read_row(&mut self, reads: &mut Reads, now_ns: u64) -> Result<u64, KvError> {
+        self.draw(reads);
+        let left = self.phases.operations_left_of_any_size().max(1);
+        let end = reads.numbers.len().min(reads.next.saturating_add(left as usize));
+        reads.latencies.clear();
+        let mut row = Row {
+            operation: Operation::Read,
+            latencies: &[],
+            bytes: 0,
+            turnaround_ns: 0,
+            begin_ns: 0,
+            end_ns: now_ns,
+        };
+        let (first, missing) = (reads.next, self.tallies[Operation::Read as usize].missing);
+        let mut last = Ok(None);
+        while reads.next < end {
+            let read = match self.read_one(reads.numbers[reads.next], reads.keys.get(reads.next)) {
+                Ok(read) => read,
+                Err(error) => {
+                    last = Err(error);
+                    break;
+                }
+            };
+            reads.next += 1;
+            if !self.phases.is_uneventful(read.end_ns) {
+                last = Ok(Some(read));
+                break;
+            }
+            if reads.latencies.is_empty() {
+                row.begin_ns = read.begin_ns;
+            }
+            row.turnaround_ns += read.begin_ns.saturating_sub(row.end_ns);
+            row.bytes += read.bytes;
+            row.end_ns = read.end_ns;
+            reads.latencies.push(read.end_ns.saturating_sub(read.begin_ns));
+        }
+        let tally = &mut self.tallies[Operation::Read as usize];
+        if self.common.sample.is_none() {
+            tally.values += (reads.next - first) as u64 - (tally.missing - missing);
+        }
+        self.phases.record_row(&Row {
+            latencies: &reads.latencies,
+            ..row
+        });
+        let Some(last) = last? else {
+            return Ok(row.end_ns);
+        };
+        let end_ns = last.end_ns;
+        last.record(&mut self.pace, &mut self.phases, row.end_ns);
+        Ok(end_ns)
+    }
+
+    /// Draws the records of the next row, if all drawn before were read.
+    #[inline(never)]
+    fn draw(&mut self, reads: &mut Reads) {
+        if reads.next == reads.numbers.len() {
+            reads.numbers.clear();
+            reads.keys.clear();
+            for _ in 0..LENGTH {
+                let number = self.chooser.record(self.common.inserts);
+                self.set_key(number);
+                reads.numbers.push(number);
+                reads.keys.add(&self.key);
+            }
+            reads.next = 0;
+        }
+    }
+
+    #[inline(always)]
+    fn read_one(&mut self, number: u64, key: &[u8]) -> Result<Completed, KvError> {
+        let contents = self.common.contents;
+        contents.prefetch(number);
+        let begin_ns = self.common.clock.now_early();
+        let value = self.session.get(key)?;
+        if let Some(value) = value
+            && self.arrival.may_need_io(value)
+        {
+            touch(value);
+        }
+        let end_ns = self.common.clock.now();
+        let bytes = (key.len() + value.map_or(0, <[u8]>::len)) as u64;
+        if !value.is_some_and(|value| self.common.sample.is_some() || contents.is_value_of(number, value)) {
+            self.tallies[Operation::Read as usize].note_wrong(number, value.is_some(), &mut self.first_corrupted);
+        }
+        self.session.release();
+        Ok(Completed {
+            operation: Operation::Read,
+            bytes,
+            begin_ns,
+            end_ns,
+            intended_ns: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use iosonde_harness::Budget;
+    use iosonde_protocol::{Direction, KvChoice, KvOperation, KvStream};
+
+    use super::*;
+    use crate::error::Code;
+    use crate::records::Contents;
+    use crate::store::{Lent, Session};
+    use crate::testing::{Driven, RECORD_BYTES, RECORDS, driven, stream};
+
+    const INTERVAL: Duration = Duration::from_millis(20);
+    const READ_SLOWLY: [u64; 4] = [0, 10, 11, 50];
+    /// Longer than an interval.
+    const SLOW: Duration = Duration::from_millis(25);
+
+    /// Lends the records of a database and notes which.
+    struct Records<'a> {
+        contents: &'a Contents,
+        read: Rc<RefCell<Vec<u64>>>,
+        value: Vec<u8>,
+        missing: Option<u64>,
+        corrupted: Option<u64>,
+        fails_at: Option<u64>,
+    }
+
+    impl Session for Records<'_> {
+        fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+            let number = self.contents.number(key).unwrap();
+            if self.fails_at == Some(number) {
+                return Err(KvError::new(Code::Internal, "the store failed", ""));
+            }
+            if READ_SLOWLY.contains(&number) {
+                std::thread::sleep(SLOW);
+            }
+            self.read.borrow_mut().push(number);
+            self.value.clear();
+            self.contents.add_value(number, 0, &mut self.value);
+            if self.corrupted == Some(number) {
+                self.value[50] ^= 1;
+            }
+            Ok((self.missing != Some(number)).then_some(&self.value))
+        }
+
+        fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), KvError> {
+            unreachable!("nothing is written")
+        }
+
+        fn delete(&mut self, _key: &[u8]) -> Result<(), KvError> {
+            unreachable!("nothing is deleted")
+        }
+
+        fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+            unreachable!("nothing is written")
+        }
+
+        fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), KvError> {
+            unreachable!("nothing is scanned")
+        }
+
+        fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+            unreachable!("nothing is scanned")
+        }
+
+        fn release(&mut self) {}
+    }
+
+    /// Reads records in order; returns what was done, and which records were read.
+    fn read(measure: Budget, change: impl FnOnce(&mut Records<'_>)) -> (Driven, Vec<u64>) {
+        let stream = KvStream {
+            choice: KvChoice::Sequential,
+            ..stream("main", KvOperation::Read)
+        };
+        let numbers = Rc::new(RefCell::new(Vec::new()));
+        let driven = driven(&stream, measure, INTERVAL.as_nanos() as u64, |contents| {
+            let mut records = Records {
+                contents,
+                read: numbers.clone(),
+                value: Vec::new(),
+                missing: None,
+                corrupted: None,
+                fails_at: None,
+            };
+            change(&mut records);
+            Box::new(records)
+        });
+        (driven, numbers.take())
+    }
+
+    fn operations(operations: u64) -> Budget {
+        Budget {
+            operations,
+            ..Budget::UNLIMITED
+        }
+    }
+
+    #[test]
+    fn each_record_is_read_in_turn_although_intervals_end_within_rows() {
+        let (driven, numbers) = read(operations(RECORDS + 7), |_| {});
+        assert_eq!(numbers, (0..RECORDS).chain(0..7).collect::<Vec<_>>());
+        driven.result.unwrap();
+        assert_eq!(driven.totals.operations, RECORDS + 7);
+        assert_eq!(driven.totals.bytes, (RECORDS + 7) * RECORD_BYTES);
+        assert_eq!(driven.reads.values, RECORDS + 7);
+        let pacing = driven.totals.pacing;
+        let busy_ns = driven.totals.last_completion_ns - pacing.first_start_ns.unwrap();
+        let slow_ns = SLOW.as_nanos() as u64 * 5;
+        assert!(busy_ns >= slow_ns, "the reads took {busy_ns} ns");
+        assert!(pacing.turnaround_ns < busy_ns - slow_ns, "not a part of the reads");
+    }
+
+    #[test]
+    fn a_row_ends_where_the_budget_of_bytes_does() {
+        let bytes = Budget {
+            bytes: 12 * RECORD_BYTES + 1,
+            ..Budget::UNLIMITED
+        };
+        let (driven, numbers) = read(bytes, |_| {});
+        assert_eq!(numbers, (0..12).collect::<Vec<_>>());
+        assert_eq!(driven.totals.operations, 12);
+    }
+
+    #[test]
+    fn missing_and_corrupted_values_are_counted() {
+        let (driven, _) = read(operations(RECORDS), |records| {
+            (records.missing, records.corrupted) = (Some(5), Some(11));
+        });
+        let reads = driven.reads;
+        assert_eq!((reads.values, reads.missing, reads.corrupted), (RECORDS - 1, 1, 1));
+        assert_eq!(driven.first_corrupted, Some(11));
+    }
+
+    #[test]
+    fn reads_before_an_error_are_counted() {
+        let (driven, numbers) = read(operations(RECORDS), |records| records.fails_at = Some(40));
+        assert_eq!(driven.result.unwrap_err().code, Code::Internal);
+        assert_eq!((driven.totals.operations, numbers.len()), (40, 40));
+        assert_eq!(driven.reads.values, 40);
+    }
+}
