@@ -131,7 +131,7 @@ class Bench:
         """Both programs in turn: on one database if they only read, otherwise each on its own of the same records."""
         print(load.name, file=sys.stderr)
         if load.phase != "fillseq":
-            self._fill(load)
+            self.fill(load)
         return interleaved(lambda: self.ours(load), lambda: self.other(load), pairs=self.pairs)
 
     def other(self, load: Load) -> Measured:
@@ -143,8 +143,8 @@ class Bench:
         place = self.scratch / "ours"
         if load.phase == "fillseq":
             _emptied(place)
-        spec = self._spec(load, place)
-        result = self._driven(spec)
+        spec = self.spec(load, place)
+        result = self.driven(spec)
         checks = result["store"]["checks"]
         if any(check["missing"] or check["corrupted"] for check in checks):
             raise BenchError(f"values are missing or wrong: {checks}")
@@ -155,10 +155,11 @@ class Bench:
     def harness_ns(self) -> float:
         """Time of a read on the store `null`: choosing the record, verifying its value, recording its latency."""
         stream = kv.build({"store": "null", "records": self.records, "duration": f"{self.seconds}s"})
-        result = self._driven(kv.resolve({"main": stream}, open_target("null:"), seed=1, run_id="bench"))
+        result = self.driven(kv.resolve({"main": stream}, open_target("null:"), seed=1, run_id="bench"))
         return 1e9 / _rate(result, "main")
 
-    def _driven(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def driven(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """The result of a run of the engine."""
         stop = Stop()
         shim = self.shim if spec["workload"]["store"]["kind"] == "rocksdb" else None
         try:
@@ -174,7 +175,7 @@ class Bench:
         place = self.scratch / ("ours/database" if load.is_read_only else "theirs")
         if load.phase == "fillseq":
             _emptied(place)
-        command = self._command(load, place, num or self.records)
+        command = self.command(load, place, num or self.records)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         found = LINE.findall(done.stdout.replace("\r", "\n"))
         rates = [float(rate) for name, _, rate in found if name == load.phase]
@@ -185,14 +186,21 @@ class Bench:
             raise BenchError(f"db_bench did not find every record that it read: {counts}")
         return Measured(program="db_bench", ops_per_sec=rates[-1], command=" ".join(command))
 
-    def _fill(self, load: Load) -> None:
-        """Fresh databases, so that neither program has what a comparison before it has left."""
+    def fill(self, load: Load) -> None:
+        """Fresh databases, so that neither program has what a comparison before it has left.
+
+        One that both only read is as iosonde loads it before a run.
+        """
+        if load.is_read_only:
+            _emptied(self.scratch / "ours")
+            self.ours(load)
+            return
         filled = Load(name="fill", phase="fillseq", cache_bytes=load.cache_bytes)
         self.ours(filled)
-        if not load.is_read_only:
-            self.theirs(filled)
+        self.theirs(filled)
 
-    def _spec(self, load: Load, place: Path) -> dict[str, Any]:
+    def spec(self, load: Load, place: Path) -> dict[str, Any]:
+        """The engine's spec of a load on a database in a directory."""
         is_fill = load.phase == "fillseq"
         options = {
             **OPTIONS,
@@ -220,7 +228,8 @@ class Bench:
         spec["observe"]["block_devices"] = []
         return spec
 
-    def _command(self, load: Load, place: Path, num: int) -> list[str]:
+    def command(self, load: Load, place: Path, num: int) -> list[str]:
+        """The command of db_bench for a load on a database of `num` records in a directory."""
         options = {
             "db": place,
             "benchmarks": load.phase,

@@ -72,8 +72,8 @@ class Tool:
 
     @property
     def is_for_setup(self) -> bool:
-        """Whether `scripts/setup` installs it: not where that would change what kind of machine this is."""
-        return self.name != "systemd-detect-virt"
+        """Whether `scripts/setup` installs it."""
+        return self.name not in _NOT_BY_SETUP
 
     def find(self) -> str | None:
         """Path of the program, file name of the library or place of the files; None if not installed."""
@@ -98,6 +98,9 @@ _OF_STUDIES = (
     *("java", "memcached", "ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "postgres", "mariadbd", "mysqld"),
 )
 """Programs and servers that some studies run, which are installed for the tests of these studies too."""
+
+_NOT_BY_SETUP = ("systemd-detect-virt", "valgrind")
+"""Installing the first would change what kind of machine this is; no test needs the second."""
 
 _IN_EVERY_DEBIAN = ("apt", "bash", "coreutils", "dpkg", "fdisk", "libc-bin", "mount", "util-linux")
 
@@ -193,6 +196,7 @@ _DEV = (
         "tests of the HTML report in a browser",
         "--version",
     ),
+    _tool("valgrind", "valgrind", "dev", "instructions of a read (`bench/read_code.py`)", "--version"),
     _tool("db_bench", "rocksdb-tools", "dev", "the studies `command-db-bench`, and comparison with db_bench"),
     Tool(
         name="pgbench",

@@ -154,7 +154,7 @@ pub struct Row<'a> {
     pub latencies: &'a [u64],
     /// Bytes moved by all.
     pub bytes: u64,
-    /// Sum of the times between the completion of one and the begin of the next.
+    /// Sum of the times between the completion of one and the start of the next.
     pub turnaround_ns: u64,
     /// When the first began.
     pub begin_ns: u64,

@@ -87,7 +87,7 @@ pub(crate) struct Job<'a> {
     /// A connection whose answers have arrived gets its next reads at once, without waiting for the others.
     reads_on: bool,
     /// Present if the job does nothing but read, one record after the other.
-    reads: Option<Box<Reads>>,
+    reads: Option<Box<Reads<'a>>>,
     inserter: Option<usize>,
     inserted: u64,
     generation: u64,
@@ -671,15 +671,22 @@ impl Tally {
         }
     }
 
-    /// Counts a read whose value is missing or corrupted.
-    #[cold]
+    /// Counts the answer to a read, except for the number of values, if it is not known to be right.
     #[inline(never)]
-    fn note_wrong(&mut self, number: u64, is_there: bool, first_corrupted: &mut Option<u64>) {
-        if is_there {
-            self.corrupted += 1;
-            first_corrupted.get_or_insert(number);
-        } else {
-            self.missing += 1;
+    fn note_other(
+        &mut self,
+        common: &Common<'_>,
+        number: u64,
+        value: Option<&[u8]>,
+        first_corrupted: &mut Option<u64>,
+    ) {
+        match value {
+            None => self.missing += 1,
+            Some(value) if common.sample.is_some() || common.contents.is_value_of(number, value) => {}
+            Some(_) => {
+                self.corrupted += 1;
+                first_corrupted.get_or_insert(number);
+            }
         }
     }
 

@@ -181,6 +181,18 @@ impl Contents {
         }
     }
 
+    /// The value of a record in the generation in which it was loaded, if it is one piece of text.
+    #[inline]
+    pub(crate) fn loaded_value(&self, number: u64) -> Option<LoadedValue<'_>> {
+        let bytes = self.value_bytes(number, LOADED);
+        if self.fields > 1 || bytes - HEADER_BYTES > PIECE {
+            return None;
+        }
+        let (header, start) = self.header(number, LOADED, bytes);
+        let text = &self.text[start..start + bytes - HEADER_BYTES];
+        Some(LoadedValue { header, text })
+    }
+
     /// Loads the text that the value of a loaded record is compared with into the CPU's cache, without waiting for it.
     ///
     /// A store reads many other cache lines between two uses of the same text, so that the comparison would wait for it.
@@ -259,6 +271,27 @@ impl Contents {
     fn checksum(&self, number: u64, generation: u64, bytes: usize) -> u64 {
         let first = folded(number ^ self.seed, 0x9e37_79b9_7f4a_7c15 ^ bytes as u64);
         folded(first ^ generation, 0xd6e8_feb8_6659_fd93)
+    }
+}
+
+/// The value of a record that nobody has written since it was loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct LoadedValue<'a> {
+    header: [u8; HEADER_BYTES],
+    text: &'a [u8],
+}
+
+impl LoadedValue<'_> {
+    /// Loads what a value is compared with into the CPU's cache, without waiting for it.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.text);
+    }
+
+    /// Whether a value is the same, byte by byte.
+    #[inline(always)]
+    pub(crate) fn is(&self, value: &[u8]) -> bool {
+        matches!(value.split_first_chunk(), Some((header, text)) if *header == self.header && *text == *self.text)
     }
 }
 

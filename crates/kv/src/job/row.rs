@@ -1,14 +1,15 @@
 //! Reads of one record after the other by a job that does nothing else.
 //!
 //! A store leaves little of the job's own code in the CPU's instruction cache, so each line of it is loaded again in every
-//! read. Therefore records are drawn, and latencies recorded, for a row of reads at once; the loop around a read has only
-//! what measures and verifies it.
+//! read. Therefore records are drawn with the values to expect, and latencies recorded, for a row of reads at once; the loop
+//! around a read has only what measures and compares it.
 
 use iosonde_harness::Row;
 use iosonde_protocol::Operation;
 
 use super::{Completed, Job, touch};
 use crate::error::KvError;
+use crate::records::LoadedValue;
 use crate::store::Keys;
 
 /// Reads in a row at most.
@@ -16,21 +17,29 @@ const LENGTH: usize = 32;
 
 /// The reads of a job.
 #[derive(Default)]
-pub(super) struct Reads {
+pub(super) struct Reads<'a> {
     /// Records that are drawn, and their keys; those before `next` have been read.
-    numbers: Vec<u64>,
+    records: Vec<Drawn<'a>>,
     keys: Keys,
     next: usize,
     latencies: Vec<u64>,
 }
 
-impl Job<'_> {
+/// A record that is going to be read.
+#[derive(Clone, Copy)]
+struct Drawn<'a> {
+    number: u64,
+    /// Its value, if it is our own and nobody wrote it after it was loaded.
+    loaded: Option<LoadedValue<'a>>,
+}
+
+impl<'a> Job<'a> {
     /// Reads some records, at most up to the end of an interval; returns the instant when the last read completed.
     #[inline(never)]
-    pub(super) fn read_row(&mut self, reads: &mut Reads, now_ns: u64) -> Result<u64, KvError> {
+    pub(super) fn read_row(&mut self, reads: &mut Reads<'a>, now_ns: u64) -> Result<u64, KvError> {
         self.draw(reads);
         let left = self.phases.operations_left_of_any_size().max(1);
-        let end = reads.numbers.len().min(reads.next.saturating_add(left as usize));
+        let end = reads.records.len().min(reads.next.saturating_add(left as usize));
         reads.latencies.clear();
         let mut row = Row {
             operation: Operation::Read,
@@ -43,7 +52,7 @@ impl Job<'_> {
         let (first, missing) = (reads.next, self.tallies[Operation::Read as usize].missing);
         let mut last = Ok(None);
         while reads.next < end {
-            let read = match self.read_one(reads.numbers[reads.next], reads.keys.get(reads.next)) {
+            let read = match self.read_one(reads.records[reads.next], reads.keys.get(reads.next)) {
                 Ok(read) => read,
                 Err(error) => {
                     last = Err(error);
@@ -81,24 +90,29 @@ impl Job<'_> {
 
     /// Draws the records of the next row, if all drawn before were read.
     #[inline(never)]
-    fn draw(&mut self, reads: &mut Reads) {
-        if reads.next == reads.numbers.len() {
-            reads.numbers.clear();
+    fn draw(&mut self, reads: &mut Reads<'a>) {
+        if reads.next == reads.records.len() {
+            reads.records.clear();
             reads.keys.clear();
             for _ in 0..LENGTH {
                 let number = self.chooser.record(self.common.inserts);
                 self.set_key(number);
-                reads.numbers.push(number);
                 reads.keys.add(&self.key);
+                let loaded = match self.common.sample {
+                    Some(_) => None,
+                    None => self.common.contents.loaded_value(number),
+                };
+                reads.records.push(Drawn { number, loaded });
             }
             reads.next = 0;
         }
     }
 
     #[inline(always)]
-    fn read_one(&mut self, number: u64, key: &[u8]) -> Result<Completed, KvError> {
-        let contents = self.common.contents;
-        contents.prefetch(number);
+    fn read_one(&mut self, record: Drawn<'a>, key: &[u8]) -> Result<Completed, KvError> {
+        if let Some(loaded) = record.loaded {
+            loaded.prefetch();
+        }
         let begin_ns = self.common.clock.now_early();
         let value = self.session.get(key)?;
         if let Some(value) = value
@@ -108,8 +122,12 @@ impl Job<'_> {
         }
         let end_ns = self.common.clock.now();
         let bytes = (key.len() + value.map_or(0, <[u8]>::len)) as u64;
-        if !value.is_some_and(|value| self.common.sample.is_some() || contents.is_value_of(number, value)) {
-            self.tallies[Operation::Read as usize].note_wrong(number, value.is_some(), &mut self.first_corrupted);
+        match (value, record.loaded) {
+            (Some(value), Some(loaded)) if loaded.is(value) => {}
+            _ => {
+                let tally = &mut self.tallies[Operation::Read as usize];
+                tally.note_other(self.common, record.number, value, &mut self.first_corrupted);
+            }
         }
         self.session.release();
         Ok(Completed {
