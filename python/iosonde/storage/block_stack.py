@@ -6,6 +6,7 @@ Values are returned as found; a missing key means that the kernel does not repor
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -142,7 +143,11 @@ def incarnation(device: str) -> str:
 
 
 def _sys_path(device: str) -> Path:
-    return (_SYS / device).resolve()
+    """Its directory: by reading one link, as this is asked for many times before each run."""
+    try:
+        return Path(os.path.normpath(_SYS / (_SYS / device).readlink()))
+    except OSError:
+        return _SYS / device  # There is no such device.
 
 
 def _directly_under(device: str) -> list[str]:

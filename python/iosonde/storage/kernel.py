@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -24,10 +24,13 @@ class Kernel:
     proc: Path = Path("/proc")
     read_loops: Callable[[], list[LoopStatus]] = attached_loops
     read_table: Callable[[str], MapperTable | None] = mapper_table
+    _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def path(self, number: str) -> Path:
         """The directory of a device (`major:minor`) in `/sys`."""
-        return (self.sys / "dev/block" / number).resolve()
+        if number not in self._paths:
+            self._paths[number] = (self.sys / "dev/block" / number).resolve()
+        return self._paths[number]
 
     def name(self, number: str) -> str:
         """The kernel's name: `vdb`."""
@@ -145,9 +148,10 @@ class Kernel:
 
     def _all_mounts(self) -> Iterator[Mount]:
         seen: set[str] = set()
-        for table in [self.proc / "self/mountinfo", *sorted(self.proc.glob("[0-9]*/mountinfo"))]:
+        for process in [self.proc / "self", *sorted(self.proc.glob("[0-9]*"))]:
+            table = process / "mountinfo"
             try:
-                namespace = str((table.parent / "ns/mnt").readlink())
+                namespace = str((process / "ns/mnt").readlink())
             except OSError:
                 namespace = str(table)
             if namespace in seen:
@@ -170,6 +174,7 @@ class Kernel:
 def read(file: Path) -> str:
     """Text of a file in `/sys`; empty if it cannot be read."""
     try:
-        return file.read_text(errors="replace").strip()
+        with file.open("rb", buffering=0) as opened:
+            return opened.read().decode(errors="replace").strip()
     except OSError:
         return ""

@@ -108,7 +108,7 @@ def _signature(listed: dict[str, Any], name: str, descriptor: int) -> Signature:
 def _is_blank(descriptor: int) -> bool:
     size = os.lseek(descriptor, 0, os.SEEK_END)
     edge = min(EDGE_BYTES, size)
-    return not any(any(os.pread(descriptor, edge, begin)) for begin in (0, size - edge))
+    return all(os.pread(descriptor, edge, begin) == bytes(edge) for begin in (0, size - edge))
 
 
 def _btrfs_devices(descriptor: int) -> int:
