@@ -174,7 +174,8 @@ def hanging(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_completed_runs_and_names_the_command_to_continue(home: Path, number: signal.Signals) -> None:
-    (home / "small.toml").write_text(STUDY.format(duration="1500ms"))
+    slow = STUDY.format(duration="1500ms").replace('"buffered"', '"buffered"\narrival = "constant"\nrate = 1000')
+    (home / "small.toml").write_text(slow)  # Without a rate, buffered I/O takes a CPU all the time.
     session = start(home, "run", "small.toml", "--target", "data", "--output", "out")
     wait_for(home / "out/records/c0001-r1", session)
     os.killpg(session.pid, number)
