@@ -120,6 +120,7 @@ def test_tpcc_is_loaded_once_restored_for_each_run_and_checked(kind: str, place:
     records = run(
         place, tmp_path / "r", workload="tpcc",
         measurement=f'server = "{kind}"\nwarehouses = 1\nload_jobs = 2', factors="factors.terminals = [1, 2]",
+        settings={"duration": "300ms"},
     )  # fmt: skip
     assert [record.outcome for record in records] == ["complete", "complete"], [record.failure for record in records]
     assert [record.server["loaded_for_this_run"] for record in records if record.server] == [True, False]
@@ -418,14 +419,19 @@ def test_a_running_server_that_its_user_restarts_fails_the_run_and_keeps_nothing
 LOADING, MEASURING = "*/socket/*", "template-*/manifest.json"
 
 
-@pytest.mark.parametrize("moment", [LOADING, MEASURING])
+@pytest.mark.parametrize(
+    ("moment", "workload", "load"),
+    [(LOADING, "tpcc", "warehouses = 1\nterminals = 2\nrate = 20"), (MEASURING, "commit", "clients = 2\nrate = 200")],
+    ids=["loading", "measuring"],
+)
 def test_a_killed_session_leaves_nothing_after_cleanup_and_is_resumed(
-    kind: str, moment: str, place: Path, tmp_path: Path
+    kind: str, moment: str, workload: str, load: str, place: Path, tmp_path: Path
 ) -> None:
     """Killed while the template is loaded, or up to two seconds after that, when it is copied or measured."""
     study, output = tmp_path / "s.toml", tmp_path / "r"
-    measurement = "\n".join([f'server = "{kind}"', "warehouses = 1\nterminals = 2", SMALL_POSTGRESQL, SMALL_MARIADB])
-    study.write_text(STUDY.format(workload="tpcc", measurement=measurement, factors=""))
+    measurement = "\n".join([f'server = "{kind}"', 'arrival = "constant"', load, SMALL_POSTGRESQL, SMALL_MARIADB])
+    text = STUDY.format(workload=workload, measurement=measurement, factors="")
+    study.write_text(text.replace('duration = "1s"', 'duration = "2s"'))  # It is not complete when it is killed.
     command = [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(place), "--output", str(output)]
     process = subprocess.Popen(
         command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
