@@ -54,6 +54,8 @@ load_batch = 500
 interval = "200ms"
 ramp = "500ms"
 operations = "read/50:update/40:delete/5:insert/5"
+arrival = "poisson"
+rate = 400
 commitlog_sync = "group"
 compaction = "unified"
 cassandra = {{ concurrent_writes = 8 }}
@@ -84,6 +86,8 @@ interval = "100ms"
 ramp = "0"
 duration = "400ms"
 operations = "read/1:update/1"
+arrival = "poisson"
+rate = 400
 cassandra = { consistency = "local_one", replication_factor = 1 }
 
 [[parts]]
