@@ -43,6 +43,9 @@ pytestmark = [
     pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "librados"),
 ]
 
+CLI_POLL_S = 0.5
+"""Between two calls of `ceph`: each takes 0.2 s of CPU time, and the manager updates states every few seconds."""
+
 STUDY = """
 name = "small-objects"
 title = "Objects"
@@ -58,6 +61,8 @@ osd_size = "1GiB"
 operation = "random_read"
 objects = 20
 queue_depth = 2
+arrival = "constant"
+rate = 200
 ramp = "0s"
 duration = "4s"
 interval = "200ms"
@@ -283,7 +288,7 @@ def test_a_cluster_that_does_not_become_healthy_is_an_error_with_the_states_of_i
         pytest.raises(ServerError, match="did not become healthy") as error,
     ):
         while not any("undersized" in state for state in cluster.placement_group_states()):  # They peer first.
-            time.sleep(0.1)
+            time.sleep(CLI_POLL_S)
         cluster.wait_until_clean(0.1)
     assert "undersized" in error.value.where
 
@@ -299,7 +304,7 @@ def test_writes_to_full_object_daemons_fail_the_run(cluster: CephCluster) -> Non
     try:
         health = ["ceph", "-c", str(cluster.configuration), "health", "detail"]
         while "OSD_FULL" not in subprocess.run(health, capture_output=True, text=True, check=True).stdout:
-            time.sleep(0.1)
+            time.sleep(CLI_POLL_S)
         done = driven(cluster, "write", timeout_ns=2_000_000_000)
     finally:
         set_ratios("0.85", "0.9", "0.95")
