@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,12 +37,31 @@ def directory(tmp_path: Path) -> Path:
     return result_set.directory
 
 
-def on_terminal(*arguments: str | Path) -> bytes:
-    """Run the command line on a pseudo terminal; returns everything it prints."""
+COMMANDS = """
+import json, os, sys
+from iosonde.cli import main
+unfiltered, filtered = (sys.stdout, sys.stderr), []
+for arguments in json.loads(sys.argv.pop()):
+    sys.argv[1:] = arguments
+    sys.stdout, sys.stderr = unfiltered
+    try:
+        main()
+    except SystemExit:
+        pass
+    filtered += sys.stdout, sys.stderr  # A stream that is collected closes its file.
+    os.write(1, b"\\f")
+"""
+"""One process for several commands, because starting Python takes longer than any of them."""
+
+
+def on_terminal(*commands: Sequence[str | Path]) -> list[bytes]:
+    """Run command lines on a pseudo terminal; returns everything that each prints."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "python"), "TERM": "xterm", "COLUMNS": "200"}
-    command = [sys.executable, "-m", "iosonde", *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
+    given = json.dumps([[*map(str, each)] for each in commands])
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMANDS, given], stdout=theirs, stderr=theirs, stdin=theirs, env=environment
+    )
     os.close(theirs)
     printed = b""
     while True:
@@ -51,9 +72,11 @@ def on_terminal(*arguments: str | Path) -> bytes:
         if not chunk:
             break
         printed += chunk
-    process.wait()
+    assert process.wait() == 0, printed
     os.close(ours)
-    return printed
+    *found, rest = printed.split(b"\f")
+    assert (len(found), rest) == (len(commands), b""), printed
+    return found
 
 
 def is_clean(printed: bytes) -> bool:
@@ -61,28 +84,33 @@ def is_clean(printed: bytes) -> bool:
     return not any(mark in text for mark in ("\x1b]0", "\x07", "\x1b[2J", "\x9b", "\u202e"))
 
 
-@pytest.mark.parametrize("format", ["table", "csv", "json"])
-def test_sql_results_are_printed_without_escape_sequences(directory: Path, format: str) -> None:
+def test_sql_results_are_printed_without_escape_sequences(directory: Path) -> None:
     query = "SELECT message, chr(27) || '[2J' AS c, chr(155) || 'x' AS d FROM warnings"
-    printed = on_terminal("sql", directory, query, "--format", format)
-    assert is_clean(printed)
-    assert b"owned" in printed and b"damaged" not in printed
+    formats = ("table", "csv", "json")
+    for format, printed in zip(
+        formats, on_terminal(*(("sql", directory, query, "--format", each) for each in formats)), strict=True
+    ):
+        assert is_clean(printed), format
+        assert b"owned" in printed and b"damaged" not in printed, format
 
 
 def test_messages_errors_and_reports_are_printed_without_escape_sequences(directory: Path) -> None:
-    for arguments in (
+    commands = [
         ("sql", directory, f"SELECT '{EVIL}' FROM nowhere"),
         ("export", directory, "--format", "csv", "--output", directory.parent / f"out{EVIL}"),
         ("report", directory / EVIL),
         ("report", directory, "--output", directory.parent / f"report{EVIL}.html"),
         ("resume", directory, "--no-report"),
         ("show", EVIL),
-    ):
-        assert is_clean(on_terminal(*arguments)), arguments
+    ]
+    for arguments, printed in zip(commands, on_terminal(*commands), strict=True):
+        assert is_clean(printed), arguments
+        assert printed, arguments
 
 
 def test_styles_of_rich_stay(directory: Path) -> None:
-    assert b"\x1b[" in on_terminal("sql", directory, "SELECT 1 AS one", "--format", "table")
+    [printed] = on_terminal(("sql", directory, "SELECT 1 AS one", "--format", "table"))
+    assert b"\x1b[" in printed
 
 
 def test_text_keeps_its_lines_and_tabs() -> None:
