@@ -90,13 +90,14 @@ class Use:
 
 
 def uses(text: str, place: str, banned: Mapping[str, str] = BANNED) -> Iterator[Use]:
-    """Banned words in a text, code and links left out."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)
-        for pattern, instead in banned.items():
-            for found in re.finditer(pattern, prose, re.IGNORECASE):
-                near = prose[max(found.start() - 30, 0) : found.end() + 30].strip()
-                yield Use(f"{place}:{number}", f"`{found[0]}` in `{near}`", instead)
+    """Banned words in a text, code and links left out. No pattern continues on the next line."""
+    prose = re.sub(r"`[^`\n]*`|\]\([^)\n]*\)", "", text)
+    for pattern, instead in banned.items():
+        for found in re.finditer(pattern, prose, re.IGNORECASE):
+            start, end = prose.rfind("\n", 0, found.start()) + 1, prose.find("\n", found.end())
+            near = prose[max(found.start() - 30, start) : min(found.end() + 30, len(prose) if end < 0 else end)].strip()
+            number = prose.count("\n", 0, found.start()) + 1
+            yield Use(f"{place}:{number}", f"`{found[0]}` in `{near}`", instead)
 
 
 def without_code(text: str) -> str:
