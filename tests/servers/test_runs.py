@@ -170,7 +170,8 @@ def test_commits_that_are_not_synchronous_are_lost_and_counted(place: Path, tmp_
 def test_a_server_killed_by_somebody_else_fails_the_run(kind: str, place: Path, tmp_path: Path) -> None:
     killer = threading.Thread(target=kill_soon, args=(place,))
     killer.start()
-    record = alone(run(place, tmp_path / "r", measurement=f'server = "{kind}"', settings={"duration": "30s"}))
+    load = {"duration": "30s", "arrival": "constant", "rate": "200"}
+    record = alone(run(place, tmp_path / "r", measurement=f'server = "{kind}"', settings=load))
     killer.join()
     assert record.outcome == "failed"
     assert record.failure and record.failure.code == "server_vanished"
@@ -330,7 +331,9 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-FOREIGN_STUDY = STUDY.format(workload="commit", measurement="clients = 2", factors="")
+FOREIGN_STUDY = STUDY.format(
+    workload="commit", measurement='clients = 2\narrival = "constant"\nrate = 200', factors=""
+)
 
 
 def database_of(plan: Plan) -> str:

@@ -150,7 +150,7 @@ study = "quick"
 parts = ["random"]
 repeats = 2
 title = "Reads"
-settings = { queue_depth = "1", operation = "read", span = "4MiB", ramp = "100ms", duration = "200ms", interval = "100ms" }
+settings = { queue_depth = "1", arrival = "poisson", rate = "2000", operation = "read", span = "4MiB", ramp = "100ms", duration = "200ms", interval = "100ms" }
 values = [{ part = "random", metric = "iops", title = "random reads" }]
 
 [[entries]]
@@ -159,7 +159,7 @@ study = "quick"
 parts = ["random"]
 repeats = 2
 title = "Writes"
-settings = { queue_depth = "1", operation = "write", span = "4MiB", ramp = "100ms", duration = "200ms", interval = "100ms" }
+settings = { queue_depth = "1", arrival = "poisson", rate = "2000", operation = "write", span = "4MiB", ramp = "100ms", duration = "200ms", interval = "100ms" }
 values = [{ part = "random", metric = "iops", title = "random writes" }]
 """
 
