@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -230,11 +232,23 @@ def victim(tmp_path: Path) -> Path:
 
 
 def measured(tmp_path: Path) -> ResultSet:
-    result_set = ResultSet.create(tmp_path / "set", hand_plan(name="null:1MiB"))
-    with result_set.lock():
-        for run in result_set.plan.runs:
-            result_set.write(a_record(result_set.plan, run), *tables(run.run_id))
-    return ResultSet.open(result_set.directory)
+    """Write the same result set for each test."""
+    for name, content in _files_of_a_set().items():
+        path = tmp_path / "set" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return ResultSet.open(tmp_path / "set")
+
+
+@functools.cache
+def _files_of_a_set() -> dict[Path, bytes]:
+    with tempfile.TemporaryDirectory() as directory:
+        result_set = ResultSet.create(Path(directory, "set"), hand_plan(name="null:1MiB"))
+        with result_set.lock():
+            for run in result_set.plan.runs:
+                result_set.write(a_record(result_set.plan, run), *tables(run.run_id))
+        files = [path for path in result_set.directory.rglob("*") if path.is_file()]
+        return {path.relative_to(result_set.directory): path.read_bytes() for path in files}
 
 
 def link(path: Path, to: Path) -> None:

@@ -331,9 +331,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-FOREIGN_STUDY = STUDY.format(
-    workload="commit", measurement='clients = 2\narrival = "constant"\nrate = 200', factors=""
-)
+FOREIGN_STUDY = STUDY.format(workload="commit", measurement='clients = 2\narrival = "constant"\nrate = 200', factors="")
 
 
 def database_of(plan: Plan) -> str:
