@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 
+@cache
 def template_of(text: str, **filters: Callable[..., Any]) -> Template:
-    """Return a template that escapes what it is given and fails on undefined names."""
+    """Return a template that escapes what it is given and fails on undefined names; each is compiled once."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

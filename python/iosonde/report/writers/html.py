@@ -57,7 +57,7 @@ def render(report: Report) -> str:
         policy=policy(library, script),
         style=stylesheet(),
         dark_style=theme.dark_style(),
-        library=_packed(library),
+        library=_packed_library(),
         script=script,
         data=embedded_json(_data(report)),
         runs=embedded_json(dict(_runs(report))),
@@ -88,6 +88,11 @@ def chart_library() -> str:
     script = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     remember(path, script.encode())
     return script
+
+
+@cache
+def _packed_library() -> str:
+    return _packed(chart_library())
 
 
 def _packed(text: str) -> str:
