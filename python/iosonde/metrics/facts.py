@@ -107,6 +107,12 @@ class Facts:
             found.append(labelled(frames.cases(cases, _is_read), name))
         return stack(found)
 
+    @cached_property
+    def are_small(self) -> bool:
+        """Whether the intervals of all runs are few enough to stay in memory."""
+        sets = zip(self._sets, self._records, strict=True)
+        return sum(one.table_bytes("intervals", records) for (_, one), records in sets) < _SMALL_BYTES
+
     def runs(self) -> pl.DataFrame:
         """One row a run: identity, measured time, concurrency, loop, and the resources that its process used."""
         return self._runs

@@ -45,16 +45,16 @@ from iosonde.metrics.statistics import (
 _RUN_COLUMNS = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control")
 
 
-def run_metrics(results: Results) -> pl.DataFrame:
+def run_metrics(results: Results | Facts) -> pl.DataFrame:
     """Return one row per completed run, stream, operation and metric, from the measurement alone.
 
     Columns: `result_set, run_id, case_id, part, repeat, order, control, stream, operation, metric, value`. `operation`
     is `read`, `write`, `trim`, `flush`, or `all` for the first three together; `stream` is `all` for all streams
     together where there are several; streams on a key-value store have no rate or latency together. What has no value
-    in a scope (a percentile without samples, CPU time of a single operation) has no row. `results` is a `ResultSet`
-    or several of them.
+    in a scope (a percentile without samples, CPU time of a single operation) has no row. `results` is a `ResultSet`,
+    several of them, or their facts.
     """
-    facts = Facts(results)
+    facts = results if isinstance(results, Facts) else Facts(results)
     counts = facts.counts(per="run")
     scopes = scopes_of(counts, keys=RUN_KEYS)
     table = (
@@ -197,13 +197,13 @@ CURVE_PARTS = (
 """Points of a percentile curve in parts per million: seven a decade, from the 20th percentile to six nines."""
 
 
-def percentile_curves(results: Results) -> pl.DataFrame:
+def percentile_curves(results: Results | Facts) -> pl.DataFrame:
     """Return the latency distribution of each case (repeats merged) at the points of a nines axis.
 
     Columns: `result_set, case_id, part, control, stream, operation, latency` (`completion`, `response`), `fraction`
     (0.5, 0.9, 0.99 ..), `nines` (-log10(1 - fraction)), `latency_ns`; a point only where ten samples are beyond it.
     """
-    facts = Facts(results)
+    facts = results if isinstance(results, Facts) else Facts(results)
     counts = facts.counts(per="case")
     keys = ("result_set", "case_id", "part", "control")
     scopes = scopes_of(counts, keys=keys)

@@ -18,7 +18,6 @@ def answer(material: Material, source: Source) -> Answer:
     from iosonde.findings.findings import answer
     from iosonde.findings.idle_recovery import idle_recoveries
     from iosonde.findings.lasting_drop import lasting_drops
-    from iosonde.metrics.facts import Facts
 
     results = source.results
     return answer(
@@ -31,7 +30,7 @@ def answer(material: Material, source: Source) -> Answer:
         long_runs=source.long_runs,
         disturbed=disturbances(results),
         recovered=idle_recoveries(material.study, results),
-        drops=lasting_drops(Facts(results)),
+        drops=lasting_drops(source.facts),
         states=material.device_states[source.label],
         simulated=source.simulated,
     )

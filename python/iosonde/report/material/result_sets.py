@@ -22,6 +22,7 @@ from iosonde.workload import streams_of
 
 if TYPE_CHECKING:
     from iosonde.findings.device_state import DeviceStates
+    from iosonde.metrics.facts import Facts
     from iosonde.metrics.sustained import LongRun
     from iosonde.results import ResultSet
     from iosonde.verdict.verdict import Kind
@@ -60,10 +61,22 @@ class Source:
     @cached_property
     def long_runs(self) -> Sequence[LongRun]:
         """Every run that is judged by its own rounds."""
-        from iosonde.metrics.facts import Facts
         from iosonde.metrics.sustained import long_runs
 
-        return long_runs(Facts(self.results))
+        return long_runs(self.facts)
+
+    @property
+    def facts(self) -> Facts:
+        """Facts of the completed runs. Several parts of a report read them, so those that fit in memory are kept."""
+        from iosonde.metrics.facts import Facts
+
+        return self._facts if self._facts.are_small else Facts(self.results)
+
+    @cached_property
+    def _facts(self) -> Facts:
+        from iosonde.metrics.facts import Facts
+
+        return Facts(self.results)
 
     @cached_property
     def specs_by_case(self) -> dict[str, Mapping[str, Any]]:
@@ -240,9 +253,9 @@ class Material:
         ]
         return pl.concat(frames, how="diagonal_relaxed")
 
-    def _labelled(self, tables: Callable[[ResultSet], pl.DataFrame]) -> pl.DataFrame:
+    def _labelled(self, tables: Callable[[Facts], pl.DataFrame]) -> pl.DataFrame:
         frames = [
-            tables(source.results).with_columns(result_set=pl.lit(source.label, dtype=pl.String))
+            tables(source.facts).with_columns(result_set=pl.lit(source.label, dtype=pl.String))
             for source in self.sources
         ]
         return pl.concat(frames, how="diagonal_relaxed")
