@@ -94,7 +94,8 @@ def metrics_of(output: Path) -> dict[str, float]:
 
 
 def test_commits_are_measured_with_server_client_and_statistics(kind: str, place: Path, tmp_path: Path) -> None:
-    record = alone(run(place, tmp_path / "r", measurement=f'server = "{kind}"\nclients = 3'))
+    load = f'server = "{kind}"\nclients = 3'
+    record = alone(run(place, tmp_path / "r", measurement=load, settings={"duration": "500ms"}))
     assert record.outcome == "complete", record.failure
     assert record.server and record.verdict
     assert record.server["restored"]["files"] > 50

@@ -81,8 +81,8 @@ def measurement(**changes: Any) -> JsonObject:
         "retries": 20,
         "pipelining": False,
         "ramp_ns": 0,
-        "duration_ns": 10**9,
-        "interval_ns": 5 * 10**8,
+        "duration_ns": 5 * 10**8,
+        "interval_ns": 25 * 10**7,
         "server_loss": "fail",
     } | changes
 
@@ -180,7 +180,8 @@ def test_counts_of_intervals_jobs_and_transactions_agree(loaded: Loaded) -> None
 
 
 def test_conflicts_are_counted_and_repeated(loaded: Loaded) -> None:
-    oltp = result(loaded.tpcc(measurement=measurement(isolation="serializable", terminals=8)))["oltp"]
+    load = measurement(isolation="serializable", terminals=8, duration_ns=10**9)
+    oltp = result(loaded.tpcc(measurement=load))["oltp"]
     aborted = sum(
         each["serialization_failures"] + each["deadlocks"] + each["lock_timeouts"] for each in oltp["transactions"]
     )
