@@ -170,7 +170,8 @@ SLOW = STUDY.replace('interval = "100ms"', 'interval = "100ms"\nio_mode = "buffe
 def test_a_long_run_is_kept_when_the_time_limit_is_reached(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
     listener = Listener()
-    plan = plan_of(str(tmp_path / "on"), SLOW, span="16MiB", duration="10min", purge="none")
+    load = {"span": "16MiB", "arrival": "constant", "rate": "1000"}
+    plan = plan_of(str(tmp_path / "on"), SLOW, **load, duration="10min", purge="none")
     result_set = execute(plan, tmp_path / "set", observer=listener, time_limit_s=3)
     for limit_s in (6, 12, 24):  # A machine that is busy may not have come to measure anything.
         if not result_set.records():
@@ -185,14 +186,14 @@ def test_a_long_run_is_kept_when_the_time_limit_is_reached(tmp_path: Path) -> No
 def test_a_study_at_its_time_limit_keeps_completed_runs_and_resumes(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
     text = SLOW.replace("max_rounds = 1", "max_rounds = 500")
-    settings = {"span": "16MiB", "duration": "500ms", "round_length": "none", "purge": "overwrite"}
+    settings = {"span": "16MiB", "duration": "300ms", "round_length": "none", "purge": "overwrite"}
     listener = Listener()
     plan = plan_of(
         str(tmp_path / "on"),
         text.replace("max_rounds = 500", "max_rounds = 500\nrange = 1e-9\nslope = 1e-9"),
         **settings,
     )
-    result_set = execute(plan, tmp_path / "set", observer=listener, time_limit_s=2)
+    result_set = execute(plan, tmp_path / "set", observer=listener, time_limit_s=1)
     before: set[str] = set()
     for _ in range(20):
         rounds = {record.run_id for record in result_set.records() if "round" in record.levels}
@@ -200,7 +201,7 @@ def test_a_study_at_its_time_limit_keeps_completed_runs_and_resumes(tmp_path: Pa
         if len(rounds) >= 5:
             break
         before = rounds
-        result_set = resume(tmp_path / "set", observer=listener, time_limit_s=4)
+        result_set = resume(tmp_path / "set", observer=listener, time_limit_s=2)
     assert any("the time limit is reached" in note for note in listener.notes)
     assert {record.outcome for record in result_set.records()} == {"complete"}
     assert any("no steady state" in title for title in titles(result_set))
