@@ -19,7 +19,8 @@ from jsonschema_rs import Draft202012Validator
 
 from iosonde.data import reference_file, shipped
 from iosonde.plan import Case, Plan, Setup
-from iosonde.planning import expand, load
+from iosonde.planning import expand
+from iosonde.planning import load as load_study
 from iosonde.results import plan_shapes
 from iosonde.storage import VirtualTarget, open_target
 from iosonde.storage.target import Files
@@ -90,6 +91,12 @@ def target_for(study: Study) -> EightDevices:
     if study.workload in ("paging", "graph", "objects") or study.name in ("cache-tiers", "memory-extension"):
         return MEMORIES
     return FILES if study.workload in ("tpcc", "commit") else NULL
+
+
+@functools.cache
+def load(name: str) -> Study:
+    """Each study is read once for all tests."""
+    return load_study(name)
 
 
 @functools.cache
