@@ -44,6 +44,9 @@ read_fraction = [1.0, 0.0]
 [profiles.standard]
 """
 
+SLOW = STUDY.replace('"buffered"', '"buffered"\narrival = "constant"\nrate = 1000')
+"""Buffered I/O without a rate takes a CPU all the time."""
+
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -174,8 +177,7 @@ def hanging(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_completed_runs_and_names_the_command_to_continue(home: Path, number: signal.Signals) -> None:
-    slow = STUDY.format(duration="1500ms").replace('"buffered"', '"buffered"\narrival = "constant"\nrate = 1000')
-    (home / "small.toml").write_text(slow)  # Without a rate, buffered I/O takes a CPU all the time.
+    (home / "small.toml").write_text(SLOW.format(duration="1500ms"))
     session = start(home, "run", "small.toml", "--target", "data", "--output", "out")
     wait_for(home / "out/records/c0001-r1", session)
     os.killpg(session.pid, number)
@@ -283,7 +285,7 @@ def test_the_error_of_a_study_that_mostly_failed_states_why(counts: tuple[int, i
 
 
 def test_on_a_terminal_the_display_shows_runs_time_left_case_and_figures(home: Path) -> None:
-    (home / "small.toml").write_text(STUDY.format(duration="300ms"))
+    (home / "small.toml").write_text(SLOW.format(duration="300ms"))
     master, slave = pty.openpty()
     session = subprocess.Popen(
         [sys.executable, "-m", "iosonde", "run", "small.toml", "--target", "data", "--output", "out", "--no-report"],
