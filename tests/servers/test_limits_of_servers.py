@@ -65,7 +65,7 @@ def mounted(device: Path, directory: Path) -> Iterator[Path]:
 
 
 def measured(place: Path, output: Path, *measurement: str, workload: str = "commit") -> Record:
-    text = STUDY.format(workload=workload, measurement="\n".join(measurement), factors="").replace('"1s"', '"3s"')
+    text = STUDY.format(workload=workload, measurement="\n".join(measurement), factors="").replace('"1s"', '"1500ms"')
     text = text.replace('ramp = "0"', 'ramp = "500ms"')  # Threads that start late have not waited for anything before.
     execute(expand(parse(text, name="limits.toml"), open_target(str(place))), output)
     record = alone(list(ResultSet.open(output).records()))
@@ -90,7 +90,7 @@ def verdict_of(record: Record) -> str:
 def test_commits_on_a_slow_device_are_device_limited(kind: str, place: Path, tmp_path: Path) -> None:
     directory = place / "disk"
     directory.mkdir()
-    with throttled_devices(Limits(iops=300), size_bytes=2 << 30) as [device], mounted(device.path, directory) as slow:
+    with throttled_devices(Limits(iops=600), size_bytes=2 << 30) as [device], mounted(device.path, directory) as slow:
         record = measured(slow, tmp_path / "r", f'server = "{kind}"', "clients = 4", SYNCED[kind])
     directory.rmdir()
     assert verdict_of(record).startswith("device-limited"), verdict_of(record)
@@ -118,7 +118,7 @@ def test_a_client_that_waits_for_its_cpu_is_the_limit(
     """The client may use one CPU, which a process of higher priority uses all the time; the server has the others."""
     usable = os.sched_getaffinity(0)
     cpu = min(usable)
-    confined = wrapped_engine(tmp_path, f"renice --priority 7 --pid $$ >/dev/null; exec taskset --cpu-list {cpu}")
+    confined = wrapped_engine(tmp_path, f"renice --priority 5 --pid $$ >/dev/null; exec taskset --cpu-list {cpu}")
     monkeypatch.setenv("IOSONDE_ENGINE", str(confined))
     os.sched_setaffinity(0, usable - {cpu})
     try:
