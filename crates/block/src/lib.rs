@@ -48,7 +48,7 @@ use crate::verify::{Session, Syncer};
 
 /// The input of a run.
 #[derive(Clone, Copy)]
-pub struct Run<'a> {
+pub struct RunInputs<'a> {
     /// What to do.
     pub workload: &'a BlockWorkload,
     /// Seed of every random choice.
@@ -65,8 +65,8 @@ pub struct Run<'a> {
 ///
 /// # Errors
 /// When the spec is contradictory, the target cannot be used, or an I/O fails. Events emitted before stay true.
-pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
-    let Run { workload, clock, .. } = *run;
+pub fn run(run: &RunInputs<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
+    let RunInputs { workload, clock, .. } = *run;
     check::check(workload)?;
     let is_opened = target::is_opened(workload);
     let _claim = is_opened
@@ -111,7 +111,7 @@ pub fn paths(workload: &BlockWorkload) -> Vec<PathBuf> {
 
 /// After the layout, before the load. Without verification, a load that writes makes what is known of the files void.
 fn begin_verification(
-    run: &Run<'_>,
+    run: &RunInputs<'_>,
     session: Option<&Session>,
     control: &mut Control,
 ) -> Result<Option<Syncer>, BlockError> {
@@ -178,12 +178,12 @@ pub fn probe_uring() -> std::io::Result<Vec<String>> {
 
 /// Phase `layout`: every file of the target, one after the other.
 fn lay_out(
-    run: &Run<'_>,
+    run: &RunInputs<'_>,
     session: Option<&Session>,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
 ) -> Result<LayoutResult, BlockError> {
-    let Run { workload, clock, .. } = *run;
+    let RunInputs { workload, clock, .. } = *run;
     let paths = target::paths(workload);
     let mut sum = LayoutResult::default();
     if paths.is_empty() || !target::is_opened(workload) {
@@ -222,7 +222,7 @@ fn layout_payload(workload: &BlockWorkload) -> Payload {
     if agree { first } else { Payload::Random }
 }
 
-fn prepare_page_cache(run: &Run<'_>) -> Result<(), BlockError> {
+fn prepare_page_cache(run: &RunInputs<'_>) -> Result<(), BlockError> {
     use iosonde_protocol::PageCache;
     let workload = run.workload;
     if !target::is_opened(workload) {

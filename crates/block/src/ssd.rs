@@ -14,11 +14,15 @@ use iosonde_target::{OFlags, Targets};
 
 use crate::backend::VirtualDevice;
 use crate::error::BlockError;
-use crate::{Run, simulation, target};
+use crate::{RunInputs, simulation, target};
 
 /// Carries the workload out on a simulated drive or array, and keeps its state for the next run.
-pub(crate) fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
-    let Run {
+pub(crate) fn run(
+    run: &RunInputs<'_>,
+    control: &mut Control,
+    emit: &mut dyn FnMut(Event),
+) -> Result<RunResult, BlockError> {
+    let RunInputs {
         workload,
         seed,
         targets,

@@ -27,12 +27,12 @@ const MEMORY_SHARE: f64 = 0.8;
 
 /// Carries the workload out on real time.
 pub(crate) fn run(
-    input: &crate::Run<'_>,
+    input: &crate::RunInputs<'_>,
     verification: Option<&Session>,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
 ) -> Result<RunResult, BlockError> {
-    let crate::Run {
+    let crate::RunInputs {
         workload,
         seed,
         observe,
@@ -58,7 +58,7 @@ pub(crate) fn run(
         .map(|planned| (planned.stream, planned.job))
         .collect();
     let shared = Shared::default();
-    let run = Run {
+    let common = Common {
         workload,
         clock,
         shared: &shared,
@@ -69,7 +69,7 @@ pub(crate) fn run(
     let jobs = planned_jobs
         .into_iter()
         .zip(arenas)
-        .map(|(planned, arena)| (planned.stream, run.job(planned, arena)))
+        .map(|(planned, arena)| (planned.stream, common.job(planned, arena)))
         .collect();
     let supervision = Supervision {
         clock,
@@ -89,7 +89,7 @@ pub(crate) fn run(
     };
     let before = evidence::examine(targets, workload);
     let mut result = execute(supervision, jobs, control, emit, |returned| {
-        gather(&run, returned, &places)
+        gather(&common, returned, &places)
     })?;
     let after = evidence::examine(targets, workload);
     evidence::add(result.evidence.get_or_insert_default(), &before, &after);
@@ -111,7 +111,7 @@ fn pinned_cpus(workload: &BlockWorkload) -> Vec<u32> {
 
 /// What the threads of a run share.
 #[derive(Clone, Copy)]
-struct Run<'a> {
+struct Common<'a> {
     workload: &'a BlockWorkload,
     clock: Clock,
     shared: &'a Shared,
@@ -131,7 +131,7 @@ struct Finished {
 
 /// What all jobs did, or the first failure among them.
 fn gather(
-    run: &Run<'_>,
+    common: &Common<'_>,
     returned: Vec<std::thread::Result<Returned>>,
     places: &[(usize, u32)],
 ) -> Result<iosonde_harness::Finished, BlockError> {
@@ -141,8 +141,8 @@ fn gather(
         let joined = joined.map_err(|_| BlockError::Internal("a job's thread panicked".into()))??;
         let Some(finished) = joined else { continue };
         if let Some(failure) = finished.outcome.failure {
-            let path = run.files[*stream].of_job(*job).1.display().to_string();
-            let name = &run.workload.streams[*stream].name;
+            let path = common.files[*stream].of_job(*job).1.display().to_string();
+            let name = &common.workload.streams[*stream].name;
             return Err(BlockError::Io(IoFailureText::new(name, &path, failure)));
         }
         merge_effects(&mut backend, finished.in_effect);
@@ -150,7 +150,7 @@ fn gather(
     }
     Ok(iosonde_harness::Finished {
         end_ns: outcomes.iter().map(|(_, _, outcome)| outcome.phases.end_ns).max(),
-        jobs: prepare::job_results(run.workload, &outcomes),
+        jobs: prepare::job_results(common.workload, &outcomes),
         backend,
     })
 }
@@ -275,7 +275,7 @@ pub fn merge_effects(sum: &mut BackendInEffect, part: BackendInEffect) {
     }
 }
 
-impl<'a> Run<'a> {
+impl<'a> Common<'a> {
     fn verifier(self, planned: &PlannedJob) -> Option<JobVerifier<'a>> {
         let session = self.verification?;
         let stream = &self.workload.streams[planned.stream];
@@ -300,7 +300,7 @@ impl<'a> Run<'a> {
                 }),
             };
             let worker = Worker {
-                run: self,
+                common: self,
                 verifier: self.verifier(&planned),
                 plan: planned.plan,
                 arena: arena.as_ref(),
@@ -324,7 +324,7 @@ fn leak_if_abandoned(finished: &Returned, arena: Option<Arena>) {
 }
 
 struct Worker<'a, 'g> {
-    run: Run<'a>,
+    common: Common<'a>,
     verifier: Option<JobVerifier<'a>>,
     plan: JobPlan,
     arena: Option<&'g Arena>,
@@ -336,7 +336,7 @@ impl Work for Worker<'_, '_> {
     type Done = Returned;
 
     fn run<B: crate::backend::Backend>(self, backend: &mut B) -> Returned {
-        let job = Job::new(self.plan, self.run.shared, self.arena, self.recorder);
+        let job = Job::new(self.plan, self.common.shared, self.arena, self.recorder);
         let mut job = job.verified(self.verifier);
         if !self.gate.pass() {
             return Ok(None);
@@ -346,11 +346,11 @@ impl Work for Worker<'_, '_> {
         if let Some(failure) = &mut outcome.failure {
             failure.cause = backend.failure_cause();
         }
-        if let (Some(session), Some(tally)) = (self.run.verification, outcome.tally.take()) {
+        if let (Some(session), Some(tally)) = (self.common.verification, outcome.tally.take()) {
             session.add(tally);
         }
         if outcome.failure.is_some() || driven.is_err() {
-            self.run.shared.stop();
+            self.common.shared.stop();
         }
         driven.map_err(|error| BlockError::Internal(format!("the kernel refused to take or return I/Os: {error}")))?;
         let in_effect = backend.in_effect();

@@ -47,7 +47,7 @@ fn carried_out(workload: &BlockWorkload) -> Result<(RunResult, Vec<Interval>), B
             intervals.push(interval);
         }
     };
-    let run = iosonde_block::Run {
+    let run = iosonde_block::RunInputs {
         workload,
         seed: 7,
         observe: &Observe::default(),

@@ -152,7 +152,7 @@ fn measure(
     let emit = &mut |event| output.emit(event);
     match &spec.workload {
         Workload::Block(workload) => {
-            let run = iosonde_block::Run {
+            let run = iosonde_block::RunInputs {
                 workload,
                 seed,
                 observe,
@@ -172,7 +172,7 @@ fn measure(
             iosonde_oltp::run_commit(workload, &context, control, emit).map_err(|error| error.to_failure())
         }
         Workload::Paging(workload) => {
-            let run = iosonde_paging::Run {
+            let run = iosonde_paging::RunInputs {
                 workload,
                 seed,
                 observe,
@@ -182,7 +182,7 @@ fn measure(
             iosonde_paging::run(&run, control, emit).map_err(|error| error.to_failure())
         }
         Workload::Graph(workload) => {
-            let run = iosonde_graph::Run {
+            let run = iosonde_graph::RunInputs {
                 workload,
                 seed,
                 observe,
@@ -192,7 +192,7 @@ fn measure(
             iosonde_graph::run(&run, control, emit).map_err(|error| error.to_failure())
         }
         Workload::Objects(workload) => {
-            let run = iosonde_objects::Run {
+            let run = iosonde_objects::RunInputs {
                 workload,
                 seed,
                 observe,

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use iosonde_harness::Control;
-use iosonde_kv::{Contents, KvError, NullOpener, Opener, Run};
+use iosonde_kv::{Contents, KvError, NullOpener, Opener, RunInputs};
 use iosonde_kv_cassandra::CassandraOpener;
 use iosonde_kv_fjall::FjallOpener;
 use iosonde_kv_lmdb::LmdbOpener;
@@ -32,7 +32,7 @@ pub(crate) fn run(
     iosonde_kv::check(workload)?;
     let contents = Arc::new(Contents::new(&workload.records));
     let opener = opener(workload, &contents, shim)?;
-    let run = Run {
+    let run = RunInputs {
         workload,
         seed: spec.seed,
         observe: &spec.observe,

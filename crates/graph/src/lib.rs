@@ -47,7 +47,7 @@ const REPORT_NS: u64 = 1_000_000_000;
 const OF_ROOT: u64 = 0x6772_0003;
 
 /// Inputs of a run.
-pub struct Run<'a> {
+pub struct RunInputs<'a> {
     /// The workload.
     pub workload: &'a GraphWorkload,
     /// The run's seed.
@@ -78,7 +78,7 @@ pub fn paths(workload: &GraphWorkload) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// When the spec is wrong, the graph cannot be written or read, or a read of the load fails.
-pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, GraphError> {
+pub fn run(run: &RunInputs<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, GraphError> {
     check::check(run.workload)?;
     let watch = DeviceWatch::open(&run.observe.block_devices)?;
     let _claim = iosonde_block::claim(run.targets, &run.workload.target)?;
@@ -104,7 +104,7 @@ pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) ->
 
 /// The steps of a run.
 struct Steps<'a, 'r> {
-    run: &'a Run<'r>,
+    run: &'a RunInputs<'r>,
     control: &'a mut Control,
     emit: &'a mut dyn FnMut(Event),
 }
@@ -238,7 +238,7 @@ enum State<'g> {
 }
 
 impl<'g> State<'g> {
-    fn new(run: &Run<'_>, graph: &'g Graph) -> Result<State<'g>, GraphError> {
+    fn new(run: &RunInputs<'_>, graph: &'g Graph) -> Result<State<'g>, GraphError> {
         let csr = &graph.csr;
         Ok(match run.workload.algorithm {
             Algorithm::Pagerank {

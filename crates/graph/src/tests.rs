@@ -70,7 +70,7 @@ fn workload(directory: &TempDir, source: EdgeSource, lists: Lists, algorithm: Al
 }
 
 fn carry_out(workload: &GraphWorkload) -> Result<(RunResult, Vec<Event>), GraphError> {
-    let inputs = Run {
+    let inputs = RunInputs {
         workload,
         seed: 5,
         observe: &Observe::default(),

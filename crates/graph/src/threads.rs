@@ -14,7 +14,7 @@ use iosonde_protocol::{
     BackendInEffect, Event, GraphResult, GraphWorkload, JobResult, RequestSize, RunResult, Warning,
 };
 
-use crate::Run;
+use crate::RunInputs;
 use crate::cache::Cache;
 use crate::csr::{PAGE_BYTES, PAGE_EDGES};
 use crate::error::GraphError;
@@ -38,7 +38,7 @@ pub(crate) struct Computed {
 /// Inputs of a computation.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
-    pub run: &'a Run<'a>,
+    pub run: &'a RunInputs<'a>,
     pub graph: &'a Graph,
 }
 

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use iosonde_harness::Control;
-use iosonde_kv::{Contents, NullOpener, Run};
+use iosonde_kv::{Contents, NullOpener, RunInputs};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
     Arrival, Coverage, Database, Direction, KeyOrder, KvChoice, KvDistribution, KvOperation, KvShare, KvSize, KvStream,
@@ -51,7 +51,7 @@ fn main() {
 fn cost_ns(workload: &KvWorkload) -> f64 {
     let contents = Arc::new(Contents::new(&workload.records));
     let opener = NullOpener::new(contents.clone(), std::iter::empty());
-    let run = Run {
+    let run = RunInputs {
         workload,
         seed: 1,
         observe: &Observe::default(),

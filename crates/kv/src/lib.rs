@@ -59,7 +59,7 @@ const REPORT_NS: u64 = 1_000_000_000;
 pub const ASSERTIONS: &str = "assertions";
 
 /// Inputs of a run.
-pub struct Run<'a> {
+pub struct RunInputs<'a> {
     /// The workload.
     pub workload: &'a KvWorkload,
     /// The run's seed.
@@ -112,7 +112,7 @@ pub fn check(workload: &KvWorkload) -> Result<(), KvError> {
 ///
 /// # Errors
 /// When the store or the target cannot be used, or an operation fails. Events emitted before stay true.
-pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, KvError> {
+pub fn run(run: &RunInputs<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, KvError> {
     let workload = run.workload;
     let trace = Trace::for_workload(workload, run.targets)?;
     let demands = demands(run, trace.as_ref());
@@ -207,7 +207,7 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     Ok(result)
 }
 
-fn demands(run: &Run<'_>, trace: Option<&Trace>) -> Demands {
+fn demands(run: &RunInputs<'_>, trace: Option<&Trace>) -> Demands {
     let (key_bytes_max, value_bytes_max) = match trace {
         Some(trace) => (trace.key_bytes_max, trace.value_bytes_max),
         None => run.contents.bytes_max(),
@@ -278,7 +278,7 @@ struct Prepared {
 
 /// The steps before and after the measurement.
 struct Stage<'a, 'r> {
-    run: &'a Run<'r>,
+    run: &'a RunInputs<'r>,
     demands: Demands,
     trace: Option<&'a Trace>,
     control: &'a mut Control,

@@ -20,7 +20,7 @@ use crate::job::{Common, Job, JobPlan, Tallies};
 use crate::sample::Sample;
 use crate::store::Store;
 use crate::trace::{OwnTiming, Replay, Trace};
-use crate::{Run, must_be_complete};
+use crate::{RunInputs, must_be_complete};
 
 /// Outcome of the measurement.
 pub(crate) struct Measured {
@@ -32,7 +32,7 @@ pub(crate) struct Measured {
 
 /// Carries out ramp and measurement, on sampled keys of a user's database or a trace if there is one.
 pub(crate) fn run(
-    run: &Run<'_>,
+    run: &RunInputs<'_>,
     store: &dyn Store,
     sample: Option<&Sample>,
     trace: Option<&Trace>,
@@ -265,7 +265,7 @@ type Returned = Result<Option<FinishedJob>, KvError>;
 /// State that all jobs share.
 #[derive(Clone, Copy)]
 struct Workers<'a> {
-    run: &'a Run<'a>,
+    run: &'a RunInputs<'a>,
     store: &'a dyn Store,
     common: &'a Common<'a>,
     shared: &'a Shared,

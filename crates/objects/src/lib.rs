@@ -39,7 +39,7 @@ const CHOICE: u64 = 0x0b1e_c700;
 
 /// Inputs of a run.
 #[derive(Clone, Copy)]
-pub struct Run<'a> {
+pub struct RunInputs<'a> {
     /// The workload.
     pub workload: &'a ObjectsWorkload,
     /// The run's seed.
@@ -54,7 +54,7 @@ pub struct Run<'a> {
 ///
 /// # Errors
 /// When the spec is wrong, the store cannot be used, or an operation fails.
-pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, ObjectsError> {
+pub fn run(run: &RunInputs<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, ObjectsError> {
     check::check(run.workload)?;
     match &run.workload.store {
         ObjectStore::Memory => run_on(run, &Memory::new(run.clock), control, emit),
@@ -92,7 +92,7 @@ pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) ->
 }
 
 fn run_on(
-    run: &Run<'_>,
+    run: &RunInputs<'_>,
     store: &dyn Store,
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
@@ -138,7 +138,7 @@ fn run_on(
 
 /// The steps of a run.
 struct Steps<'a, 'r> {
-    run: &'a Run<'r>,
+    run: &'a RunInputs<'r>,
     store: &'a dyn Store,
     contents: &'a Contents,
     control: &'a mut Control,
@@ -263,7 +263,7 @@ impl Steps<'_, '_> {
 /// What the jobs of a run share.
 #[derive(Clone, Copy)]
 struct Threads<'a> {
-    run: &'a Run<'a>,
+    run: &'a RunInputs<'a>,
     store: &'a dyn Store,
     contents: &'a Contents,
     shared: &'a Shared,

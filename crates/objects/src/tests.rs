@@ -27,7 +27,7 @@ fn workload(operation: ObjectOperation, arrival: Arrival) -> ObjectsWorkload {
 fn carry_out(workload: &ObjectsWorkload, store: Option<&Memory>) -> Result<(RunResult, Vec<Event>), ObjectsError> {
     let clock = Clock::start();
     let observe = Observe::default();
-    let this = Run {
+    let this = RunInputs {
         workload,
         seed: 1,
         observe: &observe,
@@ -90,7 +90,7 @@ fn wrong_contents_are_counted_and_reported() {
     load.delete_after = false;
     let clock = Clock::start();
     let observe = Observe::default();
-    let this = Run {
+    let this = RunInputs {
         workload: &load,
         seed: 1,
         observe: &observe,
@@ -119,7 +119,7 @@ fn a_missing_object_fails_the_run() {
     let store = Memory::new(Clock::start());
     let load = workload(ObjectOperation::SequentialRead, Arrival::Closed);
     let observe = Observe::default();
-    let this = Run {
+    let this = RunInputs {
         workload: &load,
         seed: 1,
         observe: &observe,

@@ -10,7 +10,7 @@
 
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
-use iosonde_paging::Run;
+use iosonde_paging::RunInputs;
 use iosonde_protocol::{Advice, Observe, PageCache, PagingStream, PagingWorkload, Pattern, Ramp, Target};
 
 const ACCESSES: u64 = 20_000_000;
@@ -38,7 +38,7 @@ fn main() {
         interval_ns: 1_000_000_000,
         verify_after: false,
     };
-    let run = Run {
+    let run = RunInputs {
         workload: &workload,
         seed: 1,
         observe: &Observe::default(),

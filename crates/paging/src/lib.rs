@@ -45,7 +45,7 @@ const REPORT_NS: u64 = 1_000_000_000;
 const PAGES_BETWEEN_LOOKS: u64 = 256;
 
 /// Inputs of a run.
-pub struct Run<'a> {
+pub struct RunInputs<'a> {
     /// The workload.
     pub workload: &'a PagingWorkload,
     /// The run's seed.
@@ -70,7 +70,7 @@ pub fn paths(workload: &PagingWorkload) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// When the spec is wrong, the memory or file cannot be mapped, or the file cannot be written.
-pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, PagingError> {
+pub fn run(run: &RunInputs<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, PagingError> {
     let page_bytes = rustix::param::page_size() as u64;
     check::check(run.workload, page_bytes)?;
     let watch = DeviceWatch::open(&run.observe.block_devices)?;
@@ -99,7 +99,7 @@ pub fn run(run: &Run<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) ->
 
 /// The steps of a run.
 struct Steps<'a, 'r> {
-    run: &'a Run<'r>,
+    run: &'a RunInputs<'r>,
     control: &'a mut Control,
     emit: &'a mut dyn FnMut(Event),
 }
@@ -309,7 +309,7 @@ impl Steps<'_, '_> {
 /// What the jobs of a run share.
 #[derive(Clone, Copy)]
 struct Threads<'a> {
-    run: &'a Run<'a>,
+    run: &'a RunInputs<'a>,
     mapping: &'a Mapping,
     shared: &'a Shared,
     threshold_ns: u64,

@@ -36,7 +36,7 @@ fn memory() -> Target {
 }
 
 fn carry_out(workload: &PagingWorkload) -> Result<(RunResult, Vec<Event>), PagingError> {
-    let inputs = Run {
+    let inputs = RunInputs {
         workload,
         seed: 5,
         observe: &Observe::default(),

@@ -1,7 +1,7 @@
 //! What the integration tests share: a plain workload to change, and a run that keeps its events.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use iosonde_block::{BlockError, Run};
+use iosonde_block::{BlockError, RunInputs};
 use iosonde_harness::Control;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::*;
@@ -76,8 +76,8 @@ pub fn file(directory: &tempfile::TempDir, bytes: u64) -> Target {
 }
 
 /// A run with the seed of all tests.
-pub fn input<'a>(workload: &'a BlockWorkload, observe: &'a Observe, targets: &'a Targets) -> Run<'a> {
-    Run {
+pub fn input<'a>(workload: &'a BlockWorkload, observe: &'a Observe, targets: &'a Targets) -> RunInputs<'a> {
+    RunInputs {
         workload,
         seed: 7,
         observe,
