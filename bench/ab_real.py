@@ -21,7 +21,7 @@ from iosonde.planning import Against, expand, parse
 from iosonde.report.content import comparison
 from iosonde.report.material.result_sets import gather
 from iosonde.storage import open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety.consent import Consent
 
 IOPS = 2000
 SIZE_BYTES = 64 << 20

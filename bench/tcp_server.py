@@ -15,7 +15,7 @@ from iosonde.servers.connection import Address
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import Installation, Place, Server, Settings
-from iosonde.storage import journal
+from iosonde.storage.safety import journal
 
 SETTINGS: dict[str, Settings] = {
     "postgresql": {"shared_buffers": "1GB", "max_connections": 100, "max_wal_size": "8GB", "synchronous_commit": "off"},

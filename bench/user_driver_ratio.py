@@ -116,9 +116,9 @@ def measure(study: str) -> None:
     from iosonde.execution import execute
     from iosonde.planning import expand, parse
     from iosonde.storage import open_target
-    from iosonde.storage.block_nodes import number_of
-    from iosonde.storage.consent import Consent
+    from iosonde.storage.block_layer.block_nodes import number_of
     from iosonde.storage.nvme import handover
+    from iosonde.storage.safety.consent import Consent
 
     for module in ("vfio_iommu_type1", "vfio-pci"):
         subprocess.run(["modprobe", module], check=True)

@@ -47,7 +47,7 @@ from iosonde.lab import Limits, throttled_devices
 from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.ceph_cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
-from iosonde.storage import journal
+from iosonde.storage.safety import journal
 from iosonde.workload.engine_spec import engine_spec
 
 OPERATIONS = {"write": "write", "sequential_read": "seq", "random_read": "rand"}

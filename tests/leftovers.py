@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iosonde.storage import cleanup, journal, loop_status
+from iosonde.storage import cleanup
+from iosonde.storage.block_layer import loop_status
+from iosonde.storage.safety import journal
 
 SESSION = """
 import sys
 from iosonde.execution import resume
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety.consent import Consent
 
 print("ready", flush=True)
 sys.stdin.readline()

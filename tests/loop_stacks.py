@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from iosonde.storage.block_nodes import number_of
-from iosonde.storage.loop_devices import LoopDevice
-from iosonde.storage.loop_status import attached_loops
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.block_layer.loop_status import attached_loops
+from iosonde.storage.setups.loop_devices import LoopDevice
 
 MIB = 1 << 20
 SWAP_BYTES = 40 << 10

@@ -43,20 +43,20 @@ def _device_node(path: str) -> str:
 
 
 def _kernel_support(file_system: str) -> str:
-    from iosonde.storage import file_systems
+    from iosonde.storage.setups import file_systems
 
     return "" if file_systems.is_known_to_kernel(file_system) else f"no {file_system} in this kernel"
 
 
 def _disk() -> str:
-    from iosonde.storage.describe import describe_path
+    from iosonde.storage.targets.describe import describe_path
 
     with tempfile.TemporaryDirectory() as directory:
         return "" if describe_path(Path(directory))["devices"] else "temporary files are not on a block device"
 
 
 def _hole_punching() -> str:
-    from iosonde.storage.purge import can_trim
+    from iosonde.storage.setups.purge import can_trim
 
     with tempfile.TemporaryDirectory() as directory:
         return "" if can_trim(Path(directory)) else "the file system of temporary files cannot free a part of a file"
@@ -69,8 +69,8 @@ def _root_device() -> str:
 
 
 def _single_disk() -> str:
-    from iosonde.storage import block_stack
-    from iosonde.storage.describe import stack_of
+    from iosonde.storage.block_layer import block_stack
+    from iosonde.storage.targets.describe import stack_of
 
     with tempfile.TemporaryDirectory() as directory:
         disks = block_stack.drives(stack_of(Path(directory)))
@@ -78,7 +78,7 @@ def _single_disk() -> str:
 
 
 def _temperature() -> str:
-    from iosonde.storage.describe import describe_path
+    from iosonde.storage.targets.describe import describe_path
 
     with tempfile.TemporaryDirectory() as directory:
         devices = describe_path(Path(directory))["devices"]
@@ -86,8 +86,8 @@ def _temperature() -> str:
 
 
 def _without_nvme() -> str:
-    from iosonde.storage import block_stack
-    from iosonde.storage.describe import stack_of
+    from iosonde.storage.block_layer import block_stack
+    from iosonde.storage.targets.describe import stack_of
 
     with tempfile.TemporaryDirectory() as directory:
         [disk] = block_stack.drives(stack_of(Path(directory)))
@@ -95,7 +95,7 @@ def _without_nvme() -> str:
 
 
 def _memory_limits() -> str:
-    from iosonde.storage import control_group
+    from iosonde.storage.control_groups import control_group
 
     try:
         control_group.hierarchy()
@@ -117,7 +117,7 @@ def _engine() -> str:
 def _loop_devices() -> str:
     """Created, formatted and mounted once, because only a trial shows whether it works."""
     from iosonde.storage import tools
-    from iosonde.storage.loop_devices import LoopDevice
+    from iosonde.storage.setups.loop_devices import LoopDevice
 
     if reason := _root() or _device_node("/dev/loop-control"):
         return reason

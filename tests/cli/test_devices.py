@@ -7,8 +7,8 @@ from command_line import Iosonde
 from inline_snapshot import snapshot
 
 from iosonde.cli.devices import lines
-from iosonde.storage import block_stack
-from iosonde.storage.devices import Device, DevicePart
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.safety.devices import Device, DevicePart
 
 
 def test_devices_shows_every_block_device_and_whether_it_may_be_written(iosonde: Iosonde) -> None:

@@ -15,7 +15,8 @@ from iosonde.execution.instruments import INSTRUMENTS, kernel_trace
 from iosonde.findings import findings
 from iosonde.metrics.registry import METRICS, known_names
 from iosonde.planning import expand, parse
-from iosonde.storage import journal, journal_entry, open_target
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal, journal_entry
 from iosonde.study.model import AnalysisKind
 from iosonde.workload import Name, named
 from iosonde.workload.interface import Workload
@@ -99,10 +100,10 @@ def test_a_metric_is_one_definition() -> None:
 
 
 def test_a_question_is_one_file_and_its_name() -> None:
-    assert "`findings/`" in example("Add a question")
+    assert "`findings/questions/`" in example("Add a question")
     assert set(get_args(AnalysisKind)) == set(findings._QUESTIONS)
     modules = {kind.find.__module__ for kind in findings._QUESTIONS.values()}
-    assert {module.rpartition(".")[0] for module in modules} == {"iosonde.findings"}
+    assert {module.rpartition(".")[0] for module in modules} == {"iosonde.findings.questions"}
     assert all((ROOT / "python" / f"{module.replace('.', '/')}.py").is_file() for module in modules)
 
 
@@ -131,9 +132,9 @@ def test_a_workload_is_a_folder_and_a_variant() -> None:
 
 
 NAMES_OF_WORKLOADS = {
-    "metrics/objects.py": "metrics of objects alone",
-    "metrics/oltp.py": "tpmC, which TPC-C alone has",
-    "metrics/paging.py": "metrics of paging alone",
+    "metrics/applications/objects.py": "metrics of objects alone",
+    "metrics/applications/oltp.py": "tpmC, which TPC-C alone has",
+    "metrics/applications/paging.py": "metrics of paging alone",
     "plan/commands.py": "consent to external commands, in a package below the workloads",
     "planning/device_state.py": "states of devices follow from parameters of block I/O",
     "protocol/checking.py": "specs of commands have a schema of their own, in a package below the workloads",

@@ -15,7 +15,7 @@ from iosonde.execution import execute
 from iosonde.plan import commands
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety.consent import Consent
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import command
 from iosonde.workload.command.template import AT_START

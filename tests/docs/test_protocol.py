@@ -23,7 +23,7 @@ from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
 from iosonde.results.histogram import lower_ns, midpoint_ns, width_ns
 from iosonde.servers.instance import Instance
-from iosonde.storage import journal
+from iosonde.storage.safety import journal
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/protocol.md").read_text()

@@ -12,7 +12,7 @@ import pytest
 from engines import real_engine
 from plans import MIB, null_spec
 
-from iosonde.execution.backend_probe import ProbedBackend, name_of, probe_backends
+from iosonde.execution.checks.backend_probe import ProbedBackend, name_of, probe_backends
 
 pytestmark = pytest.mark.engine
 

@@ -15,7 +15,7 @@ import stores
 from engines import real_engine
 
 from iosonde import protocol
-from iosonde.storage.loop_devices import LoopDevice
+from iosonde.storage.setups.loop_devices import LoopDevice
 
 BYTES = 4 << 20
 

@@ -30,10 +30,12 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import cleanup, file_systems, journal, open_target, tools
-from iosonde.storage.consent import Consent
-from iosonde.storage.loop_devices import LoopDevice
-from iosonde.storage.signatures import EDGE_BYTES
+from iosonde.storage import cleanup, open_target, tools
+from iosonde.storage.block_layer.signatures import EDGE_BYTES
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.setups import file_systems
+from iosonde.storage.setups.loop_devices import LoopDevice
 
 MIB = 1 << 20
 

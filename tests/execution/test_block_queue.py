@@ -11,8 +11,10 @@ from mounted import LoopFileSystem
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.planning import Against, expand, parse
-from iosonde.storage import block_stack, cleanup, open_target, queue_settings
-from iosonde.storage.block_nodes import number_of
+from iosonde.storage import cleanup, open_target
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.setups import queue_settings
 
 STUDY = """
 name = "queue"
@@ -73,7 +75,7 @@ def test_a_setting_that_a_killed_session_left_is_restored_by_cleanup(
     devices = [block_stack.describe(number_of(Path(mounted.device)))]
     queue_settings.apply(devices, {"io_scheduler": "mq-deadline", "nr_requests": 64}, own="iosonde-12345678")
     assert (chosen(queue), (queue / "nr_requests").read_text()) == ("mq-deadline", "64\n")
-    monkeypatch.setattr("iosonde.storage.journal_entry.Entry.in_use", False)
+    monkeypatch.setattr("iosonde.storage.safety.journal_entry.Entry.in_use", False)
     assert not [each for each in cleanup() if each.failed]
     assert (chosen(queue), (queue / "nr_requests").read_text()) == before
 

@@ -18,14 +18,14 @@ from iosonde.comparison.cases import compare
 from iosonde.errors import ResultsError, TargetError
 from iosonde.execution import execute, resume
 from iosonde.findings.findings import findings
-from iosonde.findings.named_values import Effect, Extremes
+from iosonde.findings.observations.named_values import Effect, Extremes
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan, commands
 from iosonde.planning import expand, parse
 from iosonde.regression.sessions import session_of
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety.consent import Consent
 from iosonde.study.model import Study
 
 STUDY = """
@@ -256,7 +256,7 @@ def test_a_daemon_is_killed_even_if_the_command_kills_the_supervisor(tmp_path: P
 SESSION = """
 import sys
 from iosonde.execution import resume
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety.consent import Consent
 resume(sys.argv[1], consent=Consent(commands=sys.argv[2]))
 """
 

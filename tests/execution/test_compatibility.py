@@ -15,7 +15,8 @@ from inline_snapshot import snapshot
 import iosonde
 from iosonde.data import shipped
 from iosonde.errors import EngineError, IosondeError
-from iosonde.execution import compatibility, execute, resume
+from iosonde.execution import execute, resume
+from iosonde.execution.checks import compatibility
 from iosonde.plan import Plan
 from iosonde.planning import expand, load
 from iosonde.protocol import VERSION

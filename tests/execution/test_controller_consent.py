@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.execution import backend_probe, execute, user_driver
+from iosonde.execution import execute
+from iosonde.execution.checks import backend_probe, user_driver
 from iosonde.execution.setups import ReadyTarget
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.storage.consent import NO_CONSENT, Consent
-from iosonde.storage.device_target import DeviceTarget
 from iosonde.storage.nvme import handover
 from iosonde.storage.nvme.handover import Controller, HandoverError
+from iosonde.storage.safety.consent import NO_CONSENT, Consent
+from iosonde.storage.targets.device_target import DeviceTarget
 
 CONTROLLER = Controller(address="0000:03:00.0", serial="S1", namespaces={"nvme1n1": "259:0", "nvme1n2": "259:1"})
 STUDY = """

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from iosonde.execution import execute
-from iosonde.execution.databases import EARLIER_SESSION, Databases
 from iosonde.execution.engine import without_engine
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
+from iosonde.execution.servers.databases import EARLIER_SESSION, Databases
 from iosonde.planning import expand, parse
 from iosonde.results.schema import Failure
 from iosonde.storage import open_target

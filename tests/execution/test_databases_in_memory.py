@@ -9,9 +9,10 @@ from engines import real_engine
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
-from iosonde.execution.admission import Admission
+from iosonde.execution.checks.admission import Admission
 from iosonde.planning import expand, parse
-from iosonde.storage import open_target, swap
+from iosonde.storage import open_target
+from iosonde.storage.setups import swap
 from iosonde.workload import kv
 
 STUDY = """

@@ -16,7 +16,7 @@ from iosonde.execution import execute, resume
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.consent import NO_CONSENT, Consent
+from iosonde.storage.safety.consent import NO_CONSENT, Consent
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 

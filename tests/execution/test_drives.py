@@ -17,9 +17,10 @@ from iosonde.report.content import comparison
 from iosonde.report.content.report import collect
 from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
-from iosonde.storage import block_stack, open_target
-from iosonde.storage.describe import stack_of
+from iosonde.storage import open_target
+from iosonde.storage.block_layer import block_stack
 from iosonde.storage.nvme import admin, counters
+from iosonde.storage.targets.describe import stack_of
 
 STUDY = """
 name = "media"

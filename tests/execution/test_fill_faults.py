@@ -109,7 +109,7 @@ def test_a_purge_that_the_target_does_not_offer_is_refused_with_those_that_it_do
 
 def test_without_discard_the_strongest_means_is_to_overwrite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A file system that frees no part of a file, as over a device or a server that takes no discard."""
-    monkeypatch.setattr("iosonde.storage.purge.can_trim", lambda directory: False)
+    monkeypatch.setattr("iosonde.storage.setups.purge.can_trim", lambda directory: False)
     plan = plan_of(tmp_path, capacity="8MiB", fill="50")
     assert [case.parameters["purge"] for case in plan.adaptive] == ["overwrite"]
     result_set = execute(plan, tmp_path / "set")
@@ -124,7 +124,7 @@ def test_a_device_that_takes_no_discard_is_purged_all_the_same(monkeypatch: pyte
     def refuse(*arguments: Any) -> int:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
-    monkeypatch.setattr("iosonde.storage.purge.fcntl.ioctl", refuse)
+    monkeypatch.setattr("iosonde.storage.setups.purge.fcntl.ioctl", refuse)
     (tmp_path / "on").mkdir()
     result_set = execute(plan_of(tmp_path / "on", capacity="64MiB", fill="50"), tmp_path / "set")
     assert [how for _, _, how in by_step(result_set)] == ["complete"] * 3

@@ -14,7 +14,7 @@ from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
-from iosonde.execution.admission import Admission
+from iosonde.execution.checks.admission import Admission
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand, parse
@@ -22,8 +22,9 @@ from iosonde.report import write
 from iosonde.results import ResultSet
 from iosonde.results.run_facts.graph import COLUMNS
 from iosonde.results.schema import Record
-from iosonde.storage import journal, open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
 
 MIB = 1 << 20
 

@@ -16,8 +16,9 @@ from iosonde.execution.instruments import kernel_trace
 from iosonde.execution.instruments.kernel_trace import KernelTrace
 from iosonde.planning import expand, parse
 from iosonde.results.schema import Failure
-from iosonde.storage import journal, open_target
-from iosonde.storage.journal_entry import TRACE_INSTANCE
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import TRACE_INSTANCE
 from iosonde.storage.tracing.instance import Point
 from iosonde.storage.tracing.mount import NoTracingError
 from iosonde.storage.tracing.ring_buffer import Event

@@ -27,7 +27,7 @@ from stores import command, loop_device
 from iosonde.cli.reference import EXIT_OK, EXIT_RUNS_FAILED
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
-from iosonde.findings.store import CancelledWrites
+from iosonde.findings.observations.store import CancelledWrites
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import Against, expand, parse
@@ -39,9 +39,10 @@ from iosonde.results import ResultSet
 from iosonde.results.run_facts.run import values
 from iosonde.results.run_facts.store import COLUMNS, STALLS
 from iosonde.results.schema import Record
-from iosonde.storage import cleanup, control_group, open_target
-from iosonde.storage.journal import CONTROL_GROUP, entries
-from iosonde.storage.journal_entry import TEMPORARY_FILES
+from iosonde.storage import cleanup, open_target
+from iosonde.storage.control_groups import control_group
+from iosonde.storage.safety.journal import CONTROL_GROUP, entries
+from iosonde.storage.safety.journal_entry import TEMPORARY_FILES
 
 STUDY = """
 name = "stores"

@@ -18,7 +18,8 @@ from engines import real_engine
 from iosonde.execution import resume
 from iosonde.planning import expand
 from iosonde.results import ResultSet
-from iosonde.storage import journal, open_target
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
 from iosonde.study.model import Study
 
 SESSION = """

@@ -27,8 +27,10 @@ from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import journal, loop_status, open_target, tools
+from iosonde.storage import open_target, tools
 from iosonde.storage.arrays import btrfs, members
+from iosonde.storage.block_layer import loop_status
+from iosonde.storage.safety import journal
 
 MIB = 1 << 20
 

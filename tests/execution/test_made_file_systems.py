@@ -29,7 +29,9 @@ from iosonde.report.content import comparison
 from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import file_systems, journal, journal_entry, open_target, tools
+from iosonde.storage import open_target, tools
+from iosonde.storage.safety import journal, journal_entry
+from iosonde.storage.setups import file_systems
 
 MIB = 1 << 20
 

@@ -34,8 +34,9 @@ from iosonde.results.schema import Record
 from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.ceph_cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
-from iosonde.storage import journal, open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
 from iosonde.workload.engine_spec import engine_spec
 
 pytestmark = [

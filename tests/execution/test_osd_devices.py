@@ -21,11 +21,14 @@ from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
 from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
-from iosonde.storage import bluestore, cleanup, device_target, guard, journal, open_target
-from iosonde.storage.block_nodes import number_of
-from iosonde.storage.consent import Consent
-from iosonde.storage.journal_entry import MOUNTS
-from iosonde.storage.signatures import EDGE_BYTES
+from iosonde.storage import cleanup, open_target
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.block_layer.signatures import EDGE_BYTES
+from iosonde.storage.safety import guard, journal
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.setups import bluestore
+from iosonde.storage.targets import device_target
 
 GIB = 1 << 30
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from iosonde.errors import ServerError, TargetError
-from iosonde.execution import osd_outage
 from iosonde.execution.instruments.database_server import _not_recovered
-from iosonde.execution.osd_outage import OsdOutage
+from iosonde.execution.servers import osd_outage
+from iosonde.execution.servers.osd_outage import OsdOutage
 from iosonde.execution.stop import Stop
 from iosonde.protocol.event import Event
 from iosonde.servers import ceph_cluster, ceph_perf

@@ -17,13 +17,14 @@ from engines import real_engine
 from mounted import LoopFileSystem
 
 from iosonde.execution import execute
-from iosonde.findings import quality
+from iosonde.findings.observations import quality
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand
 from iosonde.results import ResultSet
 from iosonde.results.run_facts.own_io import Foreign, foreign
-from iosonde.storage import io_group, open_target
-from iosonde.storage.other_processes import OtherProcesses
+from iosonde.storage import open_target
+from iosonde.storage.block_layer.other_processes import OtherProcesses
+from iosonde.storage.control_groups import io_group
 from iosonde.study.model import Study
 
 MIB = 1 << 20

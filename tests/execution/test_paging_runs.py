@@ -22,9 +22,11 @@ from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.planning import expand, load, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage import journal, memory_settings, open_target, swap
-from iosonde.storage.consent import Consent
-from iosonde.storage.loop_devices import LoopDevice
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.setups import memory_settings, swap
+from iosonde.storage.setups.loop_devices import LoopDevice
 
 MIB = 1 << 20
 

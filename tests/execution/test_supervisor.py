@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from command_line import CHECKOUT
 
-from iosonde.storage.loop_status import identity_of
+from iosonde.storage.block_layer.loop_status import identity_of
 from iosonde.supervisor import command_line
 from iosonde.supervisor.program import identify
 

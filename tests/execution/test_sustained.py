@@ -23,7 +23,7 @@ from iosonde.procedure.observations import conclusions
 from iosonde.procedure.rounds import RoundsConclusion
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.purge import can_trim
+from iosonde.storage.setups.purge import can_trim
 from iosonde.study.model import Study
 
 MIB = 1 << 20

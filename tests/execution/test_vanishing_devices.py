@@ -21,10 +21,13 @@ from iosonde.execution import execute, resume
 from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.storage import block_stack, cleanup, device_target, guard, journal, open_target, signatures
-from iosonde.storage.block_nodes import number_of
-from iosonde.storage.consent import Consent
-from iosonde.storage.kernel import Kernel
+from iosonde.storage import cleanup, open_target
+from iosonde.storage.block_layer import block_stack, signatures
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.block_layer.kernel import Kernel
+from iosonde.storage.safety import guard, journal
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.targets import device_target
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 
@@ -280,6 +283,6 @@ def test_a_partition_that_vanishes_while_devices_are_listed_is_left_out(
     number = number_of(disk)
     before = len(block_stack.partitions(number)), len(Kernel().partitions(number))
     monkeypatch.setattr(block_stack, "_read", lambda file: "")
-    monkeypatch.setattr("iosonde.storage.kernel.read", lambda file: "")
+    monkeypatch.setattr("iosonde.storage.block_layer.kernel.read", lambda file: "")
     assert before == (1, 1)
     assert (block_stack.partitions(number), Kernel().partitions(number)) == ([], [])

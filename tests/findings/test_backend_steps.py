@@ -10,10 +10,17 @@ from typing import Any
 import polars as pl
 import pytest
 
-from iosonde.findings.backend_steps import LATENCY, BackendStep, SoftwareShare, TotalGain, UnknownSoftwareShare, find
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import answer
 from iosonde.findings.question import Question
+from iosonde.findings.questions.backend_steps import (
+    LATENCY,
+    BackendStep,
+    SoftwareShare,
+    TotalGain,
+    UnknownSoftwareShare,
+    find,
+)
 from iosonde.findings.support import Support
 from iosonde.planning import load
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.findings.cache_tiers import CacheTier, find
 from iosonde.findings.question import Question
+from iosonde.findings.questions.cache_tiers import CacheTier, find
 from iosonde.planning import load
 
 

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from iosonde.findings.disturbance import Disturbance, Interference, Recovery, find, is_measured, recovered_after
+from iosonde.findings.observations.disturbance import (
+    Disturbance,
+    Interference,
+    Recovery,
+    find,
+    is_measured,
+    recovered_after,
+)
 
 MS = 10**6
 S = 10**9

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hand_made import results, study
 
-from iosonde.findings.disturbance import Disturbance, Recovery
 from iosonde.findings.findings import findings
-from iosonde.findings.open_loop import OfferedRates, Rate
-from iosonde.findings.search import NoBoundary, find
+from iosonde.findings.observations.disturbance import Disturbance, Recovery
+from iosonde.findings.observations.open_loop import OfferedRates, Rate
+from iosonde.findings.observations.search import NoBoundary, find
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 
 LOAD: dict[str, Any] = {

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from hand_made import results, study
 
-from iosonde.findings.asymmetry import Comparison
-from iosonde.findings.doubling import NoGain, Scaling
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.flatness import Dependence
-from iosonde.findings.peak import Peak
-from iosonde.findings.saturation import Saturation
-from iosonde.findings.tails import TailGrowth
+from iosonde.findings.questions.asymmetry import Comparison
+from iosonde.findings.questions.doubling import NoGain, Scaling
+from iosonde.findings.questions.flatness import Dependence
+from iosonde.findings.questions.peak import Peak
+from iosonde.findings.questions.saturation import Saturation
+from iosonde.findings.questions.tails import TailGrowth
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 
 SEEDS = 500

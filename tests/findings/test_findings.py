@@ -9,14 +9,10 @@ import pytest
 from hand_made import controls, results, study
 
 from iosonde.findings.answer import Answer
-from iosonde.findings.asymmetry import Comparison
-from iosonde.findings.doubling import NoGain, Scaling
 from iosonde.findings.finding import TOPICS, Finding
 from iosonde.findings.findings import answer, findings
-from iosonde.findings.flatness import Dependence
-from iosonde.findings.open_loop import OfferedRates
-from iosonde.findings.peak import Peak
-from iosonde.findings.quality import (
+from iosonde.findings.observations.open_loop import OfferedRates
+from iosonde.findings.observations.quality import (
     BusyCore,
     ControlDrift,
     FailedIos,
@@ -27,8 +23,12 @@ from iosonde.findings.quality import (
     Verdicts,
     Warned,
 )
-from iosonde.findings.saturation import Saturation
-from iosonde.findings.tails import TailGrowth
+from iosonde.findings.questions.asymmetry import Comparison
+from iosonde.findings.questions.doubling import NoGain, Scaling
+from iosonde.findings.questions.flatness import Dependence
+from iosonde.findings.questions.peak import Peak
+from iosonde.findings.questions.saturation import Saturation
+from iosonde.findings.questions.tails import TailGrowth
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 
 LOAD = {"access": "random", "io_mode": "direct", "read_fraction": 1.0, "trim_fraction": 0.0, "jobs": 1}

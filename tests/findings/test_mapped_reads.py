@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from iosonde.findings.finding import Finding
-from iosonde.findings.mapped_reads import MappedReads, find
 from iosonde.findings.question import Question
+from iosonde.findings.questions.mapped_reads import MappedReads, find
 from iosonde.findings.support import Support
 from iosonde.planning import load
 

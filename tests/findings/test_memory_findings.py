@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from iosonde.findings import memory_extension, memory_share
-from iosonde.findings.memory_extension import MemoryExtension
-from iosonde.findings.memory_share import MemoryShare
 from iosonde.findings.question import Question
+from iosonde.findings.questions import memory_extension, memory_share
+from iosonde.findings.questions.memory_extension import MemoryExtension
+from iosonde.findings.questions.memory_share import MemoryShare
 from iosonde.planning import load
 
 MIB = 1 << 20

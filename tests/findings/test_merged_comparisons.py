@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hand_made import results, study
 
-from iosonde.findings.asymmetry import LISTED, Comparison
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.flatness import Dependence
+from iosonde.findings.questions.asymmetry import LISTED, Comparison
+from iosonde.findings.questions.flatness import Dependence
 from iosonde.metrics.statistics import POOLED, Estimate
 from iosonde.metrics.wording import ratio_estimate_text
 

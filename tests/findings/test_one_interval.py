@@ -10,7 +10,7 @@ from fabricate import result_set
 
 from iosonde.data import shipped
 from iosonde.findings.finding import Finding
-from iosonde.findings.peak import Fastest, Peak
+from iosonde.findings.questions.peak import Fastest, Peak
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 from iosonde.metrics.statistics import Estimate
 from iosonde.plan import Plan, Setup

@@ -9,8 +9,8 @@ from hand_made import results, study
 
 from iosonde.findings.answer import Answer
 from iosonde.findings.findings import answer
-from iosonde.findings.one_level import OneLevel
-from iosonde.findings.quality import TooFewSamples
+from iosonde.findings.observations.quality import TooFewSamples
+from iosonde.findings.questions.one_level import OneLevel
 
 pytestmark = pytest.mark.unit
 

@@ -10,8 +10,8 @@ import pytest
 from hand_made import results
 
 from iosonde.findings.findings import answer
-from iosonde.findings.osd_cpu import OsdCpu, find
 from iosonde.findings.question import Question
+from iosonde.findings.questions.osd_cpu import OsdCpu, find
 from iosonde.findings.support import Support
 from iosonde.planning import load
 from iosonde.study.model import Study

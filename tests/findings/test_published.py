@@ -13,10 +13,10 @@ import pytest
 from by_publication import as_results
 
 from iosonde.findings.cells import cells
-from iosonde.findings.doubling import NoGain, gain_per_doubling
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.saturation import saturation
+from iosonde.findings.questions.doubling import NoGain, gain_per_doubling
+from iosonde.findings.questions.saturation import saturation
 from iosonde.metrics.statistics import pooled_ratio
 
 STUDY = "davidovic2019-grid"

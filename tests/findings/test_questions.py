@@ -7,14 +7,14 @@ import polars as pl
 import pytest
 from hand_made import cells, controls, results
 
-from iosonde.findings.asymmetry import asymmetry
 from iosonde.findings.cells import cells as take_cells
-from iosonde.findings.doubling import gain_per_doubling
 from iosonde.findings.drift import drift
-from iosonde.findings.flatness import flatness
-from iosonde.findings.littles_law import littles_law
-from iosonde.findings.saturation import saturation
-from iosonde.findings.tails import tail_growth
+from iosonde.findings.observations.littles_law import littles_law
+from iosonde.findings.questions.asymmetry import asymmetry
+from iosonde.findings.questions.doubling import gain_per_doubling
+from iosonde.findings.questions.flatness import flatness
+from iosonde.findings.questions.saturation import saturation
+from iosonde.findings.questions.tails import tail_growth
 
 
 def test_saturation_is_the_first_level_with_95_percent_of_the_peak() -> None:

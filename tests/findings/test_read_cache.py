@@ -6,7 +6,7 @@ import pytest
 from hand_made import results, study
 
 from iosonde.findings.findings import findings
-from iosonde.findings.read_cache import ReadCacheGain
+from iosonde.findings.questions.read_cache import ReadCacheGain
 
 NONE, CACHED = ("memory only",), ("512MiB",)
 QUESTION = {"kind": "read_cache", "over": "read_cache", "metric": "ops_per_sec"}

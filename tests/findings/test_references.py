@@ -8,7 +8,7 @@ from by_publication import as_results
 from hand_made import results
 
 from iosonde.data import shipped
-from iosonde.findings.reference import cells, matched, published
+from iosonde.findings.observations.reference import cells, matched, published
 from iosonde.metrics.metrics import case_metrics
 from iosonde.planning import load
 from iosonde.study.model import Reference

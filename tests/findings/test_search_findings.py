@@ -11,8 +11,8 @@ from engines import real_engine
 
 from iosonde.execution import execute
 from iosonde.findings.finding import Finding
-from iosonde.findings.open_loop import OfferedRates
-from iosonde.findings.search import AlsoMet, Boundary, NoBoundary
+from iosonde.findings.observations.open_loop import OfferedRates
+from iosonde.findings.observations.search import AlsoMet, Boundary, NoBoundary
 from iosonde.planning import expand, parse
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion

@@ -10,16 +10,16 @@ from hand_made import controls
 from inline_snapshot import snapshot
 
 from iosonde.findings.answer import Trust
-from iosonde.findings.array_efficiency import ArrayEfficiency
-from iosonde.findings.asymmetry import Comparison
 from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.drift import drift
-from iosonde.findings.open_loop import OfferedRates, Rate
-from iosonde.findings.peak import Peak
-from iosonde.findings.quality import ControlDrift, Verdicts
-from iosonde.findings.saturation import Point, Saturation
-from iosonde.findings.steady import SteadyRun
-from iosonde.findings.tails import TailGrowth
+from iosonde.findings.observations.open_loop import OfferedRates, Rate
+from iosonde.findings.observations.quality import ControlDrift, Verdicts
+from iosonde.findings.questions.array_efficiency import ArrayEfficiency
+from iosonde.findings.questions.asymmetry import Comparison
+from iosonde.findings.questions.peak import Peak
+from iosonde.findings.questions.saturation import Point, Saturation
+from iosonde.findings.questions.steady import SteadyRun
+from iosonde.findings.questions.tails import TailGrowth
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate

@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 from hand_made import results, study
 
-from iosonde.findings.asymmetry import Comparison
 from iosonde.findings.durability import difference
 from iosonde.findings.findings import findings
-from iosonde.findings.peak import Fastest
+from iosonde.findings.observations.reference import PublishedComparison, published
+from iosonde.findings.observations.store import CancelledWrites, StoreLoad
 from iosonde.findings.question import Question
-from iosonde.findings.reference import PublishedComparison, published
-from iosonde.findings.store import CancelledWrites, StoreLoad
+from iosonde.findings.questions.asymmetry import Comparison
+from iosonde.findings.questions.peak import Fastest
 from iosonde.metrics import wording
 
 STORES = {"lmdb": 5_441, "rocksdb": 18_500, "redb": 14_200, "fjall": 22_900}

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from iosonde.findings.question import Question
-from iosonde.findings.support import Support
-from iosonde.findings.transactions import (
+from iosonde.findings.questions.transactions import (
     Durability,
     LogGain,
     ServerLimit,
@@ -19,6 +18,7 @@ from iosonde.findings.transactions import (
     server_limit,
     think_time,
 )
+from iosonde.findings.support import Support
 from iosonde.planning import load
 from iosonde.results.schema import SHARED_LOG_DEVICE
 from iosonde.study.model import Analysis

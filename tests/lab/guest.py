@@ -32,7 +32,7 @@ from guest_sessions import waiting_session
 from guest_unplug import try_unplug
 
 from iosonde.execution import environment
-from iosonde.storage.consent import NO_CONSENT
+from iosonde.storage.safety.consent import NO_CONSENT
 
 BEGAN = time.monotonic()
 SLOW_S = 150

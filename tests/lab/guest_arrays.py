@@ -15,9 +15,10 @@ from iosonde.execution import execute, resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.storage import cleanup, journal, open_target
+from iosonde.storage import cleanup, open_target
 from iosonde.storage.arrays import md
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
 from iosonde.storage.tools import call
 
 DEVICES = [(LAB / number).resolve() for number in ("8", "9", "10")]

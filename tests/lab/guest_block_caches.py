@@ -20,9 +20,10 @@ from iosonde.execution.instruments import block_cache
 from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.storage import cleanup, journal, open_target
+from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_caches import BlockCache, bcache, kernel_support, superblock
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
 
 BACKING, CACHE = (LAB / number for number in ("6", "8"))
 """A drive with a limit, and one without."""

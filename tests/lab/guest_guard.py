@@ -48,8 +48,8 @@ def try_guard() -> None:
 
 def ask(path: Path = DRIVE) -> list[str]:
     """Reasons never to write it."""
-    from iosonde.storage.block_nodes import number_of
-    from iosonde.storage.guard import examine
+    from iosonde.storage.block_layer.block_nodes import number_of
+    from iosonde.storage.safety.guard import examine
 
     return examine(number_of(path)).refusals
 

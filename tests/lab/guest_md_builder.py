@@ -9,8 +9,8 @@ from guest_md import LAB
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import journal
 from iosonde.storage.arrays import md
+from iosonde.storage.safety import journal
 
 NAME = "iosonde-0a0b0c0d"
 DEVICES = [(LAB / number).resolve() for number in ("8", "9", "10", "11")]

@@ -19,8 +19,9 @@ from iosonde.execution import execute
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.storage import cleanup, control_group, open_target
-from iosonde.storage.journal import entries
+from iosonde.storage import cleanup, open_target
+from iosonde.storage.control_groups import control_group
+from iosonde.storage.safety.journal import entries
 
 STUDY = """
 name = "limited"

@@ -14,11 +14,11 @@ from iosonde.errors import StudyError
 from iosonde.execution import execute
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
-from iosonde.storage.block_nodes import number_of
-from iosonde.storage.consent import Consent
+from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.nvme import counters, handover
 from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize
+from iosonde.storage.safety.consent import Consent
 
 MIB = 1 << 20
 STUDY = """

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.execution import resume
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety.consent import Consent
 
 MEASURES_WITHIN_S = 300.0
 

@@ -18,8 +18,9 @@ from iosonde.execution import execute, resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.storage import journal, open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
 
 NEIGHBOUR, DRIVE = (LAB / "10").resolve(), (LAB / "11").resolve()
 PATTERN = b"\xa5" * (1 << 20)

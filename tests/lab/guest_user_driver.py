@@ -20,19 +20,21 @@ from guest_md import LAB
 from guest_sessions import Session
 
 from iosonde.errors import IosondeError
-from iosonde.execution import execute, user_driver
-from iosonde.execution.backend_probe import probe_backends
+from iosonde.execution import execute
+from iosonde.execution.checks import user_driver
+from iosonde.execution.checks.backend_probe import probe_backends
 from iosonde.execution.engine import find_engine
 from iosonde.execution.setups import ReadyTarget
 from iosonde.planning import expand, load, parse
 from iosonde.results import ResultSet
-from iosonde.storage import journal, open_target
-from iosonde.storage.block_nodes import number_of
-from iosonde.storage.claims import Claims
-from iosonde.storage.consent import Consent
+from iosonde.storage import open_target
+from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.nvme import admin, handover
 from iosonde.storage.nvme.handover import Controller
-from iosonde.storage.workspace import journal_directory
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.claims import Claims
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.targets.workspace import journal_directory
 
 SLOW, DRIVE = LAB / "7", LAB / "12"
 """A drive with limits, and the one with two namespaces."""

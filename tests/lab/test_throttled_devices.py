@@ -24,12 +24,12 @@ from needs import BTRFS
 
 from iosonde.errors import LabError
 from iosonde.execution import execute
-from iosonde.findings.lasting_drop import lasting_drops
+from iosonde.findings.observations.lasting_drop import lasting_drops
 from iosonde.lab import Limits, ThrottledDevice, device, throttled_devices
 from iosonde.metrics.facts import Facts
 from iosonde.planning import expand, load
 from iosonde.storage import open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety.consent import Consent
 
 MIB = 1 << 20
 IOPS = 250
@@ -217,7 +217,7 @@ def test_a_command_runs_with_the_devices_and_hands_back_its_exit_code(iosonde_pr
 
 
 def test_a_device_in_use_at_the_end_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iosonde.storage.loop_devices._DETACH_S", 0.1)
+    monkeypatch.setattr("iosonde.storage.setups.loop_devices._DETACH_S", 0.1)
     with pytest.raises(LabError, match="is still in use"), throttled_devices(Limits(), size_bytes=MIB) as devices:
         other = devices[0].path.open("rb")
     other.close()

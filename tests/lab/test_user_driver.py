@@ -11,11 +11,11 @@ import pytest
 from guest_user_driver import BACKENDS, LARGEST
 from lab_guest import Report
 
-from iosonde.findings.backend_steps import LATENCY, BackendStep, SoftwareShare
+from iosonde.findings.questions.backend_steps import LATENCY, BackendStep, SoftwareShare
 from iosonde.metrics.metrics import run_metrics
 from iosonde.report.content.report import collect
 from iosonde.results.schema import Record
-from iosonde.storage.journal_entry import NVME_DRIVER
+from iosonde.storage.safety.journal_entry import NVME_DRIVER
 
 Part = Callable[[str], dict[str, Any]]
 

@@ -12,7 +12,8 @@ import pytest
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
-from iosonde.metrics import block_cache, graph, objects, oltp, paging
+from iosonde.metrics import block_cache
+from iosonde.metrics.applications import graph, objects, oltp, paging
 from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.histogram import PERCENTILES

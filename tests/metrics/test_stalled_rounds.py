@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from iosonde.findings.device_state import DeviceStates
-from iosonde.findings.steady import of_run
+from iosonde.findings.questions.steady import of_run
 from iosonde.metrics.steady_state import steady_state
 from iosonde.metrics.sustained import LongRun
 from iosonde.report.content.sustained import row_of_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iosonde.findings.finding import TOPICS
-from iosonde.findings.quality import Warned
+from iosonde.findings.observations.quality import Warned
 from iosonde.report.content.report import Chapter, collect
 from iosonde.report.content.sections import _VIEWS_OF_TOPIC, MAX_FINDINGS
 from iosonde.report.content.table import DEVICE_STATE, Cell, Table, folded

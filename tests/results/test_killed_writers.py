@@ -12,8 +12,8 @@ import pytest
 from plans import a_record, hand_plan, tables
 
 from iosonde.results import ResultSet
-from iosonde.storage import journal
-from iosonde.storage.temporary_files import TemporaryNames
+from iosonde.storage.safety import journal
+from iosonde.storage.targets.temporary_files import TemporaryNames
 
 pytestmark = pytest.mark.engine
 

@@ -23,7 +23,7 @@ from varied_sets import VARIED
 from iosonde import report
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution import resume, session
-from iosonde.execution.admission import Admission, check_libraries
+from iosonde.execution.checks.admission import Admission, check_libraries
 from iosonde.plan import Plan
 from iosonde.results import ResultSet, reading
 from iosonde.results.query import frame

@@ -22,7 +22,7 @@ from iosonde.plan import Plan, commands
 from iosonde.planning import Against, expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.consent import NO_CONSENT, Consent
+from iosonde.storage.safety.consent import NO_CONSENT, Consent
 
 STORE = """
 name = "stores"

@@ -13,7 +13,7 @@ from iosonde import servers
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import Settings
-from iosonde.storage import journal
+from iosonde.storage.safety import journal
 
 SMALL: dict[str, Settings] = {
     "postgresql": {"shared_buffers": "16MB", "max_connections": 10, "fsync": False, "max_wal_size": "64MB"},

@@ -32,7 +32,8 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import SHARED_LOG_DEVICE, Record
 from iosonde.servers.cassandra import PORT, Cassandra, RunningCassandra, loopback_of
 from iosonde.servers.connection import Address
-from iosonde.storage import journal, open_target
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "java", "cassandra")]
 

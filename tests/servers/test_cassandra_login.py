@@ -23,8 +23,9 @@ from iosonde.servers.cassandra import HEAP, PORT, Cassandra, loopback_of
 from iosonde.servers.directories import Directories
 from iosonde.servers.foreign_database import database_of
 from iosonde.servers.instance import Instance
-from iosonde.storage import journal, open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "java", "cassandra", "engine")]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import ServerError, StudyError
-from iosonde.execution.ceph_server import layout_of
+from iosonde.execution.servers.ceph_server import layout_of
 from iosonde.servers import ceph, ceph_perf
 
 pytestmark = pytest.mark.unit

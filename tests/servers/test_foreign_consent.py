@@ -18,8 +18,9 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.servers import foreign_database
 from iosonde.servers.url import parse as parse_url
-from iosonde.storage import journal, open_target
-from iosonde.storage.journal_entry import DATABASE_ON_SERVER, DATABASES
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES
 
 STUDY = """
 name = "commits"

@@ -16,7 +16,8 @@ from servers.conftest import reachable_directory
 
 from iosonde.cli.reference import EXIT_INTERRUPTED
 from iosonde.results import ResultSet
-from iosonde.storage import journal, loop_status
+from iosonde.storage.block_layer import loop_status
+from iosonde.storage.safety import journal
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("engine", "setpriv")]
 

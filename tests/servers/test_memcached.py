@@ -24,8 +24,10 @@ from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
 from iosonde.servers.memcached import EXTSTORE_BYTES, MIB, Memcached
 from iosonde.servers.server import Settings
-from iosonde.storage import journal, open_target, swap
-from iosonde.storage.journal_entry import owner_of
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import owner_of
+from iosonde.storage.setups import swap
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "memcached")]
 

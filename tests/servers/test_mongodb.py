@@ -32,9 +32,10 @@ from iosonde.results.schema import Record
 from iosonde.servers import foreign_database, mongodb
 from iosonde.servers.mongodb import MongoDb
 from iosonde.servers.url import parse as parse_url
-from iosonde.storage import journal, open_target
-from iosonde.storage.consent import Consent
-from iosonde.storage.journal_entry import DATABASE_ON_SERVER, DATABASES
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES
 from iosonde.tools import TOOLS
 
 pytestmark = [pytest.mark.engine, pytest.mark.needs("ferretdb")]
@@ -246,7 +247,7 @@ def test_cleanup_drops_the_database_of_a_killed_iosonde(server: Server, tmp_path
     [name] = names_of(plan)
     code = (
         "import sys; from iosonde.execution import execute; from iosonde.plan import Plan; "
-        "from iosonde.storage.consent import Consent; "
+        "from iosonde.storage.safety.consent import Consent; "
         "execute(Plan.model_validate_json(sys.stdin.read()), sys.argv[1], consent=Consent(confirm=(sys.argv[2],)))"
     )
     running = subprocess.Popen(

@@ -23,7 +23,7 @@ from servers.volatile_device import VolatileDevice
 from iosonde import protocol
 from iosonde.errors import ServerError
 from iosonde.servers.instance import Instance
-from iosonde.storage import journal
+from iosonde.storage.safety import journal
 
 pytestmark = [
     pytest.mark.system,

@@ -34,9 +34,10 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers.instance import Instance
-from iosonde.storage import cleanup, journal, open_target
-from iosonde.storage.consent import Consent
-from iosonde.storage.journal_entry import DATABASE_ON_SERVER
+from iosonde.storage import cleanup, open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER
 from iosonde.workload import tpcc
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "engine")]

@@ -33,8 +33,9 @@ from iosonde.results.schema import Record
 from iosonde.servers import foreign_database
 from iosonde.servers.s3 import OWNER, S3, Bucketeer, signed
 from iosonde.servers.url import parse as parse_url
-from iosonde.storage import journal, open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
 from iosonde.tools import TOOLS
 
 MOTO = pytest.mark.needs("moto")

@@ -20,8 +20,8 @@ from iosonde.servers import account as accounts
 from iosonde.servers.directories import Directories, create_directory
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import Installation
-from iosonde.storage import journal
-from iosonde.storage.journal_entry import owner_of
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import owner_of
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv")]
 

@@ -13,7 +13,7 @@ from servers.conftest import instance_in, restored
 from iosonde.errors import StudyError
 from iosonde.servers import postgresql, shared_memory
 from iosonde.servers.server import Installation
-from iosonde.storage import journal
+from iosonde.storage.safety import journal
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "postgres")]
 

@@ -23,7 +23,7 @@ from servers.conftest import KINDS, instance_in, reachable_directory
 from iosonde import protocol
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import Settings
-from iosonde.storage import journal
+from iosonde.storage.safety import journal
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv")]
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from iosonde.lab.bound_process import end, find_tool, start_bound
-from iosonde.storage import loop_devices
+from iosonde.storage.setups import loop_devices
 
 START_S = 60
 FOLDER = "/mnt"

@@ -28,9 +28,9 @@ from loop_stacks import MIB, SWAP_BYTES, Loops, run
 
 from iosonde.errors import TargetError
 from iosonde.storage import open_target
-from iosonde.storage.block_nodes import number_of
-from iosonde.storage.consent import Consent
-from iosonde.storage.device_target import DeviceTarget
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.targets.device_target import DeviceTarget
 
 FILES = 2
 SECTOR = 512

@@ -18,9 +18,10 @@ import pytest
 from iosonde.cli import doctor
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Setup
-from iosonde.storage import block_caches, journal, tools
+from iosonde.storage import block_caches, tools
 from iosonde.storage.block_caches import BlockCache, bcache, device_mapper, kernel_support, superblock
-from iosonde.storage.journal_entry import BLOCK_CACHE, MOUNTS
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import BLOCK_CACHE, MOUNTS
 from iosonde.study.setup import resolve
 
 MIB = 1 << 20

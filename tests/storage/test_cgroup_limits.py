@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.storage import cgroup_limits
-from iosonde.storage.cgroup_limits import limits
+from iosonde.storage.block_layer import cgroup_limits
+from iosonde.storage.block_layer.cgroup_limits import limits
 
 
 @pytest.fixture

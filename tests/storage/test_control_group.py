@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.storage.control_group import MemoryGroup
+from iosonde.storage.control_groups.control_group import MemoryGroup
 
 LIMIT = 32 << 20
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from iosonde.storage import block_stack, direct_io, open_target
-from iosonde.storage.describe import stack_of
-from iosonde.storage.mounts import mount_of
+from iosonde.storage import open_target
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.mounts import mount_of
+from iosonde.storage.targets import direct_io
+from iosonde.storage.targets.describe import stack_of
 
 
 def number_of(device: str) -> str:
@@ -83,7 +85,7 @@ def test_every_device_is_described_without_its_serial_number() -> None:
 
 
 def test_a_temperature_sensor_reports_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from iosonde.storage import block_stack
+    from iosonde.storage.block_layer import block_stack
 
     sensor = tmp_path / "device/hwmon3"
     sensor.mkdir(parents=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.storage import file_handle
-from iosonde.storage.file_handle import handle_of
+from iosonde.storage.safety import file_handle
+from iosonde.storage.safety.file_handle import handle_of
 
 
 def test_a_handle_stays_with_a_file_and_is_not_that_of_another(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from iosonde.storage import guard, signatures
-from iosonde.storage.block_nodes import device_number, number_of
-from iosonde.storage.kernel import Kernel
-from iosonde.storage.loop_status import LoopStatus
-from iosonde.storage.mapper_tables import MapperTable, parse
-from iosonde.storage.signatures import Signature
+from iosonde.storage.block_layer import signatures
+from iosonde.storage.block_layer.block_nodes import device_number, number_of
+from iosonde.storage.block_layer.kernel import Kernel
+from iosonde.storage.block_layer.loop_status import LoopStatus
+from iosonde.storage.block_layer.mapper_tables import MapperTable, parse
+from iosonde.storage.block_layer.signatures import Signature
+from iosonde.storage.safety import guard
 
 
 class Machine:

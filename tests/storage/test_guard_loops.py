@@ -10,7 +10,8 @@ import pytest
 from loop_stacks import MIB, Loops
 
 from iosonde.errors import TargetError
-from iosonde.storage import journal, open_target
+from iosonde.storage import open_target
+from iosonde.storage.safety import journal
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 

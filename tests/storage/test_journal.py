@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.storage import journal, journal_entry, queue_settings
-from iosonde.storage.loop_status import identity_of
+from iosonde.storage.block_layer.loop_status import identity_of
+from iosonde.storage.safety import journal, journal_entry
+from iosonde.storage.setups import queue_settings
 
 pytestmark = pytest.mark.engine
 

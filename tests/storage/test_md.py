@@ -14,9 +14,10 @@ from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import journal, tools
+from iosonde.storage import tools
 from iosonde.storage.arrays import announce, md, mdstat, members
-from iosonde.storage.journal_entry import MOUNTS
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import MOUNTS
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.storage import guard, journal, journal_entry
-from iosonde.storage.claims import Claims
-from iosonde.storage.journal_entry import NVME_DRIVER, Entry
 from iosonde.storage.nvme import handover
 from iosonde.storage.nvme.handover import KERNEL_DRIVER, VFIO, HandoverError
+from iosonde.storage.safety import guard, journal, journal_entry
+from iosonde.storage.safety.claims import Claims
+from iosonde.storage.safety.journal_entry import NVME_DRIVER, Entry
 
 ADDRESS, OTHER = "0000:01:00.0", "0000:01:00.1"
 OWN = "iosonde-00112233"
@@ -94,7 +94,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         return guard.Findings(number=number, refusals=made.refusals.get(number, []))
 
     monkeypatch.setattr(guard, "examine", examine)
-    monkeypatch.setattr("iosonde.storage.claims.open_device", lambda number, flags: os.open(os.devnull, os.O_RDONLY))
+    monkeypatch.setattr(
+        "iosonde.storage.safety.claims.open_device", lambda number, flags: os.open(os.devnull, os.O_RDONLY)
+    )
     return made
 
 
@@ -195,7 +197,9 @@ def test_a_device_that_was_removed_needs_no_cleanup(machine: Machine) -> None:
 def test_a_device_that_is_no_namespace_of_a_controller_is_refused(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iosonde.storage.block_stack.name_of", lambda number: {"259:0": "nvme0n1"}.get(number, "sda"))
+    monkeypatch.setattr(
+        "iosonde.storage.block_layer.block_stack.name_of", lambda number: {"259:0": "nvme0n1"}.get(number, "sda")
+    )
     assert handover.controller_of("259:0") == controller(machine)
     with pytest.raises(HandoverError, match="cannot use `sda`, which is not a namespace"):
         handover.controller_of("8:0")

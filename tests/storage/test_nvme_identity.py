@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from loop_stacks import Loops
 
-from iosonde.storage import purge
-from iosonde.storage.block_nodes import number_of, number_of_descriptor
+from iosonde.storage.block_layer.block_nodes import number_of, number_of_descriptor
 from iosonde.storage.nvme import admin
+from iosonde.storage.setups import purge
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 

@@ -8,7 +8,7 @@ import pytest
 
 from iosonde import pcie
 from iosonde.results.run_facts import array as array_facts
-from iosonde.storage import block_stack
+from iosonde.storage.block_layer import block_stack
 
 GEN3_X4 = "8.0 GT/s PCIe x4"
 GEN4_X4 = "16.0 GT/s PCIe x4"

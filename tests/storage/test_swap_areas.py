@@ -14,9 +14,10 @@ import pytest
 from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
-from iosonde.storage import journal, memory_settings, swap
-from iosonde.storage.block_nodes import number_of, open_device
-from iosonde.storage.claims import Claims
+from iosonde.storage.block_layer.block_nodes import number_of, open_device
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.claims import Claims
+from iosonde.storage.setups import memory_settings, swap
 
 OWN = "iosonde-12345678"
 BYTES = 4 << 20

@@ -13,7 +13,8 @@ import pytest
 from inline_snapshot import snapshot
 
 from iosonde.errors import TargetError
-from iosonde.storage import DirectoryTarget, FileTarget, VirtualTarget, journal, open_target
+from iosonde.storage import DirectoryTarget, FileTarget, VirtualTarget, open_target
+from iosonde.storage.safety import journal
 
 
 def refusal(text: str | Path, *, hide: Path | None = None) -> str:

@@ -16,8 +16,9 @@ import pytest
 from mounted import LoopFileSystem
 
 from iosonde.execution import io_path
-from iosonde.storage import cleanup, journal
-from iosonde.storage.journal_entry import TRACE_INSTANCE
+from iosonde.storage import cleanup
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import TRACE_INSTANCE
 from iosonde.storage.tracing import mount, ring_buffer
 from iosonde.storage.tracing.formats import Format, parse
 from iosonde.storage.tracing.instance import Point, TraceInstance

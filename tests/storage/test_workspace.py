@@ -12,9 +12,10 @@ from loop_stacks import Loops
 from iosonde.errors import TargetError
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
-from iosonde.storage import journal, open_target, prepare, restore
-from iosonde.storage.purge import purge
-from iosonde.storage.workspace import provision
+from iosonde.storage import open_target, prepare, restore
+from iosonde.storage.safety import journal
+from iosonde.storage.setups.purge import purge
+from iosonde.storage.targets.workspace import provision
 
 STUDY = """
 name = "x"

@@ -11,7 +11,7 @@ from iosonde import memory
 from iosonde.errors import StudyError, TargetError
 from iosonde.planning import expand, load
 from iosonde.storage import open_target
-from iosonde.storage.file_target import DirectoryTarget
+from iosonde.storage.targets.file_target import DirectoryTarget
 from iosonde.workload import graph, named
 from iosonde.workload.graph.needs import graph_name
 from iosonde.workload.graph.size import size_of

@@ -9,8 +9,8 @@ from engines import real_engine
 
 from iosonde import report
 from iosonde.execution import execute
-from iosonde.findings.open_loop import OfferedRates
-from iosonde.findings.tails import TailGrowth
+from iosonde.findings.observations.open_loop import OfferedRates
+from iosonde.findings.questions.tails import TailGrowth
 from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion
@@ -59,7 +59,7 @@ def test_act_finds_the_load_that_a_device_of_known_speed_passes(tmp_path: Path) 
 
 
 def test_act_rounds_records_up_to_what_direct_io_can_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from iosonde.storage import direct_io
+    from iosonde.storage.targets import direct_io
 
     monkeypatch.setattr(direct_io, "offset_alignment", lambda directory: 4096)
     plan = expand(load("act"), open_target(str(tmp_path)), profile="quick", settings={"span": "64MiB"})

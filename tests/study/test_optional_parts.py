@@ -9,7 +9,8 @@ import pytest
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.planning import Against, expand, load, parse
-from iosonde.storage import open_target, swap
+from iosonde.storage import open_target
+from iosonde.storage.setups import swap
 
 CHECK_POSSIBLE = swap.check_possible
 
@@ -43,7 +44,7 @@ def without_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise TargetError("no swap here", where="by the parameter `swap`", hint="get some")
 
-    monkeypatch.setattr("iosonde.storage.swap.check_possible", refuse)
+    monkeypatch.setattr("iosonde.storage.setups.swap.check_possible", refuse)
 
 
 def test_an_impossible_case_of_an_optional_part_is_left_out_with_its_reason(tmp_path: Path) -> None:
@@ -92,8 +93,8 @@ def test_parts_without_swap_are_possible_without_root(
     def refuse() -> None:
         raise TargetError("memory cannot be limited")
 
-    monkeypatch.setattr("iosonde.storage.swap.check_possible", CHECK_POSSIBLE)
-    monkeypatch.setattr("iosonde.storage.control_group.hierarchy", refuse)
+    monkeypatch.setattr("iosonde.storage.setups.swap.check_possible", CHECK_POSSIBLE)
+    monkeypatch.setattr("iosonde.storage.control_groups.control_group.hierarchy", refuse)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     plan = expand(load(name), open_target(str(tmp_path)), profile="quick")
     assert {case.part for case in plan.cases} == possible

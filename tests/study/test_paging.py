@@ -9,7 +9,9 @@ import pytest
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.planning import expand, parse
-from iosonde.storage import control_group, memory_settings, open_target, swap
+from iosonde.storage import open_target
+from iosonde.storage.control_groups import control_group
+from iosonde.storage.setups import memory_settings, swap
 from iosonde.workload import named, paging
 
 pytestmark = pytest.mark.unit

@@ -23,7 +23,7 @@ from iosonde.planning import expand
 from iosonde.planning import load as load_study
 from iosonde.results import plan_shapes
 from iosonde.storage import VirtualTarget, open_target
-from iosonde.storage.target import Files
+from iosonde.storage.targets.target import Files
 from iosonde.study.effective import effective
 from iosonde.study.model import Level, Part, Reference, Study
 from iosonde.units import parse_size
@@ -78,9 +78,9 @@ MEMORIES = EightMemories(name="/mnt", kind="directory", size_bytes=4096 * GIB)  
 @pytest.fixture(autouse=True)
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of studies on database servers ask their programs whether they accept the settings; swap needs root."""
-    monkeypatch.setattr("iosonde.storage.swap.check_possible", lambda: None)
-    monkeypatch.setattr("iosonde.storage.memory_settings.check_possible", lambda _: None)
-    monkeypatch.setattr("iosonde.storage.control_group.hierarchy", lambda: None)
+    monkeypatch.setattr("iosonde.storage.setups.swap.check_possible", lambda: None)
+    monkeypatch.setattr("iosonde.storage.setups.memory_settings.check_possible", lambda _: None)
+    monkeypatch.setattr("iosonde.storage.control_groups.control_group.hierarchy", lambda: None)
     monkeypatch.setattr("iosonde.workload.oltp.place.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.kv.cache.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.objects.spec.check_place", lambda *_: None)

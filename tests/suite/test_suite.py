@@ -27,7 +27,7 @@ from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.plan.cost import Cost
 from iosonde.planning import load as load_study
 from iosonde.results import ResultSet
-from iosonde.storage.consent import NO_CONSENT
+from iosonde.storage.safety.consent import NO_CONSENT
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
 from iosonde.suite import page, summary

@@ -16,7 +16,7 @@ from iosonde.execution import execute
 from iosonde.planning import expand
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety.consent import Consent
 from iosonde.study.model import Study
 
 Measure = Callable[..., Record]

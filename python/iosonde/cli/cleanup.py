@@ -41,7 +41,7 @@ def command(
     they are unchanged.
     """
     from iosonde.storage import cleanup
-    from iosonde.storage.journal_entry import DATABASES
+    from iosonde.storage.safety.journal_entry import DATABASES
 
     paths = [expanded(path).absolute() for path in kept or []]
     if paths and not (_preview(paths, messages.info if as_json else print) and (yes or _is_confirmed())):
@@ -60,7 +60,7 @@ def command(
 
 def _preview(paths: list[Path], show: Callable[[str], None]) -> bool:
     """Print the kept files that would be removed; whether there are any."""
-    from iosonde.storage.journal import kept_below
+    from iosonde.storage.safety.journal import kept_below
     from iosonde.units import format_bytes
 
     found = kept_below(paths)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from iosonde.cli.tables import AsJson, print_json
 
 if TYPE_CHECKING:
-    from iosonde.storage.devices import Device, DevicePart
+    from iosonde.storage.safety.devices import Device, DevicePart
 
 
 def command(as_json: AsJson = False) -> None:
@@ -17,7 +17,7 @@ def command(as_json: AsJson = False) -> None:
     Nothing is written. A study overwrites a device only if it is named as the target and again with `--destroy`.
     """
     from iosonde.pcie import shared_links
-    from iosonde.storage.devices import devices
+    from iosonde.storage.safety.devices import devices
 
     found = devices()
     shared = [str(link) for link in shared_links([device.facts for device in found]) if link.is_narrow]

@@ -95,7 +95,7 @@ def engine_checks() -> Iterator[Check]:
 def backend_checks(target: Path) -> Iterator[Check]:
     """The I/O backends, each tried by a real read of the target; none without an engine."""
     from iosonde.errors import EngineError
-    from iosonde.execution.backend_probe import probe_backends
+    from iosonde.execution.checks.backend_probe import probe_backends
     from iosonde.execution.engine import find_engine
 
     with suppress(EngineError):
@@ -122,7 +122,7 @@ def machine_checks() -> Iterator[Check]:
 def _memory_limits() -> Check:
     """Whether memory limits can be set."""
     from iosonde.errors import TargetError
-    from iosonde.storage.control_group import hierarchy
+    from iosonde.storage.control_groups.control_group import hierarchy
 
     try:
         found = hierarchy()
@@ -307,7 +307,7 @@ def _mitigations() -> Check:
 
 
 def _room(directory: Path) -> Check:
-    from iosonde.storage.mounts import mount_of
+    from iosonde.storage.block_layer.mounts import mount_of
     from iosonde.units import format_bytes
 
     usage = shutil.disk_usage(directory)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from iosonde.protocol.event import Event
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
-    from iosonde.storage.consent import Consent
+    from iosonde.storage.safety.consent import Consent
 
 LATENCY = ("mean", "p50", "p90", "p99", "p99_9", "max")
 
@@ -112,7 +112,7 @@ def _plan(target: str, settings: dict[str, str], *, seed: int | None, keep: bool
 
 @contextmanager
 def _directory(output: Path | None) -> Iterator[Path]:
-    from iosonde.storage.temporary_files import scratch
+    from iosonde.storage.targets.temporary_files import scratch
 
     if output:
         yield output

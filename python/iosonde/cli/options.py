@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from iosonde.plan import Plan
-    from iosonde.storage.consent import Consent
+    from iosonde.storage.safety.consent import Consent
 
 
 def _studies(incomplete: str) -> list[str]:
@@ -171,7 +171,7 @@ def consent(
     destroy: list[str] | None, confirm: list[str] | None, commands: str = "", libraries: Sequence[str] = ()
 ) -> Consent:
     """What the command line allows to be destroyed, and to be started."""
-    from iosonde.storage.consent import Consent
+    from iosonde.storage.safety.consent import Consent
     from iosonde.text_files import expanded
 
     return Consent(

@@ -16,7 +16,7 @@ from iosonde.cli.tables import joined_levels
 from iosonde.plan import commands
 
 if TYPE_CHECKING:
-    from iosonde.execution.backend_probe import ProbedBackend
+    from iosonde.execution.checks.backend_probe import ProbedBackend
     from iosonde.plan import Case, Plan
     from iosonde.study.model import Part, Study
     from iosonde.workload.interface import Workload
@@ -141,7 +141,7 @@ def _unavailable_backends(plan: Plan) -> Iterator[str]:
     if not any(_requires_backend(spec["workload"]) for spec in specs):
         return
     from iosonde.errors import EngineError
-    from iosonde.execution import backend_probe
+    from iosonde.execution.checks import backend_probe
     from iosonde.execution.engine import find_engine
 
     try:
@@ -157,8 +157,8 @@ def _handover_notes(plan: Plan, found: Sequence[ProbedBackend]) -> Iterator[str]
     """The controller that the user-level driver takes from the kernel, and the options that allow it."""
     from pathlib import Path
 
-    from iosonde.execution import user_driver
-    from iosonde.storage.block_nodes import number_of
+    from iosonde.execution.checks import user_driver
+    from iosonde.storage.block_layer.block_nodes import number_of
     from iosonde.storage.nvme.handover import controller_of
 
     if not any(map(user_driver.is_driven, plan.specs())):

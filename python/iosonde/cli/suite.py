@@ -14,7 +14,7 @@ from iosonde.cli.messages import console, messages
 from iosonde.cli.tables import AsJson, print_json, print_table
 
 if TYPE_CHECKING:
-    from iosonde.storage.consent import Consent
+    from iosonde.storage.safety.consent import Consent
     from iosonde.suite import Planned, Suite, SuiteDirectory, Summary
 
 

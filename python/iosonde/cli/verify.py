@@ -54,7 +54,7 @@ def _places(target: Path) -> list[Path]:
         raise TargetError(f"`{target}` does not exist", hint="name a file or directory kept by a run with `verify`")
     if not target.is_dir():
         return [target]
-    from iosonde.storage.journal_entry import OWN_DIRECTORY
+    from iosonde.storage.safety.journal_entry import OWN_DIRECTORY
 
     own = sorted(path for path in target.iterdir() if OWN_DIRECTORY.fullmatch(path.name) and path.is_dir())
     places = [place for place in [target, *own] if any(_journals(place))]
@@ -74,7 +74,7 @@ def _journals(directory: Path) -> Iterator[Path]:
 def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
     """Let the engine read it."""
     from iosonde.execution.engine import find_engine
-    from iosonde.storage.workspace import journal_directory
+    from iosonde.storage.targets.workspace import journal_directory
     from iosonde.units import format_bytes
 
     command = [str(find_engine()), "--verify", str(place)]

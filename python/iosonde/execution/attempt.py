@@ -12,15 +12,16 @@ from typing import Any
 import polars as pl
 
 from iosonde.errors import ServerError, TargetError
-from iosonde.execution import record, user_driver
+from iosonde.execution import record
 from iosonde.execution.cache_state import CacheStates
-from iosonde.execution.database_servers import DatabaseServers
-from iosonde.execution.databases import Databases
+from iosonde.execution.checks import user_driver
 from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
-from iosonde.execution.running_server import RunningServer
+from iosonde.execution.servers.database_servers import DatabaseServers
+from iosonde.execution.servers.databases import Databases
+from iosonde.execution.servers.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget, Setups
 from iosonde.execution.stop import Stop
 from iosonde.execution.store_shim import store_shim
@@ -29,8 +30,8 @@ from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.procedure.watch import Watch
 from iosonde.protocol.event import Event
 from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordWarning
-from iosonde.storage.consent import Consent
 from iosonde.storage.nvme.handover import HandoverError
+from iosonde.storage.safety.consent import Consent
 from iosonde.storage.simulated import state as drive_state
 
 

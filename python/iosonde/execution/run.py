@@ -13,7 +13,7 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, load
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.consent import Consent
+from iosonde.storage.safety.consent import Consent
 from iosonde.study.model import Study
 
 

@@ -15,20 +15,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from iosonde.errors import ResultsError, TargetError
-from iosonde.execution import compatibility, environment
-from iosonde.execution.admission import Admission, check_libraries
+from iosonde.execution import environment
 from iosonde.execution.attempt import Attempt, Equipment, carry_out
-from iosonde.execution.command_consent import require_commands_allowed
-from iosonde.execution.database_servers import DatabaseServers
-from iosonde.execution.databases import Databases
+from iosonde.execution.checks import compatibility
+from iosonde.execution.checks.admission import Admission, check_libraries
+from iosonde.execution.checks.command_consent import require_commands_allowed
+from iosonde.execution.checks.user_driver import require_consent as require_controller
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import array_health
 from iosonde.execution.observer import Observer, Silent
+from iosonde.execution.servers.database_servers import DatabaseServers
+from iosonde.execution.servers.databases import Databases
 from iosonde.execution.setups import Setups, remove_leftovers
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import check_same_target, describe
-from iosonde.execution.user_driver import require_consent as require_controller
 from iosonde.plan import Plan, Run
 from iosonde.procedure.schedule import Schedule
 from iosonde.results.interpreting import interpreting
@@ -36,9 +37,9 @@ from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers import foreign_database
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
-from iosonde.storage.consent import NO_CONSENT, Consent
-from iosonde.storage.device_target import DeviceTarget
+from iosonde.storage.safety.consent import NO_CONSENT, Consent
 from iosonde.storage.simulated import state as drive_state
+from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.workload import described
 
 REPEATED_FAILURES = 3

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.plan import Case, JsonObject, Plan, Run, target_of
-from iosonde.storage import Target, journal
-from iosonde.storage.active_setup import ActiveSetup
-from iosonde.storage.device_target import DeviceTarget
-from iosonde.storage.queue_settings import FILES as QUEUE_FILES
-from iosonde.storage.setup_target import SetupTarget
+from iosonde.storage import Target
+from iosonde.storage.safety import journal
+from iosonde.storage.setups.queue_settings import FILES as QUEUE_FILES
 from iosonde.storage.simulated import state as drive_state
-from iosonde.storage.workspace import provision
+from iosonde.storage.targets.active_setup import ActiveSetup
+from iosonde.storage.targets.device_target import DeviceTarget
+from iosonde.storage.targets.setup_target import SetupTarget
+from iosonde.storage.targets.workspace import provision
 from iosonde.study.swap import NAMES as SWAP_NAMES
 from iosonde.workload import described, streams_of
 

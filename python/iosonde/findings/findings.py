@@ -8,53 +8,53 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings import (
+from iosonde.findings import device_state, durability, throughput
+from iosonde.findings.answer import Answer, answered, trust_of
+from iosonde.findings.cells import under_own_names
+from iosonde.findings.device_state import DeviceStates
+from iosonde.findings.finding import STRENGTHS, Finding, Topic
+from iosonde.findings.observations import (
+    disturbance,
+    idle_recovery,
+    lasting_drop,
+    media,
+    named_values,
+    open_loop,
+    quality,
+    reference,
+    search,
+    stimulus,
+    store,
+)
+from iosonde.findings.observations.disturbance import Disturbance
+from iosonde.findings.observations.idle_recovery import IdleRecovery
+from iosonde.findings.observations.lasting_drop import LastingDrop
+from iosonde.findings.observations.search import Ended
+from iosonde.findings.observations.stimulus import changes
+from iosonde.findings.question import Question
+from iosonde.findings.questions import (
     array_efficiency,
     asymmetry,
     backend_steps,
     cache_gain,
     cache_tiers,
     device_share,
-    device_state,
-    disturbance,
     doubling,
-    durability,
     fault_overhead,
     flatness,
-    idle_recovery,
     io_path,
-    lasting_drop,
     mapped_reads,
-    media,
     memory_extension,
     memory_share,
-    named_values,
     one_level,
-    open_loop,
     osd_cpu,
     peak,
-    quality,
     read_cache,
-    reference,
     saturation,
-    search,
     steady,
-    stimulus,
-    store,
     tails,
-    throughput,
     transactions,
 )
-from iosonde.findings.answer import Answer, answered, trust_of
-from iosonde.findings.cells import under_own_names
-from iosonde.findings.device_state import DeviceStates
-from iosonde.findings.disturbance import Disturbance
-from iosonde.findings.finding import STRENGTHS, Finding, Topic
-from iosonde.findings.idle_recovery import IdleRecovery
-from iosonde.findings.lasting_drop import LastingDrop
-from iosonde.findings.question import Question
-from iosonde.findings.search import Ended
-from iosonde.findings.stimulus import changes
 from iosonde.findings.support import Support, support_of
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import repeat_correlations

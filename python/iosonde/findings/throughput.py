@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.saturation import still_rises
+from iosonde.findings.questions.saturation import still_rises
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall

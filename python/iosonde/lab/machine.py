@@ -30,7 +30,7 @@ from iosonde.lab.bound_process import end, require_root
 from iosonde.lab.image import Image
 from iosonde.lab.qemu import STREAMS, Drives, Stream, qemu_command, start_qemu
 from iosonde.lab.shared_folder import SharedFolder, read_only_root, read_write
-from iosonde.storage.mounts import mount_of
+from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.units import format_bytes
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"

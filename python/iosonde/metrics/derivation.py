@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics import store_accounts, sustained
+from iosonde.metrics import sustained
+from iosonde.metrics.applications import store_accounts
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums

@@ -11,18 +11,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
-from iosonde.metrics import (
-    block_cache_intervals,
-    media,
-    named,
-    paging_intervals,
-    server_intervals,
-    store_accounts,
-    sustained,
-)
+from iosonde.metrics import media, named, sustained
+from iosonde.metrics.applications import store_accounts
 from iosonde.metrics.derivation import derived, derived_counts, iops_variation, known_columns, of_streams
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
+from iosonde.metrics.intervals import block_cache_intervals, paging_intervals, server_intervals
 from iosonde.metrics.registry import METRICS, least_value, named_among
 from iosonde.metrics.scopes import (
     RUN_KEYS,

@@ -13,7 +13,8 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics import block_cache, cache, graph, io_path, java, media, objects, oltp, paging, store_accounts
+from iosonde.metrics import block_cache, io_path, media
+from iosonde.metrics.applications import cache, graph, java, objects, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.workload import names_where

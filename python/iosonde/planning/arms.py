@@ -16,7 +16,7 @@ from iosonde.plan import Arm, ArmName, LeftOut
 from iosonde.planning.draft import Draft, level_text
 from iosonde.planning.optional import possible_drafts
 from iosonde.planning.setup_targets import SetupTargets
-from iosonde.storage import block_stack
+from iosonde.storage.block_layer import block_stack
 from iosonde.study.effective import effective
 from iosonde.study.model import Study
 

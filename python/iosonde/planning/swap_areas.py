@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from iosonde.errors import IosondeError, TargetError
 from iosonde.plan import Destroys
 from iosonde.planning.draft import Draft, in_case
-from iosonde.storage import memory_settings, swap
+from iosonde.storage.setups import memory_settings, swap
 from iosonde.study.model import Study
 from iosonde.study.swap import DEFAULT_BYTES
 from iosonde.units import format_bytes

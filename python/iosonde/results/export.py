@@ -17,7 +17,7 @@ from iosonde.results.combine import Source
 from iosonde.results.interpreting import interpreting
 from iosonde.results.query import add_metrics, connect, metric_tables
 from iosonde.results.reading import first_line
-from iosonde.storage.temporary_files import temporary_names
+from iosonde.storage.targets.temporary_files import temporary_names
 from iosonde.text_files import is_utf8
 
 FORMATS = {

@@ -21,7 +21,7 @@ from typing import BinaryIO, Self
 
 from iosonde import directory_tree
 from iosonde.cache import TEMPORARY
-from iosonde.storage.temporary_files import TemporaryNames, remove_settled_entries
+from iosonde.storage.targets.temporary_files import TemporaryNames, remove_settled_entries
 from iosonde.text_files import open_regular
 
 _LIMIT_BYTES = 1 << 30

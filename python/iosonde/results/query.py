@@ -34,7 +34,7 @@ from iosonde.results.combine import Source, labelled, labels, stack
 from iosonde.results.files import Directory
 from iosonde.results.former_names import RAMP
 from iosonde.results.reading import first_line, record_name
-from iosonde.storage.temporary_files import create_scratch, remove_scratch
+from iosonde.storage.targets.temporary_files import create_scratch, remove_scratch
 from iosonde.units import format_bytes
 
 _WIDE = {"HUGEINT", "UHUGEINT"}

@@ -26,7 +26,7 @@ from iosonde.python_process import module_command
 from iosonde.results import query
 from iosonde.results.interpreting import interpreting
 from iosonde.results.result_set import ResultSet
-from iosonde.storage.temporary_files import scratch as scratch_directory
+from iosonde.storage.targets.temporary_files import scratch as scratch_directory
 from iosonde.units import format_bytes
 
 MOST_MEMORY_BYTES = 8 << 30

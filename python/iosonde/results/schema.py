@@ -150,7 +150,7 @@ class Record(BaseModel):
     max_rss_bytes, exit status."""
     target: dict[str, Any]
     """What the target is: file system, mount options, block-device stack with model, firmware, sizes, queue settings,
-    temperature where the device reports it (storage/describe.py)."""
+    temperature where the device reports it (storage/targets/describe.py)."""
     setup: dict[str, Any] = {}
     """Setup between target and workload (execution/setups.py): `requested` (the case's `Setup`), `target` (the
     target below it), when and for which run it was created, in how many seconds and by which commands, and the result;
@@ -166,7 +166,7 @@ class Record(BaseModel):
     harness: dict[str, Any] | None = None
     """Cost of an I/O of each stream on the null backend, and where it was measured (execution/harness.py)."""
     memory: dict[str, Any] | None = None
-    """What the control group of its memory limit counted (storage/control_group.py); None without a limit."""
+    """What the control group of its memory limit counted (control_groups/control_group.py); None without a limit."""
     swap: dict[str, Any] | None = None
     """Swap area and settings of the run (execution/instruments/swap_area.py); None where it has none of its own."""
     cache: dict[str, Any] | None = None

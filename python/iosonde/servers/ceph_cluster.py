@@ -23,10 +23,12 @@ from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation, no_check
-from iosonde.storage import bluestore, guard, signatures
-from iosonde.storage.block_nodes import number_of
-from iosonde.storage.claims import Claims
-from iosonde.storage.process_group import ProcessGroup
+from iosonde.storage.block_layer import signatures
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.control_groups.process_group import ProcessGroup
+from iosonde.storage.safety import guard
+from iosonde.storage.safety.claims import Claims
+from iosonde.storage.setups import bluestore
 
 READY_S = 300.0
 STOP_S = 20.0

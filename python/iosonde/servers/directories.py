@@ -22,8 +22,9 @@ from pathlib import Path
 from iosonde import directory_tree
 from iosonde.errors import ServerError
 from iosonde.servers.account import Account, account_for, check_traversable
-from iosonde.storage import file_systems, journal, own_directory
-from iosonde.storage.journal_entry import MOUNTS
+from iosonde.storage.safety import journal, own_directory
+from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.setups import file_systems
 
 SOCKET_BYTES = 107
 """Longest path of a Unix socket (unix(7)), without its final null byte."""

@@ -13,8 +13,8 @@ from iosonde.errors import ServerError
 from iosonde.servers.connection import Connection
 from iosonde.servers.server import DatabaseHost
 from iosonde.servers.url import ServerUrl, parse
-from iosonde.storage import journal
-from iosonde.storage.journal_entry import DATABASE_ON_SERVER, DATABASES, Entry
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES, Entry
 
 if TYPE_CHECKING:
     from iosonde.plan import Case, JsonObject, Plan

@@ -17,7 +17,7 @@ from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import DatabaseServer, Installation, Place, Server, Settings, no_check
 from iosonde.servers.template import Restored, Template
-from iosonde.storage.process_group import ProcessGroup
+from iosonde.storage.control_groups.process_group import ProcessGroup
 from iosonde.units import format_bytes
 
 STOP_S = 60.0

@@ -20,9 +20,9 @@ from iosonde import tools
 from iosonde.errors import ServerError
 from iosonde.servers import shared_memory
 from iosonde.servers.account import Account
-from iosonde.storage import journal
-from iosonde.storage.journal_entry import SERVER, Entry, owner_of
-from iosonde.storage.process_group import ProcessGroup
+from iosonde.storage.control_groups.process_group import ProcessGroup
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import SERVER, Entry, owner_of
 
 _WAIT_THEN_START = 'read -r _ || exit 1; exec "$@" </dev/null'
 

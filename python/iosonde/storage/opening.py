@@ -6,11 +6,11 @@ import stat
 from pathlib import Path
 
 from iosonde.errors import TargetError
-from iosonde.storage.device_target import open_devices
-from iosonde.storage.file_target import open_existing, open_new
 from iosonde.storage.simulated.target import open_simulated
-from iosonde.storage.target import Target
-from iosonde.storage.virtual_target import open_null, open_queue
+from iosonde.storage.targets.device_target import open_devices
+from iosonde.storage.targets.file_target import open_existing, open_new
+from iosonde.storage.targets.target import Target
+from iosonde.storage.targets.virtual_target import open_null, open_queue
 from iosonde.text_files import expanded, is_utf8
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from iosonde import workload as workloads
 from iosonde.data import reference_file
 from iosonde.errors import StudyError
-from iosonde.storage.file_names import MOST_BYTES, is_file_name
+from iosonde.storage.targets.file_names import MOST_BYTES, is_file_name
 from iosonde.study import setup
 from iosonde.study.location import Keys, StudyFile
 from iosonde.study.model import ROUND, STAGE, Level, Part, Study, View

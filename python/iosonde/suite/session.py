@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from iosonde.errors import ResultsError
-from iosonde.execution import compatibility
+from iosonde.execution.checks import compatibility
 from iosonde.execution.engine import find_engine
 from iosonde.execution.session import resume
 from iosonde.procedure.schedule import Schedule
@@ -32,7 +32,7 @@ from iosonde.suite.planning import Planned, Role, shared_by_targets
 if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.plan import Plan
-    from iosonde.storage.consent import Consent
+    from iosonde.storage.safety.consent import Consent
 
 FILE = "suite.json"
 

@@ -8,7 +8,7 @@ from iosonde.errors import TargetError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
 from iosonde.results.schema import UNSUPPORTED
-from iosonde.storage import queue_settings
+from iosonde.storage.setups import queue_settings
 
 
 class BlockQueue(Instrument):

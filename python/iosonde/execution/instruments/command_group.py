@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
-from iosonde.storage.process_group import ProcessGroup
+from iosonde.storage.control_groups.process_group import ProcessGroup
 from iosonde.workload import described
 
 

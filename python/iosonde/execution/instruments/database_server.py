@@ -15,12 +15,12 @@ from typing import Any
 import polars as pl
 
 from iosonde.errors import ServerError
-from iosonde.execution.database_servers import verification_spec
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
-from iosonde.execution.osd_outage import OsdOutage
-from iosonde.execution.running_server import RunningServer
+from iosonde.execution.servers.database_servers import verification_spec
+from iosonde.execution.servers.osd_outage import OsdOutage
+from iosonde.execution.servers.running_server import RunningServer
 from iosonde.execution.swap_allowance import uses_swap
 from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import STATES
@@ -29,7 +29,7 @@ from iosonde.servers import open_files
 from iosonde.servers.ceph_cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.gc_log import GcLog, Pause
-from iosonde.storage import swap
+from iosonde.storage.setups import swap
 
 LONGEST = 20
 """Pauses of a garbage collector that a record lists."""

@@ -11,7 +11,7 @@ from typing import Any
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import counters
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
-from iosonde.storage import block_stack
+from iosonde.storage.block_layer import block_stack
 from iosonde.storage.nvme import counters as nvme
 
 Counters = tuple[dict[str, Any], dict[str, int]]

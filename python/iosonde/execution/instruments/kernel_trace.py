@@ -18,7 +18,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.protocol.event import Event
-from iosonde.storage.io_group import whole_disk
+from iosonde.storage.control_groups.io_group import whole_disk
 from iosonde.storage.tracing.instance import Point, TraceInstance
 from iosonde.storage.tracing.mount import NoTracingError
 from iosonde.workload import described, streams_of

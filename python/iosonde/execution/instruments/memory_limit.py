@@ -8,7 +8,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.execution.swap_allowance import swap_allowance
 from iosonde.results.schema import Failure
-from iosonde.storage.control_group import MemoryGroup
+from iosonde.storage.control_groups.control_group import MemoryGroup
 from iosonde.units import format_bytes
 from iosonde.workload import described
 

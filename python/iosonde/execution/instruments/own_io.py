@@ -1,9 +1,9 @@
 """The engine's own bytes on each device, so that I/O of other processes is recognized.
 
-The engine runs in a control group of its own (`storage/io_group.py`). Device and group are read together before the
-engine starts, before and after the measurement, and after the run. What the kernel does not attribute to the group is
-bounded by what other processes with files on the device wrote (`storage/other_processes.py`), and by what remains of
-the device's bytes after those that the engine dirtied.
+The engine runs in a control group of its own (`storage/control_groups/io_group.py`). Device and group are read together
+before the engine starts, before and after the measurement, and after the run. What the kernel does not attribute to the
+group is bounded by what other processes with files on the device wrote (`storage/block_layer/other_processes.py`), and
+by what remains of the device's bytes after those that the engine dirtied.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import counters, device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.protocol.event import Event
-from iosonde.storage import io_group
-from iosonde.storage.io_group import Bytes, IoGroup, UnavailableError
-from iosonde.storage.other_processes import OtherProcesses
+from iosonde.storage.block_layer.other_processes import OtherProcesses
+from iosonde.storage.control_groups import io_group
+from iosonde.storage.control_groups.io_group import Bytes, IoGroup, UnavailableError
 from iosonde.workload import described
 
 LOOK_SECONDS = 1.0

@@ -6,7 +6,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError
-from iosonde.storage.purge import purge
+from iosonde.storage.setups.purge import purge
 from iosonde.storage.simulated import state as drive_state
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
 from iosonde.results.schema import SHARED_LOG_DEVICE, RecordWarning
-from iosonde.storage import block_stack
-from iosonde.storage.describe import stack_of
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.targets.describe import stack_of
 
 
 class SharedLogDevice(Instrument):

@@ -11,8 +11,8 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
 from iosonde.execution.swap_allowance import uses_swap
 from iosonde.results.schema import RecordWarning
-from iosonde.storage import memory_settings, swap
-from iosonde.storage.device_target import DeviceTarget
+from iosonde.storage.setups import memory_settings, swap
+from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.study.swap import DEFAULT_BYTES
 from iosonde.units import format_bytes
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
-from iosonde.storage import block_stack
+from iosonde.storage.block_layer import block_stack
 
 
 class Temperatures(Instrument):

@@ -80,7 +80,7 @@ def _repeats(counts: Iterable[int]) -> Cell:
 
 def _published(view: View, material: Material, factors: Sequence[str]) -> list[list[Cell]]:
     """One row for each case that was published, in the order of the publication."""
-    from iosonde.findings.reference import published
+    from iosonde.findings.observations.reference import published
 
     reference = reference_of(view, material)
     if reference is None:

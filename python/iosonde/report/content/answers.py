@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def answer(material: Material, source: Source) -> Answer:
     """Return the answer of one result set, with every other finding."""
-    from iosonde.findings.disturbance import disturbances
     from iosonde.findings.findings import answer
-    from iosonde.findings.idle_recovery import idle_recoveries
-    from iosonde.findings.lasting_drop import lasting_drops
+    from iosonde.findings.observations.disturbance import disturbances
+    from iosonde.findings.observations.idle_recovery import idle_recoveries
+    from iosonde.findings.observations.lasting_drop import lasting_drops
 
     results = source.results
     return answer(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.plan import Setup
-from iosonde.storage import journal
+from iosonde.storage.safety import journal
 
 JOURNALED = "array"
 """What the journal calls one."""

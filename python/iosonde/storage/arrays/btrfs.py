@@ -19,11 +19,12 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import file_systems, journal
 from iosonde.storage.arrays import Array, announce, members
-from iosonde.storage.block_nodes import number_of, opened
-from iosonde.storage.journal_entry import MOUNTS
-from iosonde.storage.mounts import mounts
+from iosonde.storage.block_layer.block_nodes import number_of, opened
+from iosonde.storage.block_layer.mounts import mounts
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.setups import file_systems
 from iosonde.storage.tools import call, require
 
 METADATA = {"raid5": "raid1", "raid6": "raid1c3"}

@@ -18,9 +18,10 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import block_stack, journal
 from iosonde.storage.arrays import Array, announce, mdstat, members
-from iosonde.storage.block_nodes import number_of, opened
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_nodes import number_of, opened
+from iosonde.storage.safety import journal
 from iosonde.storage.tools import call, require, require_root
 
 NODES = Path("/dev/md")

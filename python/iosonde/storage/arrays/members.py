@@ -11,8 +11,8 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import block_stack
-from iosonde.storage.block_nodes import number_of, opened_exclusively
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_nodes import number_of, opened_exclusively
 from iosonde.units import format_bytes
 
 FEWEST = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 2, "raid5": 2, "raid6": 4}

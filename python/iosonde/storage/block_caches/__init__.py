@@ -16,9 +16,9 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import journal
 from iosonde.storage.block_caches import kernel_support
-from iosonde.storage.journal_entry import BLOCK_CACHE
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import BLOCK_CACHE
 from iosonde.storage.tools import call, require, require_root
 
 MODULES = {"bcache": "bcache", "dm-cache": "device_mapper", "dm-writecache": "device_mapper"}

@@ -17,11 +17,12 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import block_stack, journal, signatures
 from iosonde.storage.block_caches import BlockCache, announce, load, superblock
-from iosonde.storage.block_nodes import node_of, number_of, opened_exclusively
-from iosonde.storage.journal_entry import MOUNTS
-from iosonde.storage.kernel import read
+from iosonde.storage.block_layer import block_stack, signatures
+from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively
+from iosonde.storage.block_layer.kernel import read
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.tools import call
 from iosonde.units import format_bytes
 

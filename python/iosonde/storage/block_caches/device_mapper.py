@@ -16,10 +16,11 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
-from iosonde.storage import block_stack, journal, signatures
 from iosonde.storage.block_caches import BlockCache, announce, load
-from iosonde.storage.block_nodes import node_of, number_of, opened_exclusively
-from iosonde.storage.journal_entry import MOUNTS
+from iosonde.storage.block_layer import block_stack, signatures
+from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.tools import call, find
 from iosonde.units import MIB, format_bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from iosonde.storage.block_caches import BlockCache, implementation
-from iosonde.storage.kernel import SECTOR_BYTES, read
+from iosonde.storage.block_layer.kernel import SECTOR_BYTES, read
 
 SYS = Path("/sys")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from iosonde.storage import block_nodes
+from iosonde.storage.block_layer import block_nodes
 
 _SYS = Path("/sys/dev/block")
 _NAMESPACE_NUMBER = 0x4E40

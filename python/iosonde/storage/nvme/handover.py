@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iosonde.errors import TargetError
-from iosonde.storage import block_stack, guard, journal
-from iosonde.storage.claims import Claims
-from iosonde.storage.journal_entry import NVME_DRIVER, PCI_ADDRESS, Entry
-from iosonde.storage.kernel import Kernel
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.kernel import Kernel
+from iosonde.storage.safety import guard, journal
+from iosonde.storage.safety.claims import Claims
+from iosonde.storage.safety.journal_entry import NVME_DRIVER, PCI_ADDRESS, Entry
 
 PCI = Path("/sys/bus/pci")
 NVME = Path("/sys/class/nvme")

@@ -14,7 +14,7 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Plan
-from iosonde.storage import journal, own_directory
+from iosonde.storage.safety import journal, own_directory
 
 DIRECTORY = "temporary-drive-state"
 """Its name in a result set."""

@@ -17,7 +17,7 @@ from iosonde import memory
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
 from iosonde.storage.simulated.model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
-from iosonde.storage.target import Files, IoMode, Target
+from iosonde.storage.targets.target import Files, IoMode, Target
 from iosonde.units import compact_size, format_bytes, parse_size
 
 EXAMPLE = "`sim:pm963,capacity=8GiB` or `sim:p900*4,raid=5,chunk=64KiB`"

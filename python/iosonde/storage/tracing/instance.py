@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from iosonde.storage import journal
-from iosonde.storage.journal_entry import TRACE_INSTANCE, Entry
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import TRACE_INSTANCE, Entry
 from iosonde.storage.tracing import ring_buffer
 from iosonde.storage.tracing.formats import Format, parse
 from iosonde.storage.tracing.mount import PLACES, NoTracingError, directory

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from iosonde.plan import JsonObject
-from iosonde.storage.workspace import journal_directory
+from iosonde.storage.targets.workspace import journal_directory
 from iosonde.workload.block.backends import spec_of
 from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def resolve(streams: Mapping[str, KvParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
     """The engine's spec. A limit of memory that cannot be set here raises now."""
     if any(stream.memory_limit for stream in streams.values()) and target.backend() is None:
-        from iosonde.storage import control_group
+        from iosonde.storage.control_groups import control_group
 
         control_group.hierarchy()
     streams = fit(streams, target, room_bytes=target.free_bytes())
@@ -153,7 +153,7 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
 
 def _place_in_memory(whole: KvParameters, target: Target) -> JsonObject:
     """A directory of its own in memory."""
-    from iosonde.storage.workspace import MEMORY_DIRECTORY
+    from iosonde.storage.targets.workspace import MEMORY_DIRECTORY
 
     if not os.access(MEMORY_DIRECTORY, os.W_OK):
         raise TargetError(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.storage.bluestore import CONTROL_BYTES
+from iosonde.storage.setups.bluestore import CONTROL_BYTES
 from iosonde.units import format_bytes
 from iosonde.workload.interface import Layout
 from iosonde.workload.objects.parameters import ObjectsParameters

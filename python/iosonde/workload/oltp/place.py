@@ -27,7 +27,7 @@ def check_place(whole: Any, target: Target) -> None:
     server.check_settings(server.locate(), whole.settings)
     check_reachable(server.accounts, target, whole.log_target if whole.log == "apart" else None)
     if whole.memory_limit:
-        from iosonde.storage import control_group
+        from iosonde.storage.control_groups import control_group
 
         control_group.hierarchy()
     # Only here: what a study would take can be stated without a second target.

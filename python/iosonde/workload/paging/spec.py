@@ -52,7 +52,7 @@ def resolve(streams: Mapping[str, PagingParameters], target: Target, *, seed: in
     streams = fit(streams, target, room_bytes=target.free_bytes())
     whole = next(iter(streams.values()))
     if whole.memory_limit:
-        from iosonde.storage import control_group
+        from iosonde.storage.control_groups import control_group
 
         control_group.hierarchy()
     durations = [stream.duration for stream in streams.values()]

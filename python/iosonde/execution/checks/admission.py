@@ -1,0 +1,258 @@
+"""Checks that a plan writes only to its own target.
+
+A result set may come from another person, and its plan names every path that an engine opens. So before a plan is
+executed, also by `resume`, the target of each spec is computed again from the plan's target and compared.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from iosonde.cache import cache_directory
+from iosonde.errors import TargetError
+from iosonde.plan import Case, JsonObject, Plan
+from iosonde.protocol.option_text import unsafe_option
+from iosonde.storage.opening import open_target
+from iosonde.storage.safety.journal_entry import OWN_DIRECTORY
+from iosonde.storage.targets.file_names import is_file_name
+from iosonde.storage.targets.target import Target
+from iosonde.storage.targets.workspace import MEMORY_DIRECTORY, journal_directory
+from iosonde.workload import described
+
+_VIRTUAL = ("null", "simulated", "ssd")
+"""Backends that reach no real target."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+SYSTEM_DIRECTORIES = ("/usr", "/lib", "/lib64", "/opt")
+"""Where only administrators install libraries."""
+
+
+def check_libraries(plan: Plan, allowed: Collection[str] = ()) -> None:
+    """`TargetError` if a plan to be resumed names a library outside of the system's directories that is not allowed.
+
+    Loading a library runs its code. The plan may have come with that library, and with any other file next to it.
+    """
+    for spec in plan.specs():
+        store = spec["workload"].get("store")
+        library = store.get("library") if isinstance(store, Mapping) else None
+        if isinstance(library, str) and "/" in library and library not in allowed and not _is_installed(Path(library)):
+            raise TargetError(
+                f"the plan loads the library `{library}`, which is not in a directory of the system",
+                where="in the result set to be resumed, which may come from another person",
+                hint=f"if the library is yours, allow it with `--allow-library {library}`",
+            )
+
+
+def _is_installed(library: Path) -> bool:
+    """Whether the path, and what it leads to, is in a directory of the system."""
+    if ".." in library.parts:
+        return False
+    places = (library, library.resolve())
+    return all(any(place.is_relative_to(each) for each in SYSTEM_DIRECTORIES) for place in places)
+
+
+@dataclass
+class Admission:
+    """What the specs of a plan may name."""
+
+    plan: Plan
+    directory: Path
+    """Of the result set: nothing in it is loaded as code."""
+    base: Target
+    _places: dict[tuple[str, ...], Target] = field(default_factory=dict)
+
+    @classmethod
+    def for_plan(cls, plan: Plan, directory: Path) -> Admission:
+        """Open the plan's target; `TargetError` where it cannot be used."""
+        return cls(plan, directory, open_target(plan.target).called(plan.created_name or _own_of(plan)))
+
+    def check_plan(self) -> None:
+        """Check every spec; `TargetError` for the first that names something else."""
+        for run in self.plan.runs:
+            case = self.plan.case_of(run.run_id)
+            assert case, "checked when the plan was read"
+            self.check(run.run_id, case, run.spec)
+        for case in self.plan.adaptive:
+            assert case.procedure, "an adaptive case"
+            self.check(case.procedure.stem, case, case.procedure.spec)
+
+    def check(self, run_id: str, case: Case, spec: JsonObject) -> None:
+        """Check one spec of a case."""
+        try:
+            problem = self._problem(case, spec)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            problem = f"the spec is malformed ({type(error).__name__}: {error})"
+        if problem or spec.get("run_id") != run_id:
+            raise _refused(f"run `{run_id}`: {problem or 'the spec is of another run'}")
+
+    def _problem(self, case: Case, spec: JsonObject) -> str:
+        workload = spec["workload"]
+        if "server" in workload and (problem := self._server_problem(case, workload)):
+            return problem
+        if described(workload).has_no_target:
+            # A workload with both was checked as both: a part that its kind does not have must not skip a check.
+            is_checked = "server" in workload and "store" not in workload
+            return "" if is_checked else self._object_store_problem(case, workload)
+        named, expected = workload["target"], self._expected(case, workload)
+        if named != expected:
+            return f"the spec's target is {_shown(named)}, the plan's target gives {_shown(expected)}"
+        if (workload.get("backend") or {}).get("device") is not None:
+            return "the spec names an NVMe controller"
+        names = [stream["name"] for stream in workload.get("streams", ())]
+        if not all(map(is_file_name, names)):
+            return "a stream's name cannot be part of a file name"
+        if (workload.get("backend") or {}).get("state_path") is not None:
+            return "the spec names a file for the state of a simulated drive"
+        traces = [Path(stream["trace"]["path"]) for stream in workload.get("streams", ()) if stream.get("trace")]
+        if any(trace.parent != cache_directory() / "traces" for trace in traces):
+            return "the spec names a trace outside of the cache directory"
+        journal = (workload.get("verify") or {}).get("journal_directory")
+        allowed = str(journal_directory(named["path"])) if named["kind"] == "device" else None
+        if journal not in (None, allowed):
+            return f"the spec keeps the verification journal in `{journal}`"
+        if problem := described(workload).problem(workload, case.parameters):
+            return problem
+        return self._store_problem(workload.get("store") or {})
+
+    def _expected(self, case: Case, workload: JsonObject) -> JsonObject:
+        """Return the target that the spec should have, of the kind and size that it has."""
+        named = workload["target"]
+        kind, size = named["kind"], named.get("size_bytes", 0)
+        if kind == "virtual":
+            is_real = (workload.get("backend") or {}).get("kind") not in (None, *_VIRTUAL)
+            return {} if is_real else {"kind": "virtual", **({"size_bytes": size} if "size_bytes" in named else {})}
+        if kind == "read_only":
+            return {"kind": kind, "path": str(case.parameters.get("user_database"))}
+        if kind == "server":
+            return _running_server(case, named)
+        target = self._place(case)
+        if target.backend() is not None:
+            return target.spec_target("shared", size)
+        if kind == "directory":
+            return self._database(case, named, target)
+        if kind == "socket":
+            return _socket(Path(target.spec_target("per_job", 0)["directory"]), Path(named["path"]))
+        expected = target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
+        own_name = described(workload).file_name(workload) if kind == "file" and target.kind == "directory" else None
+        if own_name is not None:
+            expected["path"] = str(Path(expected["path"]).with_name(own_name)) if own_name else ""
+        return expected
+
+    def _database(self, case: Case, named: Mapping[str, Any], target: Target) -> JsonObject:
+        """Return the directories of a store: one in the target's own; log and read cache may be on second targets."""
+        own = Path(target.spec_target("per_job", 0)["directory"])
+        if case.parameters.get("in_memory"):
+            own = MEMORY_DIRECTORY / own.name
+        name = Path(named["path"]).name
+        if not _NAME.fullmatch(name):
+            return {}
+        expected: JsonObject = {"kind": "directory", "path": str(own / name), "log_path": None}
+        if named.get("log_path"):
+            second = open_target(str(case.parameters["log_target"]))
+            expected["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
+        if cache := named.get("read_cache"):
+            second_name = case.parameters.get("read_cache_target")
+            parent = Path(open_target(str(second_name)).name, own.name) if second_name else own
+            expected["read_cache"] = {**cache, "path": str(parent / f"{name}-cache")}
+        return expected
+
+    def _server_problem(self, case: Case, workload: JsonObject) -> str:
+        """A server of ours has its socket in the target's own directory; one of the user's is the one of the case."""
+        address = workload["server"]["address"]
+        acknowledged = ((workload.get("measurement") or {}).get("acknowledged") or {}).get("directory")
+        if case.parameters.get("server_url"):
+            return "the spec writes files" if acknowledged else ""
+        own = Path(self._place(case).spec_target("per_job", 0)["directory"])
+        path = Path(address["path"])
+        kind = case.parameters["server"]
+        name = rf"{re.escape(str(own))}/{kind}-[0-9a-f]{{8}}/socket/[A-Za-z0-9._-]+"
+        if address["kind"] != "unix" or not re.fullmatch(name, str(path)):
+            return f"the spec's server is at `{path}`, which is not in the plan's target"
+        if acknowledged not in (None, str(own / f"acknowledged-{own.name[-8:]}")):
+            return f"the spec writes acknowledged commits to `{acknowledged}`"
+        return ""
+
+    def _object_store_problem(self, case: Case, workload: JsonObject) -> str:
+        """The configuration of a cluster is in the target's own directory, and librados is the installed one."""
+        store = workload["store"]
+        if case.parameters.get("server_url"):
+            # The consent compares its fields with those of the case.
+            return "" if store["kind"] == "s3" else "the spec is of another store than the case"
+        own = Path(self._place(case).spec_target("per_job", 0)["directory"])
+        name = rf"{re.escape(str(own))}/ceph-[0-9a-f]{{8}}/data/ceph\.conf"
+        if not re.fullmatch(name, store["config_path"]):
+            return f"the cluster's configuration is `{store['config_path']}`, which is not in the plan's target"
+        return "the spec names a library" if store.get("library") else ""
+
+    def _place(self, case: Case) -> Target:
+        key = case.setup_key
+        if key not in self._places:
+            self._places[key] = self.base.with_setup(case.setup) if case.setup else self.base
+        return self._places[key]
+
+    def _store_problem(self, store: Mapping[str, Any]) -> str:
+        """A store loads its library as code, and some of its options name files."""
+        if problem := unsafe_option(store.get("options") or {}):
+            return f"the store's {problem}"
+        library = store.get("library")
+        if library and "/" in library and not _is_trusted(Path(library), self.directory):
+            return f"the library `{library}` is in the result set, or other users can change it"
+        return ""
+
+
+def _running_server(case: Case, named: Mapping[str, Any]) -> JsonObject:
+    """Return what names a database on a server of the user; which one is checked with the consent."""
+    is_named = case.parameters.get("server_url") and re.fullmatch(r"iosonde_[0-9a-f]{8}", str(named["database"]))
+    fields = {"kind", "host", "port", "database", "user"}
+    return dict(named) if is_named and set(named) <= fields else {}
+
+
+def _socket(own: Path, named: Path) -> JsonObject:
+    """Return the socket of a server of ours: in a directory of its own, in the target's."""
+    pattern = rf"{re.escape(str(own))}/memcached-[0-9a-f]{{8}}/socket/memcached\.sock"
+    return {"kind": "socket", "path": str(named)} if re.fullmatch(pattern, str(named)) else {}
+
+
+def _is_trusted(library: Path, directory: Path) -> bool:
+    """Whether a library belongs to this user or root, no other user can change it, and it did not come with the set."""
+    if not library.is_absolute() or ".." in library.parts:
+        return False
+    try:
+        found, path = library.stat(), library.resolve()
+    except OSError:
+        return True  # The engine reports that it is missing.
+    owned = found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return owned and not path.is_relative_to(directory.resolve())
+
+
+def _own_of(plan: Plan) -> str:
+    """The name of iosonde's own directory in a plan that was written before plans recorded it."""
+    for spec in plan.specs():
+        target = spec["workload"].get("target") or (spec["workload"].get("server") or {}).get("address") or {}
+        for path in map(Path, filter(None, (target.get("path"), target.get("directory")))):
+            found = next((part for part in reversed(path.parts) if OWN_DIRECTORY.fullmatch(part)), None)
+            if found:
+                return found
+    return ""
+
+
+def _shown(target: Any) -> str:
+    if not isinstance(target, Mapping) or not target:
+        return "something else"
+    return f"`{target.get('path') or target.get('directory') or target.get('kind')}`"
+
+
+def _refused(reason: str) -> TargetError:
+    return TargetError(
+        "the plan of this result set names another target than its own; nothing was written",
+        where=reason,
+        hint="the result set was edited, perhaps with intent; to measure here, run the study again with `iosonde run`",
+    )

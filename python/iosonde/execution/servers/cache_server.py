@@ -1,0 +1,64 @@
+"""The cache server of a run: started empty before it, filled by the engine, removed after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.servers.running_server import RunningServer
+from iosonde.execution.swap_allowance import swap_allowance
+from iosonde.plan import Case, JsonObject, Run
+from iosonde.servers.directories import Directories
+from iosonde.servers.instance import Instance
+from iosonde.servers.memcached import Memcached
+from iosonde.workload.kv.cache import server_settings
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+
+def start(
+    run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun], check: Callable[[], None]
+) -> RunningServer:
+    """The server of a run on `memcached`, ready for its load; `ServerError` if that fails, or from `check`."""
+    server = Memcached()
+    instance = _instance(server, run, case, target)
+    instance.check = check
+    try:
+        instance.provision()
+        started = time.monotonic()
+        instance.start()
+        ready_s = time.monotonic() - started
+        server.allocate(instance.place, instance.settings)
+    except BaseException:
+        instance.remove()
+        raise
+    return RunningServer(
+        spec=_with_socket(run.spec, instance),
+        server=server,
+        facts={"start_seconds": round(ready_s, 3)},
+        connect=instance.connect,
+        instance=instance,
+        measure=measure,
+    )
+
+
+def _instance(server: Memcached, run: Run, case: Case, target: Target) -> Instance:
+    directory = Path(run.spec["workload"]["target"]["path"]).parent.parent
+    return Instance.locate(
+        server,
+        Directories(own=directory.parent, name=directory.name),
+        server_settings(case.parameters),
+        case.parameters.get("memory_limit"),
+        swap_bytes=swap_allowance(case.parameters, target),
+    )
+
+
+def _with_socket(spec: JsonObject, instance: Instance) -> JsonObject:
+    """The spec with the socket that the server has: its path differs where that in the target is too long."""
+    path = str(instance.server.socket_path(instance.directories.socket))
+    workload = spec["workload"]
+    return {**spec, "workload": {**workload, "target": {**workload["target"], "path": path}}}

@@ -1,0 +1,160 @@
+"""The Cassandra node of a run: loaded once as a template, then restored and started for each run, and removed after it.
+
+The load ends with an orderly shutdown, which flushes memtables, so every run begins with the same data files, an empty
+page cache and a virtual machine that has just started.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.servers.running_server import RunningServer, require_loaded
+from iosonde.execution.swap_allowance import swap_allowance
+from iosonde.plan import Case, JsonObject, Run
+from iosonde.servers.cassandra import HEAP, PORT, Cassandra
+from iosonde.servers.directories import Directories
+from iosonde.servers.instance import DATABASE, Instance
+from iosonde.workload.kv.cassandra import server_settings
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+Measure = Callable[[JsonObject], EngineRun]
+
+LOAD_SETTINGS = {"commitlog_sync": "periodic"}
+"""While the template is loaded; its data files do not depend on it."""
+
+
+def start(
+    run: Run, case: Case, target: Target, measure: Measure, note: Callable[[str], None], check: Callable[[], None]
+) -> RunningServer:
+    """The node of a run, with the records that the run begins with; `ServerError` if that fails, or from `check`."""
+    is_loaded = run.spec["workload"]["database"]["kind"] == "loaded"
+    instance = _instance(run, case, target)
+    instance.check = check
+    facts: dict[str, Any] = {}
+    try:
+        instance.create_directories()
+        if is_loaded:
+            facts["loaded_for_this_run"] = not instance.template.is_complete
+            if not instance.template.is_complete:
+                _load(run, case, target, measure, note, check)
+            facts["restored"] = instance.restore().to_json()
+            facts["template"] = instance.template.facts
+        else:
+            instance.provision()
+        _own_log(instance)
+        started = time.monotonic()
+        instance.start()
+        facts["start_seconds"] = round(time.monotonic() - started, 3)
+        if not is_loaded:
+            _create_keyspace(instance)
+    except BaseException:
+        instance.remove()
+        raise
+    return RunningServer(
+        spec=_with_address(run.spec, instance, is_loaded=is_loaded),
+        server=instance.server,
+        facts=facts,
+        connect=instance.connect,
+        instance=instance,
+        measure=measure,
+    )
+
+
+def _load(
+    run: Run, case: Case, target: Target, measure: Measure, note: Callable[[str], None], check: Callable[[], None]
+) -> None:
+    """Load the template, with a commit log next to the data."""
+    instance = _instance(run, case, target, loading=True)
+    instance.check = check
+    note(f"loading the records of `{run.case_id}` into Cassandra, once for this study")
+    started = time.monotonic()
+    try:
+        instance.provision()
+        instance.start()
+        _create_keyspace(instance)
+        done = measure(_with_address(load_spec(run.spec), instance, is_loaded=False))
+        require_loaded(done, instance, "records were loaded")
+        connection = instance.connect()
+        try:
+            instance.database_server.finish_load(connection, check)
+        finally:
+            connection.close()
+        instance.stop_after_load()
+        instance.keep_as_template({"seconds": round(time.monotonic() - started, 3)})
+    finally:
+        instance.remove()
+
+
+def load_spec(spec: JsonObject) -> JsonObject:
+    """A spec that loads the records, and then reads one."""
+    made = copy.deepcopy(spec)
+    workload = made["workload"]
+    stream = workload["streams"][0] | {
+        "name": "load",
+        "jobs": 1,
+        "operations": [{"operation": "read", "weight": 1.0}],
+        "choice": {"kind": "sequential"},
+        "batch": 1,
+        "sync": False,
+        "arrival": {"kind": "closed"},
+        "rate_limit": None,
+        "background": False,
+        "limit_bytes": None,
+        "limit_operations": 1,
+        "cpus": [],
+    }
+    workload |= {"streams": [stream], "ramp": {"duration_ns": 0, "bytes": None}, "duration_ns": None}
+    workload |= {"settle_at_end": False}
+    return made
+
+
+def _instance(run: Run, case: Case, target: Target, *, loading: bool = False) -> Instance:
+    named = run.spec["workload"]["target"]
+    directory = Path(named["path"])
+    log = Path(named["log_path"]).parent if named["log_path"] and not loading else None
+    settings = server_settings(case.parameters)
+    if loading:
+        settings = {HEAP: settings[HEAP], **LOAD_SETTINGS}
+    return Instance.locate(
+        Cassandra(),
+        Directories(
+            own=directory.parent,
+            name=directory.name,
+            template_name=f"template-{directory.name[-8:]}",
+            log_own=log,
+        ),
+        settings,
+        None if loading else case.parameters.get("memory_limit"),
+        swap_bytes=0 if loading else swap_allowance(case.parameters, target),
+    )
+
+
+def _own_log(instance: Instance) -> None:
+    """The directory of a commit log on another target, where the template has not brought one."""
+    log = instance.place.log
+    if log and not log.exists():
+        log.mkdir(mode=0o700)
+        instance.account.own(log)
+
+
+def _create_keyspace(instance: Instance) -> None:
+    connection = instance.connect()
+    try:
+        instance.database_server.create_database(connection, DATABASE)
+    finally:
+        connection.close()
+
+
+def _with_address(spec: JsonObject, instance: Instance, *, is_loaded: bool) -> JsonObject:
+    """The spec with the node's address instead of its directory."""
+    server = {"kind": "server", "host": instance.address().host, "port": PORT, "database": DATABASE}
+    if is_loaded:
+        server["is_loaded"] = True
+    return {**spec, "workload": {**spec["workload"], "target": server}}

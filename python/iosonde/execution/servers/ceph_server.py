@@ -1,0 +1,106 @@
+"""The Ceph cluster of a run: created and started before it, removed after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from iosonde.errors import ServerError
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.servers.running_server import RunningServer
+from iosonde.plan import Case, JsonObject, Run
+from iosonde.servers.ceph import ClusterLayout
+from iosonde.servers.ceph_cluster import CephCluster
+from iosonde.servers.connection import Connection
+from iosonde.servers.directories import Directories
+from iosonde.servers.server import ServerDescription
+from iosonde.workload.objects.parameters import ObjectsParameters
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+
+def start(
+    run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun], check: Callable[[], None]
+) -> RunningServer:
+    """The cluster of a run on objects, healthy and empty; `ServerError` if that fails, or from `check`."""
+    cluster = _cluster(run, case, target, check)
+    try:
+        cluster.provision()
+        started = time.monotonic()
+        cluster.start()
+        ready_s = time.monotonic() - started
+    except BaseException:
+        cluster.remove()
+        raise
+    return RunningServer(
+        spec=run.spec,
+        server=_Ceph(cluster),
+        facts={"start_seconds": round(ready_s, 3)},
+        connect=_Unconnected,
+        instance=cluster,
+        measure=measure,
+    )
+
+
+def _cluster(run: Run, case: Case, target: Target, check: Callable[[], None]) -> CephCluster:
+    directory = Path(run.spec["workload"]["store"]["config_path"]).parents[1]
+    layout = layout_of(case.parameters)
+    layout = replace(layout, devices=target.osd_nodes()[: layout.osds])
+    return CephCluster.locate(Directories(own=directory.parent, name=directory.name), layout, check=check)
+
+
+def layout_of(parameters: Mapping[str, Any]) -> ClusterLayout:
+    """Composition of the cluster of a case; `ServerError` for values that no study may have."""
+    names = ("osds", "replication", "placement_groups", "osd_size", "ceph")
+    try:
+        checked = ObjectsParameters.model_validate({name: parameters[name] for name in names})
+    except (KeyError, ValidationError) as error:
+        problem = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else f"no {error}"
+        raise ServerError(
+            f"the parameters of this case describe no cluster: {problem}",
+            hint="the result set was edited, perhaps with intent; to measure here, run the study again",
+            code="invalid_spec",
+        ) from None
+    return ClusterLayout(
+        osds=checked.osds,
+        replication=checked.replication,
+        placement_groups=checked.placement_groups,
+        osd_bytes=checked.osd_size,
+        settings=checked.ceph,
+    )
+
+
+class _Ceph:
+    """Observes a cluster, whose daemons are asked over their own sockets."""
+
+    name = "ceph"
+    title = "Ceph"
+
+    def __init__(self, cluster: CephCluster) -> None:
+        self._cluster = cluster
+
+    def describe(self, connection: Connection) -> ServerDescription:
+        """Version and effective settings of an object daemon."""
+        found = self._cluster.describe()
+        return ServerDescription(version=found["version"], settings=found["settings"], changed=found["changed"])
+
+    def statistics(self, connection: Connection) -> dict[str, int]:
+        """Counters of the object daemons, and CPU time."""
+        return self._cluster.statistics()
+
+
+class _Unconnected:
+    """No connection: each reading of a daemon has one of its own."""
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Nothing."""
+        return []
+
+    def close(self) -> None:
+        """Nothing."""

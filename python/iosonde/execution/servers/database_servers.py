@@ -1,0 +1,238 @@
+"""Servers of a session: databases loaded once as a template, then restored, started and removed for each run.
+
+A server that the user runs is not started or stopped: iosonde creates a database of its own on it, which the engine
+loads again before each run that would find a used one, and drops it at the end of the session.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iosonde import servers
+from iosonde.execution.engine import EngineRun, drive
+from iosonde.execution.servers import cache_server, cassandra_server, ceph_server
+from iosonde.execution.servers.running_server import RunningServer, require_loaded
+from iosonde.execution.stop import Stop
+from iosonde.execution.swap_allowance import swap_allowance
+from iosonde.plan import Case, JsonObject, Plan, Run
+from iosonde.servers import foreign_database
+from iosonde.servers.cassandra import RunningCassandra
+from iosonde.servers.connection import Connection
+from iosonde.servers.directories import Directories
+from iosonde.servers.instance import DATABASE, Instance
+from iosonde.servers.url import ServerUrl, parse
+from iosonde.storage import open_target
+from iosonde.workload import described
+from iosonde.workload.kv.cassandra import replicas_of
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+LOAD_SETTINGS: Mapping[str, dict[str, Any]] = {
+    "postgresql": {"fsync": False, "full_page_writes": False, "shared_buffers": "256MB", "max_wal_size": "8GB",
+                   "maintenance_work_mem": "256MB", "synchronous_commit": False},
+    "mariadb": {"innodb_flush_log_at_trx_commit": 0, "innodb_buffer_pool_size": "256M", "innodb_doublewrite": 0},
+}  # fmt: skip
+"""Settings while a template is loaded: durable only at its end, when the template is synced."""
+
+
+class DatabaseServers:
+    """The servers of a session."""
+
+    def __init__(self, plan: Plan, *, engine: Path, stop: Stop, note: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._engine = engine
+        self._stop = stop
+        self._note = note
+
+    def prepare(self, run: Run, case: Case, target: Target) -> RunningServer | None:
+        """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails.
+
+        The target decides how much swap it may use.
+        """
+        workload = run.spec["workload"]
+        kind, url = described(workload).server(workload), case.parameters.get("server_url")
+        if "server" in workload:  # Of transactions, or of an external command.
+            return self._foreign(run, parse(str(url))) if url else self._restored(run, case, target)
+        if kind is not None and url:
+            self._create_database_for_store(run, case, parse(str(url)))
+            return None
+        if kind == "memcached":
+            return cache_server.start(run, case, target, self._drive, self._stop.check)
+        if kind == "cassandra":
+            return cassandra_server.start(run, case, target, self._drive, self._note, self._stop.check)
+        if kind == "ceph":
+            return ceph_server.start(run, case, target, self._drive, self._stop.check)
+        assert kind is None, f"nothing starts the server `{kind}`"
+        return None
+
+    def close(self) -> None:
+        """Drop the databases that were created on servers of the user."""
+        foreign_database.drop_all(self._plan.created_name)
+
+    def _restored(self, run: Run, case: Case, target: Target) -> RunningServer:
+        instance = self._instance(run.spec, case, limit_bytes=case.parameters.get("memory_limit"))
+        instance.swap_bytes = swap_allowance(case.parameters, target)
+        try:
+            instance.create_directories()
+            loaded = None if instance.template.is_complete else self._load(run, case)
+            restored = instance.restore()
+            _create_acknowledged(run.spec)
+            started = time.monotonic()
+            instance.start()
+            ready_s = time.monotonic() - started
+        except BaseException:
+            instance.remove()
+            raise
+        facts = {
+            "template": instance.template.facts,
+            "loaded_for_this_run": loaded is not None,
+            "restored": restored.to_json(),
+            "start_seconds": round(ready_s, 3),
+        }
+        return RunningServer(
+            spec=_with_socket(run.spec, instance),
+            server=instance.server,
+            facts=facts,
+            connect=lambda: instance.connect(DATABASE),
+            instance=instance,
+            measure=self._drive,
+        )
+
+    def _load(self, run: Run, case: Case) -> EngineRun | None:
+        """Load the template with a server of its own, without a memory limit and with its log next to the data."""
+        instance = self._instance(run.spec, case, limit_bytes=None, loading=True)
+        self._note(f"loading the database of `{run.case_id}` into {instance.server.title}, once for this study")
+        started = time.monotonic()
+        done = None
+        try:
+            instance.provision()
+            instance.start()
+            self._create_database(instance)
+            load_spec = described(run.spec["workload"]).load_spec(run.spec, case.parameters)
+            if load_spec:
+                done = self._drive(_with_socket(load_spec, instance))
+                require_loaded(done, instance, "the database was loaded")
+            with _connected(instance) as connection:
+                instance.database_server.finish_load(connection, self._stop.check)
+            instance.stop_after_load()
+            facts = {"seconds": round(time.monotonic() - started, 3), "result": _oltp(done)}
+            instance.keep_as_template(facts)
+        finally:
+            instance.remove()
+        return done
+
+    def _create_database(self, instance: Instance) -> None:
+        connection = instance.connect()
+        try:
+            instance.database_server.create_database(connection, DATABASE)
+        finally:
+            connection.close()
+
+    def _instance(self, spec: JsonObject, case: Case, *, limit_bytes: int | None, loading: bool = False) -> Instance:
+        kind = case.parameters["server"]
+        settings: dict[str, Any] = dict(case.parameters[kind])
+        if loading:
+            settings = {name: value for name, value in settings.items() if name in _AT_CREATION} | LOAD_SETTINGS[kind]
+        log_own = None if loading else _log_own(spec, case)
+        run_directory = Path(spec["workload"]["server"]["address"]["path"]).parent.parent
+        directories = Directories(
+            own=run_directory.parent,
+            name=run_directory.name,
+            template_name=f"template-{run_directory.name[-8:]}",
+            log_own=log_own,
+        )
+        return Instance.locate(servers.named(kind), directories, settings, limit_bytes, check=self._stop.check)
+
+    def _foreign(self, run: Run, url: ServerUrl) -> RunningServer:
+        assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
+        server = servers.named(url.kind)
+        database = run.spec["workload"]["server"]["database"]
+        foreign_database.create(server, url, database, own=self._plan.created_name)
+        return RunningServer(
+            spec=run.spec,
+            server=server,
+            facts={"url": url.text, "database": database},
+            connect=lambda: server.connect(url.address(database)),
+            measure=self._drive,
+        )
+
+    def _create_database_for_store(self, run: Run, case: Case, url: ServerUrl) -> None:
+        """The engine empties and loads it for each run, and describes the server."""
+        database = foreign_database.database_of(run.spec["workload"])
+        if url.kind != "cassandra":
+            client = _client_settings(url, case)
+            host = servers.foreign(url.kind, client)
+            foreign_database.create(host, url, database, own=self._plan.created_name, client=client)
+            return
+        cluster = RunningCassandra(replicas=replicas_of(case.parameters))
+        cluster.require_mode(url.address(), case.parameters["commitlog_sync"])
+        foreign_database.create(cluster, url, database, own=self._plan.created_name)
+
+    def _drive(self, spec: JsonObject) -> EngineRun:
+        return drive(spec, on_event=lambda _: None, stop=self._stop, engine=self._engine)
+
+
+_AT_CREATION = ("wal_segment_size", "innodb_page_size", "innodb_checksum_algorithm", "innodb_data_file_path")
+
+
+class _connected:  # noqa: N801  # a context manager, used like a function
+    def __init__(self, instance: Instance) -> None:
+        self._connection = instance.connect(DATABASE)
+
+    def __enter__(self) -> Connection:
+        return self._connection
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+
+def _client_settings(url: ServerUrl, case: Case) -> dict[str, str]:
+    """What a client needs besides the URL."""
+    if url.kind == "s3":
+        return {"region": str(case.parameters["region"])}
+    return {name: str(value) for name, value in case.parameters["mongodb"].items() if name == "auth_source"}
+
+
+def verification_spec(spec: JsonObject) -> JsonObject:
+    """The spec that looks up the acknowledged commits of a run, and checks the database where there are conditions."""
+    made = copy.deepcopy(spec)
+    workload = made["workload"]
+    directory = workload["measurement"]["acknowledged"]["directory"]
+    workload |= {"verify_acknowledged": directory, "measurement": None}
+    if "check" in workload:
+        workload["check"] = {"before": True, "after": False}
+    return made
+
+
+def _with_socket(spec: JsonObject, instance: Instance) -> JsonObject:
+    """The spec with the socket that the server has: its path differs where that in the target is too long."""
+    workload = spec["workload"]
+    path = str(instance.server.socket_path(instance.directories.socket))
+    server = {**workload["server"], "address": {"kind": "unix", "path": path}}
+    return {**spec, "workload": {**workload, "server": server}}
+
+
+def _create_acknowledged(spec: JsonObject) -> None:
+    acknowledged = (spec["workload"].get("measurement") or {}).get("acknowledged")
+    if acknowledged:
+        from iosonde.servers.directories import create_directory
+
+        path = Path(acknowledged["directory"])
+        create_directory(path.parent, path.name)
+
+
+def _log_own(spec: JsonObject, case: Case) -> Path | None:
+    if case.parameters.get("log") != "apart":
+        return None
+    own = Path(spec["workload"]["server"]["address"]["path"]).parents[2]
+    return Path(open_target(str(case.parameters["log_target"])).name, own.name)
+
+
+def _oltp(done: EngineRun | None) -> dict[str, Any]:
+    result: dict[str, Any] = ((done.result or {}).get("oltp") or {}) if done else {}
+    return {name: result[name] for name in ("load", "consistency", "constants") if name in result}

@@ -1,0 +1,409 @@
+"""Measurement quality: verdicts, missing runs, I/O errors, Little's law, drift, repeats and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import polars as pl
+
+from iosonde.findings.drift import Drift, load_drift
+from iosonde.findings.finding import Finding, Topic, cases_of
+from iosonde.findings.observations.littles_law import littles_law
+from iosonde.metrics import wording
+from iosonde.metrics.scopes import overall
+from iosonde.metrics.statistics import MINIMUM_REPEATS
+from iosonde.results.run_facts.own_io import MOST
+from iosonde.results.schema import UNSUPPORTED
+from iosonde.verdict.verdict import KINDS, MEANING, Kind
+from iosonde.verdict.warning_kinds import BUSY, WARNINGS
+from iosonde.workload import names_where
+
+STEADY = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts(Finding):
+    """Number of runs with each verdict."""
+
+    kind: ClassVar[str] = "verdicts"
+    topic: ClassVar[Topic] = "quality"
+    counts: tuple[tuple[Kind, int], ...]
+    warnings: tuple[tuple[str, int], ...]
+    """Warnings behind the verdicts other than device-limited, with the number of runs."""
+
+    def _sentence(self) -> str:
+        total = sum(count for _, count in self.counts)
+        [(first, number), *others] = self.counts
+        verb = "was" if total == 1 else "were"
+        text = f"{number} of {wording.counted(total, 'run')} {verb} {first}"
+        return text + "".join(f", {count} {kind}" for kind, count in others)
+
+    def _evidence(self) -> str:
+        listed = ", ".join(f"`{code}` ({wording.counted(count, 'run')})" for code, count in self.warnings)
+        return listed or "; ".join(f"{kind}: {MEANING[kind]}" for kind, _ in self.counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingRuns(Finding):
+    """Runs that failed or were stopped."""
+
+    kind: ClassVar[str] = "missing runs"
+    topic: ClassVar[Topic] = "quality"
+    outcome: Literal["failed", "stopped"]
+    runs: int
+    total: int
+    empty_cases: int
+    """Cases without any complete run."""
+    reasons: tuple[tuple[str, int], ...]
+
+    def _sentence(self) -> str:
+        empty = f"; {wording.counted(self.empty_cases, 'case')} without a value" if self.empty_cases else ""
+        verb = "failed" if self.outcome == "failed" else "was stopped" if self.runs == 1 else "were stopped"
+        return f"{self.runs} of {wording.counted(self.total, 'run')} {verb}{empty}"
+
+    def _evidence(self) -> str:
+        return "; ".join(f"{message} ({times})" for message, times in self.reasons) or "stopped before their limit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedIos(Finding):
+    """I/Os that failed in runs that continued."""
+
+    kind: ClassVar[str] = "failed I/Os"
+    topic: ClassVar[Topic] = "quality"
+    count: int
+    runs: int
+
+    def _sentence(self) -> str:
+        return f"{wording.counted(self.count, 'I/O')} failed in {wording.counted(self.runs, 'run')} that continued"
+
+    def _evidence(self) -> str:
+        return "failed and short I/Os are counted separately and are in no rate or latency"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LittlesLaw(Finding):
+    """Runs in which the mean number of I/Os in flight does, or does not, equal the concurrency."""
+
+    kind: ClassVar[str] = "Little's law"
+    topic: ClassVar[Topic] = "quality"
+    verdict: Literal["holds", "above", "below", "too_short"]
+    runs: int
+    total: int
+    ratios: tuple[float, float]
+    """Mean in flight over concurrency: smallest and largest."""
+    tolerance: float
+    """The largest deviation from 1 that these runs cannot resolve."""
+    has_verdicts: bool = True
+    """Whether verdicts explain the runs with fewer I/Os in flight; a simulated device has none."""
+
+    def _sentence(self) -> str:
+        some = f"{self.runs} of {wording.counted(self.total, 'run')}"
+        match self.verdict:
+            case "holds" if self.runs < self.total:
+                see = ", see verdicts" if self.has_verdicts else ""
+                return f"Little's law holds in {some} long enough to check; fewer I/Os in flight in the others{see}"
+            case "holds":
+                every = "the only run" if self.total == 1 else f"all {wording.counted(self.runs, 'run')}"
+                return f"Little's law holds in {every} long enough to check"
+            case "above":
+                return f"More I/Os in flight than the concurrency in {some}: their latencies are wrong"
+            case "below":
+                return f"Fewer I/Os in flight than the concurrency in {some}: they may be harness-limited"
+        return f"{some} too short to check Little's law"
+
+    def _evidence(self) -> str:
+        low, high = (wording.ratio_text(end) for end in self.ratios)
+        hint = "; use a longer `duration` or a larger `limit_bytes`" if self.verdict == "too_short" else ""
+        return (
+            f"mean in flight over concurrency {wording.range_text(low, high)}; resolved within "
+            f"{wording.percent_text(self.tolerance)}{hint}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BusyCore(Finding):
+    """Runs without a verdict in which a thread saturated its core."""
+
+    kind: ClassVar[str] = "busy core"
+    topic: ClassVar[Topic] = "quality"
+    runs: int
+    total: int
+
+    def _sentence(self) -> str:
+        return (
+            f"A job saturated its core in {self.runs} of {wording.counted(self.total, 'run')}: they may be CPU-limited"
+        )
+
+    def _evidence(self) -> str:
+        return f"a thread used at least {100 * BUSY:.0f} % of a core; try more jobs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlDrift(Finding):
+    """Change and spread of the control case."""
+
+    kind: ClassVar[str] = "drift"
+    topic: ClassVar[Topic] = "quality"
+    drift: Drift
+
+    def _sentence(self) -> str:
+        spread = wording.percent_text(self.drift.spread)
+        if self.drift.has_trend:
+            verb = "gained" if self.drift.change.value > 0 else "lost"
+            return f"Drift: the control case {verb} {wording.percent_text(abs(self.drift.change.value))} over the study"
+        if self.drift.spread <= STEADY:
+            return f"No drift: the control case stayed within {spread}"
+        return f"The control case varied by {spread} without a trend"
+
+    def _evidence(self) -> str:
+        change = self.drift.change
+        interval = ""
+        if change.low is not None and change.high is not None:
+            interval = f"; 95 % CI of the change {wording.percent_range(change.low, change.high)} ({change.method})"
+        return (
+            f"{wording.counted(self.drift.controls, 'control run')}{interval}; spread "
+            f"{wording.percent_text(self.drift.spread)}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithheldAmplification(Finding):
+    """Runs whose device amplification is withheld, because other processes used the device."""
+
+    kind: ClassVar[str] = "withheld amplification"
+    topic: ClassVar[Topic] = "quality"
+    runs: int
+    total: int
+    share: float
+    """Largest share of a run's device bytes that were not its own."""
+
+    def _sentence(self) -> str:
+        return (
+            f"Device amplification is withheld for {self.runs} of {wording.counted(self.total, 'run')}: "
+            f"other processes moved up to {wording.percent_text(self.share)} of the device's bytes"
+        )
+
+    def _evidence(self) -> str:
+        return f"withheld above {wording.percent_text(MOST)}; the engine's own bytes are those of its control group"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewRepeats(Finding):
+    """Cases without enough repeats for a confidence interval."""
+
+    kind: ClassVar[str] = "few repeats"
+    topic: ClassVar[Topic] = "quality"
+    cases: int
+    total: int
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.cases} of {wording.counted(self.total, 'case')} have fewer than {MINIMUM_REPEATS} repeats, so no CI"
+        )
+
+    def _evidence(self) -> str:
+        return f"use `--repeats {MINIMUM_REPEATS}` or more"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooFewSamples(Finding):
+    """A percentile that no run of a part, or of some of its levels, has enough samples for."""
+
+    kind: ClassVar[str] = "too few samples"
+    topic: ClassVar[Topic] = "quality"
+    metric: str
+    levels: tuple[str, ...] = ()
+    """Levels of the cases, in words; empty for all cases of the part."""
+
+    def _sentence(self) -> str:
+        levels = f" with {wording.listing(self.levels)}" if self.levels else ""
+        return f"Too few samples for {wording.metric_words(self.metric)} in every case of part `{self.part}`{levels}"
+
+    def _evidence(self) -> str:
+        return "a percentile requires ten samples beyond it; use a longer `duration`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warned(Finding):
+    """A warning, and the runs that have it."""
+
+    kind: ClassVar[str] = "warning"
+    topic: ClassVar[Topic] = "quality"
+    code: str
+    runs: int
+    example: str
+    """Message of one of the runs."""
+    hint: str
+
+    def _sentence(self) -> str:
+        title = WARNINGS[self.code].title if self.code in WARNINGS else self.example
+        return f"{title} ({wording.counted(self.runs, 'run')})"
+
+    def _evidence(self) -> str:
+        example = [f"for example {self.example}"] if self.code in WARNINGS else []
+        return "; ".join([f"warning `{self.code}`", *example, *([self.hint] if self.hint else [])])
+
+
+def find(
+    runs: pl.DataFrame,
+    *,
+    outcomes: pl.DataFrame | None,
+    warnings: pl.DataFrame | None,
+    probes: Collection[str] = (),
+    simulated: bool = False,
+) -> Iterator[Finding]:
+    """Return what a reader must know about the measurement.
+
+    `outcomes` is the view `runs` of the result set; `probes` are cases of which a search took as many repeats as it
+    needed. Nothing but its model limits a `simulated` device.
+    """
+    judged: list[str] = []
+    if outcomes is not None:
+        judged = outcomes.filter(pl.col("verdict").is_not_null())["run_id"].to_list()
+        yield from _missing(outcomes)
+        yield from _verdicts(outcomes, warnings)
+        yield from _withheld(outcomes)
+    yield from _errors(runs)
+    law = _in_flight(runs, runs["run_id"].unique().to_list() if simulated else judged)
+    yield from (replace(each, has_verdicts=not simulated) for each in law)
+    if not simulated:
+        yield from _busy_core(runs.filter(~pl.col("run_id").is_in(judged)))
+    yield from _drift(runs)
+    yield from _few_repeats(runs.filter(~pl.col("case_id").is_in(list(probes))))
+    if warnings is not None:
+        yield from _warnings(warnings, outcomes)
+
+
+def _verdicts(outcomes: pl.DataFrame, warnings: pl.DataFrame | None) -> Iterator[Finding]:
+    judged = outcomes.filter(pl.col("verdict").is_not_null())
+    if judged.is_empty():
+        return
+    others = judged.filter(pl.col("verdict") != "device-limited")
+    yield Verdicts(
+        counts=tuple((kind, count) for kind in KINDS if (count := int((judged["verdict"] == kind).sum()))),
+        warnings=tuple(_deciding(others, warnings).items()),
+        strength="strong",
+        case_ids=cases_of(others),
+    )
+
+
+def _withheld(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    columns = [name for name in ("foreign_read_share", "foreign_write_share") if name in outcomes.columns]
+    if not columns:
+        return
+    if "workload" in outcomes.columns:
+        # External commands have no amplification.
+        outcomes = outcomes.filter(~pl.col("workload").is_in(names_where(lambda each: each.is_external)))
+    known = outcomes.with_columns(share=pl.max_horizontal(columns)).filter(pl.col("share").is_not_null())
+    withheld = known.filter(pl.col("share") > MOST)
+    if len(withheld):
+        yield WithheldAmplification(
+            runs=len(withheld),
+            total=len(known),
+            share=float(withheld["share"].max()),  # type: ignore[arg-type]  # a number
+            strength="strong",
+            case_ids=cases_of(withheld),
+        )
+
+
+def _deciding(others: pl.DataFrame, warnings: pl.DataFrame | None) -> Mapping[str, int]:
+    """Return the warnings behind verdicts with their number of runs, the most frequent first."""
+    if warnings is None or others.is_empty():
+        return {}
+    decided = warnings.join(others.select("run_id", "verdict"), on="run_id", maintain_order="left").filter(
+        pl.col("code").is_in([code for code, kind in WARNINGS.items() if kind.points_to != "note"])
+    )
+    runs = decided.group_by("code", maintain_order=True).agg(pl.col("run_id").n_unique())
+    return dict(runs.sort("run_id", descending=True, maintain_order=True).iter_rows())
+
+
+def _missing(outcomes: pl.DataFrame) -> Iterator[Finding]:
+    possible = outcomes.filter(pl.col("failure").fill_null("") != UNSUPPORTED)
+    measured = possible.filter(pl.col("outcome") == "complete")["case_id"].unique().to_list()
+    ended = possible.filter(pl.col("outcome") != "complete")
+    for (outcome,), group in ended.group_by("outcome", maintain_order=True):
+        reasons = group["failure_message"].drop_nulls().value_counts(name="times")
+        reasons = reasons.sort("times", "failure_message", descending=[True, False]).head(3)
+        yield MissingRuns(
+            outcome="stopped" if outcome == "stopped" else "failed",
+            runs=len(group),
+            total=len(possible),
+            empty_cases=int(group["case_id"].unique().is_in(measured).not_().sum()),
+            reasons=tuple(reasons.iter_rows()),
+            strength="strong",
+            case_ids=cases_of(group),
+        )
+
+
+def _errors(runs: pl.DataFrame) -> Iterator[Finding]:
+    failed = overall(runs).filter(pl.col("metric") == "errors", pl.col("value") > 0)
+    if len(failed):
+        yield FailedIos(
+            count=int(failed["value"].sum()), runs=len(failed), strength="strong", case_ids=cases_of(failed)
+        )
+
+
+def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[LittlesLaw]:
+    """Too many in flight is a fault; too few is covered by the verdict on `judged` runs, which did not hold either."""
+    checked = littles_law(runs)
+    explained = pl.col("run_id").is_in(judged)
+    short = checked.filter(~explained, pl.col("verdict") == "too_short")
+    checkable = checked.filter(pl.col("verdict") != "too_short", ~(explained & (pl.col("verdict") == "below")))
+    long_enough = len(checked.filter(pl.col("verdict") != "too_short"))
+    groups = [(short, "too_short", len(checked))]
+    totals = {"below": len(checkable), "above": long_enough}
+    groups += [(checkable.filter(pl.col("verdict") == law), law, total) for law, total in totals.items()]
+    if len(checkable) and (checkable["verdict"] == "holds").all():
+        groups.append((checkable, "holds", long_enough))
+    for group, law, total in groups:
+        if len(group):
+            yield LittlesLaw(
+                verdict=law,  # type: ignore[arg-type]  # one of the four
+                runs=len(group),
+                total=total,
+                ratios=(float(group["ratio"].min()), float(group["ratio"].max())),  # type: ignore[arg-type]
+                tolerance=float(group["tolerance"].max()),  # type: ignore[arg-type]
+                strength="strong",
+                case_ids=() if law == "holds" else cases_of(group),
+            )
+
+
+def _busy_core(runs: pl.DataFrame) -> Iterator[Finding]:
+    utilisation = overall(runs).filter(pl.col("metric") == "core_utilisation")
+    busy = utilisation.filter(pl.col("value") >= BUSY)
+    if len(busy):
+        yield BusyCore(runs=len(busy), total=len(utilisation), strength="moderate", case_ids=cases_of(busy))
+
+
+def _drift(runs: pl.DataFrame) -> Iterator[Finding]:
+    found = load_drift(runs)
+    if found is not None:
+        yield ControlDrift(drift=found, strength="moderate" if found.spread > STEADY else "strong")
+
+
+def _few_repeats(runs: pl.DataFrame) -> Iterator[Finding]:
+    repeats = runs.filter(~pl.col("control")).group_by("case_id", maintain_order=True).agg(pl.col("run_id").n_unique())
+    few = repeats.filter(pl.col("run_id") < MINIMUM_REPEATS)
+    if len(few):
+        yield FewRepeats(cases=len(few), total=len(repeats), strength="strong", case_ids=cases_of(few))
+
+
+def _warnings(warnings: pl.DataFrame, outcomes: pl.DataFrame | None) -> Iterator[Finding]:
+    for (code,), group in warnings.group_by(["code"], maintain_order=True):
+        known = WARNINGS.get(str(code))
+        case_ids: tuple[str, ...] = ()
+        if known and outcomes is not None:
+            case_ids = tuple(
+                group.join(outcomes, on="run_id", maintain_order="left")["case_id"].unique(maintain_order=True)
+            )
+        yield Warned(
+            code=str(code),
+            runs=group["run_id"].n_unique(),
+            example=group["message"][0],
+            hint=group["hint"][0] or "",
+            strength="weak" if known and known.points_to == "note" else "moderate",
+            case_ids=case_ids,
+        )

@@ -1,0 +1,1 @@
+"""Questions that a study asks (`[[analysis]]`), one file each: arithmetic, typed findings, sentences."""

@@ -1,0 +1,295 @@
+"""The gain of each I/O backend over the one before it, and the share of its latency that is software."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+
+from iosonde.findings.cells import cells, groups
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.question import Question
+from iosonde.findings.questions.asymmetry import asymmetry
+from iosonde.metrics import wording
+from iosonde.metrics.registry import metric as metric_of
+from iosonde.metrics.statistics import Estimate, pooled_ratio, ratio, repeats_interval
+from iosonde.study.model import Analysis, Level
+
+LATENCY = "completion_latency_ns_mean"
+USER_LEVEL = "nvme_user"
+"""The backend whose latency at queue depth 1 is taken as the device's own: it polls, and the kernel is not involved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendStep(Finding):
+    """The metric with one backend over that with another, by default the one before it in the order of the study."""
+
+    kind: ClassVar[str] = "backend step"
+    topic: ClassVar[Topic] = "comparison"
+    load: str
+    metric: str
+    before: str
+    after: str
+    ratio: Estimate
+    """After over before: the geometric mean over the cells."""
+    cells: tuple[tuple[str, float], ...]
+    """Words for each cell, and its ratio; the smallest ratio first."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        metric, times = wording.metric_words(self.metric), wording.ratio_estimate_text(self.ratio)
+        return f"{self.load}: {self.after} has {times} the {metric} of {self.before}{self._spread()}"
+
+    def _spread(self) -> str:
+        (low_words, low), (high_words, high) = self.cells[0], self.cells[-1]
+        if len(self.cells) < 2 or not low_words:
+            return f" with {low_words}" if low_words else ""
+        smallest, largest = wording.times_number(low), wording.times_number(high)
+        return f", from {smallest} with {low_words} to {largest} with {high_words}"
+
+    def _evidence(self) -> str:
+        cells = f"{wording.counted(len(self.cells), 'cell')}, {wording.counted(self.repeats, 'run')} each"
+        return f"{wording.metric_words(self.metric)} of {self.after} over {self.before}; {cells}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TotalGain(BackendStep):
+    """The metric with the best backend over that with the first."""
+
+    kind: ClassVar[str] = "total backend gain"
+    leads: bool
+    """Whether intervals show this backend to be better than every other."""
+
+    def _sentence(self) -> str:
+        metric, times = wording.metric_words(self.metric), wording.ratio_estimate_text(self.ratio)
+        value = f"has {times} the {metric} of {self.before}{self._spread()}"
+        low, high = self.ratio.low, self.ratio.high
+        if low is None or high is None or low <= 1 <= high:
+            return f"{self.load}: no backend is shown to improve on {self.before}; {self.after} {value}"
+        if not self.leads:
+            end = "highest" if metric_of(self.metric).better == "higher" else "lowest"
+            mean = "median" if len(self.cells) == 1 else "geometric mean"
+            return f"{self.load}: {self.after}, with the {end} {mean} of all backends, {value}"
+        return f"{self.load}: {self.after}, the best backend, {value}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftwareShare(Finding):
+    """The share of each backend's latency at queue depth 1 that is above the floor: the polled user-level driver's."""
+
+    kind: ClassVar[str] = "software share"
+    topic: ClassVar[Topic] = "performance"
+    load: str
+    floor: Estimate
+    """Mean latency of the polled user-level driver, in nanoseconds."""
+    shares: tuple[tuple[str, Estimate], ...]
+    """Backend, and its share: 1 less the floor over its latency (negative if that is lower); in the study's order."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        floor = wording.estimate_text(LATENCY, self.floor)
+        above = [each for each in self.shares if each[1].value > 0]
+        below = [name for name, share in self.shares if share.value <= 0]
+        ordered = sorted(above, key=lambda each: each[1].value)
+        ends = dict.fromkeys((ordered[0], ordered[-1])) if ordered else ()
+        of_latency = (" of the latency", "")
+        listed = [
+            f"{_share_text(share)}{what} with {name}" for (name, share), what in zip(ends, of_latency, strict=False)
+        ]
+        clauses = [f"software is {' to '.join(listed)}"] if listed else []
+        if below:
+            clauses.append(
+                f"the latency of {wording.listing(below)} is not shown to be above that of the user-level driver"
+            )
+        clauses.append(f"the floor is {floor} with the user-level driver")
+        return f"{self.load} at queue depth 1: {'; '.join(clauses)}"
+
+    def _evidence(self) -> str:
+        listed = ", ".join(f"{name} {wording.percent_text(max(0.0, share.value))}" for name, share in self.shares)
+        return (
+            f"1 less the mean latency of `{USER_LEVEL}` over that of the backend, at least 0, one job: {listed}; "
+            f"{wording.counted(self.repeats, 'run')} each"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownSoftwareShare(Finding):
+    """No run of the user-level driver at queue depth 1 gives the floor of the latency."""
+
+    kind: ClassVar[str] = "unknown software share"
+    topic: ClassVar[Topic] = "performance"
+    load: str
+
+    def _sentence(self) -> str:
+        return (
+            f"{self.load}: the software share of the latency is unknown, because the backend `{USER_LEVEL}` "
+            "was not measured at queue depth 1"
+        )
+
+    def _evidence(self) -> str:
+        return "no complete run of the user-level driver at queue depth 1, which gives the floor of the latency"
+
+
+def _share_text(share: Estimate) -> str:
+    if share.low is None or share.high is None:
+        return wording.percent_text(share.value)
+    return f"{wording.percent_text(share.value)} (95 % CI {wording.percent_range(max(0.0, share.low), share.high)})"
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Compare each backend with the one before it and the first with the best; then state the software share."""
+    compared = asymmetry(question.cells(), over=question.analysis.over, by=question.by)
+    for key, group in question.over_numbers(compared):
+        levels = _in_order(question, {*group["first"], *group["second"]})
+        for before, after in pairwise(levels):
+            yield from _step(BackendStep, question, key, group, before, after)
+        best = _best(question, group, levels)
+        if len(levels) > 2 and best != levels[0] and best != levels[1]:
+            leads = _leads(question, group, levels, best)
+            yield from _step(TotalGain, question, key, group, levels[0], best, leads=leads)
+    if question.analysis == _first(question) and _has_user_level(question):
+        yield from _software(question)
+
+
+def _first(question: Question) -> Analysis:
+    """The first analysis of this kind in the study, which alone states the share: parts may repeat its cells."""
+    return next(each for each in question.study.analysis if each.kind == question.analysis.kind)
+
+
+def _has_user_level(question: Question) -> bool:
+    """Whether the study includes the user-level driver, on whatever devices it is available."""
+    levels = question.part.all_factors[question.analysis.over]
+    return any(level.set.get("backend") == USER_LEVEL for level in levels if isinstance(level, Level))
+
+
+def _in_order(question: Question, found: set[str]) -> list[str]:
+    levels = question.part.all_factors[question.analysis.over]
+    named = [str(getattr(level, "label", level)) for level in levels]
+    return [level for level in named if level in found]
+
+
+def _best(question: Question, group: pl.DataFrame, levels: Sequence[str]) -> str:
+    """The level with the best geometric mean over the cells that it shares with the first."""
+    sign = 1 if metric_of(question.analysis.metric).better == "higher" else -1
+    over_first = {levels[0]: 0.0}
+    for level in levels[1:]:
+        rows = _rows(group, levels[0], level)
+        if rows:
+            over_first[level] = sign * float(np.mean([np.log(row["ratio"]) for row in rows]))
+    return max(over_first, key=lambda level: over_first[level])
+
+
+def _leads(question: Question, group: pl.DataFrame, levels: Sequence[str], best: str) -> bool:
+    """Return whether intervals show the best level to be better than every other that it shares cells with."""
+    better = metric_of(question.analysis.metric).better
+    shared = [(level, rows) for level in levels if level != best and (rows := _rows(group, level, best))]
+    ratios = [_pooled(rows, level, best) for level, rows in shared]
+    return all(each.above(1) if better == "higher" else each.below(1) for each in ratios)
+
+
+def _rows(group: pl.DataFrame, before: str, after: str) -> list[dict[str, Any]]:
+    """Each cell that has both levels: `ratio` is after over before, `values` the repeats of both."""
+    found = []
+    for row in group.iter_rows(named=True):
+        values = {row["first"]: row["first_values"], row["second"]: row["second_values"]}
+        if values.keys() == {before, after}:
+            inverse = row["first"] == before
+            found.append({**row, "ratio": 1 / row["ratio"] if inverse else row["ratio"], "values": values})
+    return found
+
+
+def _pooled(rows: Sequence[Mapping[str, Any]], before: str, after: str) -> Estimate:
+    return pooled_ratio([(row["values"][after], row["values"][before]) for row in rows])
+
+
+def _step(
+    kind: type[BackendStep],
+    question: Question,
+    key: Mapping[str, Any],
+    group: pl.DataFrame,
+    before: str,
+    after: str,
+    **more: Any,
+) -> Iterator[Finding]:
+    rows = _rows(group, before, after)
+    if not rows:
+        return
+    pooled = _pooled(rows, before, after)
+    case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
+    cells = [(question.numbers(row) if question.numeric else "", float(row["ratio"])) for row in rows]
+    yield kind(
+        load=question.load(key, rows[0]["case_ids"][0]),
+        metric=question.analysis.metric,
+        before=before,
+        after=after,
+        ratio=pooled,
+        cells=tuple(sorted(cells, key=lambda cell: cell[1])),
+        repeats=min(len(values) for row in rows for values in row["values"].values()),
+        strength=question.support.strength(case_ids, pooled),
+        case_ids=case_ids,
+        part=question.part.name,
+        **more,
+    )
+
+
+def _software(question: Question) -> Iterator[Finding]:
+    """One finding for each load at queue depth 1 with one job."""
+    over = question.analysis.over
+    factors = [name for name in question.by if name not in ("queue_depth", "jobs")]
+    where: dict[str, Any] = {name: 1 for name in ("queue_depth", "jobs") if name in question.by}
+    found = cells(
+        question.runs,
+        question.cases,
+        part=question.part.name,
+        metric=LATENCY,
+        factors=[over, *factors],
+        where={**question.analysis.where, **where},
+    )
+    if found.is_empty():
+        return
+    for key, group in groups(found, factors):
+        values = dict(zip(group[over], group["values"], strict=True))
+        case_of = dict(zip(group[over], group["case_id"], strict=True))
+        yield _share(question, key, values, case_of)
+
+
+def _share(
+    question: Question, key: Mapping[str, Any], values: Mapping[str, Any], case_of: Mapping[str, str]
+) -> Finding:
+    floor = next((level for level, case in case_of.items() if _is_floor(question.case(case))), None)
+    kernel = [level for level in _in_order(question, set(values)) if not _is_user_level(question.case(case_of[level]))]
+    case_ids = tuple(case_of.values())
+    load = question.load(key, case_ids[0])
+    if floor is None or not kernel:
+        return UnknownSoftwareShare(load=load, strength="weak", case_ids=case_ids, part=question.part.name)
+    fastest = np.asarray(values[floor].to_list())
+    shares = []
+    for level in kernel:
+        part = ratio(fastest, np.asarray(values[level].to_list()))
+        shares.append((level, Estimate(1 - part.value, _less(part.high), _less(part.low), part.method, part.n)))
+    return SoftwareShare(
+        load=load,
+        floor=repeats_interval(fastest),
+        shares=tuple(shares),
+        repeats=min(len(each) for each in values.values()),
+        strength=question.support.strength(case_ids, *(share for _, share in shares)),
+        case_ids=case_ids,
+        part=question.part.name,
+    )
+
+
+def _is_user_level(case: Mapping[str, Any]) -> bool:
+    return case.get("backend") == USER_LEVEL
+
+
+def _is_floor(case: Mapping[str, Any]) -> bool:
+    """Whether a case is the user-level driver without interrupts."""
+    return _is_user_level(case) and not case.get("interrupts")
+
+
+def _less(part: float | None) -> float | None:
+    return None if part is None else 1 - part

@@ -1,0 +1,186 @@
+"""Peak: which level of a factor gives most, how much, and how far the next best is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from iosonde.findings.cells import groups
+from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.question import Question
+from iosonde.findings.questions.saturation import SHARE_OF_PEAK, still_rises
+from iosonde.metrics import wording
+from iosonde.metrics.registry import metric as metric_of
+from iosonde.metrics.statistics import Estimate, maximum_interval, ratio, repeats_interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak(Finding):
+    """The highest value along a factor with numeric levels, over all other factors."""
+
+    kind: ClassVar[str] = "peak"
+    topic: ClassVar[Topic] = "performance"
+    load: str
+    metric: str
+    value: Estimate
+    """Of the case, as in tables and figures."""
+    maximum: Estimate
+    """The same with an interval that accounts for the selection of the case among all candidates."""
+    candidates: int
+    setting: str
+    reached: str
+    """First setting with 95 % of the peak."""
+    reached_value: float
+    repeats: int
+    lower_bound: bool
+    verdicts: str
+    cache_served: bool = False
+    unsaturated: bool = False
+    """Whether the value still rose by more than 5 % at the largest level measured."""
+
+    def _sentence(self) -> str:
+        reach = "reach at least" if self.lower_bound else "reach" if self.unsaturated else "peak at"
+        reached = "" if self.reached == self.setting else f"; at least 95 % of it with {self.reached}"
+        value = wording.estimate_text(self.metric, self.value)
+        limits = [
+            *(["not saturated"] if self.unsaturated else []),
+            *(["served from the page cache"] if self.cache_served else []),
+        ]
+        return "; ".join([f"{self.load} {reach} {value} with {self.setting}{reached}", *limits])
+
+    def _evidence(self) -> str:
+        reached = wording.value_text(self.metric, self.reached_value)
+        verdicts = f"; {self.verdicts}" if self.verdicts else ""
+        selected = wording.selection_text(self.value, self.maximum, self.candidates)
+        return f"{selected}; {wording.counted(self.repeats, 'run')}; {reached} with {self.reached}{verdicts}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fastest(Finding):
+    """Which of several named levels gives most."""
+
+    kind: ClassVar[str] = "fastest"
+    topic: ClassVar[Topic] = "comparison"
+    load: str
+    over: str
+    metric: str
+    levels: tuple[tuple[Any, Estimate], ...]
+    """Every level with its value, the largest first."""
+    lead: Estimate | None
+    """Ratio of the largest to the second; None with a single level."""
+    tied: int
+    """Number of levels that do not differ measurably from the largest, itself included."""
+    repeats: int
+    unclear: tuple[Any, ...] = ()
+    """Levels with too few runs for an interval of the lead over them."""
+
+    def _sentence(self) -> str:
+        names = [wording.level_words(self.over, level) for level, _ in self.levels]
+        first = wording.value_text(self.metric, self.levels[0][1].value)
+        if self.lead is None:
+            return f"{self.load}: {first} with {names[0]}"
+        if not self.lead.certain:
+            return f"{self.load}: highest value with {names[0]} ({first}), without confidence intervals"
+        few = [wording.level_words(self.over, level) for level in self.unclear]
+        runs = f"; too few runs for a confidence interval with {wording.listing(few)}" if few else ""
+        if self.tied > 1:
+            tied = wording.listing(names[: self.tied])
+            return f"{self.load}: {tied} do not differ measurably ({first} with {names[0]}){runs}"
+        if self.unclear:
+            return f"{self.load}: highest value with {names[0]} ({first}){runs}"
+        times = wording.ratio_estimate_text(self.lead)
+        return f"{self.load} are fastest with {names[0]}: {first}, {times} the value with {names[1]}"
+
+    def _evidence(self) -> str:
+        listed = "; ".join(
+            f"{wording.level_words(self.over, level)} {wording.estimate_text(self.metric, value)}"
+            for level, value in self.levels
+        )
+        return f"{listed}; {wording.counted(self.repeats, 'run')} each"
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Return the peak, or of levels that are names the fastest.
+
+    Unlike other questions this one maximises over factors that the study does not name in `by`.
+    """
+    cells = question.cells().with_columns(median=pl.col("values").list.median())
+    by = [name for name in question.analysis.by if name != question.analysis.over]
+    if metric_of(question.analysis.metric).better != "higher" or cells.is_empty() or question.is_open_loop:
+        return
+    make = _peak if cells.schema[question.analysis.over].is_numeric() else _fastest
+    for key, group in groups(cells, by):
+        yield make(question, key, group)
+
+
+def _peak(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:
+    over = question.analysis.over
+    rest = [name for name in question.by if name not in key]
+    best = group.sort("median", maintain_order=True).row(-1, named=True)
+    near = group.filter(pl.col("median") >= SHARE_OF_PEAK * best["median"])
+    # Levels are in the order of the factor, so the first that is near the peak is where it is reached.
+    reached = near.row(0, named=True)
+    estimate, maximum = repeats_interval(best["values"]), maximum_interval(group["values"].to_list())
+    case_ids = tuple(dict.fromkeys((best["case_id"], reached["case_id"])))
+    return Peak(
+        load=question.load(key, best["case_id"], without=[over, *rest]),
+        metric=question.analysis.metric,
+        value=estimate,
+        maximum=maximum,
+        candidates=len(group),
+        setting=_setting(over, rest, best),
+        reached=_setting(over, rest, reached),
+        reached_value=reached["median"],
+        repeats=len(best["values"]),
+        lower_bound=question.support.is_lower_bound(best["case_id"]),
+        cache_served=question.support.is_cache_served(best["case_id"]),
+        verdicts=question.support.note(case_ids),
+        unsaturated=_is_unsaturated(over, rest, best, group),
+        strength=question.support.strength(case_ids, estimate, maximum),
+        case_ids=case_ids,
+        part=question.part.name,
+    )
+
+
+def _is_unsaturated(over: str, rest: Sequence[str], best: Mapping[str, Any], group: pl.DataFrame) -> bool:
+    """Return whether the value rises up to the largest level, and no lower level of any cell is near it."""
+    alike = {row[over] for row in group.iter_rows(named=True) if all(row[name] == best[name] for name in rest)}
+    if over.endswith("_fraction") or best[over] < group[over].max() or len(alike) < 2:
+        return False
+    return still_rises(best, group.filter(pl.col(over) < best[over]))
+
+
+def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:
+    over = question.analysis.over
+    rows = group.sort("median", descending=True, maintain_order=True).to_dicts()
+    best = rows[0]
+    leads = [ratio(best["values"], row["values"]) for row in rows[1:]]
+    tied = 1 + sum(lead.certain and not lead.above(1) for lead in leads)
+    case_ids = tuple(row["case_id"] for row in rows)
+    return Fastest(
+        load=question.load(key, best["case_id"]),
+        over=over,
+        metric=question.analysis.metric,
+        levels=tuple((row[over], repeats_interval(row["values"])) for row in _tied_first(rows, leads)),
+        lead=leads[0] if leads else None,
+        tied=tied,
+        repeats=min(len(row["values"]) for row in rows),
+        unclear=tuple(row[over] for row, lead in zip(rows[1:], leads, strict=True) if not lead.certain),
+        strength=question.support.strength(case_ids, *leads[:1], *(lead for lead in leads if not lead.certain)),
+        case_ids=case_ids,
+        part=question.part.name,
+    )
+
+
+def _tied_first(rows: Sequence[dict[str, Any]], leads: Sequence[Estimate]) -> list[dict[str, Any]]:
+    """Put the levels that do not differ measurably from the largest right after it."""
+    others = list(zip(rows[1:], leads, strict=True))
+    tied = [row for row, lead in others if lead.certain and not lead.above(1)]
+    return [rows[0], *tied, *(row for row, _ in others if row not in tied)]
+
+
+def _setting(over: str, rest: list[str], row: Mapping[str, Any]) -> str:
+    return wording.listing([wording.level_words(name, row[name]) for name in (over, *rest)])

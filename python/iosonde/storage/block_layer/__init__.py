@@ -1,0 +1,1 @@
+"""What the kernel reports: devices and their stacks, loops, volumes, mounts, limits; contents by their signatures."""

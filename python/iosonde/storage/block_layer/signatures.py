@@ -1,0 +1,115 @@
+"""Contents of a block device by their signatures: file systems, partition tables, members of arrays.
+
+wipefs(8) finds all of them, where blkid(8) finds none if there are several. It only reads as it is called here. Nonzero
+data at the start or end of a device without a signature counts as contents too.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.storage.block_layer.block_nodes import opened
+from iosonde.storage.tools import require
+
+EDGE_BYTES = 1 << 20
+"""Size of the first and last part of a device that is examined, and zeroed after it was measured raw."""
+
+DEFECTIVE = "the device may be defective: see the kernel log (`dmesg`)"
+
+_BTRFS_DEVICES_AT = (64 << 10) + 0x88
+"""Place of `num_devices` in the first superblock of btrfs (kernel `include/uapi/linux/btrfs_tree.h`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """One signature on a device."""
+
+    device: str
+    """`vdb1`."""
+    kind: str
+    """As wipefs calls it: `ext4`, `gpt`, `LVM2_member`; `data` for what it does not know."""
+    label: str = ""
+    uuid: str = ""
+    is_one_of_several: bool = False
+    """Whether it is one of the devices of a btrfs that has more."""
+
+    @property
+    def text(self) -> str:
+        """For a reader: `ext4 "home"`."""
+        kinds = {"data": "unrecognized data", "gpt": "a partition table (gpt)", "dos": "a partition table (dos)"}
+        several = " over several devices" if self.is_one_of_several else ""
+        return kinds.get(self.kind, self.kind) + several + (f' "{self.label}"' if self.label else "")
+
+
+def signatures(number: str, name: str) -> list[Signature]:
+    """All contents of a device that can be recognized; `TargetError` if it cannot be read."""
+    tool = require("wipefs", "examine a device before it is written")
+    try:
+        with opened(number) as descriptor:
+            found = [_signature(each, name, descriptor) for each in _listed(tool, name, descriptor)]
+            if not found and not _is_blank(descriptor):
+                found = [Signature(device=name, kind="data")]
+    except OSError as error:
+        raise TargetError(
+            f"cannot read `{name}`: {error.strerror or error}",
+            hint=DEFECTIVE if error.errno == errno.EIO else "run iosonde as root",
+        ) from error
+    return list(dict.fromkeys(found))  # Several copies of one superblock are one signature.
+
+
+def wipe_edges(descriptor: int) -> None:
+    """Zero the first and last MiB of an open device."""
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    edge = min(EDGE_BYTES, size)
+    for begin in dict.fromkeys((0, size - edge)):
+        os.pwrite(descriptor, bytes(edge), begin)
+    os.fsync(descriptor)
+
+
+def _listed(tool: str, name: str, descriptor: int) -> list[dict[str, Any]]:
+    """What wipefs prints of an open device: given the descriptor, it cannot open another one by the same name."""
+    command = [tool, "--json", "--output", "TYPE,LABEL,UUID", f"/proc/self/fd/{descriptor}"]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[descriptor],
+        )
+    except subprocess.TimeoutExpired:
+        raise TargetError(f"`wipefs` did not finish reading `{name}` within 60 s", hint=DEFECTIVE) from None
+    if done.returncode != 0:
+        reason = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
+        raise TargetError(f"cannot read the signatures of `{name}`: {reason}", hint=DEFECTIVE)
+    listed: list[dict[str, Any]] = json.loads(done.stdout or "{}").get("signatures", [])
+    return listed
+
+
+def _signature(listed: dict[str, Any], name: str, descriptor: int) -> Signature:
+    return Signature(
+        device=name,
+        kind=listed["type"],
+        label=listed.get("label") or "",
+        uuid=listed.get("uuid") or "",
+        is_one_of_several=listed["type"] == "btrfs" and _btrfs_devices(descriptor) > 1,
+    )
+
+
+def _is_blank(descriptor: int) -> bool:
+    size = os.lseek(descriptor, 0, os.SEEK_END)
+    edge = min(EDGE_BYTES, size)
+    return all(os.pread(descriptor, edge, begin) == bytes(edge) for begin in (0, size - edge))
+
+
+def _btrfs_devices(descriptor: int) -> int:
+    return int.from_bytes(os.pread(descriptor, 8, _BTRFS_DEVICES_AT), "little")

@@ -1,0 +1,83 @@
+"""The user's consent to overwrite devices, and whether it is sufficient.
+
+A device that the target names is written only if the command has `--destroy DEVICE` as well, and one with contents only
+if it also repeats the device's serial number, or its size in bytes if it has none (`--confirm`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iosonde.errors import TargetError
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.safety.guard import Findings
+from iosonde.text_files import expanded
+from iosonde.units import format_bytes, parse_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consent:
+    """Options of the command line."""
+
+    destroy: tuple[str, ...] = ()
+    """Devices, by any of their names."""
+    confirm: tuple[str, ...] = ()
+    """Serial numbers, or sizes."""
+    commands: str = ""
+    """Hash of the study whose external commands may be started."""
+    libraries: tuple[str, ...] = ()
+    """Libraries of stores outside of the system's directories that a plan which exists already may load."""
+
+
+NO_CONSENT = Consent()
+
+
+def missing(name: str, findings: Findings, consent: Consent) -> str:
+    """Options that are still missing before a device may be written; empty if none."""
+    number = findings.number
+    named = [number_of(expanded(text).absolute()) for text in consent.destroy]
+    words = [] if number in named else [f"--destroy {name}"]
+    if findings.signatures and not _is_confirmed(number, consent):
+        words.append(f"--confirm {block_stack.serial(number) or block_stack.size_bytes(number)}")
+    return " ".join(words)
+
+
+def contents(findings: Findings) -> str:
+    """Contents of a device, for a reader; empty if none."""
+    return ", ".join(dict.fromkeys(f"{each.text} on `{each.device}`" for each in findings.signatures))
+
+
+def require(name: str, findings: Findings, consent: Consent) -> None:
+    """`TargetError` names the missing options."""
+    needed = missing(name, findings, consent)
+    if not needed:
+        return
+    held = contents(findings)
+    size = format_bytes(block_stack.size_bytes(findings.number))
+    loses = f"contains {held}, which would be lost" if held else f"would be overwritten ({size})"
+    raise TargetError(
+        f"`{name}` {loses}",
+        where=_identity(findings.number),
+        hint=f"to overwrite it, add {needed}",
+    )
+
+
+def _is_confirmed(number: str, consent: Consent) -> bool:
+    serial = block_stack.serial(number)
+    if serial:
+        return serial in consent.confirm
+    return any(_size(text) == block_stack.size_bytes(number) for text in consent.confirm)
+
+
+def _size(text: str) -> int | None:
+    try:
+        return parse_size(text)
+    except ValueError:
+        return None
+
+
+def _identity(number: str) -> str:
+    model = block_stack.model(number) or "no model"
+    serial = block_stack.serial(number)
+    return f"{model}, {f'serial {serial}' if serial else 'no serial'}, {format_bytes(block_stack.size_bytes(number))}"

@@ -1,0 +1,161 @@
+"""Directories of iosonde's own: created, checked, and removed relative to their descriptors.
+
+A path is resolved again at every use, and each part of it may be a symbolic link by then. So what is removed here is
+reached from an open directory whose identity was compared, never through a link, and only what iosonde put there is
+removed: files that it recorded, by inode, and databases. Anything else stays and is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from iosonde import directory_tree
+from iosonde.storage.block_layer.loop_status import identity_of
+
+DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log|-cache)?")
+"""Name of a directory in one of ours that contains a database (`workload/kv`), its log, or its read cache."""
+
+ANNOUNCED = -1
+"""Inode number of what was about to be created: it is ours only while it has no data."""
+
+COMPANIONS = (".verify",)
+"""What the engine adds to the name of a file for its own files about it."""
+
+_LARGE_BYTES = 1 << 20
+_NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class WrongDirectoryError(OSError):
+    """Another directory, or a link, has the name by now."""
+
+
+def create(path: Path) -> None:
+    """A new directory that only its owner can enter, whatever the umask."""
+    path.mkdir(mode=0o700)
+    with opened(path) as directory:
+        os.fchmod(directory, 0o700)
+
+
+def create_parents(path: Path) -> None:
+    """A directory of iosonde's own files with everything above it; what is created belongs to this user alone."""
+    for each in [*reversed(path.parents), path]:
+        if not each.is_dir():
+            each.mkdir(mode=0o700, exist_ok=True)
+
+
+@contextmanager
+def opened(path: Path, identity: str | None = None, *, follow: bool = False) -> Iterator[int]:
+    """A descriptor of the directory at `path`, which must have this identity, and be no link unless that is allowed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | (os.O_CLOEXEC if follow else _NO_FOLLOW))
+    try:
+        if identity is not None and identity != identity_of(os.fstat(descriptor)):
+            raise WrongDirectoryError(f"`{path}` is not the directory that iosonde created")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def create_file(directory: int, name: str, size_bytes: int = 0) -> int:
+    """A new file of that size without data -> its inode number; `FileExistsError` if anything has that name."""
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o600, dir_fd=directory)
+    try:
+        os.truncate(descriptor, size_bytes)
+        return os.fstat(descriptor).st_ino
+    finally:
+        os.close(descriptor)
+
+
+def create_database(directory: int, name: str) -> int:
+    """A new directory for a database -> its inode number; `FileExistsError` if anything has that name."""
+    os.mkdir(name, 0o700, dir_fd=directory)
+    return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
+
+
+def inode_of(directory: int, name: str) -> int:
+    """The inode number of what has this name now."""
+    return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
+
+
+def is_unchanged(directory: int, name: str, inode: int | None, *, is_directory: bool) -> bool:
+    """Whether a name still belongs to what was created with this inode: no link, and of a file no second name."""
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if inode == ANNOUNCED:
+        is_empty = _is_empty_directory(directory, name) if is_directory else _has_no_data(found)
+        inode = found.st_ino if is_empty else None
+    if is_directory:
+        return stat.S_ISDIR(found.st_mode) and found.st_ino == inode
+    return stat.S_ISREG(found.st_mode) and found.st_ino == inode and found.st_nlink == 1
+
+
+def _has_no_data(found: os.stat_result) -> bool:
+    """Whether a file is empty, or one large hole; small files may have data without blocks."""
+    return found.st_size == 0 or (found.st_blocks == 0 and found.st_size >= _LARGE_BYTES)
+
+
+def _is_empty_directory(parent: int, name: str) -> bool:
+    try:
+        with directory_tree.opened_in(parent, name) as directory:
+            return not directory_tree.names(directory)
+    except NotADirectoryError:
+        return False
+
+
+def truncate(directory: int, name: str, inode: int) -> None:
+    """Free the blocks of a file of ours; `OSError` if another file, or a link, has its name."""
+    descriptor = os.open(name, os.O_WRONLY | os.O_NONBLOCK | _NO_FOLLOW, dir_fd=directory)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_ino != inode or found.st_nlink != 1:
+            raise OSError(f"`{name}` is not the file that iosonde created")
+        os.truncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def plain_files(directory: int) -> dict[str, int]:
+    """Inode numbers of the regular files in a directory, by name."""
+    found = {name: os.stat(name, dir_fd=directory, follow_symlinks=False) for name in directory_tree.names(directory)}
+    return {name: status.st_ino for name, status in found.items() if stat.S_ISREG(status.st_mode)}
+
+
+def remove(path: Path, identity: str | None, files: Mapping[str, int]) -> list[str]:
+    """Remove a directory and the files in it -> the names of what is not iosonde's, which stays with the directory.
+
+    `files` are the names of its files with their inode numbers, 0 for a file that is replaced while in use.
+    """
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with directory_tree.opened_in(parent, path.name) as directory:
+            if identity is not None and identity != identity_of(os.fstat(directory)):
+                raise WrongDirectoryError(f"`{path}` is not the directory that iosonde created")
+            foreign = [name for name in directory_tree.names(directory) if not _remove_own(directory, name, files)]
+        if not foreign:
+            os.rmdir(path.name, dir_fd=parent)
+        return foreign
+    finally:
+        os.close(parent)
+
+
+def _remove_own(directory: int, name: str, files: Mapping[str, int]) -> bool:
+    """Remove one thing if it is iosonde's; whether it was."""
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_ISDIR(found.st_mode):
+        is_ours = DATABASE.fullmatch(name) and is_unchanged(directory, name, files.get(name), is_directory=True)
+        if is_ours:
+            directory_tree.remove(directory, name)
+        return bool(is_ours)
+    inode = files.get(name)
+    if inode == ANNOUNCED and _has_no_data(found):
+        inode = 0
+    for suffix in COMPANIONS:
+        if inode is None and name.endswith(suffix) and name.removesuffix(suffix) in files:
+            inode = 0
+    if inode is None or not stat.S_ISREG(found.st_mode) or inode not in (0, found.st_ino):
+        return False
+    os.unlink(name, dir_fd=directory)
+    return True

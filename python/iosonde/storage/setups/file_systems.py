@@ -1,0 +1,219 @@
+"""File systems of a setup: created, mounted, unmounted.
+
+No initialization remains for the background, where it would be measured too: ext4 writes its inode tables and journal
+when it is created, not lazily after the first mount. It reserves no blocks for root, and has blocks of 4 KiB whatever
+its size, as an external journal requires.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from iosonde.errors import TargetError
+from iosonde.plan import Setup
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.block_layer.mounts import mounted_elsewhere, mounts
+from iosonde.storage.safety import guard, journal, own_directory
+from iosonde.storage.setups import bluestore
+from iosonde.storage.tools import call, require, require_root
+from iosonde.units import MIB
+
+EXT4 = ("-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+
+JOURNAL_DEVICE = ("-q", "-F", "-b", "4096", "-O", "journal_dev")
+
+BUSY_S = 10.0
+
+DIRECT_UNIT = {"btrfs": 4096}
+"""Alignment of direct I/O where it is not the device's: btrfs serves other I/O through the page cache."""
+
+
+def check_possible(setup: Setup) -> None:
+    """`TargetError` if this machine cannot create or mount the file system."""
+    if setup.file_system == "none":
+        return
+    if setup.is_bluestore:
+        bluestore.check_possible()
+        return
+    require_root(f"create and mount a file system ({setup.file_system})")
+    require(f"mkfs.{setup.file_system}", f"create a file system ({setup.file_system})")
+    if not is_known_to_kernel(setup.file_system):
+        raise TargetError(
+            f"this kernel does not support {setup.file_system}",
+            where="by the parameter `file_system`",
+            hint="choose another with `--set file_system=...`, or use a kernel with it",
+        )
+
+
+def is_known_to_kernel(file_system: str) -> bool:
+    """Whether it is built in or loaded, or there is a module of it."""
+    known = Path("/proc/filesystems").read_text().split()
+    if file_system in known:
+        return True
+    modules = Path("/lib/modules", os.uname().release, "modules.dep")
+    try:
+        return f"/{file_system}.ko" in modules.read_text(errors="replace")
+    except OSError:
+        return False
+
+
+def make(device: Path, setup: Setup, journal_device: Path | None = None, *, own: str = "") -> list[dict[str, Any]]:
+    """Create the file system on a device -> the commands, as `tools.call` returns them.
+
+    Its UUID is `uuid_of(own, "data")`, by which cleanup recognizes it.
+    """
+    identity = uuid_of(own, "data")
+    match setup.file_system:
+        case "ext4":
+            return _make_ext4(device, setup, journal_device, own)
+        case "xfs":
+            return [call("mkfs.xfs", "-q", "-f", "-m", f"uuid={identity}", device)]
+        case "btrfs":
+            return [call("mkfs.btrfs", "-q", "-f", "-U", identity, device)]
+        case _:
+            return []
+
+
+def uuid_of(own: str, part: Literal["data", "journal"]) -> str:
+    """The UUID of the file system, or of its external journal, of a study."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"iosonde:{own}/{part}"))
+
+
+def _make_ext4(device: Path, setup: Setup, journal_device: Path | None, own: str) -> list[dict[str, Any]]:
+    named = ("-U", uuid_of(own, "data"))
+    match setup.journal:
+        case "off":
+            return [call("mkfs.ext4", *EXT4, *named, "-O", "^has_journal", device)]
+        case "external":
+            assert journal_device, "an external journal has a device"
+            return [
+                call("mke2fs", *JOURNAL_DEVICE, "-U", uuid_of(own, "journal"), journal_device),
+                call("mkfs.ext4", *EXT4, *named, "-J", f"device={journal_device}", device),
+            ]
+        case _:
+            return [call("mkfs.ext4", *EXT4, *named, device)]
+
+
+def mount(device: Path, point: Path, setup: Setup) -> dict[str, Any]:
+    """Mount it, accessible only to this user."""
+    options = ["-o", setup.mount_options] if setup.mount_options else []
+    step = call("mount", "-t", setup.file_system, *options, device, point)
+    point.chmod(0o700)
+    return step
+
+
+def provide_directory(path: Path) -> None:
+    """Create a directory of iosonde's own at the root of a file system that it mounted, unless it exists.
+
+    `TargetError` if that file system is no longer mounted there: what is below the mount point belongs to another one.
+    """
+    with _opened_root(path) as root:
+        try:
+            os.mkdir(path.name, mode=0o700, dir_fd=root)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise TargetError(
+                f"cannot create `{path}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
+            ) from error
+
+
+def check_on_mount(path: Path, descriptor: int) -> None:
+    """`TargetError` unless an open directory is on the file system that iosonde mounted above `path`."""
+    with _opened_root(path) as root:
+        if os.fstat(root).st_dev != os.fstat(descriptor).st_dev:
+            raise _not_mounted(path.parent)
+
+
+@contextlib.contextmanager
+def _opened_root(path: Path) -> Iterator[int]:
+    entry = journal.find(path.parent)
+    if entry is None or entry.identity is None:
+        raise _not_mounted(path.parent)
+    try:
+        with own_directory.opened(path.parent, entry.identity) as root:
+            yield root
+    except (own_directory.WrongDirectoryError, FileNotFoundError):
+        raise _not_mounted(path.parent) from None
+
+
+def _not_mounted(point: Path) -> TargetError:
+    return TargetError(
+        f"the file system that iosonde mounted at `{point}` is not mounted there any more",
+        hint="nothing was written there; find out what unmounted it, and continue with `iosonde resume`",
+    )
+
+
+def unmount(point: Path) -> None:
+    """Unmount everything mounted there; `TargetError` if it is in use."""
+    while _is_mounted(point):
+        call("umount", point)
+
+
+def undo(entry: journal.Entry) -> None:
+    """Unmount, and remove the mount point.
+
+    An engine whose parent was killed needs a moment to exit, and mkfs continues until it is done.
+    """
+    point, device = Path(entry.path), Path(entry.facts["device"])
+    deadline = time.monotonic() + BUSY_S
+    while problem := _problem(point, device):
+        if time.monotonic() > deadline:
+            raise OSError(problem)
+        time.sleep(0.05)
+    with contextlib.suppress(FileNotFoundError):
+        point.rmdir()
+
+
+def _problem(point: Path, device: Path) -> str:
+    """Unmount -> what still prevents it; empty on success."""
+    try:
+        unmount(point)
+    except TargetError as error:
+        return error.what
+    number = number_of(device)
+    if not number or not guard.is_claimed(number):
+        return ""
+    places = [f"`{point}` in the mount namespace of process {pid}" for pid, point in mounted_elsewhere(number).items()]
+    return f"`{device}` is still {'mounted at ' + ' and '.join(places) if places else 'in use'}"
+
+
+def room(setup: Setup, device_bytes: int) -> int:
+    """Bytes for files on a new file system of that size, estimated from the overhead of mkfs on the low side."""
+    match setup.file_system:
+        case "ext4":
+            tables = device_bytes // (16 if device_bytes < 512 * MIB else 64)
+            held_back = min(device_bytes // 50, 16 * MIB)
+            inside = _ext4_journal_bytes(device_bytes) if setup.journal == "on" else 0
+            left = device_bytes - tables - held_back - inside - device_bytes // 100
+        case "xfs":
+            left = device_bytes - device_bytes // 40 - 96 * MIB
+        case "btrfs":
+            # What is overwritten is first written elsewhere.
+            left = (device_bytes - min(device_bytes * 13 // 100, 4 << 30) - 64 * MIB) * 3 // 4
+        case "bluestore":  # The object daemons use all of their devices.
+            left = setup.devices * device_bytes + bluestore.CONTROL_BYTES
+        case _:
+            left = device_bytes
+    return max(0, left // MIB * MIB)
+
+
+def journal_bytes(device_bytes: int) -> int:
+    """Size of a device for an external journal."""
+    return 2 * _ext4_journal_bytes(device_bytes)
+
+
+def _ext4_journal_bytes(device_bytes: int) -> int:
+    """As mke2fs chooses it by the number of blocks."""
+    steps = ((128, 4), (1 << 10, 16), (2 << 10, 32), (16 << 10, 64), (32 << 10, 128), (64 << 10, 256), (128 << 10, 512))
+    return next((journal for below, journal in steps if device_bytes < below * MIB), 1024) * MIB
+
+
+def _is_mounted(point: Path) -> bool:
+    return any(mount.point == str(point) for mount in mounts())

@@ -1,0 +1,153 @@
+"""Loop devices: files used as block devices.
+
+Attached through the kernel's own interface (`loop(4)`, `linux/loop.h`) with `LO_FLAGS_AUTOCLEAR`, so that a device
+detaches when its last user closes it: this process, an engine, or a mount. It bypasses the page cache of the file
+(`LO_FLAGS_DIRECT_IO`) if the file system supports that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from iosonde.errors import TargetError
+from iosonde.storage.block_layer.block_nodes import opened
+from iosonde.storage.block_layer.loop_status import loops_on
+from iosonde.storage.safety import journal
+from iosonde.storage.tools import require_root
+
+CONTROL = Path("/dev/loop-control")
+
+_CTL_GET_FREE = 0x4C82
+_CONFIGURE = 0x4C0A
+_CLR_FD = 0x4C01
+_AUTOCLEAR = 4
+_DIRECT_IO = 16
+_CONFIG = struct.Struct("=II QQQQQ IIII 64s64s32s QQ 64x")
+"""`struct loop_config`: descriptor, block size, then `struct loop_info64`, whose ninth field holds the flags."""
+
+_ATTEMPTS = 20
+_DETACH_S = 10.0
+
+
+class LoopDevice:
+    """A block device over a file, held until `close`."""
+
+    def __init__(self, image: Path, *, sector_bytes: int = 512) -> None:
+        backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self.path, self._descriptor = _attach(backing, image, sector_bytes)
+        finally:
+            os.close(backing)
+        self.image = image
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it goes past the page cache of its file."""
+        return _attribute(self.path.name, "dio") == "1"
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is still attached to a file: ours, as long as it has a user."""
+        return _attribute(self.path.name, "backing_file") != ""
+
+    def close(self) -> bool:
+        """Close it and wait until the kernel has detached it.
+
+        Return whether it has: not while it has another user. It may be closed again, to wait again.
+        """
+        self.close_descriptor()
+        return _wait_until(lambda: not self.is_attached)
+
+    def close_descriptor(self) -> None:
+        """Close it without waiting: the kernel detaches it as soon as it has no other user."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def check_possible() -> None:
+    """`TargetError` if loop devices cannot be created."""
+    require_root("create a loop device")
+    if not os.access(CONTROL, os.R_OK | os.W_OK):
+        raise TargetError(
+            f"loop devices cannot be created: `{CONTROL}` is missing or cannot be opened",
+            hint="load the module with `modprobe loop`; in a container, give it the device",
+        )
+
+
+def undo(entry: journal.Entry) -> None:
+    """Detach the loop device on the file that an entry is about; `OSError` if it is still in use.
+
+    The file is known by its inode: what was attached at this path since, or another file in its place, stays as it is.
+    """
+    if entry.identity is None:
+        return  # We died before the file had anything attached to it.
+    for loop in loops_on({entry.identity}):
+        _detach(loop.number)
+    if not _wait_until(lambda: not loops_on({entry.identity or ""})):
+        raise OSError(errno.EBUSY, f"`{loops_on({entry.identity})[0].node}` is still in use")
+
+
+def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int]:
+    control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _ in range(_ATTEMPTS):
+            path = Path(f"/dev/loop{fcntl.ioctl(control, _CTL_GET_FREE)}")
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _configure(descriptor, backing, image, sector_bytes)
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno != errno.EBUSY:  # Busy: another process took it first; the next one may be free.
+                    raise
+            else:
+                return path, descriptor
+    except OSError as error:
+        raise TargetError(
+            f"cannot attach a loop device to `{image}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
+        ) from error
+    finally:
+        os.close(control)
+    raise TargetError("no free loop device: other processes took each one first", hint="try again")
+
+
+def _configure(descriptor: int, backing: int, image: Path, sector_bytes: int) -> None:
+    try:
+        fcntl.ioctl(descriptor, _CONFIGURE, _configuration(backing, image, sector_bytes, _AUTOCLEAR | _DIRECT_IO))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # A file system without direct I/O, such as tmpfs.
+        fcntl.ioctl(descriptor, _CONFIGURE, _configuration(backing, image, sector_bytes, _AUTOCLEAR))
+
+
+def _configuration(backing: int, image: Path, sector_bytes: int, flags: int) -> bytes:
+    name = str(image).encode()[:63]
+    return _CONFIG.pack(backing, sector_bytes, 0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
+
+
+def _detach(number: str) -> None:
+    with contextlib.suppress(OSError), opened(number) as descriptor:
+        fcntl.ioctl(descriptor, _CLR_FD)
+
+
+def _wait_until(is_detached: Callable[[], bool]) -> bool:
+    """The kernel detaches shortly after the last user has closed it; short opens by udev delay that."""
+    deadline = time.monotonic() + _DETACH_S
+    while not (detached := is_detached()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return detached
+
+
+def _attribute(name: str, attribute: str) -> str:
+    try:
+        return Path("/sys/block", name, "loop", attribute).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,501 @@
+"""Block devices that the user named: one that is measured raw, or several under a setup.
+
+Their names are resolved once, when the target is opened. From then on a device is its number: what was examined is what
+is claimed, written and wiped, wherever a name leads later. They pass the guard (`guard.py`) when the target is
+opened and again when a session starts, which also needs the user's consent (`consent.py`). From then to its end each is
+claimed (`claims.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from iosonde import pcie
+from iosonde.errors import TargetError
+from iosonde.plan import Destroys, Purge, Setup
+from iosonde.storage import arrays, block_caches
+from iosonde.storage.block_layer import block_stack, signatures
+from iosonde.storage.block_layer.block_nodes import check_name, node_of, number_of
+from iosonde.storage.block_layer.kernel import Kernel
+from iosonde.storage.nvme.format import can_format
+from iosonde.storage.nvme.sanitize import can_sanitize
+from iosonde.storage.safety import consent, guard, journal
+from iosonde.storage.safety.claims import Claims
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.guard import underlying
+from iosonde.storage.safety.journal_entry import MOUNTS
+from iosonde.storage.setups import bluestore, file_systems
+from iosonde.storage.targets.setup_target import Provided, SetupTarget
+from iosonde.storage.targets.target import Files, IoMode, Target
+from iosonde.text_files import expanded
+from iosonde.units import format_bytes
+
+RETURN_S = 10.0
+"""How long udev may take to create the links of a device that was returned to its driver."""
+
+
+def open_devices(names: list[str]) -> DeviceTarget:
+    """The target that is these devices; `TargetError` for the first that must not be written."""
+    devices = [expanded(name).absolute() for name in names]
+    numbers = [number_of(device) for device in devices]
+    for name, number in zip(names, numbers, strict=True):
+        if not number:
+            raise TargetError(
+                f"`{name}` is not a block device",
+                hint="targets separated by commas are block devices; `iosonde devices` lists them",
+            )
+    _check_different(names, numbers)
+    incarnations = tuple(map(block_stack.incarnation, numbers))
+    target = DeviceTarget(devices=tuple(devices), numbers=tuple(numbers), incarnations=incarnations)
+    target.examine()
+    return target
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTarget(Target):
+    """Block devices. Without a setup there is one, and it is measured raw."""
+
+    devices: tuple[Path, ...]
+    """As the user named them, absolute."""
+    numbers: tuple[str, ...]
+    """To which device each name led when the target was opened (`major:minor`)."""
+    incarnations: tuple[str, ...]
+    """`block_stack.incarnation` of each at that time."""
+    own: str = field(default_factory=lambda: f"iosonde-{secrets.token_hex(4)}")
+    claims: Claims = field(default_factory=Claims, compare=False, repr=False)
+    _returned: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """`block_stack.incarnation` of devices that were handed over to the user-level driver, since their return."""
+    kind: Literal["device"] = "device"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The devices with commas between them."""
+        return ",".join(map(str, self.devices))
+
+    @property
+    def device_bytes(self) -> int:
+        """Size of the smallest, which is what counts in an array."""
+        return min(self._sizes())
+
+    @property
+    def sector_bytes(self) -> int:
+        """The largest of their logical sectors."""
+        facts = [block_stack.describe(block_stack.disk_of(number)) for number in self.numbers]
+        return max(int(each.get("logical_block_bytes", 512)) for each in facts)
+
+    def examine(self) -> list[guard.Findings]:
+        """What the guard found about each; `TargetError` for one that must not be written."""
+        found = []
+        kernel = Kernel()
+        for device, number in self.named():
+            if not os.access(device, os.R_OK | os.W_OK):
+                raise TargetError(f"you may not write to `{device}`", hint="run iosonde as root")
+            findings = guard.examine(number, kernel=kernel)
+            if findings.refusals:
+                raise TargetError(
+                    f"`{device}` must not be written: {findings.refusals[0]}",
+                    where="; ".join(findings.refusals[1:]),
+                    hint=_instead(findings),
+                )
+            found.append(findings)
+        return found
+
+    def named(self) -> Iterator[tuple[Path, str]]:
+        """Each name and its device; `TargetError` for a name that leads to another device by now."""
+        for device, number in zip(self.devices, self.numbers, strict=True):
+            check_name(device, number)
+            self._check_same(number)
+            yield device, number
+
+    def take(self, number: str) -> None:
+        """Claim a device again that was released; `TargetError` if another disk has its number by now."""
+        self.claims.take(number, str(self.devices[self.numbers.index(number)]))
+        try:
+            self._check_same(number)
+        except TargetError:
+            self.claims.release(number)
+            raise
+
+    def returned(self, number: str) -> None:
+        """Claim a device again that was returned to the kernel's driver; `TargetError` if another has its name.
+
+        The handover has compared serial numbers. A removed device stays unclaimed, and the next run fails.
+        """
+        device = self.devices[self.numbers.index(number)]
+        deadline = time.monotonic() + RETURN_S
+        while not number_of(device):  # udev creates links such as /dev/disk/by-id after the kernel's node.
+            if not Path("/sys/dev/block", number).exists() or time.monotonic() > deadline:
+                return
+            time.sleep(0.05)
+        check_name(device, number)
+        self.claims.take(number, str(device))
+        self._returned[number] = block_stack.incarnation(number)
+
+    def _check_same(self, number: str) -> None:
+        index = self.numbers.index(number)
+        if block_stack.incarnation(number) != self._returned.get(number, self.incarnations[index]):
+            raise TargetError(
+                f"`{self.devices[index]}` is not the device that was checked: it was removed, or another disk has its "
+                "name and number by now",
+                hint="nothing was written since; `iosonde devices` lists the devices",
+            )
+
+    def recheck(self) -> None:
+        """`TargetError` if a claimed device came into use, or a name leads to another device by now.
+
+        An exclusive claim does not prevent everything: a loop device can be attached to a claimed device and mounted.
+        A device under a file system or an array of ours is not claimed, and in use by us.
+        """
+        kernel = Kernel()
+        for device, number in self.named():
+            if number in self.claims.numbers:
+                _check_unused(str(device), number, kernel)
+
+    @contextmanager
+    def claimed(self, given: Consent, *, keep: bool = False) -> Iterator[None]:
+        """Claim all of them, if the user's consent is sufficient and the guard still accepts them.
+
+        At the end the edges of written devices are zeroed, unless they are to be kept.
+        """
+        names = {number: str(device) for device, number in self.named()}
+        _check_different(list(map(str, self.devices)), list(self.numbers))
+        below = {each: f"/dev/{block_stack.name_of(each)}" for number in names for each in underlying(number, Kernel())}
+        with self.claims.held(names | below):
+            # No other program can claim them any more. An open device keeps its number, so what is examined here is
+            # what stays claimed.
+            for device, number in self.named():
+                findings = guard.examine(number, is_claimed_by_us=True)
+                if findings.refusals:
+                    raise TargetError(f"`{device}` must not be written: {findings.refusals[0]}")
+                consent.require(str(device), findings, given)
+            before = {number: _written_sectors(number) for number in self.numbers}
+            try:
+                yield
+            finally:
+                # The kernel counts from zero after a handover, and does not see what the user-level driver writes.
+                written = [
+                    number
+                    for number in self.numbers
+                    if number in self._returned or _written_sectors(number) != before[number]
+                ]
+                self._wipe_unused({} if keep else {number: names[number] for number in written})
+
+    def _wipe_unused(self, names: dict[str, str]) -> None:
+        """Zero the edges of devices, but of none that has come into use or was replaced, which is an error."""
+        problem = None
+        for number, name in names.items():
+            try:
+                self.take(number)
+                _check_unused(name, number, Kernel())
+                self.wipe(number)
+            except TargetError as error:
+                problem = error
+        if problem:
+            raise problem
+
+    def called(self, own: str) -> DeviceTarget:
+        """The target with that name of its mount points and links."""
+        return replace(self, own=own or self.own)
+
+    def numbers_by_name(self) -> dict[str, str]:
+        """The device that each name was resolved to."""
+        return dict(zip(map(str, self.devices), self.numbers, strict=True))
+
+    def device_count(self) -> int:
+        """Devices."""
+        return len(self.devices)
+
+    def notes(self) -> list[str]:
+        """Notes for the user before a study starts."""
+        found = []
+        sizes = self._sizes()
+        if len(set(sizes)) > 1:
+            listed = ", ".join(f"`{each}` {format_bytes(size)}" for each, size in zip(self.devices, sizes, strict=True))
+            found.append(f"the devices differ in size ({listed}): in an array the smallest counts")
+        for device, findings in zip(self.devices, self.examine(), strict=True):
+            held = consent.contents(findings)
+            found += [f"`{device}` contains {held}"] if held else []
+        disks = {number: block_stack.describe(number) for number in map(block_stack.disk_of, self.numbers)}
+        return [*found, *(str(link) for link in pcie.shared_links(list(disks.values())) if link.is_narrow)]
+
+    def asks(self) -> list[str]:
+        """The device by name, and its serial number or size if it has contents."""
+        looked = zip(self.devices, self.examine(), strict=True)
+        return [consent.missing(str(device), findings, consent.NO_CONSENT) for device, findings in looked]
+
+    def with_setup(self, setup: Setup) -> Target:
+        """The target with a setup on the first of them."""
+        arrays.check_possible(setup)
+        block_caches.check_possible(setup)
+        file_systems.check_possible(setup)
+        return SetupTarget(provider=TargetDevices(target=self, setup=setup), setup=setup, own=self.own)
+
+    def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
+        """Its size, and what direct I/O can do."""
+        self._single().check(bytes_needed, block_sizes, io_mode)
+
+    def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
+        """The device itself."""
+        if files == "per_job":
+            self._single().spec_target(files, size_bytes)
+        return {"kind": "device", "path": str(self._only()), "size_bytes": size_bytes}
+
+    def backend(self) -> None:
+        """The workload chooses."""
+        return
+
+    def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
+        """The measured part of the device, and its edges, so that no signature remains."""
+        return [_range(self._only(), size_bytes, self.device_bytes)]
+
+    def free_bytes(self) -> int:
+        """The smallest device."""
+        return self.device_bytes
+
+    def purges(self) -> list[Purge]:
+        """A format, of one NVMe namespace, and a sanitize, if it has its drive for itself; discards, where every one
+        takes them."""
+        can = all(block_stack.describe(block_stack.disk_of(number)).get("discard_max_bytes") for number in self.numbers)
+        found: list[Purge] = ["trim", "overwrite"] if can else ["overwrite"]
+        if len(self.devices) > 1:
+            return found
+        name = block_stack.name_of(self.numbers[0])
+        own: dict[Purge, bool] = {"format": can_format(name), "sanitize": can_sanitize(name)}
+        return [*(means for means, is_offered in own.items() if is_offered), *found]
+
+    def direct_unit(self) -> int:
+        """Sectors."""
+        return self.sector_bytes
+
+    def block_devices(self) -> list[str]:
+        """Each with what is under it."""
+        stacks = [block_stack.stack_under(number) for number in self.numbers]
+        return block_stack.watched(list(dict.fromkeys(device for stack in stacks for device in stack)))
+
+    def describe(self) -> dict[str, Any]:
+        """The devices."""
+        stacks = [block_stack.stack_under(number) for number in self.numbers]
+        found = list(dict.fromkeys(device for stack in stacks for device in stack))
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "size_bytes": self.device_bytes,
+            "devices": [block_stack.describe(device) for device in found],
+        }
+
+    def wipe(self, number: str) -> None:
+        """Zero the edges of a claimed device; `TargetError` if it does not take them."""
+        name = self.devices[self.numbers.index(number)]
+        try:
+            signatures.wipe_edges(self.claims.descriptor(number))
+        except OSError as error:
+            raise TargetError(
+                f"cannot zero the first and last MiB of `{name}`: {error.strerror}",
+                where="signatures of what was measured may remain",
+                hint="completed runs are kept; see the kernel log (`dmesg`)",
+            ) from error
+
+    def _single(self) -> SetupTarget:
+        self._only()
+        return SetupTarget(provider=TargetDevices(target=self), setup=Setup(), own=self.own)
+
+    def _only(self) -> Path:
+        if len(self.devices) > 1:
+            raise TargetError(
+                f"the study measures one device, and the target is {len(self.devices)}",
+                hint="name one, or make an array of them with `--set array=raid0`",
+            )
+        return self.devices[0]
+
+    def _sizes(self) -> list[int]:
+        return [block_stack.size_bytes(number) for number in self.numbers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetDevices:
+    """The first devices of a target, as the provider of a setup."""
+
+    target: DeviceTarget
+    setup: Setup = field(default_factory=Setup)
+    _given: list[str] = field(default_factory=list, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The devices."""
+        return self.target.name
+
+    @property
+    def device_bytes(self) -> int:
+        """Of the smallest that holds data; a cache device may be smaller than its backing device."""
+        if self.setup.cache == "none" and self.setup.array != "single":
+            return self.target.device_bytes
+        return min(block_stack.size_bytes(number) for number in self.target.numbers[: self.setup.devices])
+
+    @property
+    def sector_bytes(self) -> int:
+        """The largest."""
+        return self.target.sector_bytes
+
+    @property
+    def purges(self) -> list[Purge]:
+        """Those of all."""
+        return self.target.purges()
+
+    @property
+    def is_exclusive(self) -> bool:
+        """They are the user's."""
+        return True
+
+    def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
+        """The measured part of a raw device, or all of every device under a file system or array."""
+        sizes = {self._name(number): block_stack.size_bytes(number) for number in self._used(setup)}
+        return [_range(device, measured_bytes or size, size) for device, size in sizes.items()]
+
+    def provide(self, setup: Setup) -> Provided:
+        """Release the devices, so that an array or a file system can claim them."""
+        used = self._used(setup)
+        nodes = [node_of(number) for number in used]
+        for number, node in zip(used, nodes, strict=True):
+            _announce(number, node, self.target.own)
+            self.target.claims.release(number)
+            self._given.append(number)
+        return Provided(
+            devices=nodes[: setup.devices],
+            journal_device=nodes[setup.devices] if setup.journal == "external" else None,
+            cache_device=nodes[-1] if setup.cache != "none" else None,
+            facts=[
+                {"device": str(self._name(number)), "kind": "device", "size_bytes": block_stack.size_bytes(number)}
+                for number in used
+            ],
+        )
+
+    def release(self) -> None:
+        """Claim them again, and wipe what the setup wrote to them; `TargetError` where one was removed or replaced."""
+        problem = None
+        while self._given:
+            number = self._given.pop()
+            try:
+                self.target.take(number)
+                self.target.wipe(number)
+            except TargetError as error:
+                problem = error
+            else:
+                journal.removed(_entry(number, self.target.own))
+        if problem:
+            raise problem
+
+    def abandon(self) -> None:
+        """Nothing: while a setup uses the devices, they are not claimed."""
+
+    def _name(self, number: str) -> Path:
+        return self.target.devices[self.target.numbers.index(number)]
+
+    def _used(self, setup: Setup) -> list[str]:
+        count = setup.devices + (setup.journal == "external") + (setup.cache != "none")
+        if count > len(self.target.devices):
+            raise TargetError(
+                f"{setup.text} needs {count} devices, and the target has {len(self.target.devices)}",
+                hint="an external journal takes one more device, and a block cache another: name the cache device last",
+            )
+        return list(self.target.numbers[:count])
+
+
+def undo(entry: journal.Entry) -> None:
+    """After a kill: wipe a device under a setup, if it is still that device, unused, and has our file system.
+
+    Ours is the file system, or the label of an object daemon, whose UUID follows from the name of the setup; anything
+    else is left as it is.
+    """
+    own = str(entry.facts["own"])
+    device = Path(entry.facts["device"])
+    number = number_of(device)
+    if not number or _identity(number) != entry.facts["identity"]:
+        return
+    if guard.is_claimed(number):
+        raise OSError(errno.EBUSY, f"`{device}` is still in use")
+    ours = {file_systems.uuid_of(own, "data"), file_systems.uuid_of(own, "journal")}
+    claims = Claims()
+    with claims.held({number: str(device)}):
+        if not any(guard.uses(number, Kernel())) and bluestore.has_label_of(claims.descriptor(number), own):
+            signatures.wipe_edges(claims.descriptor(number))  # The guard refuses members of any Ceph cluster.
+            return
+        findings = guard.examine(number, is_claimed_by_us=True)
+        found = {each.uuid for each in findings.signatures}
+        if not findings.refusals and found and found <= ours:
+            signatures.wipe_edges(claims.descriptor(number))
+
+
+def _check_unused(name: str, number: str, kernel: Kernel) -> None:
+    found = list(guard.uses(number, kernel))
+    if found:
+        raise TargetError(
+            f"`{name}` came into use during the study: {found[0]}",
+            where="; ".join(found[1:]),
+            hint="completed runs are kept; stop that use, then continue with `iosonde resume DIR`",
+        )
+
+
+def _instead(findings: guard.Findings) -> str:
+    """What to do if a device must not be written."""
+    if findings.mounted_at:
+        return f"name a directory on it, such as `{findings.mounted_at[0]}`, to measure files there"
+    return "`iosonde devices` shows the users of each device; nothing was written"
+
+
+def _announce(number: str, node: Path, own: str) -> None:
+    facts = {"own": own, "device": str(node), "identity": _identity(number)}
+    journal.created(_entry(number, own), "device", facts=facts)
+
+
+def _entry(number: str, own: str) -> Path:
+    """The path of its journal entry; there is no such file."""
+    return MOUNTS / own / f"on-{block_stack.name_of(number)}"
+
+
+def _identity(number: str) -> str:
+    """Properties of a device that survive a restart, unlike its name."""
+    facts = [block_stack.model(number), block_stack.serial(number), str(block_stack.size_bytes(number))]
+    return " / ".join(facts)
+
+
+def _written_sectors(number: str) -> int:
+    """Since the machine started (kernel `Documentation/block/stat.rst`)."""
+    try:
+        return int(Path("/sys/dev/block", number, "stat").read_text().split()[6])
+    except (OSError, IndexError, ValueError):
+        return -1
+
+
+def _range(device: Path, size_bytes: int, device_bytes: int) -> Destroys:
+    size_bytes = max(size_bytes, signatures.EDGE_BYTES)  # So much is wiped at the end in any case.
+    whole = "all of it" if size_bytes >= device_bytes else f"{format_bytes(size_bytes)} of {format_bytes(device_bytes)}"
+    edges = (
+        ""
+        if size_bytes >= device_bytes
+        else f", and zeros go to bytes {device_bytes - signatures.EDGE_BYTES} to {device_bytes - 1}"
+    )
+    return Destroys(path=str(device), what=f"bytes 0 to {min(size_bytes, device_bytes) - 1} are lost ({whole}){edges}")
+
+
+def _check_different(names: list[str], numbers: list[str]) -> None:
+    kernel = Kernel()
+    for index, (name, number) in enumerate(zip(names, numbers, strict=True)):
+        for other, earlier in zip(names[:index], numbers[:index], strict=True):
+            same = number == earlier or _same_wwid(kernel, number, earlier)
+            if same or kernel.disk(number) == earlier or kernel.disk(earlier) == number:
+                why = "are the same device" if same else "overlap: one is a part of the other"
+                raise TargetError(f"`{other}` and `{name}` {why}", hint="name each device once")
+
+
+def _same_wwid(kernel: Kernel, one: str, other: str) -> bool:
+    """Whether two devices are paths to one disk (multipath)."""
+    wwids = [block_stack.wwid(number) for number in (one, other) if not kernel.is_partition(number)]
+    return len(wwids) == 2 and wwids[0] != "" and wwids[0] == wwids[1]
