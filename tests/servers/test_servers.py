@@ -17,6 +17,7 @@ from servers.conftest import KINDS, SMALL, instance_in, restored
 from iosonde import servers
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers import account as accounts
+from iosonde.servers import mariadb, programs
 from iosonde.servers.directories import Directories, create_directory
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import Installation
@@ -245,14 +246,24 @@ def test_settings_are_checked_before_anything_is_written(
         ("mariadb", "LOOSE_maximum_init_connect"),
         ("mariadb", "innodb_log_file_size=1G --datadir"),
         ("mariadb", "log_tc=x"),
+        ("mariadb", "datadi"),
+        ("mariadb", "Loose-Plugin-Loa"),
+        ("mariadb", "disable-skip-networking"),
+        ("mariadb", "skip-networkin"),
     ],
 )
 def test_no_spelling_of_a_name_sets_what_iosonde_chooses(kind: str, name: str) -> None:
-    """Servers take dashes for underscores, ignore case, accept prefixes, and split what they get at `=` and commas. With
+    """Servers take dashes for underscores, ignore case, accept prefixes and, as MariaDB and MySQL, the beginning of a
+    name, and split what they get at `=` and commas. With
     `archive-command` a study, or a result set, ran a command without consent."""
     installation = Installation(version="1", build="", programs={})
     with pytest.raises(StudyError, match=r"chosen by iosonde|not a name of a setting"):
         servers.named(kind).check_settings(installation, {name: True})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["slow_query_log", "innodb_log_file_size", "sync_binlog", "max_connections"])
+def test_a_complete_name_may_be_the_beginning_of_a_reserved_one(name: str) -> None:
+    programs.refuse_reserved({name: 1}, mariadb.RESERVED, "MariaDB", complete=mariadb.COMPLETE)
 
 
 @pytest.mark.parametrize(("kind", "package"), [("postgresql", "postgresql"), ("mariadb", "mariadb-server")])

@@ -35,6 +35,9 @@ RESERVED = (
     *("secure_file_priv", "character_set.*", "collation.*", "defaults.*", "wsrep.*", "aria_log_dir_path"),
 )
 
+COMPLETE = ("slow_query_log",)
+"""Complete names that are the beginning of a reserved one. These servers take such a beginning for all of a name."""
+
 OLDEST = {"MariaDB": (10, 4), "MySQL": (8, 0)}
 
 FIXED = {"character_set_server": "utf8mb4", "collation_server": "utf8mb4_bin"}
@@ -106,7 +109,7 @@ class MariaDb(DatabaseServer):
 
     def check_settings(self, installation: Installation, settings: Settings) -> None:
         """The server parses all settings and exits: `mariadbd --verbose --help`, `mysqld --validate-config`."""
-        programs.refuse_reserved(settings, RESERVED, self.title)
+        programs.refuse_reserved(settings, RESERVED, self.title, complete=COMPLETE)
         chosen = tuple(sorted(_renamed(installation, settings).items()))
         _check(installation.programs["server"], installation.flavor, chosen)
 

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from iosonde import tools
@@ -103,24 +103,36 @@ def _program(command: Sequence[str]) -> str:
 
 
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_PREFIX = re.compile(r"^((loose|maximum|enable)_)+", re.IGNORECASE)
+_PREFIX = re.compile(r"^(loose|maximum|enable|disable|skip)_", re.IGNORECASE)
 """Prefixes that MariaDB accepts before the name of any setting."""
 
 
-def refuse_reserved(settings: Mapping[str, object], reserved: Sequence[str], title: str) -> None:
+def _without_prefixes(name: str) -> Iterator[str]:
+    """A name, and what it is without the first of its prefixes, the first two, and so on."""
+    yield name
+    if (rest := _PREFIX.sub("", name)) != name:
+        yield from _without_prefixes(rest)
+
+
+def refuse_reserved(
+    settings: Mapping[str, object], reserved: Sequence[str], title: str, *, complete: Collection[str] | None = None
+) -> None:
     """`StudyError` for settings that decide the server's directories, addresses or programs.
 
-    Servers take dashes for underscores and ignore case, and split what they get at `=`.
+    Servers take dashes for underscores and ignore case, and split what they get at `=`. Give `complete` for one that
+    takes the beginning of a name for all of it: complete names that are the beginning of a reserved one.
     """
     patterns = "|".join(reserved).replace("-", "_")
+    begun = [each.removesuffix(".*").replace("-", "_") for each in reserved] if complete is not None else []
     for name, value in settings.items():
         if not _SETTING.fullmatch(name):
             raise StudyError(
                 f"`{name[:40]}` is not a name of a setting of {title}",
                 hint="names have letters, digits, dots, dashes and underscores",
             )
-        known_as = name.replace("-", "_")
-        if any(re.fullmatch(patterns, each, re.IGNORECASE) for each in (known_as, _PREFIX.sub("", known_as))):
+        meanings = list(_without_prefixes(name.replace("-", "_").lower()))
+        is_begin = meanings[-1] not in (complete or ()) and any(each.startswith(tuple(meanings)) for each in begun)
+        if is_begin or any(re.fullmatch(patterns, each, re.IGNORECASE) for each in meanings):
             raise StudyError(
                 f"the setting `{name}` of {title} is chosen by iosonde",
                 hint="leave it out: data directory, socket, log files, libraries and commands are not part of a study",
