@@ -9,7 +9,7 @@ from command_line import CHECKOUT, Iosonde
 LEAVE = """
 import sys
 from pathlib import Path
-from iosonde.storage import journal
+from iosonde.storage.safety import journal
 path = Path(sys.argv[1])
 journal.created(path, "directory", keep=sys.argv[2] == "keep")
 path.mkdir()
