@@ -45,8 +45,11 @@ def throttled(host_devices: None) -> Iterator[ThrottledDevice]:
 
 
 def is_held_to(mean: float, best: float, limit: float) -> bool:
-    """A limit is never exceeded by more than its burst, and reached in the best second: others may use the CPU."""
-    return mean < 1.03 * limit and best > 0.9 * limit
+    """A limit is never exceeded by more than its burst, and reached in the best second: others may use the CPU.
+
+    The burst is what the limit allows in 0.1 s: 3.3 % of a run of three seconds.
+    """
+    return mean < 1.04 * limit and best > 0.9 * limit
 
 
 @pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])

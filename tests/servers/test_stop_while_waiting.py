@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation
+from iosonde.storage.safety import journal
 
 pytestmark = pytest.mark.system
 
@@ -76,3 +79,20 @@ def test_a_stop_ends_the_wait_for_the_shutdown_after_a_load(instance: Instance) 
 def test_a_shutdown_after_a_run_is_not_ended_by_a_stop(instance: Instance) -> None:
     assert instance.stop(timeout_s=0.2) is False
     assert not instance.is_running
+
+
+class Interrupting:
+    """Control groups that a process is killed in, as by Ctrl-C before it has a session of its own."""
+
+    def add(self, pid: int) -> None:
+        os.kill(pid, signal.SIGINT)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_a_process_that_is_killed_before_it_is_the_server_is_an_error(tmp_path: Path) -> None:
+    group: Any = Interrupting()
+    with pytest.raises(ServerError, match="`true` was ended by another process before it started"):
+        ServerProcess.start(
+            ["/bin/true"], account=account_for([]), entry=tmp_path, messages=tmp_path / "messages", group=group
+        )
+    assert journal.find(tmp_path) is None

@@ -63,10 +63,16 @@ class ServerProcess:
                 group.add(process.pid)
             process.stdin.write(b"start\n")
             process.stdin.close()
-        except BaseException:
+        except BaseException as error:
             process.kill()
             process.wait()
             journal.removed(entry)
+            if isinstance(error, (BrokenPipeError, ProcessLookupError)):
+                # Ctrl-C in a terminal ends a process that was created and has no session of its own yet (CPython's
+                # `_posixsubprocess.c` resets signals before it calls setsid(2)).
+                raise ServerError(
+                    f"`{Path(program).name}` was ended by another process before it started", code="server"
+                ) from error
             raise
         return cls(process, entry, program, group)
 

@@ -123,7 +123,7 @@ def refuse_reserved(
     takes the beginning of a name for all of it: complete names that are the beginning of a reserved one.
     """
     patterns = "|".join(reserved).replace("-", "_")
-    begun = [each.removesuffix(".*").replace("-", "_") for each in reserved] if complete is not None else []
+    names = [each.removesuffix(".*").replace("-", "_") for each in reserved] if complete is not None else []
     for name, value in settings.items():
         if not _SETTING.fullmatch(name):
             raise StudyError(
@@ -131,7 +131,7 @@ def refuse_reserved(
                 hint="names have letters, digits, dots, dashes and underscores",
             )
         meanings = list(_without_prefixes(name.replace("-", "_").lower()))
-        is_begin = meanings[-1] not in (complete or ()) and any(each.startswith(tuple(meanings)) for each in begun)
+        is_begin = meanings[-1] not in (complete or ()) and any(each.startswith(tuple(meanings)) for each in names)
         if is_begin or any(re.fullmatch(patterns, each, re.IGNORECASE) for each in meanings):
             raise StudyError(
                 f"the setting `{name}` of {title} is chosen by iosonde",
