@@ -102,12 +102,19 @@ class Loops:
         """Undo everything. A loop device that a process has open is detached when that process closes it: wait for that."""
         own = {device: backing_name(device) for name, *_, device in self._undo if name == "losetup"}
         while self._undo:
-            done = subprocess.run(self._undo.pop(), check=False, capture_output=True, env=environment())
+            command = self._undo.pop()
+            done = subprocess.run(command, check=False, capture_output=True, env=environment())
             assert done.returncode == 0, done.stderr.decode()
-        deadline = time.monotonic() + 30
-        while remaining := [device for device, backing in own.items() if backing and backing_name(device) == backing]:
-            assert time.monotonic() < deadline, f"still attached: {remaining}"
-            time.sleep(0.01)
+            if command[0] == "losetup" and (backing := own[command[-1]]):
+                wait_until_detached(command[-1], backing)  # Its file keeps a file system busy that is unmounted next.
+
+
+def wait_until_detached(device: str, backing: str) -> None:
+    """Wait until a loop device has another backing file than this one, or none."""
+    deadline = time.monotonic() + 30
+    while backing_name(device) == backing:
+        assert time.monotonic() < deadline, f"still attached: {device}"
+        time.sleep(0.01)
 
 
 def backing_name(device: str) -> str:
