@@ -29,7 +29,7 @@ pub(super) struct Reads<'a> {
 #[derive(Clone, Copy)]
 struct Drawn<'a> {
     number: u64,
-    /// Its value, if it is our own and nobody wrote it after it was loaded.
+    /// Its value as loaded; none for the records of a user. If another was written since, it is compared the slow way.
     loaded: Option<LoadedValue<'a>>,
 }
 
