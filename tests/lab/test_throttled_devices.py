@@ -315,7 +315,7 @@ read_fraction = 0.0
 span = "200MiB"
 layout = "never"
 ramp = 0
-duration = "8s"
+duration = "6s"
 interval = "200ms"
 
 [[parts]]

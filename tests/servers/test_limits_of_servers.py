@@ -115,10 +115,14 @@ def test_commits_that_wait_for_nothing_are_limited_by_the_cpu_time_of_the_server
 def test_a_client_that_waits_for_its_cpu_is_the_limit(
     kind: str, place: Path, tmp_path: Path, urgent: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client may use one CPU, which a process of higher priority uses all the time; the server has the others."""
+    """The client may use one CPU, which a process of higher priority uses all the time; the server has the others.
+
+    The engine is confined where it measures, and not where it prints what it can do.
+    """
     usable = os.sched_getaffinity(0)
     cpu = min(usable)
-    confined = wrapped_engine(tmp_path, f"renice --priority 5 --pid $$ >/dev/null; exec taskset --cpu-list {cpu}")
+    confine = f"renice --priority 0 --pid $$ && taskset --cpu-list --pid {cpu} $$"
+    confined = wrapped_engine(tmp_path, f'if [ "$1" = --stop-at-eof ]; then {{ {confine}; }} >/dev/null; fi; exec')
     monkeypatch.setenv("IOSONDE_ENGINE", str(confined))
     os.sched_setaffinity(0, usable - {cpu})
     try:
