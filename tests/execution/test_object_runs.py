@@ -173,10 +173,10 @@ def test_a_run_whose_cluster_does_not_become_healthy_fails(tmp_path: Path, monke
     """Two copies on different hosts cannot exist on one."""
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(CephCluster.wait_until_clean, "__defaults__", (10.0,))
+    monkeypatch.setattr(CephCluster.wait_until_clean, "__defaults__", (4.0,))
     record = failed(tmp_path, {"ceph": "osd_crush_chooseleaf_type=1"})
     assert record.failure is not None
-    assert "is not ready after 10 s: the cluster did not become healthy" in record.failure.message
+    assert "is not ready after 4 s: the cluster did not become healthy" in record.failure.message
     assert record.failure.context.startswith("placement groups: ")
     assert "AUTH_INSECURE" not in record.failure.context, "expected in every private cluster"
 
@@ -236,6 +236,13 @@ def test_what_the_engine_writes_is_what_the_object_daemon_counts(cluster: CephCl
         ["rados", "-c", str(cluster.configuration), "-p", POOL, "ls"], capture_output=True, text=True, check=True
     )
     assert set(re.findall(r"iosonde-(\d+)", listed.stdout)) == {f"{number:012}" for number in range(10)}
+
+
+def test_the_manager_loads_no_modules(cluster: CephCluster) -> None:
+    """It reports each that it loads."""
+    messages = (cluster.data / "logs" / "mgr.x.log").read_text()
+    assert "mgr" in messages
+    assert "Loading python module" not in messages
 
 
 def test_a_missing_pool_is_an_error_of_the_spec(cluster: CephCluster) -> None:

@@ -162,6 +162,7 @@ def configuration(directory: Path, sockets: Path, layout: ClusterLayout, *, fsid
         "keyring": f"{directory}/keyring",
         "mon_data": f"{directory}/mon.$id",
         "mgr_data": f"{directory}/mgr.$id",
+        "mgr_disabled_modules": " ".join(MANAGER_MODULES),
         "osd_data": f"{directory}/osd.$id",
         "ms_bind_msgr1": "false",
         "ms_bind_port_min": LAST_PORT + 1,
@@ -189,6 +190,60 @@ def configuration(directory: Path, sockets: Path, layout: ClusterLayout, *, fsid
 
 DEFAULTS: Mapping[str, object] = {"osd_memory_target": 1 << 30, "osd_crush_update_on_start": "true"}
 """Settings that a study may change."""
+
+
+MANAGER_MODULES = (
+    *(
+        "alerts",
+        "balancer",
+        "cephadm",
+        "cli_api",
+        "crash",
+        "dashboard",
+        "devicehealth",
+        "diskprediction_local",
+        "feedback",
+    ),
+    *(
+        "hello",
+        "influx",
+        "insights",
+        "iostat",
+        "k8sevents",
+        "localpool",
+        "mds_autoscaler",
+        "mirroring",
+        "nfs",
+        "orchestrator",
+    ),
+    *(
+        "osd_perf_query",
+        "osd_support",
+        "pg_autoscaler",
+        "progress",
+        "prometheus",
+        "rbd_support",
+        "restful",
+        "rgw",
+        "rook",
+    ),
+    *(
+        "selftest",
+        "smb",
+        "snap_schedule",
+        "stats",
+        "status",
+        "telegraf",
+        "telemetry",
+        "test_orchestrator",
+        "volumes",
+        "zabbix",
+    ),
+)
+"""Modules of the manager, which it does not load: the cluster of a study needs none, and they take CPU time from it.
+
+Source: ceph `src/common/options/mgr.yaml.in` (`mgr_disabled_modules`) and the directories in `src/pybind/mgr`.
+"""
 
 
 def free_port(directory: Path) -> int:
