@@ -7,6 +7,7 @@ What can be computed from these is computed outside, where nothing is emulated.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -42,6 +43,7 @@ SLOW_S = 150
 def try_all(engine: str, sizes_program: str, iops: int, bandwidth: int, failing_byte: int) -> None:
     """Each step in turn; one that fails fails its own tests only."""
     environment.capture(Path(engine))  # The digest of the engine takes seconds: once for all sessions.
+    remove_loop_devices()
     # A process forks before Polars starts threads, which it would not have.
     arrays = waiting_session(guest_arrays.CONSENT), waiting_session(guest_arrays.CONSENT)
     cache, limits = waiting_session(guest_block_caches.CONSENT), waiting_session(NO_CONSENT)
@@ -58,6 +60,16 @@ def try_all(engine: str, sizes_program: str, iops: int, bandwidth: int, failing_
         carry_out(f"driver-{name}", part)
     carry_out("limits", lambda: try_limits(limits))  # Its control groups and file system stay mounted.
     carry_out("unplug", try_unplug)  # Drives have other names after it.
+
+
+def remove_loop_devices() -> None:
+    """Remove those that the kernel creates before they are used: the guard looks at each of them, dozens of times.
+
+    Source: kernel `include/uapi/linux/loop.h` (`LOOP_CTL_REMOVE`).
+    """
+    with Path("/dev/loop-control").open("rb") as control:
+        for device in Path("/sys/block").glob("loop*"):
+            fcntl.ioctl(control, 0x4C81, int(device.name.removeprefix("loop")))
 
 
 def carry_out(name: str, step: Callable[[], dict[str, Any] | None]) -> None:

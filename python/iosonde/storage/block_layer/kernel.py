@@ -25,6 +25,8 @@ class Kernel:
     read_loops: Callable[[], list[LoopStatus]] = attached_loops
     read_table: Callable[[str], MapperTable | None] = mapper_table
     _paths: dict[str, Path] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _attributes: dict[tuple[str, str], str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _partitions: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def path(self, number: str) -> Path:
         """The directory of a device (`major:minor`) in `/sys`."""
@@ -38,15 +40,17 @@ class Kernel:
 
     def size_bytes(self, number: str) -> int:
         """Size of a device; 0 for an unknown one."""
-        return int(read(self.path(number) / "size") or 0) * SECTOR_BYTES
+        return int(self._attribute(number, "size") or 0) * SECTOR_BYTES
 
     def start_bytes(self, number: str) -> int:
         """First byte of a partition on its disk."""
-        return int(read(self.path(number) / "start") or 0) * SECTOR_BYTES
+        return int(self._attribute(number, "start") or 0) * SECTOR_BYTES
 
     def is_partition(self, number: str) -> bool:
         """Whether it is a partition."""
-        return (self.path(number) / "partition").exists()
+        if number not in self._partitions:
+            self._partitions[number] = (self.path(number) / "partition").exists()
+        return self._partitions[number]
 
     def disk(self, number: str) -> str:
         """The disk of a partition; any other device itself."""
@@ -59,8 +63,9 @@ class Kernel:
 
     def wwid(self, number: str) -> str:
         """The name of a disk that is the same on every path to it; empty for partitions and where there is none."""
-        path = self.path(number)
-        return "" if self.is_partition(number) else read(path / "wwid") or read(path / "device/wwid")
+        if self.is_partition(number):
+            return ""
+        return self._attribute(number, "wwid") or self._attribute(number, "device/wwid")
 
     @cached_property
     def numbers(self) -> list[str]:
@@ -142,6 +147,12 @@ class Kernel:
         except OSError:
             return []
         return [unescape(line.split()[0]) for line in lines if line.strip()]
+
+    def _attribute(self, number: str, name: str) -> str:
+        """Text of a file of a device in `/sys`, as it was when it was first read."""
+        if (number, name) not in self._attributes:
+            self._attributes[number, name] = read(self.path(number) / name)
+        return self._attributes[number, name]
 
     def _number_of_name(self, name: str) -> str:
         return read(self.sys / "class/block" / name / "dev")

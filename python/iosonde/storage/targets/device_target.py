@@ -171,8 +171,9 @@ class DeviceTarget(Target):
         with self.claims.held(names | below):
             # No other program can claim them any more. An open device keeps its number, so what is examined here is
             # what stays claimed.
+            kernel = Kernel()
             for device, number in self.named():
-                findings = guard.examine(number, is_claimed_by_us=True)
+                findings = guard.examine(number, kernel=kernel, is_claimed_by_us=True)
                 if findings.refusals:
                     raise TargetError(f"`{device}` must not be written: {findings.refusals[0]}")
                 consent.require(str(device), findings, given)
