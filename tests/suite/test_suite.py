@@ -19,6 +19,7 @@ import typer
 from command_line import Iosonde
 from mounted import LoopFileSystem
 from pydantic import ValidationError
+from servers.conftest import reachable_directory
 
 from iosonde import suite as suites
 from iosonde.cli import suite as command
@@ -28,6 +29,7 @@ from iosonde.plan.cost import Cost
 from iosonde.planning import load as load_study
 from iosonde.results import ResultSet
 from iosonde.storage.safety.consent import NO_CONSENT
+from iosonde.storage.targets.file_target import DirectoryTarget
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
 from iosonde.suite import page, summary
@@ -397,6 +399,32 @@ def test_settings_are_for_the_studies_that_have_the_parameter() -> None:
 
 
 @pytest.mark.unit
+def test_a_profile_that_no_study_has_is_refused() -> None:
+    """A study without it uses `standard`, so a misspelt one would measure for hours."""
+    suite = suites.load("buy")
+    with pytest.raises(StudyError, match="no study of the suite `buy` has a profile `qick`") as caught:
+        suites.plan_suite(suite, SLOW, None, profile="qick")
+    assert "`quick`, `standard`, `paper`" in caught.value.hint
+    [overview, *_] = suites.plan_suite(suite, SLOW, None, profile="paper")
+    assert overview.plans["a"].profile == "standard"
+
+
+@pytest.mark.unit
+def test_each_of_several_streams_is_a_line_with_its_name() -> None:
+    """Readers and a writer are different loads, and their sum is none."""
+    entry = {"name": "a", "study": "write-stress", "title": "A", "values": []}
+    suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})
+    [planned] = suites.plan_suite(suite, SLOW, None, profile="quick")
+    case, other = planned.plans["a"].cases[:2]
+    rows = [{"case_id": case.case_id, "stream": stream} for stream in ("all", "reads", "writes")]
+    found = summary._of_streams(rows)
+    assert [summary._case_text(case, [case], row, found) for row in found] == ["reads", "writes"]
+    [alone] = summary._of_streams(rows[1:2])
+    assert summary._case_text(case, [case, other], alone, [alone]) == "128 KiB sequential"
+    assert summary._of_streams(rows[:1]) == rows[:1]
+
+
+@pytest.mark.unit
 def test_only_the_parts_that_an_entry_names_are_planned() -> None:
     entry = {"name": "a", "study": "quick", "title": "A", "parts": ["random"], "values": []}
     suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})
@@ -476,6 +504,20 @@ def test_no_study_is_skipped_because_it_needs_an_array(tmp_path: Path, suite: st
     planned = suites.plan_suite(suites.load(suite), str(tmp_path), against, profile=profile)
     assert not [each.skipped for each in planned if "needs devices" in each.skipped]
     assert total_seconds(planned) <= {"buy": 2, "han2021": 3}[suite] * 3600
+
+
+@pytest.mark.engine
+@pytest.mark.needs("postgres")
+def test_the_suite_buy_takes_at_most_two_hours_with_its_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large the device is, and however little room this machine has."""
+    monkeypatch.setattr(DirectoryTarget, "free_bytes", lambda _: 8 << 40)
+    place = reachable_directory()
+    try:
+        planned = suites.plan_suite(suites.load("buy"), str(place), None)
+    finally:
+        place.rmdir()
+    assert [each.skipped for each in planned] == [""] * 5
+    assert total_seconds(planned) <= 2 * 3600
 
 
 @pytest.mark.unit

@@ -58,6 +58,13 @@ def plan_suite(
     """
     shared_by_targets(suite, target, against)
     chosen = profile or suite.profile
+    known = dict.fromkeys(each for entry in suite.entries for each in load(entry.study).profiles)
+    if chosen not in known:
+        raise StudyError(
+            f"no study of the suite `{suite.name}` has a profile `{chosen}`",
+            where="in `--profile`",
+            hint=f"there is {', '.join(f'`{each}`' for each in known)}; a study without the profile uses `standard`",
+        )
     for name in settings or {}:
         if not any(applies(load(entry.study), name) for entry in suite.entries):
             raise StudyError(
