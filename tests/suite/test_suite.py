@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import typer
 from command_line import Iosonde
+from loop_stacks import loop_devices
 from mounted import LoopFileSystem
 from pydantic import ValidationError
 from servers.conftest import reachable_directory
@@ -28,7 +29,7 @@ from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.plan.cost import Cost
 from iosonde.planning import load as load_study
 from iosonde.results import ResultSet
-from iosonde.storage.safety.consent import NO_CONSENT
+from iosonde.storage.safety.consent import NO_CONSENT, Consent
 from iosonde.storage.targets.file_target import DirectoryTarget
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
@@ -331,6 +332,27 @@ def two_studies(tmp_path: Path) -> suites.SuiteDirectory:
     return suites.create(tmp_path / "suite", suite, planned, SLOW, None, NO_CONSENT)
 
 
+@pytest.mark.system
+@pytest.mark.needs("loop devices", "engine")
+def test_consent_is_checked_for_every_study_before_anything_is_created(tmp_path: Path) -> None:
+    """One consent is for all studies, and a study is not refused after hours of others."""
+    studies = [{"name": name, "study": "quick", "title": name, "parts": ["random"], "values": [],
+                "settings": {"queue_depth": "1", "operation": "write", "span": "16MiB"}}
+               for name in ("first", "second")]  # fmt: skip
+    suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": studies})
+    with loop_devices(tmp_path, 32 << 20) as [device]:
+        target, directory = str(device), tmp_path / "suite"
+        planned = suites.plan_suite(suite, target, None, profile="quick")
+        required = [line for line in command.plan_lines(suite, planned) if line.startswith("requires")]
+        assert required == [f"requires  --destroy {target}"]
+        with pytest.raises(TargetError, match="--destroy"):
+            suites.create(directory, suite, planned, target, None, NO_CONSENT)
+        assert not directory.exists()
+        created = suites.create(directory, suite, planned, target, None, Consent(destroy=(target,)))
+        assert [path.name for path in created.all_result_sets()] == ["01-first", "02-second"]
+        assert not any(device.read_bytes()), "nothing is written before a study runs"
+
+
 @pytest.mark.engine
 def test_a_study_that_fails_costs_neither_the_others_nor_the_report(
     two_studies: suites.SuiteDirectory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -592,6 +614,40 @@ def test_a_page_of_a_suite_without_results_states_it(tmp_path: Path) -> None:
     text = page.render(suites.summarize(directory))
     assert text.count("<strong>Not measured:</strong>") == len(suite.entries)
     assert "<svg" not in text
+
+
+@pytest.mark.unit
+def test_a_page_sorts_improvements_and_names_why_the_small_ones_are_small(tmp_path: Path) -> None:
+    value = Value(part="p", metric="ops_per_sec", title="rate", published="2 times", published_range=(2, 2))
+    entries = [Entry(name=name, study="quick", title=name.upper(), values=[value]) for name in ("small", "large")]
+    busy = {"small": (0.2, 2.0), "large": (0.9, 0.4)}
+    lines = {
+        entry.name: summary.Line(
+            entry=entry, value=value, case="", outcome="better", improvement=ratio, low=ratio - 0.01, high=ratio + 0.01,
+            limits={target: "device-limited: the disk was busy" for target in ("/a", "/b")},
+            uses={
+                target: TimeUse(device_busy=share, application_cores=cores, kernel_cores=0.1, lock_waits=None)
+                for target in ("/a", "/b")
+                for share, cores in (busy[entry.name],)
+            },
+        )
+        for entry, ratio in zip(entries, (1.1, 3.0), strict=True)
+    }  # fmt: skip
+    suite = Suite(name="x", title="X", question="?", entries=entries)
+    description = suites.session.SuiteFile(suite=suite, target="/a", against="/b", skipped={}, alternating={})
+    found = summary.Summary(
+        directory=suites.SuiteDirectory(path=tmp_path, description=description),
+        studies=[summary.StudySummary(entry=entry, lines=[lines[entry.name]], answers={}) for entry in entries],
+        simulated=False,
+    )
+    values, times = page.render(found).split("Where the time goes</h2>")
+    assert re.findall("(LARGE|SMALL), rate", values) == ["LARGE", "SMALL"] * 2, "in the figure and in the table"
+    assert re.findall("(LARGE|SMALL), rate", times) == ["LARGE", "SMALL"]
+    assert values.count('class="published"') == 2 and "2 times" in values
+    reason = "the device was busy 20 % of the time, so a faster one gains at most 1.25×; the application used 2.0 cores"
+    assert f"1.10× (1.09 to 1.11): {reason}" in times
+    assert "the device was busy 90 %" not in times, "a large improvement needs no reason"
+    assert times.count("<td>device-limited<small>the disk was busy</small></td>") == 4
 
 
 EDITS = {
