@@ -314,10 +314,34 @@ values = [{ part = "certify", metric = "limit", title = "passing load" }]
 def test_targets_that_cannot_be_compared_are_refused_at_planning(tmp_path: Path) -> None:
     """Also for a study with a search, which has one plan for each target."""
     suite = suites.Suite.model_validate(tomllib.loads(MIXED))
-    with pytest.raises(TargetError, match="one is simulated and one is measured"):
+    with pytest.raises(TargetError, match=r"one target is measured, and `simulated:.*` is simulated") as caught:
         suites.plan_suite(suite, str(tmp_path), SLOW, profile="quick")
+    assert "--mix-simulated" in caught.value.hint
     planned = suites.plan_suite(suite, SLOW, FAST, profile="quick")
     assert [set(each.plans) for each in planned] == [{"a", "b"}]
+
+
+@pytest.mark.engine
+def test_a_device_is_compared_with_a_simulated_one_on_request_and_the_page_is_marked(
+    iosonde: Iosonde, tmp_path: Path
+) -> None:
+    """Studies that are not of block I/O are skipped; the targets do not alternate, because only one takes time."""
+    file, target, results = tmp_path / "mixed.toml", tmp_path / "device", tmp_path / "results"
+    database = '\n[[entries]]\nname = "database"\nstudy = "oltp"\ntitle = "Database"\nvalues = []\n'
+    closed = REAL.replace('arrival = "poisson", rate = "2000", ', "")
+    file.write_text("[[entries]]".join(closed.split("[[entries]]")[:2]) + database)
+    target.mkdir()
+    fast = "simulated:servers=4,read=1us,write=1us,size=1GiB"
+    options = ("--target", target, "--against", fast, "--profile", "quick", "--repeats", "1")
+    document = json.loads(iosonde("suite", file, *options, "--mix-simulated", "-o", results, "--json").stdout)
+    assert document["shared"].startswith(f"`{fast}` is simulated: its values are those of a device model")
+    [line] = document["lines"]
+    assert line["second"] == "1 M IOPS" and line["improvement"] > 1
+    assert list(document["skipped"]) == ["database"]
+    assert sorted(path.name for path in results.iterdir() if path.is_dir()) == ["01-reads-a", "01-reads-b"]
+    text = Path(document["report"]).read_text()
+    assert "<strong>Simulated in part.</strong>" in text
+    assert "its values are those of a device model, and the others are measured" in text
 
 
 @pytest.fixture

@@ -92,6 +92,8 @@ class Summary:
     studies: Sequence[StudySummary]
     simulated: bool
     """Whether any result set is of a device model."""
+    mixed: bool = False
+    """Whether others are of a device."""
 
     @property
     def differs_from_shipped(self) -> bool:
@@ -161,7 +163,8 @@ def _with_gain(title: str, lines: Sequence[Line]) -> str:
 
 def summarize(directory: SuiteDirectory) -> Summary:
     """Read every result set of a suite. Studies without results, or that cannot be read, are listed with the reason."""
-    studies, simulated = [], False
+    studies = []
+    kinds: set[bool] = set()
     for entry in directory.description.suite.entries:
         paths = list(directory.result_sets(entry.name).values())
         if not paths:
@@ -170,11 +173,11 @@ def summarize(directory: SuiteDirectory) -> Summary:
         try:
             with interpreting(paths):
                 result_sets = [ResultSet.open(path) for path in paths]
-                simulated = simulated or any(each.simulated for each in result_sets)
+                kinds |= {each.simulated for each in result_sets}
                 studies.append(_study(entry, result_sets, directory))
         except ResultsError as error:
             studies.append(_skipped(entry, error.what, paths))
-    return Summary(directory=directory, studies=studies, simulated=simulated)
+    return Summary(directory=directory, studies=studies, simulated=True in kinds, mixed=len(kinds) > 1)
 
 
 def _skipped(entry: Entry, reason: str, paths: Sequence[Path] = ()) -> StudySummary:
@@ -195,7 +198,8 @@ def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirec
     paths = [each.directory for each in result_sets]
     if not all(any(record.outcome == "complete" for record in each.records()) for each in result_sets):
         return _skipped(entry, "no complete runs", paths)
-    chapter = collect(result_sets).chapters[0]
+    mixed = len({each.simulated for each in result_sets}) > 1
+    chapter = collect(result_sets, mix_simulated=mixed).chapters[0]
     answers = {
         label: [*(finding.sentence for finding in answer.summary), answer.trust.line]
         for label, answer in chapter.answers
@@ -205,7 +209,7 @@ def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirec
     elif directory.description.against is None:
         lines = list(_single(entry, chapter.material))
     else:
-        material = gather(result_sets)[0]
+        material = gather(result_sets, mix_simulated=mixed)[0]
         if not result_sets[0].plan.arms:
             labels = [source.label for source in material.sources]
             material = replace(material, groups=[labels[:1], labels[1:]])
