@@ -182,6 +182,21 @@ def test_a_graph_is_written_to_and_read_from_a_raw_device(tmp_path: Path) -> Non
 
 @pytest.mark.system
 @pytest.mark.needs("loop devices")
+def test_a_short_edge_list_with_large_numbers_is_written_to_a_device_with_room_for_it(tmp_path: Path) -> None:
+    """Its index is longer than its size lets expect; the plan states what of the device may be lost."""
+    edges = tmp_path / "edges.txt"
+    edges.write_text("0 1\n1 1000000\n")
+    with loop_devices(tmp_path, 64 * MIB) as [device]:
+        consent = Consent(destroy=(str(device),))
+        results = carried_out(tmp_path, device, consent=consent, algorithm="components", edge_list=str(edges))
+    [record] = results.records()
+    assert facts(record)["vertices"] == 1_000_001
+    assert facts(record)["check"]["violations"] == 0
+    assert [each.what for each in results.plan.destroys] == [f"bytes 0 to {64 * MIB - 1} are lost (all of it)"]
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
 def test_an_edge_list_whose_graph_is_larger_than_the_device_fails_the_run(tmp_path: Path) -> None:
     """The size of the index follows from the numbers of the vertices, not from the size of the list."""
     edges = tmp_path / "edges.txt"

@@ -11,16 +11,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from iosonde.errors import ServerError, StudyError
+from iosonde.execution.instruments.database_server import DatabaseServer
 from iosonde.execution.stop import Stop
+from iosonde.results.schema import Failure
 from iosonde.servers import cassandra, cassandra_files, cql, java
 from iosonde.servers.account import account_for
 from iosonde.servers.cassandra import HEAP, Cassandra, RunningCassandra, loopback_of
 from iosonde.servers.connection import Address
+from iosonde.servers.directories import Directories
 from iosonde.servers.gc_log import GcLog, pauses, safepoints
+from iosonde.servers.instance import Instance
 from iosonde.servers.server import Installation, Place
 from iosonde.servers.url import parse as parse_url
 
@@ -315,6 +321,29 @@ def test_an_exhausted_heap_is_named_as_the_cause(message: str) -> None:
     assert found is not None
     assert (found.code, "64 MiB" in found.message, "heap_size" in found.hint) == ("out_of_memory", True, True)
     assert Cassandra().cause("INFO all is well", {}) is None
+
+
+def test_a_heap_that_is_exhausted_under_load_is_the_cause_of_the_failed_run(tmp_path: Path) -> None:
+    """The engine only sees that connections end."""
+    instance = Instance(
+        server=Cassandra(),
+        installation=Installation(version="5", build=""),
+        directories=Directories(own=tmp_path / "iosonde-c0ffee00", name="cassandra-c0ffee00"),
+        settings={HEAP: 64 << 20},
+        account=account_for([]),
+    )
+    context: Any = SimpleNamespace(server=SimpleNamespace(server=instance.server, instance=instance))
+    vanished = Failure(code="server_vanished", message="the connection was closed")
+    log = instance.place.server_log
+    log.parent.mkdir(parents=True)
+    log.write_text("INFO up\n")
+    assert DatabaseServer(context)._cause(vanished) is None
+    log.write_text("INFO up\nTerminating due to java.lang.OutOfMemoryError: Java heap space\n")
+    found = DatabaseServer(context)._cause(vanished)
+    assert found is not None and found.code == "out_of_memory"
+    assert found.message == "Cassandra failed under load"
+    assert "Java heap of 64 MiB is too small" in found.context
+    assert "raise `heap_size`" in found.hint
 
 
 # Compactions after a load ---------------------------------------------------------------------------------------------

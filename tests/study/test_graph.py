@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,33 @@ def test_an_edge_list_that_cannot_be_read_is_refused_while_planning(tmp_path: Pa
     (tmp_path / "link").symlink_to(tmp_path / "edges")
     source = spec(tmp_path, edge_list=str(tmp_path / "link"), edge_format="text")["graph"]["source"]
     assert source == {"kind": "edge_list", "path": str(tmp_path / "edges"), "format": "text"}
+
+
+@pytest.mark.parametrize(("lines", "share"), [(1000, 0.0), (150_000, 0.02)])
+def test_edges_of_a_text_are_counted_or_estimated_from_its_lines(tmp_path: Path, lines: int, share: float) -> None:
+    edges = "".join(f"{number} {number * 7}\n" for number in range(lines))
+    (tmp_path / "edges").write_text(f"# a comment\n\n% another one\n{edges}")
+    size = size_of(graph.build({"edge_list": str(tmp_path / "edges"), "lists": "out", "mode": "push"}))
+    assert size.stored_edges == pytest.approx(lines + 1, rel=share)
+
+
+def test_an_edge_list_is_not_refused_for_vertices_that_it_may_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its 800 million edges may be of few vertices: the engine counts them before it takes memory for them."""
+    monkeypatch.setattr(memory, "total_bytes", lambda: 8 << 30)
+    monkeypatch.setattr(DirectoryTarget, "free_bytes", lambda _: 1 << 40)
+    edges = tmp_path / "edges"
+    edges.touch()
+    os.truncate(edges, 6 << 30)
+    settings = {"edge_list": str(edges), "edge_format": "u32", "cache_fraction": "0"}
+    found = expand(load("jo2024-pagerank"), open_target(str(tmp_path)), profile="quick", settings=settings)
+    assert found.runs
+    assert any("1.61 G stored edges" in note for note in found.notes), found.notes
+    monkeypatch.setattr(DirectoryTarget, "free_bytes", lambda _: 10 << 30)
+    with pytest.raises(TargetError, match="no room on") as error:
+        expand(load("jo2024-pagerank"), open_target(str(tmp_path)), profile="quick", settings=settings)
+    assert "`edge_list`" in error.value.where and "a shorter `edge_list`" in str(error.value.hint)
 
 
 def test_simulated_targets_store_no_graph() -> None:

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 import typer
 from command_line import Iosonde
+from loop_stacks import loop_devices
 from mounted import LoopFileSystem
 from pydantic import ValidationError
+from servers.conftest import reachable_directory
 
 from iosonde import suite as suites
 from iosonde.cli import suite as command
@@ -27,7 +29,8 @@ from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.plan.cost import Cost
 from iosonde.planning import load as load_study
 from iosonde.results import ResultSet
-from iosonde.storage.safety.consent import NO_CONSENT
+from iosonde.storage.safety.consent import NO_CONSENT, Consent
+from iosonde.storage.targets.file_target import DirectoryTarget
 from iosonde.study.effective import effective
 from iosonde.study.model import Level
 from iosonde.suite import page, summary
@@ -311,10 +314,34 @@ values = [{ part = "certify", metric = "limit", title = "passing load" }]
 def test_targets_that_cannot_be_compared_are_refused_at_planning(tmp_path: Path) -> None:
     """Also for a study with a search, which has one plan for each target."""
     suite = suites.Suite.model_validate(tomllib.loads(MIXED))
-    with pytest.raises(TargetError, match="one is simulated and one is measured"):
+    with pytest.raises(TargetError, match=r"one target is measured, and `simulated:.*` is simulated") as caught:
         suites.plan_suite(suite, str(tmp_path), SLOW, profile="quick")
+    assert "--mix-simulated" in caught.value.hint
     planned = suites.plan_suite(suite, SLOW, FAST, profile="quick")
     assert [set(each.plans) for each in planned] == [{"a", "b"}]
+
+
+@pytest.mark.engine
+def test_a_device_is_compared_with_a_simulated_one_on_request_and_the_page_is_marked(
+    iosonde: Iosonde, tmp_path: Path
+) -> None:
+    """Studies that are not of block I/O are skipped; the targets do not alternate, because only one takes time."""
+    file, target, results = tmp_path / "mixed.toml", tmp_path / "device", tmp_path / "results"
+    database = '\n[[entries]]\nname = "database"\nstudy = "oltp"\ntitle = "Database"\nvalues = []\n'
+    closed = REAL.replace('arrival = "poisson", rate = "2000", ', "")
+    file.write_text("[[entries]]".join(closed.split("[[entries]]")[:2]) + database)
+    target.mkdir()
+    fast = "simulated:servers=4,read=1us,write=1us,size=1GiB"
+    options = ("--target", target, "--against", fast, "--profile", "quick", "--repeats", "1")
+    document = json.loads(iosonde("suite", file, *options, "--mix-simulated", "-o", results, "--json").stdout)
+    assert document["shared"].startswith(f"`{fast}` is simulated: its values are those of a device model")
+    [line] = document["lines"]
+    assert line["second"] == "1 M IOPS" and line["improvement"] > 1
+    assert list(document["skipped"]) == ["database"]
+    assert sorted(path.name for path in results.iterdir() if path.is_dir()) == ["01-reads-a", "01-reads-b"]
+    text = Path(document["report"]).read_text()
+    assert "<strong>Simulated in part.</strong>" in text
+    assert "its values are those of a device model, and the others are measured" in text
 
 
 @pytest.fixture
@@ -327,6 +354,27 @@ def two_studies(tmp_path: Path) -> suites.SuiteDirectory:
     suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": studies})
     planned = suites.plan_suite(suite, SLOW, None, profile="quick")
     return suites.create(tmp_path / "suite", suite, planned, SLOW, None, NO_CONSENT)
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices", "engine")
+def test_consent_is_checked_for_every_study_before_anything_is_created(tmp_path: Path) -> None:
+    """One consent is for all studies, and a study is not refused after hours of others."""
+    studies = [{"name": name, "study": "quick", "title": name, "parts": ["random"], "values": [],
+                "settings": {"queue_depth": "1", "operation": "write", "span": "16MiB"}}
+               for name in ("first", "second")]  # fmt: skip
+    suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": studies})
+    with loop_devices(tmp_path, 32 << 20) as [device]:
+        target, directory = str(device), tmp_path / "suite"
+        planned = suites.plan_suite(suite, target, None, profile="quick")
+        required = [line for line in command.plan_lines(suite, planned) if line.startswith("requires")]
+        assert required == [f"requires  --destroy {target}"]
+        with pytest.raises(TargetError, match="--destroy"):
+            suites.create(directory, suite, planned, target, None, NO_CONSENT)
+        assert not directory.exists()
+        created = suites.create(directory, suite, planned, target, None, Consent(destroy=(target,)))
+        assert [path.name for path in created.all_result_sets()] == ["01-first", "02-second"]
+        assert not any(device.read_bytes()), "nothing is written before a study runs"
 
 
 @pytest.mark.engine
@@ -394,6 +442,32 @@ def test_settings_are_for_the_studies_that_have_the_parameter() -> None:
     assert "operation" not in latency.plans["a"].settings
     with pytest.raises(StudyError, match="no study of the suite `x` has a factor or parameter `terminalz`"):
         suites.plan_suite(suite, SLOW, None, profile="quick", settings={"terminalz": "4"})
+
+
+@pytest.mark.unit
+def test_a_profile_that_no_study_has_is_refused() -> None:
+    """A study without it uses `standard`, so a misspelt one would measure for hours."""
+    suite = suites.load("buy")
+    with pytest.raises(StudyError, match="no study of the suite `buy` has a profile `qick`") as caught:
+        suites.plan_suite(suite, SLOW, None, profile="qick")
+    assert "`quick`, `standard`, `paper`" in caught.value.hint
+    [overview, *_] = suites.plan_suite(suite, SLOW, None, profile="paper")
+    assert overview.plans["a"].profile == "standard"
+
+
+@pytest.mark.unit
+def test_each_of_several_streams_is_a_line_with_its_name() -> None:
+    """Readers and a writer are different loads, and their sum is none."""
+    entry = {"name": "a", "study": "write-stress", "title": "A", "values": []}
+    suite = suites.Suite.model_validate({"name": "x", "title": "X", "question": "?", "entries": [entry]})
+    [planned] = suites.plan_suite(suite, SLOW, None, profile="quick")
+    case, other = planned.plans["a"].cases[:2]
+    rows = [{"case_id": case.case_id, "stream": stream} for stream in ("all", "reads", "writes")]
+    found = summary._of_streams(rows)
+    assert [summary._case_text(case, [case], row, found) for row in found] == ["reads", "writes"]
+    [alone] = summary._of_streams(rows[1:2])
+    assert summary._case_text(case, [case, other], alone, [alone]) == "128 KiB sequential"
+    assert summary._of_streams(rows[:1]) == rows[:1]
 
 
 @pytest.mark.unit
@@ -478,6 +552,20 @@ def test_no_study_is_skipped_because_it_needs_an_array(tmp_path: Path, suite: st
     assert total_seconds(planned) <= {"buy": 2, "han2021": 3}[suite] * 3600
 
 
+@pytest.mark.engine
+@pytest.mark.needs("postgres")
+def test_the_suite_buy_takes_at_most_two_hours_with_its_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large the device is, and however little room this machine has."""
+    monkeypatch.setattr(DirectoryTarget, "free_bytes", lambda _: 8 << 40)
+    place = reachable_directory()
+    try:
+        planned = suites.plan_suite(suites.load("buy"), str(place), None)
+    finally:
+        place.rmdir()
+    assert [each.skipped for each in planned] == [""] * 5
+    assert total_seconds(planned) <= 2 * 3600
+
+
 @pytest.mark.unit
 def test_a_suite_of_which_nothing_can_run_is_refused(tmp_path: Path) -> None:
     suite = Suite.model_validate(
@@ -550,6 +638,40 @@ def test_a_page_of_a_suite_without_results_states_it(tmp_path: Path) -> None:
     text = page.render(suites.summarize(directory))
     assert text.count("<strong>Not measured:</strong>") == len(suite.entries)
     assert "<svg" not in text
+
+
+@pytest.mark.unit
+def test_a_page_sorts_improvements_and_names_why_the_small_ones_are_small(tmp_path: Path) -> None:
+    value = Value(part="p", metric="ops_per_sec", title="rate", published="2 times", published_range=(2, 2))
+    entries = [Entry(name=name, study="quick", title=name.upper(), values=[value]) for name in ("small", "large")]
+    busy = {"small": (0.2, 2.0), "large": (0.9, 0.4)}
+    lines = {
+        entry.name: summary.Line(
+            entry=entry, value=value, case="", outcome="better", improvement=ratio, low=ratio - 0.01, high=ratio + 0.01,
+            limits={target: "device-limited: the disk was busy" for target in ("/a", "/b")},
+            uses={
+                target: TimeUse(device_busy=share, application_cores=cores, kernel_cores=0.1, lock_waits=None)
+                for target in ("/a", "/b")
+                for share, cores in (busy[entry.name],)
+            },
+        )
+        for entry, ratio in zip(entries, (1.1, 3.0), strict=True)
+    }  # fmt: skip
+    suite = Suite(name="x", title="X", question="?", entries=entries)
+    description = suites.session.SuiteFile(suite=suite, target="/a", against="/b", skipped={}, alternating={})
+    found = summary.Summary(
+        directory=suites.SuiteDirectory(path=tmp_path, description=description),
+        studies=[summary.StudySummary(entry=entry, lines=[lines[entry.name]], answers={}) for entry in entries],
+        simulated=False,
+    )
+    values, times = page.render(found).split("Where the time goes</h2>")
+    assert re.findall("(LARGE|SMALL), rate", values) == ["LARGE", "SMALL"] * 2, "in the figure and in the table"
+    assert re.findall("(LARGE|SMALL), rate", times) == ["LARGE", "SMALL"]
+    assert values.count('class="published"') == 2 and "2 times" in values
+    reason = "the device was busy 20 % of the time, so a faster one gains at most 1.25×; the application used 2.0 cores"
+    assert f"1.10× (1.09 to 1.11): {reason}" in times
+    assert "the device was busy 90 %" not in times, "a large improvement needs no reason"
+    assert times.count("<td>device-limited<small>the disk was busy</small></td>") == 4
 
 
 EDITS = {

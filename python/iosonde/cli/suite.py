@@ -53,6 +53,7 @@ def command(
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,
+    mix_simulated: options.MixSimulated = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a suite of studies and write one report.
@@ -75,8 +76,9 @@ def command(
         settings=given,
         repeats=repeated,
         seed=seed,
+        mix_simulated=mix_simulated,
     )
-    shared = suites.shared_by_targets(chosen, target, against)
+    shared = suites.shared_by_targets(chosen, target, against, mix_simulated=mix_simulated)
     if plan_only:
         _print_plan(chosen, planned, shared, as_json=as_json)
         return
@@ -84,7 +86,7 @@ def command(
     directory = Path(output or Path("iosonde-results") / f"suite-{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}")
     libraries = [given["library"]] if "library" in given else []
     consent = options.consent(destroy, confirm, libraries=libraries)
-    created = suites.create(directory, chosen, planned, target, against, consent)
+    created = suites.create(directory, chosen, planned, target, against, consent, mix_simulated=mix_simulated)
     carry_out(
         created, consent=consent, retry_failed=False, time_limit_s=options.read_time_limit(time_limit), as_json=as_json
     )

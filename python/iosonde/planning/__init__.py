@@ -1,6 +1,6 @@
 """From a study and a target to a plan: every case, run, default and cost."""
 
-from iosonde.planning.arms import Against, check_targets, share_file_system, shared_storage
+from iosonde.planning.arms import Against, check_targets, is_simulated, share_file_system, shared_storage
 from iosonde.planning.expand import StudySize, expand, study_size
 from iosonde.planning.load import load, parse
 
@@ -9,6 +9,7 @@ __all__ = [
     "StudySize",
     "check_targets",
     "expand",
+    "is_simulated",
     "load",
     "parse",
     "share_file_system",

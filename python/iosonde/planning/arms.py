@@ -216,8 +216,7 @@ def check_targets(target: Target, other: Target) -> None:
     """Raise `TargetError` if results on the two targets cannot be compared; the same target twice can."""
     if target.name == other.name:
         return
-    kinds = [each.kind in ("simulated", "null") for each in (target, other)]
-    if kinds[0] != kinds[1]:
+    if is_simulated(target) != is_simulated(other):
         raise TargetError(
             f"`{target.name}` and `{other.name}` cannot be compared: one is simulated and one is measured",
             hint="name two devices, or two simulated devices",
@@ -228,6 +227,11 @@ def check_targets(target: Target, other: Target) -> None:
             f"`{target.name}` and `{other.name}` share the block device {sorted(shared)[0]}",
             hint="name different devices, or leave out `--against` to compare two settings of one device",
         )
+
+
+def is_simulated(target: Target) -> bool:
+    """Whether results on the target are of a model, and not of a device."""
+    return target.kind in ("simulated", "null")
 
 
 def shared_storage(target: Target, other: Target) -> str:

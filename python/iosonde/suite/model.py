@@ -35,7 +35,7 @@ class Value(Strict):
     where: Mapping[str, bool | int | float | str] = {}
     """Levels of the cases, by factor; all cases of the part if empty."""
     stream: str = ""
-    """Stream of the load; any if empty."""
+    """Stream of the load; each of several is a line if empty."""
     operation: str = ""
     """Kind of operation, such as `read`; all together if empty."""
     published: str = ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from iosonde.errors import IosondeError, StudyError, TargetError
 from iosonde.plan import Plan
 from iosonde.plan.commands import has_commands
-from iosonde.planning import Against, check_targets, expand, load, share_file_system, shared_storage
+from iosonde.planning import Against, check_targets, expand, is_simulated, load, share_file_system, shared_storage
 from iosonde.procedure import kind_of
 from iosonde.storage import open_target
 from iosonde.study.effective import applies, effective
@@ -49,15 +49,23 @@ def plan_suite(
     settings: Mapping[str, str] | None = None,
     repeats: int | None = None,
     seed: int | None = None,
+    mix_simulated: bool = False,
 ) -> list[Planned]:
     """Plan every study of a suite.
 
     A study that cannot run on these targets, or without a program or right that is missing here, is skipped with the
     reason. `StudyError` if that is every study, `TargetError` if the two targets cannot be compared. `settings` are for
-    every study that has the parameter.
+    every study that has the parameter. `mix_simulated` allows that one of two targets is simulated.
     """
-    shared_by_targets(suite, target, against)
+    shared_by_targets(suite, target, against, mix_simulated=mix_simulated)
     chosen = profile or suite.profile
+    known = dict.fromkeys(each for entry in suite.entries for each in load(entry.study).profiles)
+    if chosen not in known:
+        raise StudyError(
+            f"no study of the suite `{suite.name}` has a profile `{chosen}`",
+            where="in `--profile`",
+            hint=f"there is {', '.join(f'`{each}`' for each in known)}; a study without the profile uses `standard`",
+        )
     for name in settings or {}:
         if not any(applies(load(entry.study), name) for entry in suite.entries):
             raise StudyError(
@@ -78,8 +86,10 @@ def plan_suite(
     return planned
 
 
-def shared_by_targets(suite: Suite, target: str, against: str | None) -> str:
-    """The device that both targets of a suite use, as a sentence; empty if none.
+def shared_by_targets(suite: Suite, target: str, against: str | None, *, mix_simulated: bool = False) -> str:
+    """What a comparison of both targets of a suite is to be read with, as a sentence; empty if nothing.
+
+    That is a device which both use, or that one of them is simulated.
 
     `TargetError` if the targets cannot be compared, which two directories of one file system cannot: the question of a
     suite is about devices.
@@ -87,6 +97,9 @@ def shared_by_targets(suite: Suite, target: str, against: str | None) -> str:
     if against is None or all(entry.log_device for entry in suite.entries):
         return ""  # The studies of log devices check their second target themselves.
     targets = open_target(target), open_target(against)
+    simulated = [each for each in targets if is_simulated(each)]
+    if len(simulated) == 1:
+        return _simulated_note(simulated[0].name, mix_simulated=mix_simulated)
     check_targets(*targets)
     shared = shared_storage(*targets)
     if shared and share_file_system(*targets):
@@ -95,6 +108,15 @@ def shared_by_targets(suite: Suite, target: str, against: str | None) -> str:
             hint="check that the file systems of both devices are mounted; to measure one target twice, name it twice",
         )
     return shared
+
+
+def _simulated_note(name: str, *, mix_simulated: bool) -> str:
+    if not mix_simulated:
+        raise TargetError(
+            f"one target is measured, and `{name}` is simulated",
+            hint="add `--mix-simulated` to compare a device with a model of one, in the studies of block I/O",
+        )
+    return f"`{name}` is simulated: its values are those of a device model, and the others are measured"
 
 
 def _plan_entry(
@@ -133,7 +155,8 @@ def _plan_entry(
             return Planned(entry=entry, plans={"a": one(target, None)})
         if against is None:
             return Planned(entry=entry, plans={"a": one(target, None)})
-        if depends_on_results(study, profile, settings=settings):
+        mixed = is_simulated(open_target(target)) != is_simulated(open_target(against))
+        if mixed or depends_on_results(study, profile, settings=settings):
             return Planned(entry=entry, plans={"a": one(target, None), "b": one(against, None)})
         return Planned(entry=entry, plans={"both": one(target, against)})
     except IosondeError as error:

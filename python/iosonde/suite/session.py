@@ -45,7 +45,7 @@ class SuiteFile(Strict):
     target: str
     against: str | None
     shared: str = ""
-    """The device that both targets use, as a sentence; empty if none."""
+    """A device that both targets use, or that one is simulated, as a sentence; empty if neither."""
     skipped: Mapping[str, str] = Field(max_length=MOST_STUDIES)
     """Entries that could not be planned, with the reason."""
     alternating: Mapping[str, bool] = Field(max_length=MOST_STUDIES)
@@ -90,7 +90,14 @@ class SuiteDirectory:
 
 
 def create(
-    directory: Path, suite: Suite, planned: Sequence[Planned], target: str, against: str | None, consent: Consent
+    directory: Path,
+    suite: Suite,
+    planned: Sequence[Planned],
+    target: str,
+    against: str | None,
+    consent: Consent,
+    *,
+    mix_simulated: bool = False,
 ) -> SuiteDirectory:
     """Create the directory of a suite with a result set for each plan; nothing is run.
 
@@ -108,7 +115,7 @@ def create(
         suite=suite,
         target=open_target(target).name,
         against=open_target(against).name if against else None,
-        shared=shared_by_targets(suite, target, against),
+        shared=shared_by_targets(suite, target, against, mix_simulated=mix_simulated),
         skipped={each.entry.name: each.skipped for each in planned if each.skipped},
         alternating={each.entry.name: "both" in each.plans for each in planned if each.plans},
     )

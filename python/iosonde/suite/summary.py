@@ -92,6 +92,8 @@ class Summary:
     studies: Sequence[StudySummary]
     simulated: bool
     """Whether any result set is of a device model."""
+    mixed: bool = False
+    """Whether others are of a device."""
 
     @property
     def differs_from_shipped(self) -> bool:
@@ -161,7 +163,8 @@ def _with_gain(title: str, lines: Sequence[Line]) -> str:
 
 def summarize(directory: SuiteDirectory) -> Summary:
     """Read every result set of a suite. Studies without results, or that cannot be read, are listed with the reason."""
-    studies, simulated = [], False
+    studies = []
+    kinds: set[bool] = set()
     for entry in directory.description.suite.entries:
         paths = list(directory.result_sets(entry.name).values())
         if not paths:
@@ -170,11 +173,11 @@ def summarize(directory: SuiteDirectory) -> Summary:
         try:
             with interpreting(paths):
                 result_sets = [ResultSet.open(path) for path in paths]
-                simulated = simulated or any(each.simulated for each in result_sets)
+                kinds |= {each.simulated for each in result_sets}
                 studies.append(_study(entry, result_sets, directory))
         except ResultsError as error:
             studies.append(_skipped(entry, error.what, paths))
-    return Summary(directory=directory, studies=studies, simulated=simulated)
+    return Summary(directory=directory, studies=studies, simulated=True in kinds, mixed=len(kinds) > 1)
 
 
 def _skipped(entry: Entry, reason: str, paths: Sequence[Path] = ()) -> StudySummary:
@@ -195,7 +198,8 @@ def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirec
     paths = [each.directory for each in result_sets]
     if not all(any(record.outcome == "complete" for record in each.records()) for each in result_sets):
         return _skipped(entry, "no complete runs", paths)
-    chapter = collect(result_sets).chapters[0]
+    mixed = len({each.simulated for each in result_sets}) > 1
+    chapter = collect(result_sets, mix_simulated=mixed).chapters[0]
     answers = {
         label: [*(finding.sentence for finding in answer.summary), answer.trust.line]
         for label, answer in chapter.answers
@@ -205,7 +209,7 @@ def _study(entry: Entry, result_sets: Sequence[ResultSet], directory: SuiteDirec
     elif directory.description.against is None:
         lines = list(_single(entry, chapter.material))
     else:
-        material = gather(result_sets)[0]
+        material = gather(result_sets, mix_simulated=mixed)[0]
         if not result_sets[0].plan.arms:
             labels = [source.label for source in material.sources]
             material = replace(material, groups=[labels[:1], labels[1:]])
@@ -228,7 +232,7 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
             is_tail = "_p99" in value.metric
             yield _missing(entry, value, TOO_FEW if is_tail else error.what)
             continue
-        rows = [row for row in table.to_dicts() if _fits(row, value, cases[row["case_id"]])]
+        rows = _of_streams([row for row in table.to_dicts() if _fits(row, value, cases[row["case_id"]])])
         if not rows:
             yield _missing(entry, value, "no case of this profile fits, or it has no result on both targets")
         chosen = [cases[row["case_id"]] for row in rows]
@@ -236,7 +240,7 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
             line = Line(
                 entry=entry,
                 value=value,
-                case=_case_text(case, chosen),
+                case=_case_text(case, chosen, row, rows),
                 outcome=row["verdict"],
                 first=_text(value.metric, row["baseline"]),
                 second=_text(value.metric, row["contender"]),
@@ -348,14 +352,16 @@ def _single(entry: Entry, material: Material) -> Iterator[Line]:
                 else _missing(entry, value, NO_LIMIT)
             )
             continue
-        rows = [
-            row
-            for row in material.summary.to_dicts()
-            if row["metric"] == value.metric
-            and row["case_id"] in cases
-            and not cases[row["case_id"]].control
-            and _fits(row, value, cases[row["case_id"]])
-        ]
+        rows = _of_streams(
+            [
+                row
+                for row in material.summary.to_dicts()
+                if row["metric"] == value.metric
+                and row["case_id"] in cases
+                and not cases[row["case_id"]].control
+                and _fits(row, value, cases[row["case_id"]])
+            ]
+        )
         if not rows:
             yield _missing(entry, value, "no case of this profile fits, or it has no result")
         chosen = [cases[row["case_id"]] for row in rows]
@@ -363,7 +369,7 @@ def _single(entry: Entry, material: Material) -> Iterator[Line]:
             yield Line(
                 entry=entry,
                 value=value,
-                case=_case_text(case, chosen),
+                case=_case_text(case, chosen, row, rows),
                 outcome="value",
                 first=_interval_text(value.metric, row),
                 limits=_limits(material, row["case_id"]),
@@ -445,12 +451,22 @@ def gain_limit(use: TimeUse) -> str:
     )
 
 
-def _case_text(case: Case, cases: Sequence[Case]) -> str:
-    """What distinguishes a case from the others that the value is of."""
+def _of_streams(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Without the rows of all streams together of cases that have several, whose sum is not a rate of a load."""
+    from iosonde.metrics.scopes import ALL
+
+    apart = {row["case_id"] for row in rows if row.get("stream") not in (ALL, None)}
+    return [row for row in rows if row["case_id"] not in apart or row.get("stream") != ALL]
+
+
+def _case_text(case: Case, cases: Sequence[Case], row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """What distinguishes a case and stream from the others that the value is of."""
     from iosonde.metrics.wording import level_words
 
     varying = [name for name in case.levels if len({str(each.levels.get(name)) for each in cases}) > 1]
-    return ", ".join(level_words(name, case.levels[name]) for name in varying)
+    streams = {each.get("stream") for each in rows if each["case_id"] == case.case_id}
+    stream = [str(row["stream"])] if len(streams) > 1 else []
+    return ", ".join([*(level_words(name, case.levels[name]) for name in varying), *stream])
 
 
 def _interval_text(metric: str, row: Mapping[str, float | None]) -> str:

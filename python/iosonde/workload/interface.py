@@ -24,6 +24,10 @@ Layout = Literal["missing", "always", "never"]
 class Room(Protocol):
     """Properties of a target that the parameters need."""
 
+    @property
+    def kind(self) -> str:
+        """`directory`, `device`, `file`, or that of a virtual target."""
+
     def backend(self) -> JsonObject | None:
         """The backend, where the target leaves no choice."""
 

@@ -55,7 +55,7 @@ TITLE = "graph algorithms"
 
 PARAMETERS: type[BaseModel] = GraphParameters
 
-SMALLER = "use a smaller graph with `--set scale=...`"
+SMALLER = "use a smaller graph with `--set scale=...`, or a shorter `edge_list`"
 LESS_MEMORY = "use a smaller graph with `--set scale=...`, or a smaller page cache with `--set cache_fraction=...`"
 
 read_value = partial(reading.value, GraphParameters, TITLE)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.units import format_count, format_duration
 from iosonde.workload.graph.parameters import GraphParameters
-from iosonde.workload.graph.size import size_of
+from iosonde.workload.graph.size import area_bytes, size_of
 from iosonde.workload.interface import Layout
 
 Streams = Mapping[str, GraphParameters]
@@ -52,12 +52,12 @@ def cost(streams: Streams) -> Cost:
 def files(streams: Streams) -> dict[str, int]:
     """The graph, with the room in which its edges are sorted."""
     stream = only(streams)
-    return {graph_name(stream): size_of(stream).written_bytes(stream.sort_memory)}
+    return {graph_name(stream): area_bytes(stream)}
 
 
 def room_by(files: int) -> str:
     """A clause that names the parameters which decide how much room is needed."""
-    return "by the parameters `scale`, `edge_factor` and `lists`"
+    return "by the parameters `scale`, `edge_factor` and `lists`, or `edge_list`"
 
 
 def addressed_bytes(streams: Streams) -> int:
@@ -66,9 +66,13 @@ def addressed_bytes(streams: Streams) -> int:
 
 
 def buffer_bytes(streams: Streams) -> int:
-    """Memory that a run takes at once: vertex state, index, page cache and buffers."""
+    """Memory that a run takes at once: vertex state, index, page cache and buffers.
+
+    The vertices of an edge list are not known, and a plan refuses only what cannot run: the engine counts them while it
+    imports the list, and refuses those for which there is no memory.
+    """
     stream = only(streams)
-    vertices = size_of(stream).vertices
+    vertices = size_of(stream).vertices if stream.edge_list is None else 0
     state = vertices * (8 + _STATE_BYTES[stream.algorithm])
     buffers = 2 * stream.jobs * stream.queue_depth * stream.request_size
     return state + buffers + stream.cache_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
 
 from iosonde.units import MIB
 from iosonde.workload.reading import Cpus, Interval, Size, SizeOrZero, WithRules, none_as_empty, parse_duration_or_none
@@ -29,6 +29,9 @@ class GraphParameters(WithRules):
     """One computation on one graph: `jobs` threads, each with `queue_depth` reads in flight."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    _device_bytes: int | None = PrivateAttr(None)
+    """Of an edge list on a device, once it is fitted to it: what its graph may take of the device."""
 
     algorithm: Literal["pagerank", "bfs", "components"] = Field(
         "pagerank",

@@ -14,7 +14,7 @@ from iosonde.text_files import expanded
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.graph.needs import graph_name, only
 from iosonde.workload.graph.parameters import PAGE_BYTES, GraphParameters
-from iosonde.workload.graph.size import size_of
+from iosonde.workload.graph.size import area_bytes, of_any_vertices, size_of
 from iosonde.workload.interface import Room
 
 if TYPE_CHECKING:
@@ -37,7 +37,12 @@ def fit(streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int
             f"{len(streams)} graph algorithms cannot run together",
             hint="use one stream, and a part or factor for each algorithm",
         )
-    return {name: _with_cache(_with_edge_list(stream)) for name, stream in streams.items()}
+    fitted = {name: _with_cache(_with_edge_list(stream)) for name, stream in streams.items()}
+    if target.kind == "device":
+        for stream in fitted.values():
+            if stream.edge_list is not None:
+                stream._device_bytes = min(room_bytes, of_any_vertices(stream))
+    return fitted
 
 
 def _with_cache(stream: GraphParameters) -> GraphParameters:
@@ -100,7 +105,7 @@ def resolve(streams: Mapping[str, GraphParameters], target: Target, *, seed: int
 
 def _target(stream: GraphParameters, target: Target) -> Any:
     """The graph's own file, so that block I/O of the same study does not overwrite it; or the device."""
-    found = target.spec_target("shared", size_of(stream).written_bytes(stream.sort_memory))
+    found = target.spec_target("shared", area_bytes(stream))
     if found["kind"] == "file" and target.kind == "directory":
         found["path"] = str(Path(found["path"]).with_name(graph_name(stream)))
     return found
