@@ -33,6 +33,8 @@ class SetupTargets(Generic[AnyTarget]):
 class UnknownTarget:
     """A target with unlimited room, for a study without a target."""
 
+    kind = "directory"
+
     def backend(self) -> None:
         """The workload chooses."""
 
