@@ -12,6 +12,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from iosonde.protocol.spec import StoreKind
 from iosonde.units import parse_size
 from iosonde.workload.kv import notation, store_options
 from iosonde.workload.kv.phases import Phase
@@ -24,8 +25,7 @@ from iosonde.workload.reading import (
     parse_size_or_none,
 )
 
-StoreName = Literal["lmdb", "rocksdb", "wiredtiger", "redb", "fjall", "memcached", "cassandra", "mongodb", "null"]
-STORES: tuple[StoreName, ...] = get_args(StoreName)
+STORES: tuple[StoreKind, ...] = get_args(StoreKind)
 EMBEDDED = ("lmdb", "rocksdb", "wiredtiger", "redb", "fjall")
 """Stores that are libraries in the engine, with options of their own."""
 
@@ -49,7 +49,7 @@ class KvFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    store: StoreName = Field(
+    store: StoreKind = Field(
         "lmdb",
         description="Store; `memcached` and `cassandra` are servers that iosonde starts for each run; `mongodb`, and "
         "`cassandra` with `server_url`, is a server of yours; `null` stores nothing and shows the cost of the harness.",
