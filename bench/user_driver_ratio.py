@@ -86,6 +86,8 @@ def in_machine(arguments: list[str]) -> dict[str, dict[int, float]]:
         compileall.compile_dir(code, quiet=2)
     settings = Settings(drives=Drives(count=0, unlimited=1, keep_data=False), iommu=True)
     environment = {"PYTHONPATH": str(here.parents[1] / "python"), "IOSONDE_ENGINE": str(find_engine())}
+    if sys.pycache_prefix:
+        environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-B", str(here), "--inside", *arguments]
         with Machine(
