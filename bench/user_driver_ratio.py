@@ -4,9 +4,10 @@
 
 Needs root, QEMU, and the engine (`$IOSONDE_ENGINE`). 4 KiB random reads at queue depths 1 and 32, backends `uring` and
 `nvme_user` in shuffled order: the median IOPS of each, and the median ratio over pairs of runs of the same repeat with
-its 95 % confidence interval. Five repeats take about five minutes on a quiet machine. The drive returns zeroes without
-reading (QEMU's `null-co`): media in files would cost both drivers the same time in QEMU. Under emulation only the ratio
-means anything. Exits with 1 where it is below 1.5.
+its 95 % confidence interval. Five repeats take about three minutes. Both CPUs must be idle otherwise: the driver's
+polling takes one, QEMU's controller the other. The drive returns zeroes without reading (QEMU's `null-co`): media in
+files would cost both drivers the same time in QEMU. Under emulation only the ratio means anything. Exits with 1 where
+it is below 1.5.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ def in_machine(arguments: list[str]) -> dict[str, dict[int, float]]:
         compileall.compile_dir(code, quiet=2)
     settings = Settings(drives=Drives(count=0, unlimited=1, keep_data=False), iommu=True)
     environment = {"PYTHONPATH": str(here.parents[1] / "python"), "IOSONDE_ENGINE": str(find_engine())}
+    if sys.pycache_prefix:
+        environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-B", str(here), "--inside", *arguments]
         with Machine(

@@ -196,12 +196,14 @@ def session(drive: Path, failing_byte: int) -> dict[str, Any]:
     """A study of several parts, and what the kernel reads after it."""
     controller = handover.controller_of(number_of(drive))
     user_level = {"backend": ["nvme_user"]}
-    # Many times around the rings of 64 entries.
+    # Several times around rings of 256 and 64 entries. The first has the most in flight of the study `jo2024-driver`.
+    most = {"jobs": 4, "queue_depth": 128, "span": "16MiB", "limit_operations": 4000}
+    fewer = {"jobs": 2, "queue_depth": 32, "limit_operations": 1000}
     ways = [
-        {"data_pointers": "prp", "interrupts": False, "durability": "dsync"},
-        {"data_pointers": "sgl", "interrupts": True, "durability": "flush:8"},
+        {"data_pointers": "prp", "interrupts": False, "durability": "dsync", **most},
+        {"data_pointers": "sgl", "interrupts": True, "durability": "flush:8", **fewer},
     ]
-    deep = {"backend": "nvme_user", "verify": "during", "jobs": 2, "queue_depth": 32, "limit_operations": 1000}
+    deep = {"backend": "nvme_user", "verify": "during"}
     failing = {"offset": failing_byte, "span": 512, "block_size": 512, "read_fraction": 1.0, "layout": "never"}
     trims = {"read_fraction": 0.0, "trim_fraction": 1.0, "access": "sequential", "layout": "never"}
     trimmed = {"offset": DEALLOCATED, "span": MIB, "block_size": 65536, "limit_operations": 16}
@@ -231,6 +233,7 @@ def session(drive: Path, failing_byte: int) -> dict[str, Any]:
             {
                 "backend": record.parameters["backend"],
                 "data_pointers": record.parameters.get("data_pointers"),
+                "in_flight": [record.parameters["jobs"], record.parameters["queue_depth"]],
                 "outcome": record.outcome,
                 "failure": [record.failure.code, record.failure.message] if record.failure else None,
                 "verification": result.get("verification"),
@@ -247,19 +250,22 @@ def session(drive: Path, failing_byte: int) -> dict[str, Any]:
 
 
 def large_commands(drive: Path) -> dict[str, Any]:
-    """Passthrough of the largest command, without and with huge pages for its buffers."""
-    large = {"block_size": LARGEST, "span": "2MiB", "queue_depth": 2, "layout": "always", "verify": "during"}
-    part: Part = ({**large, "limit_operations": 16}, {"backend": ["uring_nvme"]})
-    [spec] = expand(parse(study({"large": part})), open_target(str(drive))).specs()
+    """The largest command with huge pages for its buffers, by passthrough and by our driver; passthrough also without."""
+    controller = handover.controller_of(number_of(drive))
+    large = {"block_size": LARGEST, "span": "2MiB", "queue_depth": 4, "layout": "always", "verify": "during"}
+    part: Part = ({**large, "limit_operations": 16}, {"backend": ["uring_nvme", "nvme_user"]})
+    passthrough, own = expand(parse(study({"large": part})), open_target(str(drive))).specs()
+    own["workload"]["layout"] = "never"
     journals = journal_directory(str(drive))
     journals.mkdir(parents=True, exist_ok=True)
-    ended = {}
-    for pages in (0, 4):
-        HUGE_PAGES.write_text(str(pages))
-        ended[pages] = carried_out(spec)
+    without = carried_out(passthrough)
+    HUGE_PAGES.write_text("4")
+    ended = {"uring_nvme": carried_out(passthrough)}
+    with driven(drive, own) as spec:
+        ended["nvme_user"] = carried_out(spec)
     HUGE_PAGES.write_text("0")
     shutil.rmtree(journals)
-    return {"without": ended[0], "with": ended[4]}
+    return {"without": without, "with": ended, **state(controller)}
 
 
 def all_sizes(program: str, drive: Path, block_bytes: int) -> dict[str, Any]:

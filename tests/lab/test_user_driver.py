@@ -73,11 +73,9 @@ def test_mixed_sizes_are_verified_with_every_backend(part: Part) -> None:
 
 def test_prp_lists_polled_with_fua_and_sgl_with_interrupts_and_flush_move_intact_data(part: Part) -> None:
     records = part("session")["parts"]["deep"]
-    found = {each["data_pointers"]: each["in_effect"]["features"] for each in records}
-    assert found == {
-        "prp": ["prp", "polling", "force_unit_access", "shadow_doorbells"],
-        "sgl": ["sgl", "interrupts", "shadow_doorbells"],
-    }
+    found = {each["data_pointers"]: (each["in_flight"], each["in_effect"]["features"]) for each in records}
+    prp, sgl = ["prp", "polling", "force_unit_access", "shadow_doorbells"], ["sgl", "interrupts", "shadow_doorbells"]
+    assert found == {"prp": ([4, 128], prp), "sgl": ([2, 32], sgl)}, "jobs and queue depth, and what was in effect"
     check_verified(records)
 
 
@@ -126,9 +124,18 @@ def test_a_command_with_more_memory_segments_than_it_can_have_needs_huge_pages(p
     assert refused["code"] == "unsupported"
     assert f"a block of {LARGEST} bytes has up to 128 memory segments, one command takes 127" in refused["message"]
     assert "vm.nr_hugepages" in refused["hint"]
+    check_huge_pages(ended["uring_nvme"])
+
+
+def test_the_driver_reads_and_writes_huge_pages(part: Part) -> None:
+    check_huge_pages(part("large-commands")["with"]["nvme_user"])
+
+
+def check_huge_pages(ended: dict[str, Any]) -> None:
     assert ended["event"] == "result", ended
     assert "huge_pages" in ended["backend"]["features"]
     assert ended["verification"]["checked_bytes"] > 0
+    assert ended["verification"]["unknown_bytes"] == 0
     assert not any(ended["verification"]["faults"].values())
 
 
@@ -183,7 +190,11 @@ def test_commands_that_take_too_long_end_the_run(part: Part) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["identified", "killed", "crossed", "second-namespace", "session", "sizes", "study", "timed-out", "fatal"]
+    "name",
+    [
+        *("identified", "killed", "crossed", "second-namespace", "session", "large-commands", "sizes", "sizes-of-4096"),
+        *("study", "timed-out", "fatal"),
+    ],
 )
 def test_the_driver_of_the_kernel_has_the_controller_again(part: Part, name: str) -> None:
     reported = part(name)

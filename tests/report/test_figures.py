@@ -112,10 +112,14 @@ def _study_of(part: str, view: dict[str, Any], **changes: Any) -> dict[str, Any]
     return study(parts=parts, views=[view], analysis=[], **changes)
 
 
-def _of_tails(directory: Path, **view: Any) -> Chapter:
+def _of_tails(directory: Path, *, failed: str = "$^", **view: Any) -> Chapter:
     shown = {"kind": "lines", "title": "Tail", "part": "mixed", "x": "queue_depth"} | view
     facts = _study_of("mixed", shown)
-    (chapter,) = collect([result_set(directory / "set", facts, seconds=1, repeats=1)]).chapters
+
+    def is_failed(run: Run) -> bool:
+        return re.search(failed, run.case_id) is not None
+
+    (chapter,) = collect([result_set(directory / "set", facts, seconds=1, repeats=1, failed=is_failed)]).chapters
     return chapter
 
 
@@ -125,6 +129,18 @@ def test_an_empty_figure_is_omitted_with_the_reason(tmp_path: Path) -> None:
     assert chapter.undrawn == [
         Undrawn(title="Tail", why="a percentile needs at least ten samples beyond it, and no case has them")
     ]
+
+
+@pytest.mark.parametrize(
+    ("failed", "why"),
+    [
+        ("queue_depth=1$", "a percentile needs at least ten samples beyond it, and no case has them"),
+        ("queue_depth=", "no case has a result"),
+    ],
+)
+def test_crosses_alone_are_no_figure(tmp_path: Path, failed: str, why: str) -> None:
+    chapter = _of_tails(tmp_path, failed=failed, y="completion_latency_ns_p99_9999")
+    assert chapter.undrawn == [Undrawn(title="Tail", why=why)]
 
 
 def test_a_metric_without_any_value_is_named(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from fabricate import result_set, study
 
 from iosonde.findings.finding import TOPICS
 from iosonde.findings.observations.quality import Warned
@@ -91,3 +94,12 @@ def test_tables_of_cases_that_write_have_the_device_state(chapter: Chapter, whol
             states |= {case_id: row[place].text for case_id, row in zip(ids, table.rows, strict=True)}
     assert set(states.values()) == {"preconditioned", "-"}
     assert all((text == "-") == (cases[case_id].parameters["read_fraction"] == 1) for case_id, text in states.items())
+
+
+def test_a_row_of_reads_and_writes_has_the_state_of_the_writes(tmp_path: Path) -> None:
+    view = {"kind": "table", "title": "Both", "part": "grid", "x": "queue_depth", "y": "iops", "series": "direction"}
+    parts = [each for each in study()["parts"] if each["name"] == "grid"]
+    written = result_set(tmp_path / "set", study(parts=parts, views=[view], analysis=[]), seconds=1, repeats=1)
+    [chapter] = collect([written]).chapters
+    [table] = [each for each in chapter.tables if each.title == "Both"]
+    assert {row[list(table.heads).index(DEVICE_STATE)].text for row in table.rows} == {"preconditioned"}

@@ -25,7 +25,7 @@ from iosonde.report.charts.layout import (
     x_value,
 )
 from iosonde.report.charts.published import PUBLISHED_TO_OVERLAY, measured_panels, published_panels, published_rows
-from iosonde.report.charts.sketch import Draw, Sketch, finish, has_mark
+from iosonde.report.charts.sketch import Draw, Sketch, finish
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import (
     factor_column,
@@ -71,7 +71,7 @@ def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | N
     if make is None or not found:
         return None
     sketch = make(view, found, material)
-    if sketch is None or not any(map(has_mark, sketch.rows)):
+    if sketch is None or all(row["y"] is None for row in sketch.rows):
         return Undrawn(title=view.title, why=_why_undrawn(view, found))
     return finish(sketch, view, number, material)
 

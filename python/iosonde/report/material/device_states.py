@@ -24,8 +24,8 @@ def has_device_state(material: Material, cases: Iterable[tuple[Source, Case]]) -
 
 
 def state_text(material: Material, cases: Iterable[tuple[Source, Case]]) -> str:
-    """Name the device state of the cases of a row; a dash for cases that write nothing, or have no result."""
-    return ", ".join("-" if state == NOT_APPLICABLE else state for state in states_of(material, cases)) or "-"
+    """Name the device state of the cases of a row; a dash if none of them writes and has a result."""
+    return ", ".join(state for state in states_of(material, cases) if state != NOT_APPLICABLE) or "-"
 
 
 def caption(view: View, material: Material) -> str:
