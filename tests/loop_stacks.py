@@ -100,10 +100,14 @@ class Loops:
 
     def close(self) -> None:
         """Undo everything. A loop device that a process has open is detached when that process closes it: wait for that."""
+        deadline = time.monotonic() + 10
         own = {device: backing_name(device) for name, *_, device in self._undo if name == "losetup"}
         while self._undo:
             command = self._undo.pop()
             done = subprocess.run(command, check=False, capture_output=True, env=environment())
+            while command[0] == "delpart" and b"busy" in done.stderr and time.monotonic() < deadline:
+                time.sleep(0.05)  # Another test looks at all block devices, and has this one open.
+                done = subprocess.run(command, check=False, capture_output=True, env=environment())
             assert done.returncode == 0, done.stderr.decode()
             if command[0] == "losetup" and (backing := own[command[-1]]):
                 wait_until_detached(command[-1], backing)  # Its file keeps a file system busy that is unmounted next.

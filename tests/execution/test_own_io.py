@@ -191,7 +191,9 @@ def test_a_quiet_device_s_bytes_are_the_engine_s(
     assert record.failure is None
     assert record.own_io and record.own_io["version"] in (1, 2), record.own_io
     assert "device_write_amplification" in amplifications(done)
-    assert "other_io" not in {warning.code for warning in record.warnings}
+    warned = {warning.code for warning in record.warnings}
+    # Counters of an engine that waits for a CPU are not read at one time with those of the device.
+    assert "other_io" not in warned or "engine_stalled" in warned
     directory, _ = io_group.hierarchy()
     assert control_groups.created(directory)
     assert control_groups.remaining(directory) == []

@@ -12,7 +12,7 @@ import pytest
 
 from iosonde.storage.block_layer import signatures
 from iosonde.storage.block_layer.block_nodes import device_number, number_of
-from iosonde.storage.block_layer.kernel import Kernel
+from iosonde.storage.block_layer.kernel import Kernel, names_in
 from iosonde.storage.block_layer.loop_status import LoopStatus
 from iosonde.storage.block_layer.mapper_tables import MapperTable, parse
 from iosonde.storage.block_layer.signatures import Signature
@@ -95,6 +95,13 @@ def machine(tmp_path: Path) -> Machine:
     made = Machine(tmp_path)
     made.disk("vdb", "254:16")
     return made
+
+
+def test_a_device_that_was_removed_while_it_is_examined_has_no_members(tmp_path: Path) -> None:
+    """Between two system calls, so there is no moment to remove it in; the error is that of its directory."""
+    (tmp_path / "slaves").mkdir()
+    (tmp_path / "slaves" / "vda").touch()
+    assert (names_in(tmp_path / "slaves"), names_in(tmp_path / "holders")) == (["vda"], [])
 
 
 def test_a_free_disk_may_be_written(machine: Machine) -> None:

@@ -85,7 +85,7 @@ def test_a_sound_run_has_no_warning_of_its_own(measure: Measure, disk: Path, rea
 def test_warm_buffered_reads_are_memorys(measure: Measure, disk: Path) -> None:
     record = measure(disk, io_mode="buffered", page_cache="warm", **COUNTED)
     assert "span_fits_memory" in codes(record)
-    assert number(record, "cached_before_share") == 1
+    assert number(record, "cached_before_share") >= 0.99  # The kernel may reclaim a page at any time.
     if not codes(record) & PAUSED:
         assert "reads_from_memory" in codes(record)
         assert kind(record) == "cache-served"

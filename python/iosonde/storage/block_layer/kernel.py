@@ -58,7 +58,8 @@ class Kernel:
 
     def partitions(self, number: str) -> list[str]:
         """Those of a disk."""
-        found = (read(each.parent / "dev") for each in sorted(self.path(number).glob("*/partition")))
+        below = (self.path(number) / name for name in names_in(self.path(number)))
+        found = (read(each / "dev") for each in below if (each / "partition").exists())
         return [each for each in found if each]  # One may have been deleted since it was listed.
 
     def wwid(self, number: str) -> str:
@@ -82,9 +83,8 @@ class Kernel:
         """Members of each md, dm or bcache device, by its number."""
         found: dict[str, list[str]] = {}
         for number in self.numbers:
-            upper = [self._number_of_name(each.name) for each in sorted((self.path(number) / "holders").glob("*"))]
-            pairs = [(holder, number) for holder in upper]
-            pairs += [(number, self._number_of_name(each.name)) for each in sorted(self.path(number).glob("slaves/*"))]
+            pairs = [(self._number_of_name(name), number) for name in names_in(self.path(number) / "holders")]
+            pairs += [(number, self._number_of_name(name)) for name in names_in(self.path(number) / "slaves")]
             for holder, member in pairs:
                 if holder and member and member not in found.setdefault(holder, []):
                     found[holder].append(member)
@@ -117,10 +117,12 @@ class Kernel:
     def btrfs_members(self) -> dict[str, str]:
         """UUID of the mounted btrfs by the number of each of its devices."""
         found = {}
-        for device in (self.sys / "fs/btrfs").glob("*/devices/*"):
-            number = read(device / "dev") or self._number_of_name(device.name)
-            if number:
-                found[number] = device.parents[1].name
+        for file_system in names_in(self.sys / "fs/btrfs"):
+            devices = self.sys / "fs/btrfs" / file_system / "devices"
+            for name in names_in(devices):
+                number = read(devices / name / "dev") or self._number_of_name(name)
+                if number:
+                    found[number] = file_system
         return found
 
     @cached_property
@@ -180,6 +182,14 @@ class Kernel:
         # btrfs, overlays and network file systems have anonymous numbers; their source may name a device.
         number = number_of(mount.source)
         return [number] if number else []
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names in a directory of `/sys`; none if it has disappeared, as with a device that was removed meanwhile."""
+    try:
+        return sorted(each.name for each in folder.iterdir())
+    except OSError:
+        return []
 
 
 def read(file: Path) -> str:
