@@ -121,7 +121,8 @@ fn last_event(output: &Output) -> Value {
 fn assert_completes(spec: &Value, identities: &[String]) -> Value {
     let output = run(spec, identities);
     let last = last_event(&output);
-    assert_eq!(last["event"], "result", "{last}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(last["event"], "result", "{last}, {}: {messages}", output.status);
     assert_eq!(output.status.code(), Some(0));
     last
 }
