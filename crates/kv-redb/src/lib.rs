@@ -201,9 +201,9 @@ impl Store for RedbStore {
         BTreeMap::from([
             ("evictions".into(), cache.evictions()),
             ("read_hits".into(), cache.read_hits()),
-            ("read_misses".into(), cache.read_misses()),
+            ("read_misses".into(), not_below_zero(cache.read_misses())),
             ("write_hits".into(), cache.write_hits()),
-            ("write_misses".into(), cache.write_misses()),
+            ("write_misses".into(), not_below_zero(cache.write_misses())),
             ("used_bytes".into(), cache.used_bytes() as u64),
         ])
     }
@@ -323,6 +323,13 @@ impl Session for RedbSession<'_> {
     }
 }
 
+/// A difference of two counters of redb's cache, which wraps around where the second was counted before the first.
+///
+/// redb 4.4 counts a hit before the access (`PagedCachedFile::write`), and `cache_stats` may read both in between.
+fn not_below_zero(difference: u64) -> u64 {
+    difference.cast_signed().max(0).cast_unsigned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,6 +374,12 @@ mod tests {
             let error = opener.check(&refused, &iosonde_kv::contract::DEMANDS).unwrap_err();
             assert_eq!(error.code, Code::Unsupported);
         }
+    }
+
+    #[test]
+    fn accesses_that_are_counted_later_than_their_hits_are_no_misses() {
+        assert_eq!(not_below_zero(3u64.wrapping_sub(5)), 0);
+        assert_eq!(not_below_zero(7), 7);
     }
 
     #[test]
