@@ -106,7 +106,7 @@ class Loops:
             command = self._undo.pop()
             done = subprocess.run(command, check=False, capture_output=True, env=environment())
             while command[0] == "delpart" and b"busy" in done.stderr and time.monotonic() < deadline:
-                time.sleep(0.05)  # Another test looks at all block devices, and has this one open.
+                time.sleep(0.05)  # Other tests look at all block devices, and may have this one open.
                 done = subprocess.run(command, check=False, capture_output=True, env=environment())
             assert done.returncode == 0, done.stderr.decode()
             if command[0] == "losetup" and (backing := own[command[-1]]):

@@ -178,6 +178,7 @@ def amplifications(done: ResultSet) -> dict[str, float]:
     return dict(rows.select("metric", "value").iter_rows())
 
 
+@pytest.mark.alone  # With a stalled engine it failed once; why was not examined.
 @pytest.mark.system
 @pytest.mark.parametrize(("workload", "parameters"), [("block", BLOCK), ("kv", KV)])
 def test_a_quiet_device_s_bytes_are_the_engine_s(
@@ -191,9 +192,7 @@ def test_a_quiet_device_s_bytes_are_the_engine_s(
     assert record.failure is None
     assert record.own_io and record.own_io["version"] in (1, 2), record.own_io
     assert "device_write_amplification" in amplifications(done)
-    warned = {warning.code for warning in record.warnings}
-    # Counters of an engine that waits for a CPU are not read at one time with those of the device.
-    assert "other_io" not in warned or "engine_stalled" in warned
+    assert "other_io" not in {warning.code for warning in record.warnings}
     directory, _ = io_group.hierarchy()
     assert control_groups.created(directory)
     assert control_groups.remaining(directory) == []

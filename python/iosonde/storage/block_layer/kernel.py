@@ -188,7 +188,7 @@ def names_in(folder: Path) -> list[str]:
     """Names in a directory of `/sys`; none if it has disappeared, as with a device that was removed meanwhile."""
     try:
         return sorted(each.name for each in folder.iterdir())
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 
