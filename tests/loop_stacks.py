@@ -102,15 +102,18 @@ class Loops:
         """Undo everything. A loop device that a process has open is detached when that process closes it: wait for that."""
         deadline = time.monotonic() + 10
         own = {device: backing_name(device) for name, *_, device in self._undo if name == "losetup"}
+        failed: list[str] = []
         while self._undo:
             command = self._undo.pop()
             done = subprocess.run(command, check=False, capture_output=True, env=environment())
             while command[0] == "delpart" and b"busy" in done.stderr and time.monotonic() < deadline:
                 time.sleep(0.05)  # Other tests look at all block devices, and may have this one open.
                 done = subprocess.run(command, check=False, capture_output=True, env=environment())
-            assert done.returncode == 0, done.stderr.decode()
-            if command[0] == "losetup" and (backing := own[command[-1]]):
+            if done.returncode:
+                failed.append(f"{command}: {done.stderr.decode()}")  # And undo the rest.
+            elif command[0] == "losetup" and (backing := own[command[-1]]):
                 wait_until_detached(command[-1], backing)  # Its file keeps a file system busy that is unmounted next.
+        assert not failed, failed
 
 
 def wait_until_detached(device: str, backing: str) -> None:

@@ -155,8 +155,11 @@ def test_the_report_has_the_loaded_records_and_the_verification(place: Path, tmp
     assert any(table.title.startswith("Statistics of LMDB 0.9") for table in chapter.tables)
 
 
-def test_reads_of_a_cached_database_are_reported_as_cache_served(place: Path, tmp_path: Path) -> None:
-    """The page cache is dropped first: the first read of each record is one of the device."""
+def test_reads_of_a_cached_database_are_reported_as_cache_served(
+    loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+) -> None:
+    """The page cache is dropped first: the first read of each record is one of the device, which nothing else uses."""
+    place = loop_file_system(size="256M").directory
     measurement = "value_size = 4000\nlmdb = { MDB_NORDAHEAD = true }\n"
     warned = {}
     for operations in (500, 5000, 50_000):

@@ -12,10 +12,11 @@ from hand_made import results, study
 from iosonde.findings.durability import difference
 from iosonde.findings.findings import findings
 from iosonde.findings.observations.reference import PublishedComparison, published
-from iosonde.findings.observations.store import CancelledWrites, StoreLoad
+from iosonde.findings.observations.store import CachedDatabase, CancelledWrites, StoreLoad, find
 from iosonde.findings.question import Question
 from iosonde.findings.questions.asymmetry import Comparison
 from iosonde.findings.questions.peak import Fastest
+from iosonde.findings.support import support_of
 from iosonde.metrics import wording
 
 STORES = {"lmdb": 5_441, "rocksdb": 18_500, "redb": 14_200, "fjall": 22_900}
@@ -174,6 +175,39 @@ def test_bytes_deleted_before_writeback_explain_a_device_that_received_few() -> 
     lost = replace(finding, share=0.06, received=0.1)
     assert "written back, and the device received 10 % of them" in lost.sentence
     assert "84 % unexplained" in lost.evidence
+
+
+@pytest.mark.parametrize(
+    ("device_read", "foreign", "is_cached"),
+    [(0.4, None, True), (0.6, None, False), (0.6, 0.5, True), (0.6, 0.1, False), (9.0, 0.96, True)],
+)
+def test_reads_of_others_do_not_count_where_reads_are_taken_for_cached(
+    device_read: float, foreign: float | None, is_cached: bool
+) -> None:
+    values = {"ops_per_sec": {("read",): [1000.0]}}
+    cases, runs = results(["phase"], values, store="lmdb", database="loaded", records=100)
+    outcomes = pl.DataFrame(
+        {
+            "run_id": runs["run_id"],
+            "case_id": runs["case_id"],
+            "memory_limit_bytes": None,
+            "record_bytes": 100 * 4096,
+            "values_checked": 1000,
+            "values_corrupted": 0,
+            "database_bytes": 100 * 4096,
+            "cached_bytes_at_end": 100 * 4096,
+            "run_device_read_bytes": round(device_read * 1000 * 4096),
+            "foreign_read_share": foreign,
+            "stalled_ns": 0,
+            "writing_jobs": 0,
+            "measure_start_ns": 0,
+            "measure_end_ns": 1,
+        }
+    )
+    found = [each for each in find(cases, runs, outcomes, support_of(runs, None)) if isinstance(each, CachedDatabase)]
+    assert bool(found) is is_cached
+    for finding in found:
+        assert finding.share == pytest.approx(device_read * (1 - (foreign or 0)))
 
 
 @pytest.mark.parametrize(("phase", "is_load"), [("fillseq", True), ("trace", False)])

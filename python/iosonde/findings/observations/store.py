@@ -30,6 +30,9 @@ UNEXPLAINED = 0.1
 CACHED = 0.5
 """Share of reads from memory, and of a database in memory, from which on reads measure memory more than the device."""
 
+_OWN_READ_BYTES = pl.col("run_device_read_bytes") * (1 - pl.col("foreign_read_share").fill_null(0.0))
+"""Bytes that the device read in a run without those of other processes, as far as they are known."""
+
 _COSTS = (
     ("wall_seconds", "wall time"),
     ("cpu_percent", "CPU %"),
@@ -206,7 +209,8 @@ class CachedDatabase(Finding):
     def _evidence(self) -> str:
         return (
             f"median of the runs with less than {wording.percent_text(1 - CACHED)} by the kernel's counters, ramp "
-            f"included, and {wording.percent_text(CACHED)} of the database or more cached at the end (cachestat(2)); "
+            f"included and reads of other processes subtracted, and {wording.percent_text(CACHED)} of the database or "
+            "more cached at the end (cachestat(2)); "
             "`--set memory_limit=...` makes the memory smaller than the database"
         )
 
@@ -337,7 +341,7 @@ def _memory(outcomes: pl.DataFrame) -> Iterator[Finding]:
         ratio=float((limited["database_bytes"] / limited["memory_limit_bytes"]).median()),  # type: ignore[arg-type]
         cached_share=max(cached, default=None),
         limits=tuple(limited["memory_limit_bytes"].unique().sort().to_list()),
-        device_read_bytes=int(read["run_device_read_bytes"].fill_null(0).sum()),
+        device_read_bytes=int(read.select(_OWN_READ_BYTES.fill_null(0).sum()).item()),
         values=int(read["values_checked"].sum()),
         strength="strong",
     )
@@ -352,7 +356,7 @@ def _cached(cases: pl.DataFrame, outcomes: pl.DataFrame) -> Iterator[Finding]:
             pl.col("memory_limit_bytes").is_null(), pl.col("values_checked") > 0, pl.col("database_bytes") > 0
         )
         .join(cases.select("case_id", "records"), on="case_id", how="left")
-        .with_columns(share=pl.col("run_device_read_bytes") / (pl.col("values_checked") * record_bytes))
+        .with_columns(share=_OWN_READ_BYTES / (pl.col("values_checked") * record_bytes))
     )
     cached = read.filter(
         pl.col("share") < 1 - CACHED, pl.col("cached_bytes_at_end") >= CACHED * pl.col("database_bytes")
