@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
-from iosonde.findings import device_state, durability, throughput
+from iosonde.findings import device_state, durability, questions, throughput
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
@@ -32,29 +32,7 @@ from iosonde.findings.observations.lasting_drop import LastingDrop
 from iosonde.findings.observations.search import Ended
 from iosonde.findings.observations.stimulus import changes
 from iosonde.findings.question import Question
-from iosonde.findings.questions import (
-    array_efficiency,
-    asymmetry,
-    backend_steps,
-    cache_gain,
-    cache_tiers,
-    device_share,
-    doubling,
-    fault_overhead,
-    flatness,
-    io_path,
-    mapped_reads,
-    memory_extension,
-    memory_share,
-    one_level,
-    osd_cpu,
-    peak,
-    read_cache,
-    saturation,
-    steady,
-    tails,
-    transactions,
-)
+from iosonde.findings.questions import one_level, peak, saturation, steady, transactions
 from iosonde.findings.support import Support, support_of
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import repeat_correlations
@@ -68,39 +46,7 @@ from iosonde.workload import named
 __all__ = ["Answer", "Finding", "answer", "findings"]
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """A kind of question."""
-
-    find: Callable[[Question], Iterator[Finding]]
-    compares_levels: bool = False
-    """Whether it has no answer for a single level: its value is stated instead."""
-
-
-_QUESTIONS: dict[AnalysisKind, _Kind] = {
-    "saturation": _Kind(saturation.find, compares_levels=True),
-    "gain_per_doubling": _Kind(doubling.find, compares_levels=True),
-    "asymmetry": _Kind(asymmetry.find, compares_levels=True),
-    "tail_growth": _Kind(tails.find, compares_levels=True),
-    "flatness": _Kind(flatness.find, compares_levels=True),
-    "peak": _Kind(peak.find, compares_levels=True),
-    "steady_state": _Kind(steady.find),
-    "array_efficiency": _Kind(array_efficiency.find),
-    "log_gain": _Kind(transactions.log_gain, compares_levels=True),
-    "cache_gain": _Kind(cache_gain.find, compares_levels=True),
-    "read_cache": _Kind(read_cache.find, compares_levels=True),
-    "durability": _Kind(transactions.durability),
-    "server_limit": _Kind(transactions.server_limit),
-    "cache_tiers": _Kind(cache_tiers.find, compares_levels=True),
-    "memory_share": _Kind(memory_share.find, compares_levels=True),
-    "memory_extension": _Kind(memory_extension.find, compares_levels=True),
-    "fault_overhead": _Kind(fault_overhead.find),
-    "mapped_reads": _Kind(mapped_reads.find),
-    "device_share": _Kind(device_share.find),
-    "backend_steps": _Kind(backend_steps.find),
-    "io_path": _Kind(io_path.find),
-    "osd_cpu": _Kind(osd_cpu.find),
-}
+_QUESTIONS = questions.kinds()
 
 ROUNDING = 0.005
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,10 +12,11 @@ import polars as pl
 from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results
 from iosonde.findings.convergence import window_cells
 from iosonde.findings.device_state import DeviceStates
+from iosonde.findings.finding import Finding
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
-from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
+from iosonde.study.model import ROUND, STAGE, Analysis, AnalysisKind, Level, Part, Study
 from iosonde.workload import descriptions
 
 _WORDED = frozenset(name for each in descriptions().values() for name in each.worded)
@@ -189,3 +190,13 @@ class Question:
         """Return the parameters that compound levels of these factors set."""
         levels = [level for factor in factors for level in self.part.all_factors.get(factor, [])]
         return [name for level in levels if isinstance(level, Level) for name in level.set]
+
+
+@dataclass(frozen=True)
+class QuestionKind:
+    """A kind of question, in `KINDS` of its module in `questions`."""
+
+    name: AnalysisKind
+    find: Callable[[Question], Iterator[Finding]]
+    compares_levels: bool = False
+    """Whether it has no answer for a single level: its value is stated instead."""

@@ -10,7 +10,7 @@ from iosonde.findings.array_performance import BOUND_WORDS
 from iosonde.findings.expected import PARITIES, level_words
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.loads import EVERYTHING, Loads, Row
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import WELCH, Estimate
 
@@ -245,3 +245,6 @@ def _name(row: Row) -> str:
     kind = "" if row["array_kind"] in ("", "md") else f" ({row['array_kind']})"
     state = f", {row['state']}" if row["state"] in ("degraded", "rebuilding") else ""
     return f"{level_words(row['array'])}{kind}{state}"
+
+
+KINDS = (QuestionKind("array_efficiency", find),)

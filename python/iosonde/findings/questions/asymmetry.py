@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import MARGIN, Estimate, pooled_ratio, ratio, runs_needed, verdict
@@ -281,3 +281,6 @@ def asymmetry(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.D
                 }
             )
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+KINDS = (QuestionKind("asymmetry", find, compares_levels=True),)

@@ -12,7 +12,7 @@ import polars as pl
 
 from iosonde.findings.cells import cells, groups
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
@@ -293,3 +293,6 @@ def _is_floor(case: Mapping[str, Any]) -> bool:
 
 def _less(part: float | None) -> float | None:
     return None if part is None else 1 - part
+
+
+KINDS = (QuestionKind("backend_steps", find),)

@@ -12,7 +12,7 @@ import polars as pl
 from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.opposed import Opposed, opposed, opposed_text
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio, verdict
 
@@ -131,3 +131,6 @@ def _hit_ratios(question: Question) -> dict[str, float]:
 def _range(ends: tuple[float, float]) -> str:
     low, high = (f"{end:.2f}" for end in ends)
     return low if low == high else f"{low}–{high}"
+
+
+KINDS = (QuestionKind("cache_gain", find, compares_levels=True),)

@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.opposed import Opposed, opposed, opposed_text
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio, verdict
@@ -126,3 +126,6 @@ def _mean(question: Question, metric: str, case_ids: list[str]) -> float:
     """Return the mean over the repeats of some cases; 0 where nothing was counted."""
     found = question.cells(metric).filter(pl.col("case_id").is_in(case_ids))["values"].explode()
     return float(found.mean() or 0.0)  # type: ignore[arg-type]
+
+
+KINDS = (QuestionKind("cache_tiers", find, compares_levels=True),)

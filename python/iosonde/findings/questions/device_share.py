@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import cells
 from iosonde.findings.finding import Finding, Topic, cases_of, weakest
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.support import of_interval
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
@@ -128,3 +128,6 @@ def _about(question: Question, row: dict[str, object]) -> str:
 def _values(question: Question, metric: str, case_id: str) -> np.ndarray | None:
     found = question.cells(metric).filter(pl.col("case_id") == case_id)
     return np.asarray(found["values"][0].to_list(), dtype=float) if found.height else None
+
+
+KINDS = (QuestionKind("device_share", find),)

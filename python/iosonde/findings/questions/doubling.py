@@ -12,7 +12,7 @@ import polars as pl
 
 from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import MARGIN, Estimate, pooled_ratio, ratio
@@ -272,3 +272,6 @@ def gain_per_doubling(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ())
                 }
             )
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+KINDS = (QuestionKind("gain_per_doubling", find, compares_levels=True),)

@@ -15,7 +15,7 @@ import polars as pl
 
 from iosonde.findings.cells import cells
 from iosonde.findings.finding import Finding, Topic, cases_of, weakest
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.support import of_interval
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, difference, repeats_interval
@@ -127,3 +127,6 @@ def _difference_text(added: Estimate, *, sign: int = 1) -> str:
     low, high = sorted(sign * (end or 0.0) for end in (added.low, added.high))
     ends = wording.range_text(format_latency(low), format_latency(high))
     return f"{format_latency(sign * added.value)} (95 % CI {ends})"
+
+
+KINDS = (QuestionKind("fault_overhead", find),)

@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MARGIN, Estimate, ratio
 from iosonde.study.model import STAGE
@@ -135,3 +135,6 @@ def flatness(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.Da
             }
         )
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+KINDS = (QuestionKind("flatness", find, compares_levels=True),)

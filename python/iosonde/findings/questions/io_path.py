@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import cells, groups
 from iosonde.findings.finding import Finding, Topic, weakest
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.io_path import TITLES, metric_of
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
@@ -208,3 +208,6 @@ def _share_text(share: Estimate) -> str:
     if share.low is None or share.high is None:
         return wording.percent_text(share.value)
     return f"{wording.percent_text(share.value)} (95 % CI {wording.percent_range(share.low, share.high)})"
+
+
+KINDS = (QuestionKind("io_path", find),)

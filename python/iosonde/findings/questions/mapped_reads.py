@@ -14,7 +14,7 @@ import numpy as np
 
 from iosonde.findings.cells import cells
 from iosonde.findings.finding import Finding, Topic, weakest
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.support import of_interval
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio
@@ -69,3 +69,6 @@ def find(question: Question) -> Iterator[Finding]:
             case_ids=case_ids,
             part=question.part.name,
         )
+
+
+KINDS = (QuestionKind("mapped_reads", find),)

@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.finding import Finding, Topic, weakest
 from iosonde.findings.opposed import Opposed, opposed, opposed_text
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio
@@ -84,3 +84,6 @@ def _answer(question: Question, key: dict[str, Any], whole: str, rows: pl.DataFr
         case_ids=ids,
         part=question.part.name,
     )
+
+
+KINDS = (QuestionKind("memory_extension", find, compares_levels=True),)

@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, verdict
 
@@ -119,3 +119,6 @@ def _answer(question: Question, key: dict[str, Any], rows: list[dict[str, Any]],
         case_ids=case_ids,
         part=question.part.name,
     )
+
+
+KINDS = (QuestionKind("memory_share", find, compares_levels=True),)

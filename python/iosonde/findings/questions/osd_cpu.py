@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.verdict.verdict import of_repeats
@@ -140,3 +140,6 @@ def _unloaded(question: Question, key: Mapping[str, Any]) -> Any:
 
 def _limit(question: Question, case_id: str) -> str:
     return of_repeats(list(question.support.counts([case_id]).elements())) or ""
+
+
+KINDS = (QuestionKind("osd_cpu", find),)

@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.saturation import SHARE_OF_PEAK, still_rises
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
@@ -184,3 +184,6 @@ def _tied_first(rows: Sequence[dict[str, Any]], leads: Sequence[Estimate]) -> li
 
 def _setting(over: str, rest: list[str], row: Mapping[str, Any]) -> str:
     return wording.listing([wording.level_words(name, row[name]) for name in (over, *rest)])
+
+
+KINDS = (QuestionKind("peak", find, compares_levels=True),)

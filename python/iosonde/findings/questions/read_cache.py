@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.opposed import Opposed, opposed, opposed_text
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
@@ -108,3 +108,6 @@ def _mean(question: Question, metric: str, case_ids: list[str]) -> float | None:
         return None
     values = cells.filter(pl.col("case_id").is_in(case_ids))["values"].explode().drop_nulls().to_list()
     return sum(values) / len(values) if values else None
+
+
+KINDS = (QuestionKind("read_cache", find, compares_levels=True),)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Strength, Topic, weakest
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import BOOTSTRAP, MINIMUM_REPEATS, SEED, Floats, ratio, resampled_medians
@@ -276,3 +276,6 @@ def _uncertainty(values: Sequence[Floats], at: int) -> tuple[int, int, float]:
     positions = np.sort(_first_saturated(resampled))
     low, high = (int(positions[int(q * (len(positions) - 1))]) for q in (0.025, 0.975))
     return low, high, float((positions == at).mean())
+
+
+KINDS = (QuestionKind("saturation", find, compares_levels=True),)

@@ -11,7 +11,7 @@ import polars as pl
 from iosonde.findings.convergence import Convergence, convergences
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.metrics.steady_state import Criteria
@@ -321,3 +321,6 @@ def _of_pass(part: Part, each: Convergence, state: DeviceState) -> SteadyRounds:
 
 def _load(levels: Mapping[str, Any]) -> str:
     return ", ".join(wording.level_words(name, level) for name, level in levels.items())
+
+
+KINDS = (QuestionKind("steady_state", find),)

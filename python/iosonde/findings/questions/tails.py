@@ -15,7 +15,7 @@ import polars as pl
 
 from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 
@@ -125,3 +125,6 @@ def tail_growth(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl
 def _exponent(first: object, last: object, growth: float) -> float | None:
     numbers = [level for level in (first, last) if isinstance(level, (int, float)) and level > 0]
     return math.log(growth) / math.log(numbers[1] / numbers[0]) if len(numbers) == 2 else None
+
+
+KINDS = (QuestionKind("tail_growth", find, compares_levels=True),)

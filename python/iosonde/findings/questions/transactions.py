@@ -11,7 +11,7 @@ import polars as pl
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding, Topic, weakest
 from iosonde.findings.opposed import Opposed, opposed, opposed_text
-from iosonde.findings.question import Question
+from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, maximum_interval, pooled_ratio, repeats_interval, verdict
@@ -311,3 +311,10 @@ def _percent_change(gain: Estimate, *, signed: bool) -> str:
         return text
     low, high = sorted(round(100 * sign * (end - 1)) for end in (gain.low, gain.high))
     return f"{text} (95 % CI {low} to {high} %)" if low < 0 else f"{text} (95 % CI {low}–{high} %)"
+
+
+KINDS = (
+    QuestionKind("log_gain", log_gain, compares_levels=True),
+    QuestionKind("durability", durability),
+    QuestionKind("server_limit", server_limit),
+)
