@@ -178,7 +178,6 @@ def amplifications(done: ResultSet) -> dict[str, float]:
     return dict(rows.select("metric", "value").iter_rows())
 
 
-@pytest.mark.alone  # With a stalled engine it failed once; why was not examined.
 @pytest.mark.system
 @pytest.mark.parametrize(("workload", "parameters"), [("block", BLOCK), ("kv", KV)])
 def test_a_quiet_device_s_bytes_are_the_engine_s(

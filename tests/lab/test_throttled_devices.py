@@ -325,6 +325,44 @@ name = "main"
 """
 
 
+DEEP = """
+name = "deep"
+title = "Many I/Os in flight on a slow device"
+question = "Whose are they?"
+repeats = 1
+
+[measurement]
+access = "sequential"
+block_size = "512KiB"
+queue_depth = 32
+read_fraction = 0.5
+span = "64MiB"
+layout = "never"
+ramp = "300ms"
+duration = "1500ms"
+
+[[parts]]
+name = "main"
+
+[profiles.quick]
+"""
+
+
+def test_what_is_in_flight_when_the_measurement_starts_is_not_of_another_process(tmp_path: Path) -> None:
+    """16 MiB, a third of what the device moves: the kernel counts them for the engine at submission."""
+    (tmp_path / "deep.toml").write_text(DEEP)
+    with throttled_devices(Limits(bandwidth=BANDWIDTH), size_bytes=64 * MIB) as [device]:
+        plan = expand(load(str(tmp_path / "deep.toml")), open_target(str(device.path)), profile="quick")
+        done = execute(plan, tmp_path / "set", consent=Consent(destroy=(str(device.path),)))
+    [record] = done.records()
+    assert record.failure is None
+    assert record.own_io and record.own_io["version"] in (1, 2), record.own_io
+    [moved] = record.own_io["measure"]
+    assert moved["read_bytes"] + moved["write_bytes"] > 20 * MIB
+    assert "other_io" not in {warning.code for warning in record.warnings}
+    assert done.runs["foreign_read_share"].to_list() == done.runs["foreign_write_share"].to_list() == [0.0]
+
+
 def test_an_invalid_burst_is_refused() -> None:
     for limits in (
         {"burst_bandwidth": 5},

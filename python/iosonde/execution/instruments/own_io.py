@@ -4,6 +4,10 @@ The engine runs in a control group of its own (`storage/control_groups/io_group.
 before the engine starts, before and after the measurement, and after the run. What the kernel does not attribute to the
 group is bounded by what other processes with files on the device wrote (`storage/block_layer/other_processes.py`), and
 by what remains of the device's bytes after those that the engine dirtied.
+
+A group counts an I/O when it is submitted, a device when it completes. What block I/O has in flight before the
+measurement is therefore counted by the device in the measurement, and by the group before it. As much as can be in
+flight counts as the engine's own, so bytes of other processes are a lower bound.
 """
 
 from __future__ import annotations
@@ -27,8 +31,11 @@ LOOK_SECONDS = 1.0
 """Between two looks at other processes, which take some milliseconds."""
 FS_OUTPUT_BYTES = 512
 
-Sample = Mapping[str, tuple[Bytes, Bytes]]
-"""By device: its bytes, and the engine's own."""
+OF_LAYOUT: Bytes = 0, 4 << 20
+"""Most bytes of a layout in flight (`WRITERS` and `CHUNK_BYTES` of `crates/block/src/layout.rs`)."""
+
+Sample = Mapping[str, tuple[Bytes, Bytes, Bytes]]
+"""By device: its bytes, the engine's own, and the most that the engine may have in flight."""
 
 
 class OwnIo(Instrument):
@@ -43,6 +50,8 @@ class OwnIo(Instrument):
         self._samples: dict[str, Sample] = {}
         self._others = OtherProcesses(devices=self._devices)
         self._next_look = 0.0
+        self._of_load = _in_flight(context.run.spec["workload"])
+        self._in_flight: Bytes = 0, 0
 
     def start(self) -> None:
         """Create the group."""
@@ -74,6 +83,8 @@ class OwnIo(Instrument):
         if event["event"] in ("hello", "phase", "interval", "result"):
             if event["event"] == "hello":
                 self._samples["started"] = self._sample()
+            else:
+                self._in_flight = OF_LAYOUT if event.get("phase") == "layout" else self._of_load
             # What was read last before the measurement counts.
             self._samples[name] = self._sample()
             if time.monotonic() >= self._next_look:
@@ -115,9 +126,14 @@ class OwnIo(Instrument):
         return None if self._reason else 2
 
     def _sample(self) -> Sample:
+        # The group first: an I/O that is submitted or completes in between is not taken for one of another process.
         own = self._own()
         return {
-            device: ((now["read_bytes"], now["write_bytes"]), own.get(io_group.whole_disk(device), (0, 0)))
+            device: (
+                (now["read_bytes"], now["write_bytes"]),
+                own.get(io_group.whole_disk(device), (0, 0)),
+                self._in_flight,
+            )
             for device in self._devices
             if (now := counters(device))
         }
@@ -148,17 +164,31 @@ def _outermost(spec: Mapping[str, Any]) -> list[str]:
     return [device for device in dict.fromkeys(map(device_of, paths)) if device is not None and device in watched]
 
 
+def _in_flight(workload: Mapping[str, Any]) -> Bytes:
+    """Most bytes that block I/O has in flight, reads and writes; none of loads of which that is not known."""
+    if not described(workload).moves_blocks:
+        return 0, 0
+    reads = writes = 0
+    for stream in workload["streams"]:
+        most = stream["jobs"] * stream["queue_depth"] * max(size["bytes"] for size in stream["block_sizes"])
+        reads += most if stream["mix"]["read_fraction"] > 0 else 0
+        writes += most if stream["mix"]["read_fraction"] < 1 else 0
+    return reads, writes
+
+
 def _differences(before: Sample, after: Sample) -> list[dict[str, Any]]:
     rows = []
     for device in [each for each in before if each in after]:
-        (whole, own), (whole_after, own_after) = before[device], after[device]
+        (whole, own, in_flight), (whole_after, own_after, _) = before[device], after[device]
+        reads, writes = (end - start for start, end in zip(whole, whole_after, strict=True))
+        own_reads, own_writes = (end - start + more for start, end, more in zip(own, own_after, in_flight, strict=True))
         rows.append(
             {
                 "device": device,
-                "read_bytes": whole_after[0] - whole[0],
-                "write_bytes": whole_after[1] - whole[1],
-                "own_read_bytes": own_after[0] - own[0],
-                "own_write_bytes": own_after[1] - own[1],
+                "read_bytes": reads,
+                "write_bytes": writes,
+                "own_read_bytes": min(own_reads, reads),
+                "own_write_bytes": min(own_writes, writes),
             }
         )
     return rows
