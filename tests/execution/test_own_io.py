@@ -178,6 +178,7 @@ def amplifications(done: ResultSet) -> dict[str, float]:
     return dict(rows.select("metric", "value").iter_rows())
 
 
+@pytest.mark.alone  # It failed once in a run whose engine was stalled by other tests, for a reason that is not known.
 @pytest.mark.system
 @pytest.mark.parametrize(("workload", "parameters"), [("block", BLOCK), ("kv", KV)])
 def test_a_quiet_device_s_bytes_are_the_engine_s(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -192,6 +193,41 @@ def test_a_killed_suite_keeps_its_records_and_is_resumed(iosonde: Iosonde, tmp_p
         assert sorted(each.run_id for each in found.records()) == sorted(each.run_id for each in found.plan.runs)
         assert {each.outcome for each in found.records()} == {"complete"}
     assert list(place.iterdir()) == []
+
+
+STORE = """
+name = "store"
+title = "A store"
+question = "How fast is it?"
+
+[[entries]]
+name = "reads"
+study = "ycsb"
+title = "Reads"
+settings = { phase = "ycsb_c", store = "lmdb", records = "2k", ramp = "0s", duration = "200ms" }
+values = [{ part = "core", metric = "ops_per_sec", title = "YCSB C" }]
+"""
+
+
+@pytest.mark.engine
+def test_a_library_in_another_place_is_used_and_allowed_again_to_resume(iosonde: Iosonde, tmp_path: Path) -> None:
+    """The result set could have come from another person, with the library."""
+    file, directory, place = tmp_path / "store.toml", tmp_path / "results", tmp_path / "place"
+    file.write_text(STORE)
+    place.mkdir()
+    library = tmp_path / "libmine.so"
+    shutil.copy(next(Path("/usr/lib").rglob("liblmdb.so.0")), library)
+    options = ("--target", place, "--profile", "quick", "--set", f"library={library}", "-o", directory)
+    assert "iosonde resume" in iosonde("suite", file, *options, "--time-limit", "1ms").stderr
+    refused = iosonde("resume", directory)
+    assert refused.returncode != 0
+    assert f"--allow-library {library}" in refused.stderr
+    assert [each.run_id for each in ResultSet.open(directory / "01-reads").records()] == []
+    document = json.loads(iosonde("resume", directory, "--allow-library", library, "--json").stdout)
+    assert [line["value"] for line in document["lines"]] == ["YCSB C"]
+    [record] = ResultSet.open(directory / "01-reads").records()
+    assert record.failure is None
+    assert record.spec["workload"]["store"]["library"] == str(library)
 
 
 @pytest.mark.unit

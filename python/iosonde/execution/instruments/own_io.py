@@ -31,9 +31,6 @@ LOOK_SECONDS = 1.0
 """Between two looks at other processes, which take some milliseconds."""
 FS_OUTPUT_BYTES = 512
 
-OF_LAYOUT: Bytes = 0, 4 << 20
-"""Most bytes of a layout in flight (`WRITERS` and `CHUNK_BYTES` of `crates/block/src/layout.rs`)."""
-
 Sample = Mapping[str, tuple[Bytes, Bytes, Bytes]]
 """By device: its bytes, the engine's own, and the most that the engine may have in flight."""
 
@@ -81,10 +78,8 @@ class OwnIo(Instrument):
         is_measured = event["event"] == "result" or event.get("phase") == "measure"
         name = "measured" if is_measured else "started"
         if event["event"] in ("hello", "phase", "interval", "result"):
-            if event["event"] == "hello":
-                self._samples["started"] = self._sample()
-            else:
-                self._in_flight = OF_LAYOUT if event.get("phase") == "layout" else self._of_load
+            if event["event"] != "hello":
+                self._in_flight = self._of_load
             # What was read last before the measurement counts.
             self._samples[name] = self._sample()
             if time.monotonic() >= self._next_look:
