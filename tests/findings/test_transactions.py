@@ -180,8 +180,8 @@ def test_the_highest_throughput_of_a_server_comes_with_its_limit_and_the_reason(
 
 
 def test_a_server_without_a_limit_is_reported_as_such() -> None:
-    [found] = server_limit(limit_question("undetermined", "no resource was used completely"))
-    assert found.sentence.endswith("; no limit was found (no resource was used completely)")
+    [found] = server_limit(limit_question("undetermined", "no share reached its limit"))
+    assert found.sentence.endswith("; no limit was found (no share reached its limit)")
 
 
 def test_a_limit_of_a_minority_of_runs_is_not_named() -> None:

@@ -10,7 +10,7 @@ use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{
     CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, UserKey, UserValue,
 };
-use iosonde_kv::{About, Code, Demands, KvError, Lent, Opener, Place, Session, Store, options};
+use iosonde_kv::{About, Demands, KvError, Lent, Opener, Place, Session, Store, options};
 use iosonde_protocol::{Direction, StoreDurability};
 use serde_json::Value;
 
@@ -166,39 +166,13 @@ impl FjallOpener {
 
 impl Opener for FjallOpener {
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
-        if demands.key_bytes_max > KEY_BYTES_MAX {
-            return Err(KvError::unsupported(
-                format!(
-                    "{NAME} supports keys of at most {KEY_BYTES_MAX} bytes, not {}",
-                    demands.key_bytes_max
-                ),
-                "use shorter keys",
-            )
-            .at("`records.key_bytes`"));
-        }
-        match place {
-            Place::Directory { log: None, .. } => Ok(()),
-            Place::Directory { .. } => Err(KvError::unsupported(
-                format!("{NAME} has no separate log"),
-                "omit `log_path`",
-            )
-            .at("`target.log_path`")),
-            Place::Device { .. }
-            | Place::Virtual
-            | Place::Socket { .. }
-            | Place::Server { .. }
-            | Place::ReadOnly { .. } => Err(KvError::unsupported(
-                format!("{NAME} needs a directory of its own"),
-                "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
-            )
-            .at("`target`")),
-        }
+        demands.check_keys(NAME, KEY_BYTES_MAX)?;
+        place.single_directory(NAME)?;
+        Ok(())
     }
 
     fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
-        let Place::Directory { path, .. } = place else {
-            return Err(KvError::new(Code::Internal, "fjall was opened without a directory", ""));
-        };
+        let path = place.single_directory(NAME)?;
         let opened = self.settings.open(path);
         let (database, keyspace) =
             opened.map_err(|error| KvError::store(NAME, format!("open `{}`", path.display()), error))?;
@@ -377,6 +351,7 @@ impl Session for FjallSession<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use iosonde_kv::Code;
 
     fn place(directory: &tempfile::TempDir) -> Place {
         Place::Directory {

@@ -107,16 +107,7 @@ impl Opener for LmdbOpener {
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
         let settings = self.settings(place, demands)?;
         self.check_library(place, &settings)?;
-        if demands.key_bytes_max > KEY_BYTES_MAX {
-            return Err(KvError::unsupported(
-                format!(
-                    "{NAME} supports keys of at most {KEY_BYTES_MAX} bytes, not {}",
-                    demands.key_bytes_max
-                ),
-                "use shorter keys",
-            )
-            .at("`records.key_bytes`"));
-        }
+        demands.check_keys(NAME, KEY_BYTES_MAX)?;
         match place {
             Place::Directory { log: Some(_), .. } => Err(KvError::unsupported(
                 format!("{NAME} has no separate log"),

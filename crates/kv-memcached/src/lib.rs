@@ -92,16 +92,7 @@ impl MemcachedOpener {
 
 impl Opener for MemcachedOpener {
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
-        if demands.key_bytes_max > KEY_BYTES_MAX {
-            return Err(KvError::unsupported(
-                format!(
-                    "keys of {} bytes: those of {NAME} have {KEY_BYTES_MAX} at most",
-                    demands.key_bytes_max
-                ),
-                "use smaller keys",
-            )
-            .at("`records.key_bytes`"));
-        }
+        demands.check_keys(NAME, KEY_BYTES_MAX)?;
         match place {
             Place::Socket { .. } => Ok(()),
             _ => Err(KvError::unsupported(

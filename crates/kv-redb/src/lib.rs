@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iosonde_kv::{About, Code, Demands, KvError, Lent, Opener, Place, Session, Store, options};
+use iosonde_kv::{About, Demands, KvError, Lent, Opener, Place, Session, Store, options};
 use iosonde_protocol::{Direction, StoreDurability};
 use redb::{AccessGuard, Database, Durability, Range, ReadableDatabase, TableDefinition, WriteTransaction};
 use serde_json::Value;
@@ -96,30 +96,12 @@ impl RedbOpener {
 
 impl Opener for RedbOpener {
     fn check(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
-        match place {
-            Place::Directory { log: None, .. } => Ok(()),
-            Place::Directory { .. } => Err(KvError::unsupported(
-                format!("{NAME} has no separate log"),
-                "omit `log_path`",
-            )
-            .at("`target.log_path`")),
-            Place::Device { .. }
-            | Place::Virtual
-            | Place::Socket { .. }
-            | Place::Server { .. }
-            | Place::ReadOnly { .. } => Err(KvError::unsupported(
-                format!("{NAME} needs a directory of its own"),
-                "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
-            )
-            .at("`target`")),
-        }
+        place.single_directory(NAME)?;
+        Ok(())
     }
 
     fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
-        let Place::Directory { path, .. } = place else {
-            return Err(KvError::new(Code::Internal, "redb was opened without a directory", ""));
-        };
-        let file = path.join(FILE);
+        let file = place.single_directory(NAME)?.join(FILE);
         let opening = |error: &dyn std::fmt::Display| KvError::store(NAME, format!("open `{}`", file.display()), error);
         let skips_sync = Arc::new(AtomicBool::new(false));
         let backend = Backend::open(&file, skips_sync.clone()).map_err(|error| opening(&error))?;
@@ -333,6 +315,7 @@ fn not_below_zero(difference: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use iosonde_kv::Code;
 
     fn place(directory: &tempfile::TempDir) -> Place {
         Place::Directory {

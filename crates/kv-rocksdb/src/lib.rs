@@ -80,16 +80,7 @@ impl RocksdbOpener {
 
 impl Opener for RocksdbOpener {
     fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
-        if demands.key_bytes_max > KEY_BYTES_MAX {
-            return Err(KvError::unsupported(
-                format!(
-                    "{NAME} supports keys of at most 8 MiB, not {} bytes",
-                    demands.key_bytes_max
-                ),
-                "use shorter keys",
-            )
-            .at("`records.key_bytes`"));
-        }
+        demands.check_keys(NAME, KEY_BYTES_MAX)?;
         match place {
             Place::Directory {
                 read_cache: Some(_), ..

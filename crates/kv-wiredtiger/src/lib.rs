@@ -14,7 +14,7 @@ mod statistics;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
-use iosonde_kv::{Code, Demands, KvError, Opener, Place, Store};
+use iosonde_kv::{Demands, KvError, Opener, Place, Store};
 use serde_json::Value;
 
 use crate::database::Database;
@@ -68,30 +68,14 @@ impl WiredtigerOpener {
 
 impl Opener for WiredtigerOpener {
     fn check(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
-        match place {
-            Place::Directory { .. } => Ok(()),
-            Place::Device { .. }
-            | Place::Virtual
-            | Place::Socket { .. }
-            | Place::Server { .. }
-            | Place::ReadOnly { .. } => Err(KvError::unsupported(
-                format!("{NAME} needs a directory of its own"),
-                "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
-            )
-            .at("`target`")),
-        }
+        place.directory(NAME)?;
+        Ok(())
     }
 
     fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, KvError> {
-        let Place::Directory { path, log, .. } = place else {
-            return Err(KvError::new(
-                Code::Internal,
-                "WiredTiger was opened without a directory",
-                "",
-            ));
-        };
+        let (path, log) = place.directory(NAME)?;
         let sessions = demands.sessions + SESSIONS_BESIDE;
-        let database = Database::open(&self.library, &self.shim, &self.settings, path, log.as_ref(), sessions)?;
+        let database = Database::open(&self.library, &self.shim, &self.settings, path, log, sessions)?;
         Ok(Box::new(database))
     }
 }
@@ -103,7 +87,7 @@ mod tests {
     use std::sync::OnceLock;
 
     use super::*;
-    use iosonde_kv::contract;
+    use iosonde_kv::{Code, contract};
     use iosonde_protocol::StoreDurability;
 
     /// The shim, compiled once as `workload/kv/shim.py` does, with other macros in front of it.

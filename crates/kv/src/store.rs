@@ -56,6 +56,40 @@ pub enum Place {
     Virtual,
 }
 
+impl Place {
+    /// The directory of a store that supports nothing else, and that of its log.
+    ///
+    /// # Errors
+    /// When it is no directory of the store's own.
+    pub fn directory(&self, store: &str) -> Result<(&Path, Option<&PathBuf>), KvError> {
+        match self {
+            Place::Directory { path, log, .. } => Ok((path, log.as_ref())),
+            Place::Device { .. }
+            | Place::Virtual
+            | Place::Socket { .. }
+            | Place::Server { .. }
+            | Place::ReadOnly { .. } => Err(KvError::unsupported(
+                format!("{store} needs a directory of its own"),
+                "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
+            )
+            .at("`target`")),
+        }
+    }
+
+    /// The directory of a store that has its log there.
+    ///
+    /// # Errors
+    /// When it is no directory of the store's own, or there is another one for the log.
+    pub fn single_directory(&self, store: &str) -> Result<&Path, KvError> {
+        match self.directory(store)? {
+            (path, None) => Ok(path),
+            (_, Some(_)) => Err(
+                KvError::unsupported(format!("{store} has no separate log"), "omit `log_path`").at("`target.log_path`"),
+            ),
+        }
+    }
+}
+
 /// A persistent read cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachePlace {
@@ -76,6 +110,21 @@ pub struct Demands {
     pub value_bytes_max: u64,
     /// Threads that use the store concurrently.
     pub sessions: u64,
+}
+
+impl Demands {
+    /// Refuses keys that are larger than those of a store.
+    ///
+    /// # Errors
+    /// `unsupported`, when there are such keys.
+    pub fn check_keys(&self, store: &str, bytes_max: u64) -> Result<(), KvError> {
+        let bytes = self.key_bytes_max;
+        if bytes <= bytes_max {
+            return Ok(());
+        }
+        let problem = format!("{store} supports keys of at most {bytes_max} bytes, not {bytes}");
+        Err(KvError::unsupported(problem, "use shorter keys").at("`records.key_bytes`"))
+    }
 }
 
 /// A kind of store with its options, before a database is open.

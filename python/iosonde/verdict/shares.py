@@ -43,7 +43,7 @@ def nearest(limits: Sequence[Limit], evidence: dict[str, float | None]) -> Verdi
     reached = [each for each in ordered if each[0] >= 1]
     kind: Kind = reached[0][1] if reached else "undetermined"
     because = [text for _, each, text in reached if each == kind] or [
-        "no resource was used completely: " + "; ".join(text for _, _, text in ordered[:3])
+        "no share reached its limit: " + "; ".join(text for _, _, text in ordered[:3])
     ]
     return Verdict(kind=kind, because=tuple(because), warnings=(), evidence=evidence)
 

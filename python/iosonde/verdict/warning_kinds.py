@@ -197,8 +197,9 @@ _LIST = (
         code="other_io",
         title="Concurrent I/O from other processes",
         when="5 % or more of the bytes that the device read or wrote, and at least 1 MiB, were not from this run, "
-        "by the control group of the engine; writes that the kernel does not attribute count as foreign up to "
-        "the bytes written by other processes with files on the device",
+        "by the control group of the engine; what block I/O can have in flight counts as its own; writes that the "
+        "kernel does not attribute count as foreign up to the bytes written by other processes with files on the "
+        "device",
         hint="stop other users of the device; `iotop` and `fatrace` show them",
         points_to="undetermined",
     ),
