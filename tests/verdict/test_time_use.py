@@ -112,9 +112,9 @@ def test_the_mean_of_runs_leaves_out_what_was_not_reported() -> None:
     ("given", "sentence"),
     [
         (use(device_busy=0.95, application_cores=1.5), "95 % of the time, so a faster one gains at most 20.00×"),
-        (use(device_busy=0.5, application_cores=0.2), "gains at most 2.00×; no resource was used completely"),
-        (use(device_busy=0.15, application_cores=0.2), "gains at most 1.18×; no resource was used completely"),
-        (use(device_busy=0.15, lock_waits=0.2), "gains at most 1.18×; no resource was used completely"),
+        (use(device_busy=0.5, application_cores=0.2), "gains at most 2.00×; no other limit was found"),
+        (use(device_busy=0.15, application_cores=0.2), "gains at most 1.18×; no other limit was found"),
+        (use(device_busy=0.15, lock_waits=0.2), "gains at most 1.18×; no other limit was found"),
         (use(device_busy=0.2, application_cores=1.5), "gains at most 1.25×; the application used 1.5 cores"),
         (use(device_busy=0.2, kernel_cores=0.9), "gains at most 1.25×; the kernel used 0.9 cores"),
         (use(device_busy=0.1, lock_waits=0.8), "gains at most 1.11×; sessions waited for locks 80 % of the time"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iosonde.report.material.result_sets import Material, Source
 
 NO_LIMIT = "the search found no limit, or was not carried out on every target"
-NOTHING_LIMITS = "; no resource was used completely"
+NOTHING_LIMITS = "; no other limit was found"
 SMALL_GAIN = 1.25
 """Improvement below which the report names what limits it."""
 TOO_FEW = "no value on both targets: a percentile needs ten operations beyond it, so more than this profile has"
