@@ -90,7 +90,13 @@ fn all_transactions_run_in_both_protocols_with_and_without_pipelining() {
             assert_eq!(result.jobs.iter().map(|job| job.operations).sum::<u64>(), completed);
             let new_orders = oltp.transactions[0];
             assert_eq!(new_orders.operation, Operation::NewOrder);
-            assert!(new_orders.rolled_back > 0 && new_orders.rolled_back * 20 < new_orders.completed);
+            // One percent (clause 2.4.1.4), within five standard deviations: on a busy machine only few are completed.
+            let expected = new_orders.completed as f64 / 100.0;
+            let deviation = (new_orders.rolled_back as f64 - expected).abs();
+            assert!(
+                new_orders.completed > 0 && deviation <= 5.0 * expected.max(1.0).sqrt(),
+                "{new_orders:?}"
+            );
             let per_transaction = oltp.counters.statements as f64 / completed as f64;
             assert!(
                 (11.0..17.0).contains(&per_transaction),
