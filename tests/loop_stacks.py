@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.loop_status import attached_loops
-from iosonde.storage.setups.loop_devices import LoopDevice
+from iosonde.storage.setups.loop_devices import _CLR_FD, _CONFIGURE, LoopDevice, _configuration
 
 MIB = 1 << 20
 SWAP_BYTES = 40 << 10
@@ -41,6 +42,7 @@ class Loops:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._undo: list[list[str]] = []
+        self._backing: dict[str, str] = {}
 
     def image(self, name: str = "image", *, size: int = 32 * MIB) -> Path:
         """A sparse file."""
@@ -55,7 +57,30 @@ class Loops:
         mode = ["--direct-io=on"] if direct else []
         device = run("losetup", "--find", "--show", "--offset", offset, *limit, *mode, backing)
         self._undo.append(["losetup", "--detach", device])
+        self._backing[device] = backing_name(device)
         return Path(device)
+
+    def replace(self, device: Path, file: Path) -> None:
+        """Attach a loop device to another file under its name, at once: other tests take devices that are free."""
+        with file.open("r+b") as opened, device.open("rb") as attached:
+            fcntl.ioctl(attached, _CLR_FD)
+            attached.close()
+            configuration = _configuration(opened.fileno(), file, 512, 0)
+            deadline = time.monotonic() + 10
+            while True:
+                try:
+                    with device.open("r+b", buffering=0) as free:
+                        fcntl.ioctl(free, _CONFIGURE, configuration)
+                except OSError:  # A process that looks at all devices has it open, and it is attached until then.
+                    assert time.monotonic() < deadline, f"another process has taken {device}"
+                    time.sleep(0.001)
+                else:
+                    break
+        self._backing[str(device)] = backing_name(str(device))
+
+    def forget(self, device: Path) -> None:
+        """A loop device that was detached by what is tested."""
+        self._undo.remove(["losetup", "--detach", str(device)])
 
     def file_system(self, device: Path, kind: str = "ext4") -> None:
         """A file system on a device."""
@@ -101,19 +126,27 @@ class Loops:
     def close(self) -> None:
         """Undo everything. A loop device that a process has open is detached when that process closes it: wait for that."""
         deadline = time.monotonic() + 10
-        own = {device: backing_name(device) for name, *_, device in self._undo if name == "losetup"}
         failed: list[str] = []
         while self._undo:
             command = self._undo.pop()
+            if command[0] == "losetup" and not self._is_own(command[-1]):
+                failed.append(f"{command[-1]} was detached by another process, which must not")
+                continue
             done = subprocess.run(command, check=False, capture_output=True, env=environment())
             while command[0] == "delpart" and b"busy" in done.stderr and time.monotonic() < deadline:
                 time.sleep(0.05)  # Other tests look at all block devices, and may have this one open.
                 done = subprocess.run(command, check=False, capture_output=True, env=environment())
             if done.returncode:
                 failed.append(f"{command}: {done.stderr.decode()}")  # And undo the rest.
-            elif command[0] == "losetup" and (backing := own[command[-1]]):
-                wait_until_detached(command[-1], backing)  # Its file keeps a file system busy that is unmounted next.
+            elif command[0] == "losetup":
+                # Its file keeps a file system busy that is unmounted next.
+                wait_until_detached(command[-1], self._backing[command[-1]])
         assert not failed, failed
+
+    def _is_own(self, device: str) -> bool:
+        """Whether a loop device is attached to what it was attached to here; the file may have been deleted or moved."""
+        backing = backing_name(device)
+        return backing == self._backing[device] or backing.startswith(f"{self.directory}/")
 
 
 def wait_until_detached(device: str, backing: str) -> None:

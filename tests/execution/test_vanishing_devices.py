@@ -107,11 +107,7 @@ def replaced(loops: Loops) -> tuple[Path, Path, Callable[[], None]]:
     device, victim = loops.attach(loops.image()), loops.image("victim")
     victim.write_bytes(PATTERN)
 
-    def replace_it() -> None:
-        run("losetup", "--detach", device)
-        run("losetup", device, victim)
-
-    return device, victim, replace_it
+    return device, victim, lambda: loops.replace(device, victim)
 
 
 def test_a_disk_that_got_the_number_of_the_one_that_was_checked_is_not_claimed(
@@ -176,8 +172,7 @@ def unplugged(
 def plug_in(loops: Loops, device: Path) -> Path:
     """Attach the first file under that name again."""
     image = loops.directory / "image"
-    run("losetup", "--detach", device)
-    run("losetup", device, image)
+    loops.replace(device, image)
     return image
 
 

@@ -15,8 +15,9 @@ import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from iosonde.storage.block_layer.block_nodes import device_number, opened
+from iosonde.storage.block_layer.block_nodes import device_number, number_of_descriptor, opened
 
+_SYS = Path("/sys/dev/block")
 _GET_STATUS64 = 0x4C05
 _INFO = struct.Struct("=5Q 4I 64s 64s 32s 2Q")
 """`struct loop_info64` (`linux/loop.h`)."""
@@ -68,19 +69,28 @@ def loop_status(number: str, path: str = "") -> LoopStatus | None:
     """What a loop device is attached to; None if it is not attached (any more)."""
     try:
         with opened(number) as descriptor:
-            answer = fcntl.ioctl(descriptor, _GET_STATUS64, bytes(_INFO.size))
+            return status_of(descriptor)
     except OSError as error:
         if error.errno == errno.ENXIO:  # Detached in the meantime.
             return None
         return LoopStatus(number=number, path=path, problem=error.strerror or str(error))
+
+
+def status_of(descriptor: int) -> LoopStatus:
+    """What an open loop device is attached to; `OSError` (`ENXIO`) if it is not attached.
+
+    It stays attached to that for as long as the descriptor is open: whoever detaches it waits for the last user.
+    """
+    answer = fcntl.ioctl(descriptor, _GET_STATUS64, bytes(_INFO.size))
     file_system, inode, device, offset, *_ = _INFO.unpack(answer)
+    number = number_of_descriptor(descriptor)
     return LoopStatus(
         number=number,
         backing_device=device_number(device) if device else "",
         file_system=device_number(file_system),
         inode=inode,
         offset=offset,
-        path=path,
+        path=_text(_SYS / number / "loop/backing_file"),
     )
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import opened
-from iosonde.storage.block_layer.loop_status import loops_on
+from iosonde.storage.block_layer.loop_status import LoopStatus, loop_status, loops_on, status_of
 from iosonde.storage.safety import journal
+from iosonde.storage.safety.file_handle import handle_of
 from iosonde.storage.tools import require_root
 
 CONTROL = Path("/dev/loop-control")
@@ -32,6 +33,9 @@ _DIRECT_IO = 16
 _CONFIG = struct.Struct("=II QQQQQ IIII 64s64s32s QQ 64x")
 """`struct loop_config`: descriptor, block size, then `struct loop_info64`, whose ninth field holds the flags."""
 
+_DELETED = " (deleted)"
+"""What the kernel appends to the path of a backing file that has been unlinked."""
+
 _ATTEMPTS = 20
 _DETACH_S = 10.0
 
@@ -42,7 +46,7 @@ class LoopDevice:
     def __init__(self, image: Path, *, sector_bytes: int = 512) -> None:
         backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self.path, self._descriptor = _attach(backing, image, sector_bytes)
+            self.path, self._descriptor, self._status = _attach(backing, image, sector_bytes)
         finally:
             os.close(backing)
         self.image = image
@@ -54,8 +58,11 @@ class LoopDevice:
 
     @property
     def is_attached(self) -> bool:
-        """Whether it is still attached to a file: ours, as long as it has a user."""
-        return _attribute(self.path.name, "backing_file") != ""
+        """Whether it is still attached to our file; another process may have attached another one since."""
+        own, now = self._status, loop_status(self._status.number)
+        if now is None or now.problem:
+            return now is not None  # The kernel does not answer for a file whose file system has failed.
+        return (now.file_system, now.inode) == (own.file_system, own.inode)
 
     def close(self) -> bool:
         """Close it and wait until the kernel has detached it.
@@ -85,17 +92,35 @@ def check_possible() -> None:
 def undo(entry: journal.Entry) -> None:
     """Detach the loop device on the file that an entry is about; `OSError` if it is still in use.
 
-    The file is known by its inode: what was attached at this path since, or another file in its place, stays as it is.
+    Only that file counts: what was attached at its path since, and a file that got its inode number, stay as they are.
     """
     if entry.identity is None:
         return  # We died before the file had anything attached to it.
     for loop in loops_on({entry.identity}):
-        _detach(loop.number)
-    if not _wait_until(lambda: not loops_on({entry.identity or ""})):
-        raise OSError(errno.EBUSY, f"`{loops_on({entry.identity})[0].node}` is still in use")
+        _detach(loop.number, entry)
+    if not _wait_until(lambda: not _own_loops(entry)) and (left := _own_loops(entry)):
+        raise OSError(errno.EBUSY, f"`{left[0].node}` is still in use")
 
 
-def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int]:
+def _own_loops(entry: journal.Entry) -> list[LoopStatus]:
+    return [loop for loop in loops_on({entry.identity or ""}) if _is_on(loop, entry)]
+
+
+def _is_on(loop: LoopStatus, entry: journal.Entry) -> bool:
+    """Whether the backing file is that of the entry.
+
+    Its inode number cannot be given to another file while it is attached, but it can after it was detached and deleted.
+    """
+    if loop.backing_file != entry.identity:
+        return False
+    if loop.path == f"{entry.path}{_DELETED}":
+        return True
+    if entry.handle is None:  # A file system without handles.
+        return loop.path == entry.path
+    return handle_of(Path(loop.path)) == entry.handle
+
+
+def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int, LoopStatus]:
     control = os.open(CONTROL, os.O_RDWR | os.O_CLOEXEC)
     try:
         for _ in range(_ATTEMPTS):
@@ -103,12 +128,11 @@ def _attach(backing: int, image: Path, sector_bytes: int) -> tuple[Path, int]:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 _configure(descriptor, backing, image, sector_bytes)
+                return path, descriptor, status_of(descriptor)
             except OSError as error:
                 os.close(descriptor)
                 if error.errno != errno.EBUSY:  # Busy: another process took it first; the next one may be free.
                     raise
-            else:
-                return path, descriptor
     except OSError as error:
         raise TargetError(
             f"cannot attach a loop device to `{image}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
@@ -133,9 +157,11 @@ def _configuration(backing: int, image: Path, sector_bytes: int, flags: int) -> 
     return _CONFIG.pack(backing, sector_bytes, 0, 0, 0, 0, 0, 0, 0, 0, flags, name, b"", b"", 0, 0)
 
 
-def _detach(number: str) -> None:
+def _detach(number: str, entry: journal.Entry) -> None:
+    """Detach a loop device if, while it is open, it is on the file of the entry: it may be another's by now."""
     with contextlib.suppress(OSError), opened(number) as descriptor:
-        fcntl.ioctl(descriptor, _CLR_FD)
+        if _is_on(status_of(descriptor), entry):
+            fcntl.ioctl(descriptor, _CLR_FD)
 
 
 def _wait_until(is_detached: Callable[[], bool]) -> bool:

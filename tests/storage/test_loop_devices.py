@@ -1,0 +1,108 @@
+"""Loop devices are told apart by their backing file, on the real kernel: other processes attach and detach them too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from loop_stacks import MIB, Loops, backing_name
+
+from iosonde.storage.block_layer.loop_status import LoopStatus, attached_loops, identity_of
+from iosonde.storage.safety import journal
+from iosonde.storage.setups import loop_devices
+from iosonde.storage.setups.loop_devices import LoopDevice
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
+
+
+@pytest.fixture
+def loops(tmp_path: Path) -> Iterator[Loops]:
+    made = Loops(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Iterator[Path]:
+    """A file that a session has created for a loop device and recorded, and that exists in the end or not."""
+    path = tmp_path / "iosonde-01234567-setup" / "device-0"
+    path.parent.mkdir()
+    journal.created(path, "loop device", facts={"image": str(path)})
+    path.write_bytes(bytes(MIB))
+    journal.identify(path)
+    yield path
+    journal.removed(path)
+
+
+def remain(image: Path) -> None:
+    """The file stays where it is."""
+
+
+def move(image: Path) -> None:
+    image.rename(image.parent / "elsewhere")
+
+
+def unlink(image: Path) -> None:
+    image.unlink()
+
+
+@pytest.mark.parametrize("happens", [remain, move, unlink])
+def test_the_loop_device_of_a_killed_session_is_detached(
+    loops: Loops, image: Path, happens: Callable[[Path], None]
+) -> None:
+    device = loops.attach(image)
+    happens(image)
+    journal.undo(image)
+    assert backing_name(str(device)) == ""
+    assert journal.find(image) is None
+    loops.forget(device)
+
+
+def test_one_on_a_file_that_got_the_inode_number_of_the_removed_one_stays_attached(loops: Loops, image: Path) -> None:
+    entry = journal.find(image)
+    assert entry is not None and entry.handle, "needs a file system with handles"
+    image.unlink()
+    other = loops.image("other")
+    reused = replace(entry, identity=identity_of(other.stat()))
+    device = loops.attach(other)
+    loop_devices.undo(reused)
+    assert backing_name(str(device)) == f"{other}\n"
+
+
+def test_one_that_was_attached_to_another_file_while_it_is_detached_stays_attached(
+    loops: Loops, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at all loop devices and the detachment."""
+    entry = journal.find(image)
+    other = loops.image("other")
+    device = loops.attach(other)
+    [status] = [each for each in attached_loops() if each.node == device]
+    stale = replace(status, inode=image.stat().st_ino)
+    looks: Iterator[list[LoopStatus]] = iter([[stale], [], []])
+    monkeypatch.setattr(loop_devices, "loops_on", lambda _: next(looks))
+    assert entry is not None and stale.backing_file == entry.identity
+    loop_devices.undo(entry)
+    assert backing_name(str(device)) == f"{other}\n"
+
+
+def test_the_one_of_another_process_under_the_same_name_is_not_waited_for(tmp_path: Path) -> None:
+    images = [tmp_path / "own", tmp_path / "other"]
+    for each in images:
+        each.touch()
+        os.truncate(each, MIB)
+    device = LoopDevice(images[0])
+    device.close_descriptor()
+    # If a test beside this one was faster, its loop device is the other one.
+    subprocess.run(["losetup", device.path, images[1]], check=False)
+    try:
+        begin = time.monotonic()
+        assert device.close()
+        assert time.monotonic() - begin < loop_devices._DETACH_S / 2
+    finally:
+        if backing_name(str(device.path)) == f"{images[1]}\n":
+            subprocess.run(["losetup", "--detach", device.path], check=True)
