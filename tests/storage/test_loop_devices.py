@@ -1,4 +1,4 @@
-"""Loop devices are told apart by their backing file, on the real kernel: other processes attach and detach them too."""
+"""Loop devices are identified by their backing file, on the real kernel: other processes attach and detach them too."""
 
 from __future__ import annotations
 

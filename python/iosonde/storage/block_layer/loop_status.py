@@ -79,7 +79,7 @@ def loop_status(number: str, path: str = "") -> LoopStatus | None:
 def status_of(descriptor: int) -> LoopStatus:
     """What an open loop device is attached to; `OSError` (`ENXIO`) if it is not attached.
 
-    It stays attached to that for as long as the descriptor is open: whoever detaches it waits for the last user.
+    It stays attached to that for as long as the descriptor is open: a detachment waits for the last user.
     """
     answer = fcntl.ioctl(descriptor, _GET_STATUS64, bytes(_INFO.size))
     file_system, inode, device, offset, *_ = _INFO.unpack(answer)

@@ -61,7 +61,7 @@ class LoopDevice:
         """Whether it is still attached to our file; another process may have attached another one since."""
         own, now = self._status, loop_status(self._status.number)
         if now is None or now.problem:
-            return now is not None  # The kernel does not answer for a file whose file system has failed.
+            return now is not None  # There is no status if the file system of the file has failed.
         return (now.file_system, now.inode) == (own.file_system, own.inode)
 
     def close(self) -> bool:
