@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from loop_stacks import Loops
 from mounted import LoopFileSystem
 
 from iosonde.errors import StudyError, TargetError
@@ -78,6 +79,24 @@ def test_a_setting_that_a_killed_session_left_is_restored_by_cleanup(
     monkeypatch.setattr("iosonde.storage.safety.journal_entry.Entry.in_use", False)
     assert not [each for each in cleanup() if each.failed]
     assert (chosen(queue), (queue / "nr_requests").read_text()) == before
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
+def test_another_device_that_got_the_name_keeps_its_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = Loops(tmp_path)
+    device = loops.attach(loops.image())
+    queue = Path("/sys/block", device.name, "queue")
+    before = chosen(queue)
+    devices = [block_stack.describe(number_of(device))]
+    queue_settings.apply(devices, {"io_scheduler": "mq-deadline"}, own="iosonde-12345678")
+    loops.replace(device, loops.image("another"))
+    (queue / "scheduler").write_text("mq-deadline")
+    monkeypatch.setattr("iosonde.storage.safety.journal_entry.Entry.in_use", False)
+    assert not [each for each in cleanup() if each.failed]
+    assert chosen(queue) == "mq-deadline" != before
+    (queue / "scheduler").write_text(before)
+    loops.close()
 
 
 @pytest.mark.system

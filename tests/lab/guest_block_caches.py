@@ -21,9 +21,10 @@ from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
-from iosonde.storage.block_caches import BlockCache, bcache, kernel_support, superblock
+from iosonde.storage.block_caches import BlockCache, announce, bcache, device_mapper, kernel_support, superblock
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
+from iosonde.storage.tools import call
 
 BACKING, CACHE = (LAB / number for number in ("6", "8"))
 """A drive with a limit, and one without."""
@@ -97,6 +98,7 @@ def try_caches(to_kill: Session) -> dict[str, Any]:
         "measured": measure(),
         "left": left(),
         "killed": after_a_kill(to_kill),
+        "renamed": wiped_under_other_names(),
         "support": {each.kind: each.state for each in kernel_support.every()},
     }
     return found | {"written_to_others": written_sectors() - before}
@@ -147,6 +149,25 @@ def after_a_kill(session: Session) -> dict[str, Any]:
     at_kill = left()
     cleaned = [each.reason for each in cleanup()]
     return {"was_measuring": was_measuring, "at_kill": at_kill, "cleaned": cleaned, "left": left()}
+
+
+def wiped_under_other_names() -> dict[str, Any]:
+    """What remains on the devices of a cache whose names in the journal have come to lead to other drives."""
+    name = "iosonde-89abcdef"
+    built = device_mapper.build(BACKING.resolve(), CACHE.resolve(), Setup(cache="dm-writecache"), name)
+    with Path("/dev/mapper", f"{name}-cached").open("r+b", buffering=0) as cached:
+        cached.write(b"\xa5" * 4096)
+    call("dmsetup", "message", f"{name}-cached", "0", "flush")
+    journal.removed(built.key)
+    announce(built.key, "dm-writecache", name, *(device.resolve() for device in OTHER[:2]))
+    had = [has_content(device) for device in (BACKING, CACHE)]
+    journal.undo(built.key)
+    return {"had": had, "has": [has_content(device) for device in (BACKING, CACHE)], "left": left()}
+
+
+def has_content(device: Path) -> bool:
+    with device.open("rb") as opened:
+        return any(opened.read(4096))
 
 
 def planned(states: dict[str, dict[str, Any]], target: str = TARGET, *, duration: str = "1s") -> Plan:

@@ -263,3 +263,9 @@ def test_after_a_kill_in_a_run_cleanup_unregisters_both_devices(reported: dict[s
 def test_nothing_is_left_and_no_other_drive_was_written(reported: dict[str, Any]) -> None:
     assert reported["left"] == NOTHING
     assert reported["written_to_others"] == 0
+
+
+def test_what_was_below_a_cache_is_wiped_whatever_its_names_lead_to_by_now(reported: dict[str, Any]) -> None:
+    """`written_to_others` has the drives that have the names."""
+    assert reported["renamed"] == {"had": [True, True], "has": [False, False], "left": NOTHING}
+    assert reported["written_to_others"] == 0

@@ -10,6 +10,7 @@ import struct
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Setup
 from iosonde.storage import block_caches, tools
 from iosonde.storage.block_caches import BlockCache, bcache, device_mapper, kernel_support, superblock
+from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import BLOCK_CACHE, MOUNTS
 from iosonde.study.setup import resolve
@@ -467,52 +469,86 @@ def test_tables_name_both_devices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeDmsetup:
-    """Devices by name with their UUIDs."""
+    """Devices by name with the names of what is below them and their UUIDs."""
 
-    def __init__(self, **uuids: str) -> None:
-        self.uuids = {name.replace("_", "-"): value for name, value in uuids.items()}
-        self.removed: list[str] = []
+    def __init__(self, devices: dict[str, tuple[list[str], str]]) -> None:
+        self.devices = devices
+        self.existing = set(devices)
 
     def __call__(self, *words: str) -> dict[str, Any]:
         name = words[-1]
-        if name not in self.uuids:
+        if name not in self.existing:
             raise TargetError("Device does not exist")
         if words[1] == "remove":
-            self.removed.append(name)
-            del self.uuids[name]
-        return {"output": self.uuids.get(name, "")}
+            self.existing.remove(name)
+        return {"output": self.devices[name][1]}
 
 
-def undone(monkeypatch: pytest.MonkeyPatch, fake: FakeDmsetup, wiped: list[str]) -> None:
+def undone(monkeypatch: pytest.MonkeyPatch, fake: FakeDmsetup, sys: Path) -> list[str]:
+    """What is done to the drives by `undo`: `open 8:16`, `remove NAME`, `wipe /dev/...`, in this order."""
+    done: list[str] = []
+
     @contextmanager
-    def opened(device: Path) -> Iterator[int]:
-        wiped.append(str(device))
+    def opened(number: str) -> Iterator[int]:
+        done.append(f"open {number}")
+        yield 0
+        done.append(f"close {number}")
+
+    @contextmanager
+    def claimed(device: Path) -> Iterator[int]:
+        done.append(f"wipe {device}")
         yield 0
 
-    monkeypatch.setattr(device_mapper, "call", fake)
+    def dmsetup(*words: str) -> dict[str, Any]:
+        if words[1] == "remove":
+            done.append(f"remove {words[-1].removeprefix(NAME)}")
+        return fake(*words)
+
+    for number, (name, (members, _)) in enumerate(fake.devices.items()):
+        directory = sys / f"dev/block/253:{number}"
+        (directory / "dm").mkdir(parents=True)
+        (directory / "dm/name").write_text(name)
+        (directory / "dm/uuid").write_text(fake.devices[name][1])
+        for member in members:
+            (directory / "slaves" / member).mkdir(parents=True)
+        (sys / f"class/block/dm-{number}").mkdir(parents=True)
+        (sys / f"class/block/dm-{number}/dev").write_text(f"253:{number}")
+    for number, drive in enumerate(("slow", "fast")):
+        (sys / f"class/block/{drive}").mkdir(parents=True)
+        (sys / f"class/block/{drive}/dev").write_text(f"8:{number}")
+    monkeypatch.setattr(device_mapper, "Kernel", partial(Kernel, sys=sys))
+    monkeypatch.setattr(device_mapper, "call", dmsetup)
     monkeypatch.setattr(device_mapper, "find", lambda tool: tool)
-    monkeypatch.setattr(device_mapper, "opened_exclusively", opened)
+    monkeypatch.setattr(device_mapper, "opened", opened)
+    monkeypatch.setattr(device_mapper, "opened_exclusively", claimed)
+    monkeypatch.setattr(device_mapper, "node_of", lambda number: Path("/dev", number))
     monkeypatch.setattr(device_mapper.signatures, "wipe_edges", lambda descriptor: None)
     key = MOUNTS / NAME / "cache"
-    block_caches.announce(key, "dm-cache", NAME, Path("/dev/slow"), Path("/dev/fast"))
+    block_caches.announce(key, "dm-cache", NAME, Path("/dev/other"), Path("/dev/another"))
     journal.undo(key)
+    return done
 
 
-def test_removal_of_device_mapper_caches_goes_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"{NAME}-cached", f"{NAME}-cache-metadata", f"{NAME}-cache-data"]
-    fake, wiped = FakeDmsetup(), list[str]()
-    fake.uuids = {name: device_mapper.UUID_PREFIX + name for name in names}
-    undone(monkeypatch, fake, wiped)
-    assert fake.removed == names
-    assert wiped == ["/dev/slow", "/dev/fast"]
+def test_removal_of_device_mapper_caches_goes_from_top_to_bottom(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The names of the members in the journal lead elsewhere by now: what was below the volumes is wiped."""
+    below = {"-cached": ["dm-1", "dm-2", "slow"], "-cache-metadata": ["fast"], "-cache-data": ["fast"]}
+    devices = {
+        f"{NAME}{part}": (members, f"{device_mapper.UUID_PREFIX}{NAME}{part}") for part, members in below.items()
+    }
+    assert undone(monkeypatch, FakeDmsetup(devices), tmp_path) == [
+        *("open 8:0", "open 8:1"),
+        *("remove -cached", "remove -cache-metadata", "remove -cache-data"),
+        *("wipe /dev/8:0", "wipe /dev/8:1"),
+        *("close 8:1", "close 8:0"),
+    ]
     assert journal.entries() == []
 
 
-def test_a_device_of_the_same_name_and_another_uuid_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, wiped = FakeDmsetup(), list[str]()
-    fake.uuids = {f"{NAME}-cached": "LVM-something"}
-    undone(monkeypatch, fake, wiped)
-    assert (fake.removed, wiped) == ([], [])
+def test_a_device_of_the_same_name_and_another_uuid_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake = FakeDmsetup({f"{NAME}-cached": (["slow", "fast"], "LVM-something")})
+    assert undone(monkeypatch, fake, tmp_path) == []
 
 
 def test_an_entry_of_another_kind_of_cache_is_not_acted_on(tmp_path: Path) -> None:

@@ -187,6 +187,17 @@ def test_cleanup_after_a_kill_at_any_step_gives_it_back(machine: Machine) -> Non
         assert (machine.driver, handover.controllers()) == (KERNEL_DRIVER, [found]), step
 
 
+def test_another_controller_that_was_plugged_in_there_keeps_its_driver(machine: Machine) -> None:
+    """A virtual machine of the user may have it, by the same driver."""
+    handover.hand_over(controller(machine), machine.claims, own=OWN)
+    override = machine.device / "driver_override"
+    override.rename(machine.device / "that of the removed one")
+    override.write_text(VFIO)
+    journal.undo(override)
+    assert machine.driver == VFIO and override.read_text() == VFIO
+    assert journal.entries() == []
+
+
 def test_a_device_that_was_removed_needs_no_cleanup(machine: Machine) -> None:
     handover.undo(
         Entry(path="/sys/bus/pci/devices/ffff:00:00.0/driver_override", what=NVME_DRIVER, made_at="", owner="")

@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage.block_caches import BlockCache, announce, load
 from iosonde.storage.block_layer import block_stack, signatures
-from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively
+from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened, opened_exclusively
+from iosonde.storage.block_layer.kernel import Kernel, read
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.tools import call, find
@@ -137,17 +138,33 @@ def hold_dirty(built: BlockCache, *, held: bool) -> None:
 
 
 def undo(entry: journal.Entry) -> None:
-    """Remove our device mapper devices, and wipe the cache device that was below them."""
+    """Remove our device mapper devices, and wipe the devices that were below them.
+
+    These are the kernel's members of our devices, by number, held open from before the removal until they are claimed:
+    the names in the entry may lead elsewhere by now, and a loop device that nobody has open may get another file.
+    """
     if find("dmsetup") is None:
         return
     name = str(entry.facts["name"])
-    was_active = False
-    for device in (f"{name}-cached", f"{name}-cache-metadata", f"{name}-cache-data"):
-        was_active = _remove(device) or was_active
-    if was_active:
-        for member in map(Path, entry.facts["members"]):
-            with contextlib.suppress(TargetError), opened_exclusively(member) as descriptor:
+    names = [f"{name}-cached", f"{name}-cache-metadata", f"{name}-cache-data"]
+    with contextlib.ExitStack() as stack:
+        members = _members(names)
+        for number in members:
+            stack.enter_context(opened(number))
+        for each in names:
+            _remove(each)
+        for number in members:
+            with contextlib.suppress(TargetError), opened_exclusively(node_of(number)) as descriptor:
                 signatures.wipe_edges(descriptor)
+
+
+def _members(names: Sequence[str]) -> list[str]:
+    """Numbers of the devices below those of our device mapper devices that have these names."""
+    kernel = Kernel()
+    ours = [number for number in kernel.members if read(kernel.path(number) / "dm/name") in names]
+    ours = [each for each in ours if read(kernel.path(each) / "dm/uuid").startswith(UUID_PREFIX)]
+    below = [member for number in ours for member in kernel.members[number]]
+    return [member for member in dict.fromkeys(below) if member not in ours]
 
 
 def _parse_cache(words: list[str]) -> dict[str, int]:

@@ -115,6 +115,7 @@ def hand_over(controller: Controller, claims: Claims, *, own: str) -> None:
         namespaces = " ".join(sorted(controller.namespaces))
         facts = {"serial": controller.serial, "namespaces": namespaces, "own": own}
         journal.created(entry, NVME_DRIVER, facts=facts)
+        journal.identify(entry)
         try:
             _write(entry, VFIO)
             _write(controller.device / "driver" / "unbind", controller.address)
@@ -142,7 +143,12 @@ def give_back(controller: Controller) -> None:
 
 
 def undo(entry: Entry) -> None:
-    """Return a controller to the kernel's driver; `OSError` if that fails. Nothing if it was removed."""
+    """Return a controller to the kernel's driver; `OSError` if that fails. Nothing if it was removed.
+
+    The kernel gives the files of a controller that was plugged in since another identity: it is not ours to unbind.
+    """
+    if entry.identity is not None and not journal.is_ours(Path(entry.path)):
+        return
     device = Path(entry.path).parent
     try:
         _bind_kernel_driver(device)

@@ -6,6 +6,7 @@ killed session has changed. A new scheduler resets `nr_requests`, whose value is
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
+from iosonde.storage.block_layer.block_nodes import opened
+from iosonde.storage.block_layer.block_stack import incarnation
+from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import QUEUE_SETTING, Entry
 
@@ -80,10 +84,15 @@ def restore(saved: Sequence[Saved]) -> None:
 
 
 def undo(entry: Entry) -> None:
-    """Write the value of a journal entry back; nothing if the device is gone."""
+    """Write the value of a journal entry back; nothing if the device is gone, or another one has its name by now."""
     path = Path(entry.path)
-    if path.exists() and _value(path) != entry.facts["value"]:
-        path.write_text(entry.facts["value"])
+    number = _number_of(path)
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(opened(number))  # While it is open, no other one gets its name.
+        is_same = entry.facts.get("disk") in (None, incarnation(number))
+        if is_same and path.exists() and _value(path) != entry.facts["value"]:
+            path.write_text(entry.facts["value"])
 
 
 def _save(device: str, settings: Mapping[str, Any], own: str) -> Iterator[Saved]:
@@ -93,7 +102,8 @@ def _save(device: str, settings: Mapping[str, Any], own: str) -> Iterator[Saved]
         if (setting not in settings and not is_reset) or not path.exists():
             continue
         before = _value(path)
-        journal.created(path, QUEUE_SETTING, facts={"value": before, "own": own})
+        disk = incarnation(_number_of(path))
+        journal.created(path, QUEUE_SETTING, facts={"value": before, "own": own, "disk": disk})
         value = _text(setting, settings[setting]) if setting in settings else None
         yield Saved(setting=setting, device=device, path=path, before=before, value=value)
 
@@ -116,6 +126,11 @@ def _disk(name: str) -> str:
     """Return the disk of a partition, or the device itself."""
     path = Path("/sys/class/block", name).resolve()
     return path.parent.name if (path / "partition").exists() else name
+
+
+def _number_of(path: Path) -> str:
+    """`major:minor` of the device of a file in `/sys/block/DEVICE/queue`; empty if it is gone."""
+    return read(path.parents[1] / "dev")
 
 
 def _value(path: Path) -> str:
