@@ -45,7 +45,7 @@ from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
 from iosonde.lab import Limits, throttled_devices
 from iosonde.servers.ceph import ClusterLayout
-from iosonde.servers.ceph_cluster import POOL, CephCluster
+from iosonde.servers.ceph.cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.storage.safety import journal
 from iosonde.workload.engine_spec import engine_spec

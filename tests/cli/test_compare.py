@@ -8,7 +8,7 @@ from command_line import Iosonde
 from fabricate import result_set, small_study
 from inline_snapshot import snapshot
 
-from iosonde.cli import compare
+from iosonde.cli.commands import compare
 
 
 @pytest.fixture(scope="module")

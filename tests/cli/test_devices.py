@@ -6,7 +6,7 @@ from typing import Any
 from command_line import Iosonde
 from inline_snapshot import snapshot
 
-from iosonde.cli.devices import lines
+from iosonde.cli.commands.devices import lines
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.safety.devices import Device, DevicePart
 

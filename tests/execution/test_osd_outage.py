@@ -16,10 +16,9 @@ from iosonde.execution.servers import osd_outage
 from iosonde.execution.servers.osd_outage import OsdOutage
 from iosonde.execution.stop import Stop
 from iosonde.protocol.event import Event
-from iosonde.servers import ceph_cluster, ceph_perf
 from iosonde.servers.account import account_for
-from iosonde.servers.ceph import ClusterLayout
-from iosonde.servers.ceph_cluster import CephCluster
+from iosonde.servers.ceph import ClusterLayout, perf
+from iosonde.servers.ceph.cluster import CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation
@@ -190,7 +189,7 @@ def test_counters_of_a_stopped_daemon_are_kept(make: Make, monkeypatch: pytest.M
         process = subprocess.Popen(["sleep", "60"])
         cluster._processes[name] = ServerProcess(process, cluster.data / name, "sleep", None)
 
-    monkeypatch.setattr(ceph_perf, "ask", ask)
+    monkeypatch.setattr(perf, "ask", ask)
     monkeypatch.setattr("iosonde.servers.process.ended", lambda *_: None)
     for name in counted:
         add_daemon(name)
@@ -214,7 +213,7 @@ def test_a_daemon_that_does_not_answer_when_it_is_stopped_keeps_its_latest_count
 ) -> None:
     cluster: Any = make(CephCluster)
     cluster._dumps["osd.1"] = {"osd": {"op_w": 20}}
-    monkeypatch.setattr(ceph_cluster.CephCluster, "_claim", lambda self, name: None)
+    monkeypatch.setattr(CephCluster, "_claim", lambda self, name: None)
 
     class Killed:
         def kill(self) -> None:

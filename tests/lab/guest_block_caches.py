@@ -14,7 +14,7 @@ from typing import Any
 from guest_md import LAB
 from guest_sessions import Session, is_free
 
-from iosonde.cli.doctor import block_caches
+from iosonde.cli.commands.doctor import block_caches
 from iosonde.execution import execute
 from iosonde.execution.instruments import block_cache
 from iosonde.plan import Plan, Setup

@@ -20,9 +20,9 @@ from iosonde.errors import ServerError, StudyError
 from iosonde.execution.instruments.database_server import DatabaseServer
 from iosonde.execution.stop import Stop
 from iosonde.results.schema import Failure
-from iosonde.servers import cassandra, cassandra_files, cql, java
+from iosonde.servers import cassandra, java
 from iosonde.servers.account import account_for
-from iosonde.servers.cassandra import HEAP, Cassandra, RunningCassandra, loopback_of
+from iosonde.servers.cassandra import HEAP, Cassandra, RunningCassandra, cql, files, loopback_of
 from iosonde.servers.connection import Address
 from iosonde.servers.directories import Directories
 from iosonde.servers.gc_log import GcLog, pauses, safepoints
@@ -182,12 +182,12 @@ def jars(tmp_path: Path) -> Path:
 
 
 def test_settings_are_the_public_fields_of_the_class_that_the_configuration_is_read_into(jars: Path) -> None:
-    known = cassandra_files.fields(jars / "apache-cassandra-5.0.6.jar")
+    known = files.fields(jars / "apache-cassandra-5.0.6.jar")
     assert {"concurrent_writes", "commitlog_sync"} <= set(known)
     assert not {"logger", "hidden"} & set(known)
-    cassandra_files.check(jars, {"concurrent_writes": 8})
+    files.check(jars, {"concurrent_writes": 8})
     with pytest.raises(StudyError, match="has no setting `concurent_writes`") as raised:
-        cassandra_files.check(jars, {"concurent_writes": 8})
+        files.check(jars, {"concurent_writes": 8})
     assert "`concurrent_writes`" in raised.value.hint
 
 
@@ -242,7 +242,7 @@ def test_a_damaged_jar_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "cassandra-all-5.0.6.jar"
     path.write_bytes(b"no archive")
     with pytest.raises(ServerError, match="cannot be read"):
-        cassandra_files.fields(path)
+        files.fields(path)
 
 
 # Installations -------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_a_damaged_jar_is_an_error(tmp_path: Path) -> None:
 
 def test_cassandra_is_found_where_its_home_is_named(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CASSANDRA_HOME", str(jars))
-    found = cassandra_files.locate()
+    found = files.locate()
     assert (found.version, found.jars) == ("5.0.6", jars)
 
 
@@ -269,7 +269,7 @@ def test_a_missing_or_old_cassandra_is_an_error_that_names_the_variable(
         (tmp_path / name).touch()
     monkeypatch.setenv("CASSANDRA_HOME", str(tmp_path))
     with pytest.raises(ServerError, match=message) as raised:
-        cassandra_files.locate()
+        files.locate()
     assert raised.value.code == code
     assert "CASSANDRA_HOME" in raised.value.hint
 
@@ -287,7 +287,7 @@ def fake_java(home: Path, version: str) -> Path:
 def test_a_supported_java_is_used(version: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    found = java.find(cassandra_files.JAVA_VERSIONS)
+    found = java.find(files.JAVA_VERSIONS)
     assert (found.path, found.version) == (str(program), number)
 
 
@@ -299,7 +299,7 @@ def test_a_java_of_another_version_is_an_error_that_names_both(
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ServerError, match=f"{shown} cannot run this server: it needs Java 11 or 17") as raised:
-        java.find(cassandra_files.JAVA_VERSIONS)
+        java.find(files.JAVA_VERSIONS)
     assert raised.value.code == "wrong_version"
     assert "JAVA_HOME" in raised.value.hint
 
@@ -307,7 +307,7 @@ def test_a_java_of_another_version_is_an_error_that_names_both(
 def test_a_missing_java_is_an_error_that_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ServerError, match="Java is not installed") as raised:
-        java.find(cassandra_files.JAVA_VERSIONS)
+        java.find(files.JAVA_VERSIONS)
     assert raised.value.code == "missing_server"
     assert "openjdk-17-jre-headless" in raised.value.hint
 

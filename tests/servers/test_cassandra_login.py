@@ -18,8 +18,7 @@ from iosonde.execution.stop import Stop
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.servers import cassandra_files
-from iosonde.servers.cassandra import HEAP, PORT, Cassandra, loopback_of
+from iosonde.servers.cassandra import HEAP, PORT, Cassandra, files, loopback_of
 from iosonde.servers.directories import Directories
 from iosonde.servers.foreign_database import database_of
 from iosonde.servers.instance import Instance
@@ -70,9 +69,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             # Cached for two seconds by default: the old password would be accepted and the new one refused.
             "credentials_validity": "0ms",
         }
-        patch.setattr(cassandra_files, "DEFAULTS", {**cassandra_files.DEFAULTS, **authenticator})
-        options = (*cassandra_files.JVM_OPTIONS, "-Dcassandra.superuser_setup_delay_ms=0")
-        patch.setattr(cassandra_files, "JVM_OPTIONS", options)
+        patch.setattr(files, "DEFAULTS", {**files.DEFAULTS, **authenticator})
+        options = (*files.JVM_OPTIONS, "-Dcassandra.superuser_setup_delay_ms=0")
+        patch.setattr(files, "JVM_OPTIONS", options)
         directories = Directories(own=base / "iosonde-01234567", name="cassandra-00000001")
         try:
             instance = Instance.locate(Cassandra(), directories, {HEAP: 256 << 20}, None)

@@ -15,7 +15,8 @@ import pytest
 
 from iosonde.errors import ServerError, StudyError
 from iosonde.execution.servers.ceph_server import layout_of
-from iosonde.servers import ceph, ceph_perf
+from iosonde.servers import ceph
+from iosonde.servers.ceph import perf
 
 pytestmark = pytest.mark.unit
 
@@ -108,11 +109,11 @@ def test_counters_of_all_daemons_are_added() -> None:
         "bluestore": {"deferred_write_bytes": 7},
     }
     two = {"osd": {"op_w": 4, "op_w_in_bytes": 400}, "bluefs": {"bytes_written_wal": 20}, "bluestore": {}}
-    found = ceph_perf.totals([one, two])
+    found = perf.totals([one, two])
     assert (found["osd_client_writes"], found["osd_client_write_bytes"], found["osd_client_reads"]) == (7, 700, 1)
     assert (found["bluestore_wal_bytes"], found["bluestore_db_bytes"]) == (30, 7)
     assert found["bluestore_deferred_bytes"] == 7
-    assert ceph_perf.totals([]) == {}
+    assert perf.totals([]) == {}
 
 
 def test_a_daemon_is_asked_over_its_socket(tmp_path: Path) -> None:
@@ -133,12 +134,12 @@ def test_a_daemon_is_asked_over_its_socket(tmp_path: Path) -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         try:
-            assert ceph_perf.ask(path, "perf dump") == {"osd": {"op_w": 1}}
+            assert perf.ask(path, "perf dump") == {"osd": {"op_w": 1}}
         finally:
             thread.join()
     assert b"".join(asked) == b'{"prefix": "perf dump"}\0'
     with pytest.raises(ServerError, match="does not answer"):
-        ceph_perf.ask(tmp_path / "none.asok", "perf dump")
+        perf.ask(tmp_path / "none.asok", "perf dump")
 
 
 def test_missing_programs_are_an_error_that_names_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from iosonde.cli import doctor
+from iosonde.cli.commands import doctor
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Setup
 from iosonde.storage import block_caches, tools

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from servers.conftest import reachable_directory
 
 from iosonde import suite as suites
-from iosonde.cli import suite as command
+from iosonde.cli.commands import suite as command
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.plan.cost import Cost

@@ -1,8 +1,9 @@
 """The command line: `iosonde SUBCOMMAND`.
 
-Each subcommand is one file: `cli/NAME.py` has a function `command` with typer annotations, whose docstring is its help,
-or `group`, a typer application with subcommands of its own. These files are imported when their subcommand is used or
-all are listed. They import heavy packages (pydantic, polars, duckdb, rich) inside functions, to keep `--help` fast.
+Each subcommand is one file: `cli/commands/NAME.py` has a function `command` with typer annotations, whose docstring is
+its help, or `group`, a typer application with subcommands of its own. These files are imported when their subcommand is
+used or all are listed. They import heavy packages (pydantic, polars, duckdb, rich) inside functions, to keep `--help`
+fast.
 
 Data goes to standard output, messages to standard error (`messages.py`). `reference.py` lists the exit codes and the
 environment variables.
@@ -78,7 +79,7 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in COMMANDS:
             raise KeyError(name)
-        module = importlib.import_module(f"iosonde.cli.{name}")
+        module = importlib.import_module(f"iosonde.cli.commands.{name}")
         if hasattr(module, "group"):
             group: Any = typer.main.get_command(module.group)
             for each in group.commands.values():

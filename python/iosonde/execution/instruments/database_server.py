@@ -26,7 +26,7 @@ from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.servers import open_files
-from iosonde.servers.ceph_cluster import CephCluster
+from iosonde.servers.ceph.cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.gc_log import GcLog, Pause
 from iosonde.storage.setups import swap

@@ -15,7 +15,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.servers.running_server import RunningServer
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.ceph import ClusterLayout
-from iosonde.servers.ceph_cluster import CephCluster
+from iosonde.servers.ceph.cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.server import ServerDescription

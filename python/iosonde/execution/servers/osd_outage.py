@@ -15,7 +15,7 @@ from typing import Any
 
 from iosonde.errors import ServerError, TargetError
 from iosonde.protocol.event import Event
-from iosonde.servers.ceph_cluster import CephCluster
+from iosonde.servers.ceph.cluster import CephCluster
 
 RECOVERY_S = 600.0
 POLL_S = 2.0

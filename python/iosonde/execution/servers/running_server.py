@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
 from iosonde.plan import JsonObject
-from iosonde.servers.ceph_cluster import CephCluster
+from iosonde.servers.ceph.cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import ServerDescription

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from iosonde.errors import ServerError
-from iosonde.servers import cassandra_files, cql, java, programs, template
+from iosonde.servers import java, programs, template
+from iosonde.servers.cassandra import cql, files
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.gc_log import GcLog
 from iosonde.servers.server import Cause, DatabaseServer, Installation, Place, ServerDescription, Settings, no_check
@@ -104,8 +105,8 @@ class Cassandra(DatabaseServer):
 
     def locate(self) -> Installation:
         """Jar files of Cassandra, and a virtual machine of a version that it runs on."""
-        home = cassandra_files.locate()
-        machine = java.find(cassandra_files.JAVA_VERSIONS)
+        home = files.locate()
+        machine = java.find(files.JAVA_VERSIONS)
         return Installation(
             version=home.version,
             build=f"Cassandra {home.version} on {machine.build}",
@@ -117,7 +118,7 @@ class Cassandra(DatabaseServer):
         own = {name: value for name, value in settings.items() if name != HEAP}
         without_rates = {name: None if _RATE.fullmatch(str(value)) else value for name, value in own.items()}
         programs.refuse_reserved(without_rates, RESERVED, self.title)
-        cassandra_files.check(Path(installation.programs["jars"]), own)
+        files.check(Path(installation.programs["jars"]), own)
 
     def provision(self, installation: Installation, place: Place, settings: Settings) -> None:
         """Empty directories; the node creates its system tables at its first start."""
@@ -134,8 +135,8 @@ class Cassandra(DatabaseServer):
             logs.mkdir(mode=0o700)
             place.account.own(logs)
         texts = {
-            "cassandra.yaml": cassandra_files.yaml(_settings(place, settings)),
-            "logback.xml": cassandra_files.LOGBACK,
+            "cassandra.yaml": files.yaml(_settings(place, settings)),
+            "logback.xml": files.LOGBACK,
         }
         for name, text in texts.items():
             (directory / name).write_text(text)
@@ -159,7 +160,7 @@ class Cassandra(DatabaseServer):
         }
         return [
             *(installation.programs["java"], f"-Xms{heap}", f"-Xmx{heap}"),
-            *cassandra_files.JVM_OPTIONS,
+            *files.JVM_OPTIONS,
             self._gc_option(place),
             *(f"-D{name}={value}" for name, value in properties.items()),
             *("-cp", f"{directory}:{installation.programs['jars']}/*"),
@@ -358,7 +359,7 @@ def _settings(place: Place, settings: Settings) -> dict[str, object]:
         "native_transport_port": PORT,
         "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
     }
-    return {**cassandra_files.DEFAULTS, "commitlog_sync": mode, **SYNC_MODES.get(mode, {}), **given, **own}
+    return {**files.DEFAULTS, "commitlog_sync": mode, **SYNC_MODES.get(mode, {}), **given, **own}
 
 
 def _plain(name: object) -> str:

@@ -40,7 +40,7 @@ def command(
 
     time_limit_s = options.read_time_limit(time_limit)
     if is_suite(directory):
-        from iosonde.cli import suite
+        from iosonde.cli.commands import suite
 
         suite.carry_out(
             open_directory(directory),

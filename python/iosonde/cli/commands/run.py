@@ -34,7 +34,7 @@ def command(
 
     Ctrl-C stops within a second and keeps completed runs; `iosonde resume` continues.
     """
-    from iosonde.cli.plan import arm_lines, summary
+    from iosonde.cli.commands.plan import arm_lines, summary
     from iosonde.execution import default_directory, execute
     from iosonde.procedure.schedule import Remaining
 

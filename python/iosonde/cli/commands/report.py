@@ -43,7 +43,7 @@ def command(
     from iosonde.suite.session import is_suite, open_directory
 
     if len(directories) == 1 and is_suite(directories[0]):
-        from iosonde.cli import suite
+        from iosonde.cli.commands import suite
 
         if format != "html" or figures:
             raise typer.BadParameter("the report of a suite is one HTML page; name the result sets in it instead")

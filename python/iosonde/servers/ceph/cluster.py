@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import ServerError
-from iosonde.servers import ceph, ceph_perf, open_files, programs
+from iosonde.servers import ceph, open_files, programs
 from iosonde.servers.account import Account, account_for
-from iosonde.servers.ceph import ClusterLayout
+from iosonde.servers.ceph import ClusterLayout, perf
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation, no_check
@@ -232,16 +232,16 @@ class CephCluster:
             dumps = [self._read_counters(name) for name in running]
         except ServerError:
             return {}
-        return ceph_perf.totals([*self._stopped_dumps, *dumps])
+        return perf.totals([*self._stopped_dumps, *dumps])
 
     def _read_counters(self, name: str) -> dict[str, Any]:
-        self._dumps[name] = ceph_perf.ask(self._socket(name), "perf dump")
+        self._dumps[name] = perf.ask(self._socket(name), "perf dump")
         return self._dumps[name]
 
     def describe(self) -> dict[str, Any]:
         """For the record: version, layout, effective settings of an object daemon, open files, account."""
-        settings = ceph_perf.ask(self._socket("osd.0"), "config show")
-        changed = ceph_perf.ask(self._socket("osd.0"), "config diff").get("diff", {})
+        settings = perf.ask(self._socket("osd.0"), "config show")
+        changed = perf.ask(self._socket("osd.0"), "config diff").get("diff", {})
         files = self.open_files()
         return {
             "kind": "ceph",
@@ -350,7 +350,7 @@ class CephCluster:
 
     def _answers(self, name: str, command: str) -> dict[str, Any]:
         with suppress(ServerError):
-            return ceph_perf.ask(self._socket(name), command)
+            return perf.ask(self._socket(name), command)
         return {}
 
     def _wait(

@@ -30,7 +30,7 @@ def command(study: options.StudyName, as_json: AsJson = False) -> None:
 
 
 def _lines(study: Study) -> Iterator[str]:
-    from iosonde.cli.list import needs
+    from iosonde.cli.commands.list import needs
     from iosonde.planning import study_size
 
     yield f"{study.title} ({study.name})"

@@ -2,7 +2,7 @@
 
 Nothing of a cluster of the user is read or changed: every command names the configuration file of the private cluster,
 and all daemons listen on loopback only. Authentication is off, so the cluster is for measurements and for no data of
-value. `ceph_cluster.py` starts and stops the daemons.
+value. `cluster.py` starts and stops the daemons.
 """
 
 from __future__ import annotations
