@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from fabricate import result_set, study
+from rich.console import Console
 
 from iosonde.findings.finding import TOPICS
 from iosonde.findings.observations.quality import Warned
+from iosonde.report.content import summary
 from iosonde.report.content.report import Chapter, collect
 from iosonde.report.content.sections import _VIEWS_OF_TOPIC, MAX_FINDINGS
-from iosonde.report.content.table import DEVICE_STATE, Cell, Table, folded
+from iosonde.report.content.table import DEVICE_STATE, REPEATS, Cell, Table, folded
+from iosonde.report.writers import terminal
 from iosonde.results import ResultSet
 
 
@@ -65,6 +69,22 @@ def test_the_summary_has_shallow_and_deep_reads_and_writes(chapter: Chapter) -> 
     loads = [(row[0].text, row[1].text) for row in chapter.summary.rows]
     assert ("Random read, 4 KiB", "QD 1") in loads
     assert all(row[-2].text != "-" for row in chapter.summary.rows)
+
+
+@pytest.mark.parametrize(("values", "left_out"), [(5, 0), (8, 3)])
+def test_a_summary_states_how_many_columns_it_leaves_out(
+    values: int, left_out: int, monkeypatch: pytest.MonkeyPatch, chapter: Chapter
+) -> None:
+    """On the page, and on a terminal."""
+    monkeypatch.setattr(summary, "_plain_card", lambda material: None)
+    heads = ["Step", *(f"V{place}" for place in range(values)), REPEATS]
+    rows = [[Cell(text=f"{step}{place}") for place in range(len(heads))] for step in ("a", "b")]
+    card = summary.summary(chapter.material, [Table(title="Steps", heads=heads, labels=1, rows=rows)], [])
+    assert card is not None and card.heads == ["Step", "V0", "V1", "V2", "V3", "V4", REPEATS]
+    assert card.caption == f"Steps.{' The complete table, below, has more columns.' if left_out else ''}"
+    console = Console(width=80, record=True, file=io.StringIO())
+    terminal._table(console, card, card.rows, title="Summary")
+    assert (f"Not shown: {left_out} more columns (see the report)." in console.export_text()) == bool(left_out)
 
 
 def test_constant_columns_move_to_the_caption() -> None:

@@ -37,8 +37,10 @@ def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure])
     short = next((table for table in own if 0 < len(table.rows) <= MOST_ROWS), None)
     if card is None and short is not None:
         card = _first_columns(short)
-        more = "The complete table, below, has more columns." if len(card.heads) < len(short.heads) else ""
-        card = replace(card, caption=" ".join(filter(None, (f"{short.title}.", short.caption, more))))
+        left_out = len(short.heads) - len(card.heads)
+        more = "The complete table, below, has more columns." if left_out else ""
+        caption = " ".join(filter(None, (f"{short.title}.", short.caption, more)))
+        card = replace(card, caption=caption, columns_left_out=left_out)
     if card is None and figures and not differing(material, figures[0].part):
         card = _best_values(figures[0], material)
     return None if card is None else _judged(card)

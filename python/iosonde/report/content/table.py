@@ -44,6 +44,8 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     keys: Sequence[str] = ()
     """Case of each row, as in the page: label of the result set, a newline, case."""
+    columns_left_out: int = 0
+    """How many more columns the table has of which this is a summary."""
 
 
 def folded(table: Table) -> Table:

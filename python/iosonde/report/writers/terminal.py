@@ -14,7 +14,7 @@ from rich.text import Text
 
 from iosonde.findings.answer import Answer
 from iosonde.metrics.registry import known_names, metric, named_among
-from iosonde.metrics.wording import unbroken
+from iosonde.metrics.wording import counted, unbroken
 from iosonde.report.content.provenance import completion, headline
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.sections import Labelled
@@ -168,8 +168,9 @@ def _table(
         _line(console, line)
     if len(rows) > ROWS:
         _line(console, f"  and {len(rows) - ROWS} more in the report", style="dim")
-    if left_out:
-        _wrapped(console, f"Not shown: {', '.join(left_out)} (see the report).", style="dim")
+    more = [counted(table.columns_left_out, "more column")] if table.columns_left_out else []
+    if left_out or more:
+        _wrapped(console, f"Not shown: {', '.join([*left_out, *more])} (see the report).", style="dim")
 
 
 def _chosen(table: Table, rows: Sequence[Sequence[Cell]], preferred: Sequence[str]) -> Table:
