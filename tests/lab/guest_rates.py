@@ -24,6 +24,9 @@ CLOSED_FORM = [
 RAMP_S, SECONDS = 0.6, 2.0
 """The throttle's bucket lasts a tenth of a second's worth of I/O."""
 
+Rates = tuple[float, float]
+"""The mean, and that of the best second."""
+
 PARITY = [("raid5", 4, 4, 3), ("raid6", 4, 4, 2)]
 """Parity rotates, so that every drive serves reads; of full stripes, all but the parity is data."""
 
@@ -37,12 +40,13 @@ def measure_all(engine: str, iops: int, bandwidth: int) -> None:
             report(f"{level}x{count} writes", writes * bandwidth, writing)
 
 
-def random_reads(engine: str, path: Path, count: int) -> float:
+def random_reads(engine: str, path: Path, count: int) -> Rates:
     """IOPS. Deep enough that no drive ever runs dry."""
-    return measure(engine, path, queue_depth=32 * count, ramp_s=RAMP_S, seconds=SECONDS).iops
+    measured = measure(engine, path, queue_depth=32 * count, ramp_s=RAMP_S, seconds=SECONDS)
+    return measured.iops, measured.best_iops
 
 
-def stream(engine: str, path: Path, count: int, data_drives: int) -> float:
+def stream(engine: str, path: Path, count: int, data_drives: int) -> Rates:
     """Bytes per second of sequential writes, in full stripes where there is parity."""
     block_bytes = 64 * 1024 * (data_drives if count != data_drives else 8)
     measured = measure(
@@ -56,10 +60,11 @@ def stream(engine: str, path: Path, count: int, data_drives: int) -> float:
         ramp_s=RAMP_S,
         seconds=SECONDS,
     )
-    return measured.bandwidth
+    return measured.bandwidth, measured.best_bandwidth
 
 
-def report(name: str, expected: float, measurement: Callable[[], float]) -> None:
+def report(name: str, expected: float, measurement: Callable[[], Rates]) -> None:
     """Measure once."""
     send(name=name, begins=True)
-    send(name=name, expected=expected, measured=measurement())
+    mean, best = measurement()
+    send(name=name, expected=expected, measured=mean, best=best)

@@ -12,14 +12,15 @@ from lab_guest import Report
 BURST_S = 0.1
 """After a pause the throttle lets pass what it would have let pass in this time (QEMU, `docs/throttle.txt`)."""
 LOWEST = 0.8
-"""Of the expected rate: a guest that waits for the host's CPUs reaches less than the drives would give."""
+"""Of the expected rate, in the best second: while a guest waits for the host's CPUs it reaches less than the drives give."""
 
 
 def judge(guest_report: Report, name: str) -> None:
     """Drives never exceed their limits by more than the burst."""
     reported = guest_report.result(name)
     highest = (1 + BURST_S / SECONDS) * 1.01
-    assert LOWEST * reported["expected"] < reported["measured"] < highest * reported["expected"], reported
+    assert reported["measured"] < highest * reported["expected"], reported
+    assert LOWEST * reported["expected"] < reported["best"], reported
 
 
 @pytest.mark.parametrize("what", ["reads", "writes"])
