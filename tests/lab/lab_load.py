@@ -56,11 +56,12 @@ def measure(
     span_bytes: int = 64 << 20,
     ramp_s: float = RAMP_S,
     seconds: float = 3.0,
+    operations: int | None = None,
     target: dict[str, Any] | None = None,
     layout: str = "never",
     verify: dict[str, Any] | None = None,
 ) -> Measured:
-    """Direct closed-loop I/O."""
+    """Direct closed-loop I/O; of so many operations, if their number is given, and no longer than that time."""
     stream = {
         "name": "main",
         "jobs": jobs,
@@ -73,6 +74,7 @@ def measure(
         "durability": {"kind": "none"},
         "arrival": {"kind": "closed"},
         "payload": {"kind": "random"},
+        "limit_operations": operations,
     }
     workload = {
         "kind": "block",
