@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from command_line import Iosonde, in_own_process, in_this_process
 from hypothesis import settings
+from loop_stacks import backing_name
 from mounted import LoopFileSystem
 
 from iosonde.tools import path_with_system_directories
@@ -86,7 +87,7 @@ def loop_file_system(tmp_path: Path) -> Iterator[Callable[..., LoopFileSystem]]:
         device = _run("losetup", "--find", "--show", "--sector-size", str(sector_bytes), dio, name)
         directory = tmp_path / f"mounted-{len(made)}"
         directory.mkdir()
-        mounted = LoopFileSystem(device, directory)
+        mounted = LoopFileSystem(device, directory, name)
         made.append(mounted)
         # Without these the kernel initializes tables in the background, and its writes are those of another process.
         eager = ["-E", "lazy_itable_init=0,lazy_journal_init=0"] if kind == "ext4" else []
@@ -98,6 +99,7 @@ def loop_file_system(tmp_path: Path) -> Iterator[Callable[..., LoopFileSystem]]:
     for each in reversed(made):
         # Lazily: what a test has started may still read there, and ends only after this.
         subprocess.run(["umount", "--lazy", each.directory], check=False, capture_output=True)
+        assert backing_name(each.device) == f"{each.image}\n", f"{each.device} was detached by another process"
         subprocess.run(["losetup", "--detach", each.device], check=False, capture_output=True)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 class LoopFileSystem:
     """A file system in a file, mounted through a loop device."""
 
-    def __init__(self, device: str, directory: Path) -> None:
+    def __init__(self, device: str, directory: Path, image: Path) -> None:
         self.device = device
         self.directory = directory
+        self.image = image

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from engines import real_engine
+from loop_stacks import Loops
 
 from iosonde import protocol
 from iosonde.workload.kv import shim
@@ -199,8 +200,8 @@ def loop_device(file: Path, mebibytes: int) -> Iterator[Path]:
     """A block device of that size, full of zeros."""
     with file.open("wb") as made:
         made.truncate(mebibytes << 20)
-    device = Path(command("losetup", "--find", "--show", file))
+    loops = Loops(file.parent)
     try:
-        yield device
+        yield loops.attach(file)
     finally:
-        command("losetup", "--detach", device)
+        loops.close()
