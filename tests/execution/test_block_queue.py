@@ -82,6 +82,27 @@ def test_a_setting_that_a_killed_session_left_is_restored_by_cleanup(
 
 
 @pytest.mark.system
+def test_what_a_killed_session_left_is_restored_before_another_one_changes_it(
+    loop_file_system: Callable[..., LoopFileSystem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted = loop_file_system()
+    queue = queue_of(mounted)
+    before = chosen(queue), (queue / "nr_requests").read_text()
+    devices = [block_stack.describe(number_of(Path(mounted.device)))]
+    queue_settings.apply(devices, {"io_scheduler": "mq-deadline", "nr_requests": 64}, own="iosonde-12345678")
+    with monkeypatch.context() as patch:
+        patch.setattr("iosonde.storage.safety.journal_entry.Entry.is_mine", False)
+        with pytest.raises(TargetError, match="in use by another iosonde"):
+            queue_settings.apply(devices, {"read_ahead": 65536}, own="iosonde-87654321")
+        patch.setattr("iosonde.storage.safety.journal_entry.Entry.in_use", False)
+        saved = queue_settings.apply(devices, {"io_scheduler": "mq-deadline"}, own="iosonde-87654321")
+    assert {each.before for each in saved if each.setting == "io_scheduler"} == {before[0]}
+    queue_settings.restore(saved)
+    assert (chosen(queue), (queue / "nr_requests").read_text()) == before
+    assert cleanup() == []
+
+
+@pytest.mark.system
 @pytest.mark.needs("loop devices")
 def test_another_device_that_got_the_name_keeps_its_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loops = Loops(tmp_path)

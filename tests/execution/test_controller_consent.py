@@ -47,7 +47,7 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> ReadyTarget:
     """A namespace of the controller, which could be handed over."""
     monkeypatch.setattr(handover, "controller_of", lambda number: CONTROLLER)
     monkeypatch.setattr(handover, "check", lambda controller, claimed: None)
-    target = DeviceTarget(devices=(Path("/dev/nvme1n1"),), numbers=("259:0",), incarnations=("1",))
+    target = DeviceTarget(devices=(Path("/dev/nvme1n1"),), numbers=("259:0",), incarnations=("1",), hardware=("",))
     return ReadyTarget(target=target)
 
 

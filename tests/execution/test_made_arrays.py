@@ -195,6 +195,28 @@ def test_a_device_that_carries_another_label_is_not_wiped(directory: Path) -> No
         assert journal.entries() == []
 
 
+def test_only_our_file_system_is_unmounted_where_the_user_has_mounted_it(directory: Path) -> None:
+    """By hand, after a kill: over a file system of the user, then below another one."""
+    point = directory / "point"
+    point.mkdir()
+    with loop_devices(directory, 160 * MIB, 160 * MIB) as devices:
+        setup = Setup(devices=2, array="raid1", array_kind="btrfs", file_system="btrfs")
+        built = btrfs.build(devices, setup, "iosonde-00000003")
+        tools.call("mount", "-t", "tmpfs", "theirs", point)
+        (point / "precious").touch()
+        tools.call("mount", devices[0], point)
+        tools.call("mount", "-t", "tmpfs", "theirs", point)
+        with pytest.raises(OSError, match="`theirs` is mounted over it"):
+            btrfs.remove(built)
+        assert btrfs.label_on(devices[0]) == built.facts["name"]
+        tools.call("umount", point)
+        btrfs.remove(built)
+        assert [tools.call("wipefs", device)["output"] for device in devices] == ["", ""]
+        assert (point / "precious").exists()
+        tools.call("umount", point)
+    point.rmdir()
+
+
 def test_a_failing_member_is_distinguished_from_a_missing_one() -> None:
     whole, lost = {"degraded": 0, "errors": 0, "raid_disks": 4}, {"degraded": 1, "errors": 0, "raid_disks": 4}
     [warning] = array_health.warnings({"state": whole, "state_after": lost})

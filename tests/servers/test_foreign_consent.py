@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from pathlib import Path
@@ -134,3 +135,46 @@ def test_a_database_on_a_server_that_no_longer_exists_is_forgotten_on_request(mo
     assert forgotten.returncode == 0, forgotten.stderr
     assert forgotten.stdout.startswith(f"{path}: was forgotten and not dropped")
     assert journal.find(path) is None
+
+
+@pytest.mark.engine
+def test_the_database_of_a_killed_session_is_dropped_before_it_is_created_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise it would be taken for one of the user, and the journal would lose it."""
+    path = DATABASES / "iosonde_0badcafe"
+    own = "iosonde-0badcafe"
+    host = RecordingHost(existing={path.name})
+    monkeypatch.setattr(foreign_database.servers, "foreign", lambda kind, facts: host)
+    child = os.fork()
+    if child == 0:
+        journal.created(path, DATABASE_ON_SERVER, facts={"url": URL, "database": path.name, "own": own})
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    foreign_database.create(host, parse_url(URL), path.name, own=own)
+    assert host.done == [f"drop {path.name}", f"create {path.name}"]
+    entry = journal.find(path)
+    assert entry is not None and entry.is_mine
+    foreign_database.drop_all(own)
+    assert (host.existing, journal.find(path)) == (set(), None)
+
+
+class RecordingHost:
+    """A server with databases by name."""
+
+    def __init__(self, existing: set[str]) -> None:
+        self.existing = existing
+        self.done: list[str] = []
+
+    def connect(self, address: Any) -> Any:
+        return io.BytesIO()  # Nothing but its `close` is used.
+
+    def create_database(self, connection: Any, database: str) -> None:
+        if database in self.existing:
+            raise ServerError(f"the database `{database}` exists", code="foreign_data")
+        self.existing.add(database)
+        self.done.append(f"create {database}")
+
+    def drop_database(self, connection: Any, database: str) -> None:
+        self.existing.discard(database)
+        self.done.append(f"drop {database}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -88,6 +89,24 @@ def test_a_directory_of_another_program_in_tmp_is_an_error(place: Path) -> None:
         create_directory(own, "mariadb-00000000")
     assert journal.entries() == []
     own.rmdir()
+
+
+@pytest.mark.needs("root")
+def test_a_link_in_place_of_our_directory_is_not_followed(place: Path) -> None:
+    """Put there between two runs, by the user to whom the directory above it belongs."""
+    own, theirs = place / "iosonde-01234567", place / "theirs"
+    theirs.mkdir(mode=0o700)
+    account = accounts.Account(name="nobody", uid=65534, gid=65534)
+    create_directory(own, "mariadb-00000000", account)
+    own.rename(place / "moved")
+    own.symlink_to(theirs)
+    with pytest.raises(OSError, match="iosonde-01234567"):
+        create_directory(own, "mariadb-00000000", account)
+    assert stat.S_IMODE(theirs.stat().st_mode) == 0o700 and not any(theirs.iterdir())
+    own.unlink()
+    (place / "moved").rename(own)
+    journal.remove(own)
+    theirs.rmdir()
 
 
 def listening_on_tcp(pid: int) -> list[str]:

@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 from loop_stacks import MIB, Loops, backing_name
 
+from iosonde.errors import TargetError
+from iosonde.plan import Setup
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.loop_status import LoopStatus, attached_loops, identity_of
 from iosonde.storage.safety import journal
 from iosonde.storage.setups import loop_devices
 from iosonde.storage.setups.loop_devices import LoopDevice
+from iosonde.storage.targets.device_target import open_devices
+from iosonde.storage.targets.loop_provider import LoopProvider
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 
@@ -106,3 +112,43 @@ def test_the_one_of_another_process_under_the_same_name_is_not_waited_for(tmp_pa
     finally:
         if backing_name(str(device.path)) == f"{images[1]}\n":
             subprocess.run(["losetup", "--detach", device.path], check=True)
+
+
+def test_a_file_that_is_replaced_by_a_link_before_it_is_attached_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the user to whom the directory above it belongs."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(bytes(8 * MIB))
+    own = "iosonde-01234567"
+    provider = LoopProvider(directory=tmp_path, own=own, device_bytes=8 * MIB, sector_bytes=512)
+    identify = journal.identify
+
+    def swapped(path: Path) -> None:
+        identify(path)
+        if path.name == "device-0":
+            path.rename(path.with_name("hidden"))
+            path.symlink_to(victim)
+
+    monkeypatch.setattr(journal, "identify", swapped)
+    with pytest.raises(TargetError, match="cannot create"):
+        provider.provide(Setup(file_system="ext4"))
+    assert [each for each in attached_loops() if each.path == str(victim)] == []
+    for entry in journal.entries():
+        journal.removed(Path(entry.path))
+
+
+def test_a_device_that_returns_as_another_under_its_name_is_not_claimed(
+    loops: Loops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a namespace of a controller that had a user-level driver: the kernel may name it anew."""
+    device = loops.attach(loops.image(size=8 * MIB))
+    number = number_of(device)
+    target = open_devices([str(device)])
+    target.returned(number)
+    assert target.claims.numbers == {number}
+    target.claims.release(number)
+    monkeypatch.setattr(block_stack, "wwid", lambda number: "nvme.1b36-53-51-00000002")
+    with pytest.raises(TargetError, match="another disk has its name and number"):
+        target.returned(number)
+    assert target.claims.numbers == set()

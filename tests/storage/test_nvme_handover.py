@@ -198,6 +198,37 @@ def test_another_controller_that_was_plugged_in_there_keeps_its_driver(machine: 
     assert journal.entries() == []
 
 
+def test_a_controller_that_the_user_gave_to_another_driver_keeps_it(machine: Machine) -> None:
+    handover.hand_over(controller(machine), machine.claims, own=OWN)
+    machine.unbind()
+    (machine.pci / "drivers/uio_pci_generic").mkdir()
+    machine.bind("uio_pci_generic")
+    journal.undo(machine.device / "driver_override")
+    assert machine.driver == "uio_pci_generic"
+    assert journal.entries() == []
+
+
+@pytest.mark.parametrize("node", ["/dev/vfio/group", "/dev/vfio/devices/vfio0"])
+def test_a_controller_that_another_process_uses_through_vfio_stays_bound(
+    machine: Machine, node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a kill of iosonde, when the user has given the controller to a virtual machine."""
+    found = controller(machine)
+    handover.hand_over(found, machine.claims, own=OWN)
+    (machine.device / "vfio-dev/vfio0").mkdir(parents=True)
+    descriptor = tmp_path / "proc/4711/fd/3"
+    descriptor.parent.mkdir(parents=True)
+    descriptor.symlink_to(node)
+    monkeypatch.setattr(handover, "PROCESSES", tmp_path / "proc")
+    monkeypatch.setattr(handover, "_CLOSE_S", 0)
+    with pytest.raises(TargetError, match="process 4711 uses it through vfio"):
+        handover.give_back(found)
+    assert (machine.driver, [entry.what for entry in journal.entries()]) == (VFIO, [NVME_DRIVER])
+    descriptor.unlink()
+    handover.give_back(found)
+    assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
+
+
 def test_a_device_that_was_removed_needs_no_cleanup(machine: Machine) -> None:
     handover.undo(
         Entry(path="/sys/bus/pci/devices/ffff:00:00.0/driver_override", what=NVME_DRIVER, made_at="", owner="")

@@ -125,14 +125,14 @@ def create_directory(own: Path, name: str, account: Account | None = None) -> No
         journal.identify(own)
     elif own.is_relative_to(MOUNTS):
         file_systems.provide_directory(own)
-    if account and not account.is_ours:
-        own.chmod(0o711)
     path = own / name
     entry = journal.find(own)
     known = journal.own_files(entry).get(name) if entry else None
     with own_directory.opened(own, entry.identity if entry else None) as directory:
         if own.is_relative_to(MOUNTS):
             file_systems.check_on_mount(own, directory)
+        if account and not account.is_ours:
+            os.fchmod(directory, 0o711)
         if not os.path.lexists(path):
             if entry:
                 journal.add_files(own, {name: own_directory.ANNOUNCED})

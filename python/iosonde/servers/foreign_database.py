@@ -104,11 +104,13 @@ def create(
 ) -> None:
     """Create it unless this session has; `ServerError` (`foreign_data`) if it exists otherwise.
 
+    That of a session that was killed is dropped first, by its entry in the journal.
     `client` has the options of the client (`servers.foreign`) that dropping it needs as well.
     """
     entry = journal.find(DATABASES / database)
     if entry and entry.is_mine:
         return
+    journal.undo_abandoned(DATABASES / database)
     connection = host.connect(url.address())
     try:
         facts = {"url": url.text, "database": database, "own": own, **(client or {})}

@@ -177,7 +177,8 @@ def undo(entry: Entry) -> None:
     recorded = str(entry.facts["process"])
     number = int(recorded.split()[1])
     deadline = time.monotonic() + KILL_S
-    while _kill(number, recorded) + kill_remaining(Path(entry.path), str(entry.facts["program"])):
+    directory, program = Path(entry.path), str(entry.facts["program"])
+    while _kill(number, lambda process: owner_of(process) == recorded) + kill_remaining(directory, program):
         if time.monotonic() > deadline:
             raise OSError(f"process {number} does not end")
         time.sleep(POLL_S)
@@ -186,17 +187,21 @@ def undo(entry: Entry) -> None:
 
 def kill_remaining(directory: Path, program: str) -> int:
     """Kill the processes of a program that work in a directory of iosonde's own; returns how many there were."""
-    return sum(_kill(number, owner_of(number)) for number in _processes_in(directory, program))
+    numbers = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+    return sum(_kill(number, lambda process: _works_in(process, directory, program)) for number in numbers)
 
 
-def _kill(number: int, identity: str) -> int:
-    """Kill a process if it is still the one with this identity; returns 1 if it was alive."""
+def _kill(number: int, is_ours: Callable[[int], bool]) -> int:
+    """Kill a process if it is ours; returns 1 if it was alive.
+
+    Its descriptor is opened first: the signal reaches no other process that has the number by then.
+    """
     try:
         descriptor = os.pidfd_open(number)
     except OSError:
         return 0
     try:
-        if owner_of(number) != identity or not _is_alive(number):
+        if not is_ours(number) or not _is_alive(number):
             return 0
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         return 1
@@ -206,16 +211,13 @@ def _kill(number: int, identity: str) -> int:
         os.close(descriptor)
 
 
-def _processes_in(directory: Path, program: str) -> list[int]:
+def _works_in(number: int, directory: Path, program: str) -> bool:
     """Server processes change to their data directory, which no other process has."""
-    found = []
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit():
-            with suppress(OSError):
-                is_there = (each / "cwd").readlink().is_relative_to(directory)
-                if is_there and str((each / "exe").readlink()) == program:
-                    found.append(int(each.name))
-    return found
+    process = Path("/proc", str(number))
+    try:
+        return (process / "cwd").readlink().is_relative_to(directory) and str((process / "exe").readlink()) == program
+    except OSError:
+        return False
 
 
 def _is_alive(number: int) -> bool:

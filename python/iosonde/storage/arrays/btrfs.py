@@ -9,6 +9,7 @@ were read from.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import time
@@ -145,12 +146,15 @@ def undo(entry: journal.Entry) -> None:
 
 
 def _release(member: Path) -> None:
-    for mount in mounts():
-        if mount.kind == "btrfs" and number_of(mount.source) == number_of(member):
-            try:
-                file_systems.unmount(Path(mount.point))
-            except TargetError as error:
-                raise OSError(str(error.what)) from None
+    """Unmount it; what is mounted above or below it at the same place stays."""
+    while found := [each for each in mounts() if each.kind == "btrfs" and number_of(each.source) == number_of(member)]:
+        top = [each for each in mounts() if each.point == found[-1].point][-1]
+        if top != found[-1]:
+            raise OSError(errno.EBUSY, f"`{top.source}` is mounted over it at `{top.point}`")
+        try:
+            call("umount", top.point)
+        except TargetError as error:
+            raise OSError(str(error.what)) from None
 
 
 def _take_away(member: Path, name: str) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ so is one of a device that shares its IOMMU group.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import re
 import time
 from collections.abc import Mapping
@@ -25,10 +27,13 @@ PCI = Path("/sys/bus/pci")
 NVME = Path("/sys/class/nvme")
 BLOCK = Path("/sys/block")
 NODES = Path("/dev")
+PROCESSES = Path("/proc")
 VFIO, KERNEL_DRIVER = "vfio-pci", "nvme"
 
 _BRIDGE = "0x0604"
 """Class of PCI-to-PCI bridges, which may be in the IOMMU group of a device behind them."""
+_CLOSE_S = 10.0
+"""How long a process may still have the device open after its iosonde was killed."""
 _RETURN_S = 60
 """How long the kernel may take to find the namespaces again."""
 
@@ -145,11 +150,14 @@ def give_back(controller: Controller) -> None:
 def undo(entry: Entry) -> None:
     """Return a controller to the kernel's driver; `OSError` if that fails. Nothing if it was removed.
 
-    The kernel gives the files of a controller that was plugged in since another identity: it is not ours to unbind.
+    The kernel gives the files of a controller that was plugged in since another identity, and the user may have bound
+    another driver: such a controller is not ours to unbind.
     """
+    device = Path(entry.path).parent
     if entry.identity is not None and not journal.is_ours(Path(entry.path)):
         return
-    device = Path(entry.path).parent
+    if _driver(device) not in ("", VFIO, KERNEL_DRIVER):
+        return
     try:
         _bind_kernel_driver(device)
         _wait_for_namespaces(device, entry)
@@ -159,12 +167,40 @@ def undo(entry: Entry) -> None:
 
 
 def _bind_kernel_driver(device: Path) -> None:
-    if _driver(device) not in ("", KERNEL_DRIVER):
-        # Returns once no process has the device open any more.
+    if _driver(device) == VFIO:
+        _wait_until_unused(device)
         _write(device / "driver" / "unbind", device.name)
     _write(device / "driver_override", "\n")
     if not _driver(device):
         _write(PCI / "drivers_probe", device.name)
+
+
+def _wait_until_unused(device: Path) -> None:
+    """Wait for the engine of a killed session to exit; `OSError` if another process has it, as a virtual machine."""
+    nodes = {f"/dev/vfio/{(device / 'iommu_group').resolve().name}"}
+    nodes |= {f"/dev/vfio/devices/{each.name}" for each in (device / "vfio-dev").glob("vfio*")}
+    deadline = time.monotonic() + _CLOSE_S
+    while processes := _having_open(nodes):
+        if time.monotonic() > deadline:
+            raise OSError(errno.EBUSY, f"process {processes[0]} uses it through vfio")
+        time.sleep(0.05)
+
+
+def _having_open(nodes: set[str]) -> list[int]:
+    """Processes with a descriptor of one of these nodes."""
+    found = []
+    for process in PROCESSES.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It has exited.
+            if any(_link(each) in nodes for each in (process / "fd").iterdir()):
+                found.append(int(process.name))
+    return found
+
+
+def _link(path: Path) -> str:
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
 
 
 def _wait_for_namespaces(device: Path, entry: Entry) -> None:

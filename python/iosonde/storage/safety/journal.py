@@ -238,6 +238,18 @@ def undo(path: Path) -> None:
         removed(path)
 
 
+def undo_abandoned(path: Path) -> None:
+    """Undo what a killed iosonde has recorded about `path`; `TargetError` if that fails, or if another one has it now.
+
+    For what has a fixed path: an entry is not written over one that is still needed.
+    """
+    entry = find(path)
+    if entry is not None:
+        _check_unused(entry)
+        with undoing(f"restore `{path}`"):
+            undo(path)
+
+
 @contextmanager
 def undoing(what: str) -> Iterator[None]:
     """Whatever prevents a removal becomes a `TargetError`; `what` is a clause as `remove PATH`."""

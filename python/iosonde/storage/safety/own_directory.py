@@ -70,6 +70,16 @@ def create_file(directory: int, name: str, size_bytes: int = 0) -> int:
         os.close(descriptor)
 
 
+def open_file(directory: int, name: str, inode: int) -> int:
+    """A descriptor for reading and writing a file of ours; `OSError` if another file, or a link, has its name."""
+    descriptor = os.open(name, os.O_RDWR | os.O_NONBLOCK | _NO_FOLLOW, dir_fd=directory)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_ino == inode and found.st_nlink == 1:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(f"`{name}` is not the file that iosonde created")
+
+
 def create_database(directory: int, name: str) -> int:
     """A new directory for a database -> its inode number; `FileExistsError` if anything has that name."""
     os.mkdir(name, 0o700, dir_fd=directory)
@@ -107,11 +117,8 @@ def _is_empty_directory(parent: int, name: str) -> bool:
 
 def truncate(directory: int, name: str, inode: int) -> None:
     """Free the blocks of a file of ours; `OSError` if another file, or a link, has its name."""
-    descriptor = os.open(name, os.O_WRONLY | os.O_NONBLOCK | _NO_FOLLOW, dir_fd=directory)
+    descriptor = open_file(directory, name, inode)
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_ino != inode or found.st_nlink != 1:
-            raise OSError(f"`{name}` is not the file that iosonde created")
         os.truncate(descriptor, 0)
     finally:
         os.close(descriptor)

@@ -41,10 +41,13 @@ _DETACH_S = 10.0
 
 
 class LoopDevice:
-    """A block device over a file, held until `close`."""
+    """A block device over a file, held until `close`.
 
-    def __init__(self, image: Path, *, sector_bytes: int = 512) -> None:
-        backing = os.open(image, os.O_RDWR | os.O_CLOEXEC)
+    `opened` is a descriptor of the file, which stays open; without it the file is opened by its path.
+    """
+
+    def __init__(self, image: Path, *, opened: int | None = None, sector_bytes: int = 512) -> None:
+        backing = os.open(image, os.O_RDWR | os.O_CLOEXEC) if opened is None else os.dup(opened)
         try:
             self.path, self._descriptor, self._status = _attach(backing, image, sector_bytes)
         finally:

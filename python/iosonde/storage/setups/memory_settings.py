@@ -54,6 +54,7 @@ def apply(settings: Mapping[str, Any], *, own: str) -> list[Saved]:
     try:
         for name, value in settings.items():
             path = FILES[name]
+            journal.undo_abandoned(path)
             each = Saved(setting=name, path=path, before=read(path), value=_text(value))
             journal.created(path, MEMORY_SETTING, facts={"value": each.before, "own": own})
             saved.append(each)

@@ -56,8 +56,12 @@ class Saved:
 def apply(devices: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, own: str) -> list[Saved]:
     """Set the block queues of a target; `devices` describes them (`block_stack.describe`), `own` names the study."""
     saved: list[Saved] = []
+    queues = _queues(devices)
+    for device in queues:
+        for file in reversed(FILES.values()):
+            journal.undo_abandoned(_path(device, file))
     try:
-        for device in _queues(devices):
+        for device in queues:
             saved += _save(device, settings, own)
         for each in reversed(saved):
             if each.value is not None:
@@ -97,7 +101,7 @@ def undo(entry: Entry) -> None:
 
 def _save(device: str, settings: Mapping[str, Any], own: str) -> Iterator[Saved]:
     for setting, file in FILES.items():
-        path = Path("/sys/block", device, "queue", file)
+        path = _path(device, file)
         is_reset = setting == "nr_requests" and "io_scheduler" in settings
         if (setting not in settings and not is_reset) or not path.exists():
             continue
@@ -126,6 +130,10 @@ def _disk(name: str) -> str:
     """Return the disk of a partition, or the device itself."""
     path = Path("/sys/class/block", name).resolve()
     return path.parent.name if (path / "partition").exists() else name
+
+
+def _path(device: str, file: str) -> Path:
+    return Path("/sys/block", device, "queue", file)
 
 
 def _number_of(path: Path) -> str:

@@ -53,8 +53,12 @@ def open_devices(names: list[str]) -> DeviceTarget:
                 hint="targets separated by commas are block devices; `iosonde devices` lists them",
             )
     _check_different(names, numbers)
-    incarnations = tuple(map(block_stack.incarnation, numbers))
-    target = DeviceTarget(devices=tuple(devices), numbers=tuple(numbers), incarnations=incarnations)
+    target = DeviceTarget(
+        devices=tuple(devices),
+        numbers=tuple(numbers),
+        incarnations=tuple(map(block_stack.incarnation, numbers)),
+        hardware=tuple(map(_hardware, numbers)),
+    )
     target.examine()
     return target
 
@@ -69,6 +73,8 @@ class DeviceTarget(Target):
     """To which device each name led when the target was opened (`major:minor`)."""
     incarnations: tuple[str, ...]
     """`block_stack.incarnation` of each at that time."""
+    hardware: tuple[str, ...]
+    """`_hardware` of each at that time."""
     own: str = field(default_factory=lambda: f"iosonde-{secrets.token_hex(4)}")
     claims: Claims = field(default_factory=Claims, compare=False, repr=False)
     _returned: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -127,7 +133,8 @@ class DeviceTarget(Target):
     def returned(self, number: str) -> None:
         """Claim a device again that was returned to the kernel's driver; `TargetError` if another has its name.
 
-        The handover has compared serial numbers. A removed device stays unclaimed, and the next run fails.
+        The handover has compared serial numbers, but the kernel may give namespaces other names than before, since it
+        looks for them asynchronously. A removed device stays unclaimed, and the next run fails.
         """
         device = self.devices[self.numbers.index(number)]
         deadline = time.monotonic() + RETURN_S
@@ -137,16 +144,15 @@ class DeviceTarget(Target):
             time.sleep(0.05)
         check_name(device, number)
         self.claims.take(number, str(device))
+        if _hardware(number) != self.hardware[self.numbers.index(number)]:
+            self.claims.release(number)
+            raise _other_device(device)
         self._returned[number] = block_stack.incarnation(number)
 
     def _check_same(self, number: str) -> None:
         index = self.numbers.index(number)
         if block_stack.incarnation(number) != self._returned.get(number, self.incarnations[index]):
-            raise TargetError(
-                f"`{self.devices[index]}` is not the device that was checked: it was removed, or another disk has its "
-                "name and number by now",
-                hint="nothing was written since; `iosonde devices` lists the devices",
-            )
+            raise _other_device(self.devices[index])
 
     def recheck(self) -> None:
         """`TargetError` if a claimed device came into use, or a name leads to another device by now.
@@ -459,6 +465,19 @@ def _announce(number: str, node: Path, own: str) -> None:
 def _entry(number: str, own: str) -> Path:
     """The path of its journal entry; there is no such file."""
     return MOUNTS / own / f"on-{block_stack.name_of(number)}"
+
+
+def _other_device(device: Path) -> TargetError:
+    return TargetError(
+        f"`{device}` is not the device that was checked: it was removed, or another disk has its name and number by "
+        "now",
+        hint="nothing was written since; `iosonde devices` lists the devices",
+    )
+
+
+def _hardware(number: str) -> str:
+    """What identifies a disk, and a namespace of its controller, whatever its name and number."""
+    return f"{block_stack.wwid(number)} / {_identity(number)}"
 
 
 def _identity(number: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,15 +101,20 @@ class LoopProvider:
     def _attach(self, name: str, size_bytes: int) -> LoopDevice:
         image = self.images / name
         journal.created(image, "loop device", facts={"image": str(image)})
+        made = journal.find(self.images)
         try:
             journal.add_files(self.images, {name: own_directory.ANNOUNCED})
-            with own_directory.opened(self.images) as directory:
+            with own_directory.opened(self.images, made.identity if made else None) as directory:
                 inode = own_directory.create_file(directory, name, size_bytes)
-            journal.add_files(self.images, {name: inode})
+                journal.add_files(self.images, {name: inode})
+                journal.identify(image)
+                backing = own_directory.open_file(directory, name, inode)
         except OSError as error:
-            raise TargetError(f"cannot create `{image}`: {error.strerror}") from error
-        journal.identify(image)
-        device = LoopDevice(image, sector_bytes=self.sector_bytes)
+            raise TargetError(f"cannot create `{image}`: {error.strerror or error}") from error
+        try:
+            device = LoopDevice(image, opened=backing, sector_bytes=self.sector_bytes)
+        finally:
+            os.close(backing)
         self._attached.append(device)
         return device
 
