@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, TypeVar
 
 import polars as pl
@@ -29,6 +30,7 @@ from iosonde.findings.questions.flatness import Dependence
 from iosonde.findings.questions.peak import Peak
 from iosonde.findings.questions.saturation import Saturation
 from iosonde.findings.questions.tails import TailGrowth
+from iosonde.findings.support import Support
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 
 LOAD = {"access": "random", "io_mode": "direct", "read_fraction": 1.0, "trim_fraction": 0.0, "jobs": 1}
@@ -125,14 +127,27 @@ def test_strength_follows_from_the_share_of_device_limited_runs() -> None:
         assert {each.strength for each in found if each.topic != "quality"} == {strength}
 
 
-def test_rates_of_runs_that_are_not_device_limited_are_lower_bounds() -> None:
-    disturbed = drive(verdicts={"device-limited": 1, "undetermined": 4})
-    rate = only(disturbed.findings, Throughput)
-    assert rate.lower_bound and "at least" in rate.sentence and rate.verdicts == "4 of 5 runs undetermined"
-    assert disturbed.trust.line == "28 of 35 runs were undetermined: lower bounds only"
+def test_rates_of_harness_limited_runs_are_lower_bounds() -> None:
+    limited = drive(verdicts={"device-limited": 1, "harness-limited": 4})
+    rate = only(limited.findings, Throughput)
+    assert rate.lower_bound and "at least" in rate.sentence and rate.verdicts == "4 of 5 runs harness-limited"
+    assert limited.trust.line == "7 of 35 runs were device-limited, 28 harness-limited: lower bounds only"
+    mixed = drive(verdicts={"device-limited": 1, "harness-limited": 2, "undetermined": 2})
+    assert only(mixed.findings, Throughput).lower_bound, "the median is no more than what some other run has reached"
+    assert mixed.trust.line.endswith(": lower bounds where harness-limited")
     quiet = drive(verdicts={"device-limited": 5})
     assert not only(quiet.findings, Throughput).lower_bound
     assert quiet.trust.line == "35 of 35 runs were device-limited"
+
+
+def test_rates_of_undetermined_runs_are_no_bounds() -> None:
+    """A span within the cache of the device, or an unknown cache, makes runs undetermined, and faster."""
+    disturbed = drive(verdicts={"device-limited": 1, "undetermined": 4})
+    rate = only(disturbed.findings, Throughput)
+    assert not rate.lower_bound and "at least" not in rate.sentence and rate.verdicts == "4 of 5 runs undetermined"
+    assert disturbed.trust.line == "28 of 35 runs were undetermined: results not attributable to the device"
+    even = Support(verdicts={"case": Counter({"harness-limited": 2, "undetermined": 2})})
+    assert not even.is_lower_bound("case"), "the median is between the two kinds"
 
 
 def test_results_of_a_cache_are_no_lower_bounds() -> None:

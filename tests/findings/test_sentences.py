@@ -337,7 +337,9 @@ def test_verdicts_and_the_line_on_trust() -> None:
     )
     assert verdicts.sentence == snapshot("34 of 43 runs were device-limited, 6 harness-limited, 3 undetermined")
     trust = Trust(verdicts={"device-limited": 8, "undetermined": 35}, runs=45, incomplete=2, single=False)
-    assert trust.line == snapshot("35 of 43 runs were undetermined: lower bounds only; 2 of 45 runs failed or stopped")
+    assert trust.line == snapshot(
+        "35 of 43 runs were undetermined: results not attributable to the device; 2 of 45 runs failed or stopped"
+    )
     drifting = drift(controls("iops", [100, 97, 94, 92, 90]), metric="iops")
     assert Trust(verdicts={}, runs=1, incomplete=0, single=True, drift=drifting, simulated=True).line == snapshot(
         "Simulated device on a virtual clock: no verdicts apply; the control case drifted by 11 %; no confidence intervals over repeats: fewer than 3"

@@ -141,7 +141,7 @@ def test_a_file_that_is_replaced_by_a_link_before_it_is_attached_is_an_error(
 def test_a_device_that_returns_as_another_under_its_name_is_not_claimed(
     loops: Loops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a namespace of a controller that had a user-level driver: the kernel may name it anew."""
+    """As a namespace of a controller that had a user-level driver: the kernel may give it another name."""
     device = loops.attach(loops.image(size=8 * MIB))
     number = number_of(device)
     target = open_devices([str(device)])

@@ -131,6 +131,33 @@ hint: name a directory, or a file that does not exist yet\
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("/dev/nvme9n9", "there is no block device `/dev/nvme9n9`", "iosonde devices"),
+        ("/dev/mapper/none", "there is no block device `/dev/mapper/none`", "iosonde devices"),
+        ("tmp:foo", "there is no kind of target `tmp`", "./tmp:foo"),
+        ("https://host/file", "there is no kind of target `https`", "simulated"),
+    ],
+)
+def test_a_name_that_was_not_meant_as_a_new_file_is_refused(text: str, problem: str, hint: str) -> None:
+    with pytest.raises(TargetError) as refused:
+        open_target(text)
+    assert refused.value.what == problem and hint in refused.value.hint
+
+
+def test_the_name_of_a_device_without_its_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    disks = [each for each in Path("/dev").iterdir() if each.is_block_device()]
+    if not disks:
+        pytest.fail("this machine has no block device")
+    name = disks[0].name
+    with pytest.raises(TargetError, match="and a block device of that name") as refused:
+        open_target(name)
+    assert f"`/dev/{name}`" in refused.value.hint
+    assert open_target(f"./{name}").name == str(tmp_path / name)
+
+
 def test_virtual_targets_are_read_back_from_their_names() -> None:
     target = open_target("simulated:servers=4,read=100us,write=20us,service=exponential")
     assert isinstance(target, VirtualTarget)

@@ -46,10 +46,7 @@ class Trust:
 
     @property
     def mostly_unlimited(self) -> bool:
-        """Whether more than half of the judged runs were limited neither by the device nor by the server on it.
-
-        They are lower bounds only where no run was served by a cache.
-        """
+        """Whether more than half of the judged runs were limited neither by the device nor by the server on it."""
         limited = sum(self.verdicts.get(kind, 0) for kind in OF_THE_SYSTEM)
         return not self.external and self.judged > 0 and 2 * limited < self.judged
 
@@ -88,10 +85,15 @@ class Trust:
         return f"{text}{self._bounds()}" if self.mostly_unlimited else text
 
     def _bounds(self) -> str:
-        cached = self.verdicts.get("cache-served", 0)
+        """Harness-limited results are lower bounds; an undetermined one may be that of a cache as well."""
+        cached, undetermined = (self.verdicts.get(kind, 0) for kind in ("cache-served", "undetermined"))
         if 2 * cached > self.judged:
             return ": results of a cache, not of the device"
-        return "" if cached else ": lower bounds only"
+        if cached:
+            return ""
+        if 2 * undetermined >= self.judged:
+            return ": results not attributable to the device"
+        return ": lower bounds where harness-limited" if undetermined else ": lower bounds only"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,10 +49,12 @@ class Support:
     def is_lower_bound(self, case_id: str) -> bool:
         """Return whether half or more of a case's judged runs are not device-limited: the device may be faster.
 
-        If a run was served by a cache, the device may be slower as well.
+        It may be slower as well if a run was served by a cache, and if half of the runs are undetermined, which a
+        cache of the device or an unknown one may have served.
         """
-        share = self.device_limited_share([case_id])
-        return share is not None and share <= 0.5 and not self.counts([case_id])["cache-served"]
+        share, counts = self.device_limited_share([case_id]), self.counts([case_id])
+        may_be_slower = counts["cache-served"] or 2 * counts["undetermined"] >= counts.total()
+        return share is not None and share <= 0.5 and not may_be_slower
 
     def is_cache_served(self, case_id: str) -> bool:
         """Return whether most of a case's judged runs were served by a cache."""

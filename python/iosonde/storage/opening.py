@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
 from iosonde.errors import TargetError
+from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.simulated.target import open_simulated
 from iosonde.storage.targets.device_target import open_devices
 from iosonde.storage.targets.file_target import open_existing, open_new
 from iosonde.storage.targets.target import Target
 from iosonde.storage.targets.virtual_target import open_null, open_queue
 from iosonde.text_files import expanded, is_utf8
+
+DEVICES = Path("/dev")
 
 
 def open_target(text: str) -> Target:
@@ -33,6 +37,7 @@ def open_target(text: str) -> Target:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
+        _check_is_file(path, text)
         return open_new(path, text)
     except OSError as error:
         raise TargetError(
@@ -42,3 +47,19 @@ def open_target(text: str) -> Target:
     if stat.S_ISBLK(mode):
         return open_devices([text])
     return open_existing(path.resolve(), mode)
+
+
+def _check_is_file(path: Path, text: str) -> None:
+    """`TargetError` if a name that leads to nothing was meant as a device or a simulated target, not as a new file."""
+    if path.is_relative_to(DEVICES) and not path.is_relative_to(DEVICES / "shm"):
+        raise TargetError(f"there is no block device `{path}`", hint="`iosonde devices` lists the devices")
+    if number_of(DEVICES / text):
+        raise TargetError(
+            f"there is no file `{text}`, and a block device of that name",
+            hint=f"name the device as `{DEVICES / text}`, or a new file as `./{text}`",
+        )
+    if kind := re.match("([a-z]+):", text):
+        raise TargetError(
+            f"there is no kind of target `{kind[1]}`",
+            hint=f"the kinds are `null`, `simulated` and `sim`; name a new file as `./{text}`",
+        )

@@ -72,7 +72,7 @@ def _answer(chapter: Chapter, console: Console) -> None:
 
 
 def _trust(answer: Answer, console: Console) -> None:
-    """Print how far to trust the claims: before them where they are lower bounds only."""
+    """Print how far to trust the claims: before them where the device did not limit most runs."""
     _wrapped(console, f"Trust: {answer.trust.line}.", style="dim")
 
 
