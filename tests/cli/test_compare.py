@@ -48,7 +48,7 @@ queue depth 64  Completion latency, p99.9     649 µs     502 µs  0.783 [0.725 
 
 4 KiB 70/30 reads and writes: choose second: higher rate and shorter tail (second over first: bandwidth 1.29 times, 95 %
 CI 1.20-1.40; p99 completion latency 0.78 times, 95 % CI 0.72-0.84; 4 cases, 3 runs each)
-16 values compared, 16 differ; at a false discovery rate of 5 %, 0.8 of these are expected to be false
+16 values compared at a false discovery rate of 5 %: 16 differ, of which 0.8 are expected to be false
 One session each: repeats within a session cannot show how much sessions differ; a standard deviation of 2 % is assumed
 Bandwidth: second against first is better in 4 of 4 cases
 Completion latency, p50: second against first is better in 4 of 4 cases

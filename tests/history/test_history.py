@@ -53,7 +53,7 @@ def test_a_flat_history_has_no_changes_and_states_how_many_were_to_be_expected()
     found = history_from(nights(loss_from=1000))
     assert found.shifts == []
     assert found.expected_false == pytest.approx(0.001)
-    assert "1 of 1 series without a change" in "\n".join(sentences.lines(found))
+    assert "no change detected in 1 of 1 series" in "\n".join(sentences.lines(found))
 
 
 def test_undetermined_sessions_are_marked_and_do_not_count() -> None:

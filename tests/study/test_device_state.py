@@ -51,7 +51,7 @@ def test_a_small_range_of_a_purged_drive_stays_fresh() -> None:
     assert small.cases[0].device_state == "fresh"
     assert "active range of 1 GiB is 25 % of the purged 4 GiB" in small.cases[0].device_state_reason
     [note] = [note for note in small.notes if "device state" in note]
-    assert note.startswith("device state fresh instead of the declared one in 1 case: ")
+    assert note.startswith("the declared device state cannot be reached in 1 case, recorded as `fresh`: ")
 
 
 def test_too_few_bytes_or_rounds_do_not_reach_steady_state() -> None:

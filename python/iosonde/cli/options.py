@@ -41,7 +41,10 @@ TargetName = Annotated[
 Profile = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="Study size: `quick`, `standard` or `paper`.", show_default=True, autocompletion=_profiles
+        metavar="NAME",
+        help="Study size: `quick`, `standard`, and of some studies `paper`.",
+        show_default=True,
+        autocompletion=_profiles,
     ),
 ]
 Repeats = Annotated[

@@ -73,7 +73,7 @@ def lines(history: History) -> Iterator[str]:
         for shift in track.shifts:
             yield f"  {'loss' if shift.is_loss else 'gain'}  {sentence(track, shift)}"
         quiet = len(track.series) - len({id(shift.series) for shift in track.shifts})
-        yield f"  {quiet} of {len(track.series)} series without a change"
+        yield f"  no change detected in {quiet} of {len(track.series)} series"
         yield ""
     yield method(history)
     if history.shifts:

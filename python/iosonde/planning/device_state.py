@@ -96,6 +96,7 @@ def notes(cases: Sequence[Case]) -> list[str]:
             key = (case.device_state, case.device_state_reason)
             reasons[key] = reasons.get(key, 0) + 1
     return [
-        f"device state {state} instead of the declared one in {number} case{'s' * (number != 1)}: {reason}"
+        f"the declared device state cannot be reached in {number} case{'s' * (number != 1)}, recorded as `{state}`: "
+        + reason
         for (state, reason), number in reasons.items()
     ]

@@ -53,7 +53,7 @@ def _check_is_file(path: Path, text: str) -> None:
     """`TargetError` if a name that leads to nothing was meant as a device or a simulated target, not as a new file."""
     if path.is_relative_to(DEVICES) and not path.is_relative_to(DEVICES / "shm"):
         raise TargetError(f"there is no block device `{path}`", hint="`iosonde devices` lists the devices")
-    if number_of(DEVICES / text):
+    if "/" not in text and number_of(DEVICES / text):
         raise TargetError(
             f"there is no file `{text}`, and a block device of that name",
             hint=f"name the device as `{DEVICES / text}`, or a new file as `./{text}`",

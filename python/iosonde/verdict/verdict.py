@@ -150,7 +150,7 @@ def _turnaround(evidence: Evidence) -> RunWarning | None:
         return None
     each = evidence.turnaround_ns_per_io or 0.0
     harness = evidence.harness_ns_per_io
-    rest = f", {harness:.0f} ns of it harness overhead" if harness is not None else ""
+    rest = f", {harness:.0f} ns of it harness overhead without filling blocks" if harness is not None else ""
     return _warning(
         "turnaround",
         f"queue slots were free {_percent(share)} of the time between completion and submission "

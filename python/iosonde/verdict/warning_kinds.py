@@ -67,7 +67,7 @@ _LIST = (
     ),
     WarningKind(
         code="turnaround",
-        title="Submission overhead left the queue underfilled",
+        title="Queue slots stayed free between a completion and the next submission",
         when="queue slots were free 10 % of the time or more between a completion and the next submission, "
         "not counting time without a CPU; not with `engine_stalled`",
         hint='increase `queue_depth` or `jobs`; `payload = "zeros"` shows the cost of filling blocks',

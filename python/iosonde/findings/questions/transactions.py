@@ -73,7 +73,7 @@ class LogGain(Finding):
         return (
             f"{wording.metric_words(self.metric)} with a separate log over log on the data device: "
             f"{wording.ratio_estimate_text(self.gain)}{cells}; {wording.counted(self.repeats, 'run')} each"
-            + (f"; published: up to {self.published:g} times ({self.source})" if self.published else "")
+            + (f"; published: {self.published:g} times ({self.source})" if self.published else "")
         )
 
 

@@ -186,8 +186,12 @@ def method(table: pl.DataFrame, material: Material) -> list[str]:
     used = table.filter(pl.col("verdict") != "excluded")
     decided = used.filter(pl.col("verdict").is_in(("better", "worse")))
     lines = [
-        f"{used.height} values compared, {decided.height} differ; at a false discovery rate of "
-        f"{100 * FALSE_DISCOVERIES:g} %, {FALSE_DISCOVERIES * decided.height:.1f} of these are expected to be false",
+        f"{used.height} values compared at a false discovery rate of {100 * FALSE_DISCOVERIES:g} %: "
+        + (
+            f"{decided.height} differ, of which {FALSE_DISCOVERIES * decided.height:.1f} are expected to be false"
+            if decided.height
+            else "none differs"
+        ),
         *_session_lines(table, material),
     ]
     for label, share in _design(material).drift.items():

@@ -64,8 +64,8 @@ def _convergence(part: Part, found: list[Convergence], states: DeviceStates, of:
     rows = [_convergence_row(part, each, tracked, metric, states) for each in found for tracked in each.tracked]
     return Table(
         title=f"Convergence: {part.title or part.name}{of}",
-        caption=f"Tracking variable: {metric_title(metric)}. Steady state needs both excursions to be within what is "
-        f"allowed, for all tracking variables in the same window{_closing(part)}; x is the number of the round.",
+        caption=f"Tracking variable: {metric_title(metric)}. In steady state, range and slope of all tracking "
+        f"variables are within what is allowed, in the same window{_closing(part)}; x is the number of the round.",
         heads=heads,
         labels=len(part.factors) + len(part.rounds.factors),
         rows=rows,

@@ -24,7 +24,7 @@ def _share(value: float) -> str:
 
 _NUMBERS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "in_flight_share": ("In flight", _share),
-    "turnaround_share": ("Submission overhead", _share),
+    "turnaround_share": ("Idle queue slots", _share),
     "edge_share": ("Start and end", _share),
     "core_utilisation": ("Busiest core", _share),
     "cpu_wait_share": ("CPU wait", _share),

@@ -27,9 +27,8 @@ def intervals_of(material: Material, metrics: Sequence[str] = (), sources: Seque
     fewest, most = int(counts.min()), int(counts.max())  # type: ignore[arg-type]
     repeats = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     names = rows["method"].unique().to_list()
-    methods = "; ".join(sorted({name.removesuffix(CUT_OFF) for name in names}))
-    cut_off = CUT_OFF if any(name.endswith(CUT_OFF) for name in names) else ""
-    return f"95 % confidence intervals of the median of {repeats} repeats ({methods}{cut_off})"
+    used = {name for name in names if f"{name}{CUT_OFF}" not in names}
+    return f"95 % confidence intervals of the median of {repeats} repeats ({'; '.join(sorted(used))})"
 
 
 def coverage_of(material: Material, source: Source) -> str:

@@ -175,7 +175,7 @@ def _running_server(whole: KvParameters) -> JsonObject:
     """A server of the user, with the database that is created for the records."""
     if whole.server_url is None:
         raise StudyError(
-            "the store `mongodb` is a server of yours, and none is named",
+            "the store `mongodb` requires a running server, and none is named",
             where="by the parameter `server_url`",
             hint="name it with `--server mongodb://USER@HOST:PORT`",
         )

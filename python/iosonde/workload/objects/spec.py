@@ -90,7 +90,7 @@ def _bucket(whole: ObjectsParameters) -> spec.ObjectStore:
     """A bucket that is created for the study."""
     if whole.server_url is None:
         raise StudyError(
-            "the object store `s3` is a server of yours, and none is named",
+            "the object store `s3` requires a running server, and none is named",
             where="by the parameter `server_url`",
             hint="name it with `--server s3://HOST:PORT`",
         )
