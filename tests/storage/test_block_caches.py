@@ -5,6 +5,7 @@ Real ones are created in the lab (`tests/lab/test_block_caches_for_real.py`).
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import uuid
@@ -490,6 +491,8 @@ def undone(monkeypatch: pytest.MonkeyPatch, fake: FakeDmsetup, sys: Path) -> lis
 
     @contextmanager
     def opened(number: str) -> Iterator[int]:
+        if number == "8:2":
+            raise OSError(errno.ENXIO, "No such device or address")
         done.append(f"open {number}")
         yield 0
         done.append(f"close {number}")
@@ -513,7 +516,7 @@ def undone(monkeypatch: pytest.MonkeyPatch, fake: FakeDmsetup, sys: Path) -> lis
             (directory / "slaves" / member).mkdir(parents=True)
         (sys / f"class/block/dm-{number}").mkdir(parents=True)
         (sys / f"class/block/dm-{number}/dev").write_text(f"253:{number}")
-    for number, drive in enumerate(("slow", "fast")):
+    for number, drive in enumerate(("slow", "fast", "unplugged")):
         (sys / f"class/block/{drive}").mkdir(parents=True)
         (sys / f"class/block/{drive}/dev").write_text(f"8:{number}")
     monkeypatch.setattr(device_mapper, "Kernel", partial(Kernel, sys=sys))
@@ -544,6 +547,13 @@ def test_removal_of_device_mapper_caches_goes_from_top_to_bottom(
         *("close 8:1", "close 8:0"),
     ]
     assert journal.entries() == []
+
+
+def test_a_cache_whose_member_was_unplugged_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name = f"{NAME}-cached"
+    devices = {name: (["slow", "unplugged"], f"{device_mapper.UUID_PREFIX}{name}")}
+    done = undone(monkeypatch, FakeDmsetup(devices), tmp_path)
+    assert done == ["open 8:0", "remove -cached", "wipe /dev/8:0", "close 8:0"]
 
 
 def test_a_device_of_the_same_name_and_another_uuid_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -148,12 +148,14 @@ def undo(entry: journal.Entry) -> None:
     name = str(entry.facts["name"])
     names = [f"{name}-cached", f"{name}-cache-metadata", f"{name}-cache-data"]
     with contextlib.ExitStack() as stack:
-        members = _members(names)
-        for number in members:
-            stack.enter_context(opened(number))
+        held = []
+        for number in _members(names):
+            with contextlib.suppress(OSError):  # It was unplugged.
+                stack.enter_context(opened(number))
+                held.append(number)
         for each in names:
             _remove(each)
-        for number in members:
+        for number in held:
             with contextlib.suppress(TargetError), opened_exclusively(node_of(number)) as descriptor:
                 signatures.wipe_edges(descriptor)
 
