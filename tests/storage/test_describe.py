@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mounted import overlay
+from needs import BTRFS
 
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
@@ -74,6 +76,48 @@ def test_the_alignment_of_direct_io_is_that_of_the_device(
     with direct_io._scratch_file(directory) as file:
         assert direct_io._found_by_reading(file) == alignment
     assert [path.name for path in directory.iterdir()] == ["lost+found"]
+
+
+@BTRFS
+def test_a_probe_finds_direct_writes_that_go_through_the_page_cache(
+    loop_file_system: Callable[..., Any], tmp_path: Path
+) -> None:
+    """On ext4 they never do, nor on btrfs without checksums; with checksums the kernel's version decides."""
+    plain = loop_file_system().directory
+    assert direct_io.writes_to_page_cache(plain) is False
+    assert [path.name for path in plain.iterdir()] == ["lost+found"]
+    assert (
+        direct_io.writes_to_page_cache(loop_file_system("btrfs", size="128M", options="nodatacow").directory) is False
+    )
+    checked = loop_file_system("btrfs", size="128M").directory
+    found = direct_io.writes_to_page_cache(checked)
+    described = open_target(str(checked)).describe()["file_system"]
+    assert described.get("direct_writes") == ("page cache" if found else None)
+    if kernel() >= (6, 15):
+        assert found is True
+    assert direct_io.writes_to_page_cache(Path("/proc/self")) is None
+
+
+@pytest.mark.system
+@pytest.mark.needs("overlay")
+def test_an_overlay_is_described_with_what_it_writes_to(tmp_path: Path) -> None:
+    lower = tmp_path / "lower"
+    lower.mkdir()
+    with overlay(tmp_path / "mounted", on=lower) as merged:
+        described = open_target(str(merged)).describe()
+        assert [each["device"] for each in described["devices"]] == stack_of(tmp_path)
+        assert described["file_system"]["kind"] == "overlay"
+        assert described["file_system"]["below"]["kind"] == mount_kind(tmp_path)
+
+
+def kernel() -> tuple[int, ...]:
+    return tuple(map(int, os.uname().release.split("-")[0].split(".")[:2]))
+
+
+def mount_kind(path: Path) -> str:
+    mount = mount_of(path)
+    assert mount
+    return mount.kind
 
 
 def test_every_device_is_described_without_its_serial_number() -> None:

@@ -22,6 +22,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import counters, device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.protocol.event import Event
+from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.storage.block_layer.other_processes import OtherProcesses
 from iosonde.storage.control_groups import io_group
 from iosonde.storage.control_groups.io_group import Bytes, IoGroup, UnavailableError
@@ -149,14 +150,22 @@ class OwnIo(Instrument):
 
 
 def _outermost(spec: Mapping[str, Any]) -> list[str]:
-    """The watched devices that hold the target's files, or are the target."""
+    """The watched devices that hold the target's files, or are the target; none whose I/O is that of a FUSE daemon."""
     if described(spec["workload"]).server(spec["workload"]):
         return []
     target = spec["workload"].get("target") or {}  # Servers do their I/O in processes of their own.
     paths = [Path(target[name]) for name in ("path", "directory", "log_path") if target.get(name)]
     paths += [Path(target["read_cache"]["path"])] if target.get("read_cache") else []
     watched = spec["observe"]["block_devices"]
-    return [device for device in dict.fromkeys(map(device_of, paths)) if device is not None and device in watched]
+    own = [path for path in paths if not _is_on_fuse(path)]
+    return [device for device in dict.fromkeys(map(device_of, own)) if device is not None and device in watched]
+
+
+def _is_on_fuse(path: Path) -> bool:
+    """Whether it is on a FUSE file system; one that does not exist yet by its nearest existing parent."""
+    existing = next(each for each in (path, *path.absolute().parents) if each.exists())
+    mount = mount_of(existing)
+    return mount is not None and mount.is_fuse
 
 
 def _in_flight(workload: Mapping[str, Any]) -> Bytes:

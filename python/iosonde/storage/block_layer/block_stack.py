@@ -69,6 +69,7 @@ def describe(device: str) -> dict[str, Any]:
         "under": [name_of(lower) for lower in _directly_under(device)],
         **_hardware(disk),
         **_queue(disk),
+        "io_counters": None if _counts_io(disk) else "off",
         **_link(disk),
         **_temperature(disk),
         **_array(path),
@@ -222,6 +223,11 @@ def _queue(disk: Path) -> dict[str, Any]:
         "write_cache": _read(queue / "write_cache"),
         "hardware_queues": len(_names(disk / "mq")) or None,
     }
+
+
+def _counts_io(disk: Path) -> bool:
+    """Whether the kernel counts its I/O: not with `iostats` off, nor of multipath NVMe disks in older kernels."""
+    return _read(disk / "queue" / "iostats") != "0" and any(map(int, _read(disk / "stat").split()))
 
 
 def _link(disk: Path) -> dict[str, Any]:

@@ -24,6 +24,11 @@ class Mount:
     options: list[str]
     """Options of the mount, then those of the file system."""
 
+    @property
+    def is_fuse(self) -> bool:
+        """Whether a process serves it (fuse(4)), such as `fuseblk` or `fuse.sshfs`."""
+        return self.kind.partition(".")[0] in ("fuse", "fuseblk")
+
 
 def mounts() -> list[Mount]:
     """All mounts that this process sees, in the order in which they were mounted."""

@@ -19,6 +19,8 @@ from pathlib import Path
 _CANDIDATES = (512, 1024, 2048, 4096)
 _STATX_DIOALIGN = 0x2000
 _AT_EMPTY_PATH = 0x1000
+_MADV_POPULATE_READ = 22
+"""Map pages as reads of them would, with an error where these end in SIGBUS (Linux 5.14)."""
 _DIO_OFFSET_ALIGN_AT = 156
 """Place of `stx_dio_offset_align` in `struct statx` (`linux/stat.h`)."""
 
@@ -33,6 +35,38 @@ def offset_alignment(directory: Path) -> int | None:
         if reported is not None:
             return reported or None
         return _found_by_reading(file)
+
+
+def writes_to_page_cache(directory: Path) -> bool | None:
+    """Whether direct writes to new files in `directory` go through the page cache; None if that cannot be found out.
+
+    Recent kernels write files with checksums on btrfs that way, so that their contents do not change meanwhile. A
+    direct write invalidates the pages that it replaces, mapped or not; one through the page cache leaves mapped pages.
+    """
+    with contextlib.suppress(OSError), _scratch_file(directory) as file:
+        os.pwrite(file, b"\xa5" * mmap.PAGESIZE, 0)
+        os.fsync(file)
+        with mmap.mmap(file, mmap.PAGESIZE) as mapped, mmap.mmap(-1, mmap.PAGESIZE) as buffer:
+            mapped.madvise(_MADV_POPULATE_READ)
+            direct = os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_DIRECT)
+            try:
+                os.pwritev(direct, [buffer], 0)
+            finally:
+                os.close(direct)
+            return _is_resident(mapped)
+    return None
+
+
+def _is_resident(mapped: mmap.mmap) -> bool:
+    """Whether the only page of a mapping is in the page cache (mincore(2))."""
+    libc, state = ctypes.CDLL(None, use_errno=True), ctypes.c_ubyte()
+    page = ctypes.c_char.from_buffer(mapped)
+    try:
+        if libc.mincore(ctypes.byref(page), ctypes.c_size_t(mmap.PAGESIZE), ctypes.byref(state)) != 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+    finally:
+        del page  # A mapping with pointers to it cannot be closed.
+    return bool(state.value & 1)
 
 
 @contextlib.contextmanager

@@ -109,6 +109,11 @@ class _OnDisk(Target):
         """As the file system reports it, or a read shows."""
         return self.direct_alignment
 
+    @cached_property
+    def writes_to_page_cache(self) -> bool | None:
+        """Whether direct writes go through the page cache here; None if that cannot be found out."""
+        return direct_io.writes_to_page_cache(self._directory)
+
     def backend(self) -> None:
         """The workload chooses."""
         return
@@ -140,7 +145,8 @@ class _OnDisk(Target):
 
     def describe(self) -> dict[str, Any]:
         """File system, mount and block devices."""
-        return {"kind": self.kind, "name": self.name, **describe_path(self._directory)}
+        found = describe_path(self._directory, writes_to_page_cache=self.writes_to_page_cache)
+        return {"kind": self.kind, "name": self.name, **found}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from iosonde.plan import OF_WHOLE_DEVICE, Capacity, Destroys, Purge, Setup
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.setups import bluestore, file_systems
+from iosonde.storage.targets import direct_io
 from iosonde.storage.targets.describe import describe_path, stack_of
 from iosonde.storage.targets.target import Files, IoMode, Target, files_in
 from iosonde.units import MIB, compact_size, format_bytes
@@ -210,7 +211,8 @@ class SetupTarget(Target):
     def describe(self) -> dict[str, Any]:
         """The active setup."""
         if self.kind == "directory" and not self.setup.is_bluestore:
-            return {"kind": self.kind, "name": self.name, **describe_path(self.point)}
+            found = describe_path(self.point, writes_to_page_cache=direct_io.writes_to_page_cache(self.point))
+            return {"kind": self.kind, "name": self.name, **found}
         devices = [block_stack.describe(device) for device in self._stack()]
         size = {"size_bytes": devices[0]["size_bytes"]} if devices else {}
         return {"kind": self.kind, "name": self.name, **size, "devices": devices}
