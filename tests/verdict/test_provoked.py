@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mounted import overlay
 from needs import BTRFS
 
 from iosonde.results.schema import Record
@@ -271,18 +272,79 @@ def test_one_queue_and_a_scheduler_are_noted_once_the_rate_is_high(
 
 
 @pytest.mark.needs("overlay")
-def test_an_overlay_file_system_has_no_visible_device(measure: Measure, memory: Path, tmp_path: Path) -> None:
-    for name in ("lower", "upper", "work"):
-        (memory / name).mkdir()
-    merged = tmp_path / "merged"
-    merged.mkdir()
-    options = f"lowerdir={memory}/lower,upperdir={memory}/upper,workdir={memory}/work"
-    subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, merged], check=True)
-    try:
+def test_an_overlay_is_measured_on_the_file_system_that_it_writes_to(
+    measure: Measure, disk: Path, memory: Path, tmp_path: Path
+) -> None:
+    with overlay(tmp_path / "in-memory", on=memory) as merged:
         record = measure(merged, io_mode="buffered", read_fraction=0.5, **COUNTED)
+    assert "memory_file_system" in codes(record)
+    assert kind(record) == "cache-served"
+    with overlay(tmp_path / "on-disk", on=disk) as merged:
+        record = measure(merged, read_fraction=0.5, **COUNTED)
+    assert codes(record) <= NOISE
+    assert record.target["file_system"]["below"]["kind"] != "overlay"
+    assert number(record, "read_from_memory_share") < warning_kinds.SOME
+
+
+@pytest.mark.needs("loop devices", "mkfs.ntfs", "ntfs-3g")
+def test_direct_io_that_a_daemon_serves_from_its_cache_is_not_the_devices(
+    measure: Measure, loop_file_system: Any
+) -> None:
+    mounted = loop_file_system("ntfs", size="64M", direct_io=True)
+    record = measure(mounted.directory, block_size="64KiB", **COUNTED)
+    assert record.target["file_system"]["kind"] == "fuseblk"
+    assert "reads_from_memory" in codes(record)
+    assert not {"no_block_device", "other_io"} & codes(record)
+    assert kind(record) == "cache-served"
+
+
+@pytest.mark.needs("FUSE", "bindfs")
+def test_a_fuse_mount_of_a_directory_is_not_a_server(measure: Measure, disk: Path, tmp_path: Path) -> None:
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    subprocess.run(["bindfs", disk, mounted], check=True)
+    try:
+        record = measure(mounted, **COUNTED)
     finally:
-        subprocess.run(["umount", "--lazy", merged], check=True)
-    assert {"no_block_device", "copying_file_system"} <= codes(record)
+        subprocess.run(["umount", "--lazy", mounted], check=True)
+    assert not {"no_block_device", "network_file_system", "other_io"} & codes(record)
+    assert record.target["devices"]
+    assert number(record, "read_from_memory_share") >= 0
+
+
+@BTRFS
+def test_direct_reads_of_compressed_files_are_served_from_the_page_cache(
+    measure: Measure, loop_file_system: Any
+) -> None:
+    mounted = loop_file_system("btrfs", size="256M", options="compress=zstd", direct_io=True)
+    record = measure(mounted.directory, block_size="64KiB", payload="zeros", **COUNTED)
+    assert {"reads_from_memory", "not_direct", "compressing_file_system"} <= codes(record)
+    assert kind(record) == "cache-served"
+
+
+@BTRFS
+def test_direct_writes_of_files_with_checksums_are_not_direct(measure: Measure, loop_file_system: Any) -> None:
+    """Whether this kernel writes them through the page cache is what the probe finds out; all bytes reach the device."""
+    from iosonde.storage.targets.direct_io import writes_to_page_cache
+
+    mounted = loop_file_system("btrfs", size="256M", direct_io=True)
+    record = measure(mounted.directory, read_fraction=0.0, **COUNTED)
+    assert ("not_direct" in codes(record)) == writes_to_page_cache(mounted.directory)
+    assert "writes_to_memory" not in codes(record)
+    without = loop_file_system("btrfs", size="256M", options="nodatacow", direct_io=True)
+    assert "not_direct" not in codes(measure(without.directory, read_fraction=0.0, **COUNTED))
+
+
+@BTRFS
+def test_writes_that_are_compressed_have_not_reached_the_device(measure: Measure, loop_file_system: Any) -> None:
+    """In blocks of 1 MiB, which are larger than the metadata of a synchronous write."""
+    mounted = loop_file_system("btrfs", size="256M", options="compress-force=zstd", direct_io=True)
+    synchronous = {"io_mode": "buffered", "durability": "dsync", "read_fraction": 0.0}
+    record = measure(mounted.directory, block_size="1MiB", span="64MiB", payload="zeros", **synchronous, **COUNTED)
+    message = next(warning.message for warning in record.warnings if warning.code == "writes_to_memory")
+    assert "compress-force=zstd" in message
+    assert "`zeros`" in message
+    assert kind(record) == "cache-served"
 
 
 @BTRFS

@@ -183,6 +183,16 @@ def over_the_network(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, target={"file_system": {"kind": "nfs4"}, "devices": []})
 
 
+def on_a_daemon(facts: VerdictFacts) -> VerdictFacts:
+    facts.result["devices"].clear()
+    return replace(facts, target={"file_system": {"kind": "fuse.archive", "source": "archive"}, "devices": []})
+
+
+def compressed(facts: VerdictFacts) -> None:
+    """Direct reads that the file system serves through the page cache, and that reach the device nevertheless."""
+    facts.result["evidence"]["page_cache"]["after_bytes"] = 32 * GIB
+
+
 def without_duration(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, totals=[replace(facts.totals[0], count=13, completion_latency_ns_sum=39 * SECOND)], tail=None)
 
@@ -282,7 +292,9 @@ def brief(facts: VerdictFacts) -> VerdictFacts:
         ("hot_device", hot, "undetermined"),
         ("queue_too_short", deeper_than_the_kernel, "undetermined"),
         ("span_fits_device_cache", small_span, "undetermined"),
-        ("no_block_device", over_the_network, "undetermined"),
+        ("network_file_system", over_the_network, "undetermined"),
+        ("no_block_device", on_a_daemon, "undetermined"),
+        ("not_direct", compressed, "device-limited"),
         ("short_run", without_duration, "undetermined"),
         ("queue_underutilized", of_unknown_cause, "undetermined"),
         ("span_fits_memory", buffered, "device-limited"),
@@ -473,17 +485,118 @@ def test_a_tenth_from_the_page_cache_is_undetermined_and_half_is_cache_served() 
     assert judge(changed(half_cached)).kind == "cache-served"
 
 
-def test_direct_io_is_never_served_from_the_page_cache() -> None:
-    """Counters that are read late must not look like a cache."""
+def device_moved(facts: VerdictFacts, share: float) -> VerdictFacts:
+    """The process requested, and the device moved, that share of the bytes of the load."""
+    facts.result["process"]["fs_inputs"] = int(facts.result["process"]["fs_inputs"] * share)
+    usage = facts.result["devices"][0]
+    usage.update({name: int(usage[name] * share) for name in ("read_bytes", "write_bytes")})
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.95, "device-limited"), (0.8, "undetermined"), (0.3, "cache-served"), (0, "cache-served")]
+)
+def test_direct_io_is_judged_by_the_bytes_that_the_device_moved(share: float, expected: Kind) -> None:
+    reading, writing = device_moved(sound(), share), device_moved(as_writes(sound()), share)
+    for facts, number in ((reading, "read_from_memory_share"), (writing, "written_to_memory_share")):
+        verdict = judge(facts)
+        assert verdict.kind == expected
+        assert verdict.evidence[number] == pytest.approx(1 - share, abs=0.001)
+
+
+def test_direct_reads_of_holes_have_one_warning() -> None:
+    facts = device_moved(changed(holes), 3 / 8)
+    assert codes(facts) == ["unwritten_extents"]
+
+
+def test_own_reads_in_flight_at_the_start_were_requested_before_it() -> None:
+    """A run of six mean latencies."""
+    facts = device_moved(sound(), 5 / 6)
+    waiting = replace(facts.totals[0], completion_latency_ns_sum=COUNT * 10 * SECOND // 6)
+    assert Evidence(replace(facts, totals=[waiting])).read_from_memory_share == pytest.approx(0, abs=0.001)
+
+
+def test_bytes_of_other_processes_do_not_hide_a_cache() -> None:
+    """The device moved all bytes of the load, but for another process."""
+    reading = sound()
+    reading.result["process"]["fs_inputs"] //= 4
+    assert judge(reading).kind == "cache-served"
+    moved = COUNT * BLOCK
+    row = {"device": "259:0", "read_bytes": 0, "write_bytes": moved, "own_read_bytes": 0, "own_write_bytes": moved // 4}
+    own_io = {"version": 2, "measure": [row], "others": {"are_present": True, "write_bytes": 0, "unreadable": 0}}
+    writing = replace(as_writes(sound()), own_io=own_io)
+    assert Evidence(writing).written_to_memory_share == pytest.approx(0.75)
+    assert judge(writing).kind == "cache-served"
+
+
+def not_counted_for_processes(facts: VerdictFacts) -> None:
+    """A kernel without `CONFIG_TASK_IO_ACCOUNTING`."""
+    facts.result["process"]["fs_inputs"] = 0
+
+
+def without_iostats(facts: VerdictFacts) -> VerdictFacts:
+    device(facts)["io_counters"] = "off"
+    return device_moved(as_writes(facts), 0)
+
+
+def by_passthrough(facts: VerdictFacts) -> VerdictFacts:
+    facts.result["backend"]["kind"] = "uring_nvme"
+    return device_moved(facts, 0)
+
+
+def on_persistent_memory(facts: VerdictFacts) -> VerdictFacts:
+    facts.target["file_system"]["options"] = ["rw", "dax=always"]  # type: ignore[index]
+    return device_moved(facts, 0)
+
+
+def read_ahead(facts: VerdictFacts) -> VerdictFacts:
+    stream(facts)["io_mode"] = "buffered"
+    return device_moved(facts, 3)
+
+
+def mirrored(facts: VerdictFacts) -> VerdictFacts:
+    """btrfs has its members directly below it."""
+    facts = as_writes(facts)
+    copying(facts)
+    facts.target["devices"].append({"device": "259:2", "name": "nvme1n1", "kind": "disk", "under": []})
+    facts.result["devices"].append({**facts.result["devices"][0], "device": "259:2"})
+    return facts
+
+
+@pytest.mark.parametrize(
+    "change",
+    [not_counted_for_processes, without_iostats, by_passthrough, on_persistent_memory, read_ahead, mirrored],
+)
+def test_no_cache_is_claimed_where_bytes_are_not_counted_or_are_more(change: Change) -> None:
+    verdict = judge(changed(change))
+    assert verdict.kind == "device-limited"
+    assert {"reads_from_memory", "writes_to_memory"}.isdisjoint(each.code for each in verdict.warnings)
+
+
+def test_a_warning_about_writes_names_what_the_record_shows() -> None:
+    facts = device_moved(as_writes(changed(compressing)), 0.05)
+    zeros(facts)
+    facts.target["file_system"]["direct_writes"] = "page cache"  # type: ignore[index]
+    facts.result["evidence"]["page_cache"].update(addressed_bytes=GIB // 2, dirty_after_bytes=GIB // 8)
+    assert judge(facts).because == (
+        "95 % of the bytes written did not reach the device during the measurement; 25 % of the span was in the page cache "
+        "and not yet written back; the file system compresses (it is mounted with `compress=zstd:3`); the payload is "
+        "`zeros`; each block was written 3.1 times, which a cache merges",
+    )
+    nothing_shown = judge(device_moved(as_writes(sound()), 0.05)).because
+    assert nothing_shown == ("95 % of the bytes written did not reach the device during the measurement",)
+
+
+def test_the_device_of_a_daemon_is_read_by_another_process() -> None:
+    """Its bytes count, although they are not those of the engine, and none of them is foreign."""
     facts = sound()
-    facts.result["process"]["fs_inputs"] //= 2
-    facts.result["devices"][0]["read_bytes"] //= 2
+    facts.target["file_system"]["kind"] = "fuseblk"  # type: ignore[index]
+    facts.result["process"]["fs_inputs"] = 16
+    assert (judge(facts).kind, Evidence(facts).other_bytes) == ("device-limited", None)
+    facts.result["devices"][0]["read_bytes"] = 0
     verdict = judge(facts)
-    assert (verdict.kind, verdict.evidence["read_from_memory_share"]) == ("device-limited", None)
-    writing = as_writes(sound())
-    writing.result["devices"][0]["write_bytes"] //= 2
-    verdict = judge(writing)
-    assert (verdict.kind, verdict.evidence["written_to_memory_share"]) == ("device-limited", None)
+    assert (verdict.kind, len(verdict.warnings)) == ("cache-served", 1)
+    assert "FUSE daemon" in verdict.because[0]
 
 
 def test_a_loop_device_that_passes_everything_on_is_no_cache() -> None:

@@ -52,7 +52,7 @@ class Throughput(Finding):
         interval = wording.estimate_text(self.metric, self.value).removeprefix(value)
         limits = [
             *(["not saturated"] if self.unsaturated else []),
-            *(["served from the page cache"] if self.cache_served else []),
+            *(["cache-served"] if self.cache_served else []),
         ]
         return "; ".join([f"{self.load}: {at_least}{value}{setting}{interval}", *limits])
 

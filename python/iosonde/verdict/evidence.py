@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from iosonde.results.run_facts import array_threads, own_io
 from iosonde.verdict import warning_kinds as limits
@@ -19,8 +19,14 @@ from iosonde.workload import described, streams_of
 Json = Mapping[str, Any]
 
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
-COPYING_FILE_SYSTEMS = ("btrfs", "zfs", "bcachefs", "overlay", "nilfs2")
-"""File systems that write elsewhere than they read, or through another file system."""
+COPYING_FILE_SYSTEMS = ("btrfs", "zfs", "bcachefs", "nilfs2")
+"""File systems that write elsewhere than they read."""
+NETWORK_FILE_SYSTEMS = (
+    *("nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "afs", "lustre", "beegfs", "orangefs", "gpfs"),
+    *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.rclone", "fuse.s3fs", "fuse.juicefs"),
+)
+NOT_BLOCK_I_O = ("uring_nvme", "nvme_user")
+"""Backends whose commands the kernel counts neither for the process nor for the block device."""
 FS_INPUT_BYTES = 512
 
 
@@ -250,30 +256,22 @@ class Evidence:
 
     @cached_property
     def read_from_memory_share(self) -> float | None:
-        """Share of the bytes read that this process did not request from a device; unknown for direct I/O."""
-        read = self._bytes("read")
-        if (
-            not read
-            or not self.is_buffered
-            or not (self.facts.target.get("devices") or self.is_in_memory)
-            or self._is_counted_late
-        ):
+        """Share of the bytes read that were not requested from a device; unknown if none is visible."""
+        read, requested = self._bytes("read"), self._requested_bytes
+        if not read or requested is None:
             return None
-        return max(0.0, 1 - self._asked_bytes / read)
+        return max(0.0, 1 - requested / read - (self.mean_latency_share or 0.0))
 
     @cached_property
     def written_to_memory_share(self) -> float | None:
-        """Share of the bytes written that had not reached the device at the end; unknown for direct I/O."""
+        """Share of the bytes written that had not reached a device at the end; unknown if none is visible."""
         written = self._bytes("write")
         if not written:
             return None
         if self.is_in_memory:
             return 1.0
-        if not self.is_buffered:
-            return None
-        top = self.top_devices
-        arrived = sum(int(device["write_bytes"]) for device in top)
-        return max(0.0, 1 - arrived / written) if top and not self._is_counted_late else None
+        arrived = self._moved_bytes("write")
+        return None if arrived is None else max(0.0, 1 - arrived / written)
 
     @cached_property
     def below_cache_share(self) -> float | None:
@@ -294,11 +292,13 @@ class Evidence:
         if self._foreign is not None:
             return float((self._foreign.read_bytes or 0) + (self._foreign.write_bytes or 0))
         top = self.top_devices
-        if not top:
+        if not top or self.is_served_by_daemon:
             return None
         # Its own that were in flight at either end are the device's in the measurement, and not the run's.
         in_flight = self.mean_latency_share or 0.0
-        read = sum(device["read_bytes"] for device in top) - self._asked_bytes - in_flight * self._bytes("read")
+        # Where the kernel counts none for the process, the load's.
+        own_read = (self._asked_bytes or self._bytes("read")) + in_flight * self._bytes("read")
+        read = sum(device["read_bytes"] for device in top) - own_read
         own = (1 + in_flight) * self._bytes("write")
         written = sum(device["write_bytes"] for device in top) - own if self._writes_are_plain else 0
         return float(max(0, read) + max(0, written))
@@ -332,6 +332,13 @@ class Evidence:
         """Share of them after the last I/O."""
         pages = self.observed.get("page_cache")
         return _ratio(pages["after_bytes"], pages["addressed_bytes"]) if pages else None
+
+    @cached_property
+    def dirty_after_share(self) -> float | None:
+        """Share of them that was not yet written back."""
+        pages = self.observed.get("page_cache") or {}
+        dirty = pages.get("dirty_after_bytes")
+        return None if dirty is None else _ratio(dirty, pages["addressed_bytes"])
 
     @cached_property
     def passes(self) -> float | None:
@@ -415,7 +422,20 @@ class Evidence:
     @property
     def is_in_memory(self) -> bool:
         """Whether the file system has nothing but memory under it."""
-        return self.file_system.get("kind") in MEMORY_FILE_SYSTEMS
+        return self.file_systems[-1].get("kind") in MEMORY_FILE_SYSTEMS
+
+    @property
+    def is_served_by_daemon(self) -> bool:
+        """Whether a FUSE daemon does the I/O: not the engine's, and not distinguished from that of others."""
+        return any(str(each.get("kind")).partition(".")[0] in ("fuse", "fuseblk") for each in self.file_systems)
+
+    @property
+    def file_systems(self) -> list[Json]:
+        """The file system of the target's files, and those in which an overlay or a FUSE daemon keeps them."""
+        found = [self.file_system]
+        while below := found[-1].get("below"):
+            found.append(below)
+        return found
 
     @property
     def file_system(self) -> Json:
@@ -426,6 +446,27 @@ class Evidence:
     def is_buffered(self) -> bool:
         """Whether any stream goes through the page cache; the files of key-value stores do."""
         return any(stream.get("io_mode", "buffered") == "buffered" for stream in self.streams.values())
+
+    @property
+    def writes_to_page_cache(self) -> bool:
+        """Whether writes go through the page cache: as requested, or because direct writes do not bypass it here."""
+        return self.is_buffered or self.file_system.get("direct_writes") == "page cache"
+
+    @property
+    def reducible_payloads(self) -> list[str]:
+        """Payloads that could be compressed or deduplicated, by kind."""
+        payloads = (stream["payload"] for stream in self.streams.values() if "payload" in stream)
+        return sorted({payload["kind"] for payload in payloads if is_reducible(payload)})
+
+    @property
+    def overwrites(self) -> float | None:
+        """Mean number of times that each block of the span was written."""
+        return _ratio(self._bytes("write"), self.addressed_bytes)
+
+    @property
+    def reads(self) -> bool:
+        """Whether anything was read."""
+        return self._bytes("read") > 0
 
     @property
     def reads_through_page_cache(self) -> bool:
@@ -504,6 +545,41 @@ class Evidence:
         return int(self.facts.result["process"]["fs_inputs"]) * FS_INPUT_BYTES
 
     @property
+    def _requested_bytes(self) -> int | None:
+        """Bytes that devices were asked to read for the run; None if unknown.
+
+        By this process as the kernel counts it, which includes read-ahead; by a FUSE daemon, or where the kernel counts
+        nothing for a process, by the devices.
+        """
+        if self.is_in_memory:
+            return self._asked_bytes
+        if not self._is_counted:
+            return None
+        if self._asked_bytes and not self.is_served_by_daemon:
+            return self._asked_bytes
+        return self._moved_bytes("read")
+
+    def _moved_bytes(self, operation: Literal["read", "write"]) -> int | None:
+        """Bytes that the devices moved, without those known to be of other processes; None if unknown."""
+        top = self.top_devices
+        if not self._is_counted or not top or any(device.get("io_counters") == "off" for device in top):
+            return None
+        name = f"{operation}_bytes"
+        is_attributed = not self.has_own_cache and (operation == "read" or self._writes_are_plain)
+        others = getattr(self._foreign, name, None) if is_attributed and not self.is_served_by_daemon else None
+        return sum(int(device[name]) for device in top) - (others or 0)
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether the kernel counts the load's I/O on visible devices, and its counters were read in time.
+
+        I/O on persistent memory (`dax`) is no block I/O.
+        """
+        dax = {"dax", "dax=always"} & set(self.file_systems[-1].get("options") or [])
+        is_block_io = self.backend not in NOT_BLOCK_I_O and not dax
+        return bool(self.facts.target.get("devices")) and is_block_io and not self._is_counted_late
+
+    @property
     def _places_ns(self) -> float:
         """Places in queues times the time that they were to be used."""
         return float(sum(_depth(self.streams[job["stream"]]) * self._active_ns(job) for job in self._closed_jobs))
@@ -513,8 +589,12 @@ class Evidence:
         """Whether every byte written is one byte on the device, at once: no metadata, no copies, no page cache."""
         if self.has_own_cache:
             return False
-        plain = all(s["durability"]["kind"] == "none" and s["io_mode"] == "direct" for s in self.streams.values())
-        return plain and self.file_system.get("kind") not in COPYING_FILE_SYSTEMS
+        plain = all(stream["durability"]["kind"] == "none" for stream in self.streams.values())
+        return (
+            plain
+            and not self.writes_to_page_cache
+            and self.file_systems[-1].get("kind") not in (*COPYING_FILE_SYSTEMS, "overlay")
+        )
 
     def _is_closed(self, stream: str) -> bool:
         return bool(self.streams[stream]["arrival"]["kind"] == "closed")

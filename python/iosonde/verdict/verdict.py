@@ -12,13 +12,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from iosonde.verdict import warning_kinds as limits
-from iosonde.verdict.evidence import COPYING_FILE_SYSTEMS, Evidence, VerdictFacts, is_reducible
+from iosonde.verdict.evidence import COPYING_FILE_SYSTEMS, NETWORK_FILE_SYSTEMS, Evidence, VerdictFacts
 from iosonde.verdict.warning_kinds import WARNINGS, PointsTo
 
 Kind = Literal[
@@ -256,27 +257,69 @@ def _cpu_governor(evidence: Evidence) -> RunWarning | None:
 def _memory_file_system(evidence: Evidence) -> RunWarning | None:
     if not evidence.is_in_memory:
         return None
-    return _warning("memory_file_system", f"the target is in memory (`{evidence.file_system['kind']}`)")
+    return _warning("memory_file_system", f"the target is in memory (`{evidence.file_systems[-1]['kind']}`)")
 
 
 def _reads_from_memory(evidence: Evidence) -> RunWarning | None:
     share = evidence.read_from_memory_share
-    if evidence.is_in_memory or share is None or share < limits.SOME:
+    in_holes = evidence.missing_share or 0.0
+    if evidence.is_in_memory or share is None or share - in_holes < limits.SOME:
         return None
-    before = evidence.cached_before_share
-    known = f"; {_percent(before)} of the span was cached before the first I/O" if before is not None else ""
-    where = "memory: caches of the store or the page cache" if evidence.has_own_cache else "the page cache"
-    return _warning(
-        "reads_from_memory", f"{_percent(share)} of the bytes read were served from {where}{known}", share=share
-    )
+    if evidence.has_own_cache:
+        what = "were served from memory: caches of the store or the page cache"
+    elif evidence.is_buffered:
+        what = "were served from the page cache"
+    else:
+        what = "did not come from a device, although direct I/O was requested"
+    before, after = evidence.cached_before_share, evidence.cached_after_share or 0.0
+    encoded = evidence.encoded_share or 0.0
+    is_after = after >= limits.SOME and not evidence.is_buffered
+    is_before = before is not None and evidence.is_buffered
+    shown = [
+        f"{_percent(before or 0.0)} of the span was cached before the first I/O" if is_before else "",
+        f"{_percent(after)} of the span was cached after the last I/O" if is_after else "",
+        f"{_percent(encoded)} of the span is stored compressed or encrypted" if encoded >= limits.MISSING_SHARE else "",
+        _daemon_cache(evidence),
+    ]
+    text = f"{_percent(share)} of the bytes read {what}"
+    return _warning("reads_from_memory", "; ".join(filter(None, [text, *shown])), share=share)
 
 
 def _writes_to_memory(evidence: Evidence) -> RunWarning | None:
     share = evidence.written_to_memory_share
     if evidence.is_in_memory or share is None or share < limits.SOME:
         return None
-    text = f"{_percent(share)} of the bytes written were still in the page cache when the measurement ended"
-    return _warning("writes_to_memory", text, share=share)
+    dirty, times = evidence.dirty_after_share or 0.0, evidence.overwrites or 0.0
+    compressing = _compression(evidence)
+    shown = [
+        f"{_percent(dirty)} of the span was in the page cache and not yet written back" if dirty >= 0.01 else "",
+        f"the file system compresses ({compressing})" if compressing else "",
+        f"the payload is `{'`, `'.join(evidence.reducible_payloads)}`" if evidence.reducible_payloads else "",
+        f"each block was written {times:,.1f} times, which a cache merges"
+        if times >= 1.05 and evidence.writes_to_page_cache
+        else "",
+        _daemon_cache(evidence),
+    ]
+    text = f"{_percent(share)} of the bytes written did not reach the device during the measurement"
+    return _warning("writes_to_memory", "; ".join(filter(None, [text, *shown])), share=share)
+
+
+def _daemon_cache(evidence: Evidence) -> str:
+    return "a FUSE daemon does the I/O, and its caches are not visible" if evidence.is_served_by_daemon else ""
+
+
+def _not_direct(evidence: Evidence) -> RunWarning | None:
+    if evidence.is_in_memory or evidence.is_buffered:
+        return None
+    found = []
+    if evidence.writes and evidence.writes_to_page_cache:
+        found.append(
+            f"a direct write to a new file on `{evidence.file_systems[-1]['kind']}` left its page in the page cache"
+        )
+    added = (evidence.cached_after_share or 0.0) - (evidence.cached_before_share or 0.0)
+    if evidence.reads and added >= limits.SOME:
+        found.append(f"reads put {_percent(added)} of the span into the page cache")
+    return _warning("not_direct", f"direct I/O was requested, but {' and '.join(found)}") if found else None
 
 
 def _cache_below(evidence: Evidence) -> RunWarning | None:
@@ -308,9 +351,12 @@ def _unwritten_extents(evidence: Evidence) -> RunWarning | None:
 
 
 def _no_block_device(evidence: Evidence) -> RunWarning | None:
-    kind = evidence.file_system.get("kind")
+    lowest = evidence.file_systems[-1]
+    kind, source = str(lowest.get("kind") or ""), str(lowest.get("source") or "")
     if evidence.facts.target.get("devices") or evidence.is_in_memory or not kind:
         return None
+    if kind in NETWORK_FILE_SYSTEMS or re.match(r"//|[^/]+:", source):
+        return _warning("network_file_system", f"the file system `{kind}` is that of a server")
     return _warning("no_block_device", f"no block device is visible under the file system `{kind}`")
 
 
@@ -337,12 +383,12 @@ def _span_fits_device_cache(evidence: Evidence) -> RunWarning | None:
 
 
 def _copying_file_system(evidence: Evidence) -> RunWarning | None:
-    kind, options = evidence.file_system.get("kind"), evidence.file_system.get("options") or []
+    lowest = evidence.file_systems[-1]
     shared = evidence.shared_share or 0.0
     if not evidence.writes:
         return None
-    if kind in COPYING_FILE_SYSTEMS and "nodatacow" not in options:
-        return _warning("copying_file_system", f"`{kind}` copies on write")
+    if lowest.get("kind") in COPYING_FILE_SYSTEMS and "nodatacow" not in (lowest.get("options") or []):
+        return _warning("copying_file_system", f"`{lowest['kind']}` copies on write")
     if shared >= limits.MISSING_SHARE:
         return _warning(
             "copying_file_system", f"{_percent(shared)} of the file is shared with other files: writes copy"
@@ -351,15 +397,18 @@ def _copying_file_system(evidence: Evidence) -> RunWarning | None:
 
 
 def _compressing_file_system(evidence: Evidence) -> RunWarning | None:
-    options = [str(option) for option in evidence.file_system.get("options") or []]
+    why = _compression(evidence)
+    return _warning("compressing_file_system", f"the file system compresses: {why}") if why else None
+
+
+def _compression(evidence: Evidence) -> str:
+    """What shows that the file system compresses; empty if nothing does."""
+    options = [str(option) for option in evidence.file_systems[-1].get("options") or []]
     named = next((option for option in options if option.startswith("compress") and not option.endswith("=no")), None)
     encoded = evidence.encoded_share or 0.0
-    if named is None and not encoded:
-        return None
-    why = (
-        f"it is mounted with `{named}`" if named else f"{_percent(encoded)} of the bytes under reads are stored encoded"
-    )
-    return _warning("compressing_file_system", f"the file system compresses: {why}")
+    if named is not None:
+        return f"it is mounted with `{named}`"
+    return f"{_percent(encoded)} of the bytes under reads are stored encoded" if encoded else ""
 
 
 def _cold_start(evidence: Evidence) -> RunWarning | None:
@@ -374,10 +423,9 @@ def _cold_start(evidence: Evidence) -> RunWarning | None:
 
 
 def _compressible_data(evidence: Evidence) -> RunWarning | None:
-    kinds = {stream["payload"]["kind"] for stream in evidence.streams.values() if is_reducible(stream["payload"])}
-    if not evidence.writes or not kinds:
+    if not evidence.writes or not evidence.reducible_payloads:
         return None
-    return _warning("compressible_data", f"the payload written is `{'`, `'.join(sorted(kinds))}`")
+    return _warning("compressible_data", f"the payload written is `{'`, `'.join(evidence.reducible_payloads)}`")
 
 
 # The device ----------------------------------------------------------------------------------------------------------
@@ -477,6 +525,7 @@ _RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
     _memory_file_system,
     _reads_from_memory,
     _writes_to_memory,
+    _not_direct,
     _unwritten_extents,
     _cache_below,
     _cache_unknown,

@@ -96,18 +96,19 @@ _LIST = (
     ),
     WarningKind(
         code="reads_from_memory",
-        title="Reads were served from memory",
-        when="the load reads through the page cache, and the process requested less than 90 % of these bytes "
-        "from devices; below half the run is cache-served",
-        hint='use `io_mode = "direct"`, or make the `span` several times the size of memory',
+        title="Reads were not served by a device",
+        when="less than 90 % of the bytes that the load read were requested from a visible device, by the kernel's "
+        "account of the process, or of the device below a FUSE daemon; below half the run is cache-served",
+        hint='use `io_mode = "direct"` and `payload = "random"` on ext4 or XFS, or make the `span` several times the '
+        "size of memory",
         points_to="cache-served",
     ),
     WarningKind(
         code="writes_to_memory",
-        title="Writes were still in the page cache when the measurement ended",
-        when="the load writes through the page cache, and the device received less than 90 % of these bytes during "
-        "the measurement; below half the run is cache-served",
-        hint='use `io_mode = "direct"` or `durability`, or run until write-back keeps up',
+        title="Writes had not reached the device when the measurement ended",
+        when="the device received less than 90 % of the bytes that the load wrote during the measurement: still in "
+        "memory, merged, compressed or deduplicated; below half the run is cache-served",
+        hint='use `io_mode = "direct"` or `durability`, and `payload = "random"`, or run until write-back keeps up',
         points_to="cache-served",
     ),
     WarningKind(
@@ -235,7 +236,15 @@ _LIST = (
     WarningKind(
         code="no_block_device",
         title="No block device visible under the target",
-        when="the target is a file on a network, FUSE or other file system without a block device on this machine",
+        when="the target is a file on a FUSE, overlay or other local file system, and the directory or device in which "
+        "it keeps its files is not visible",
+        hint="name a directory on a file system with a visible device, such as a volume of the container",
+        points_to="undetermined",
+    ),
+    WarningKind(
+        code="network_file_system",
+        title="The target is on a network file system",
+        when="the target is a file on a file system of a server, such as NFS, SMB, Ceph or SSHFS",
         hint="measure on the server to learn about its devices",
         points_to="undetermined",
     ),
@@ -293,9 +302,18 @@ _LIST = (
     WarningKind(
         code="copying_file_system",
         title="The file system copies on write",
-        when="writes on btrfs (without `nodatacow`), ZFS, bcachefs, NILFS or an overlay, or to a file of which 1 % or "
-        "more is shared with others (reflinks)",
+        when="writes on btrfs (without `nodatacow`), ZFS, bcachefs or NILFS, or to a file of which 1 % or more is "
+        "shared with others (reflinks)",
         hint="for the device alone measure on ext4 or XFS; on btrfs with `nodatacow`",
+        points_to="note",
+    ),
+    WarningKind(
+        code="not_direct",
+        title="Direct I/O went through the page cache",
+        when="direct I/O was requested, and a direct write to a new file left its page in the page cache (btrfs with "
+        "checksums), or reads added 10 % or more of the span to the page cache (compressed files)",
+        hint="on btrfs disable checksums and compression (mount option `nodatacow`, or `chattr +C` for the directory), "
+        "or measure on ext4 or XFS",
         points_to="note",
     ),
     WarningKind(

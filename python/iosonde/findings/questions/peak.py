@@ -47,7 +47,7 @@ class Peak(Finding):
         value = wording.estimate_text(self.metric, self.value)
         limits = [
             *(["not saturated"] if self.unsaturated else []),
-            *(["served from the page cache"] if self.cache_served else []),
+            *(["cache-served"] if self.cache_served else []),
         ]
         return "; ".join([f"{self.load} {reach} {value} with {self.setting}{reached}", *limits])
 
