@@ -74,40 +74,27 @@ def clean(directory: Path) -> None:
 
 
 class SharedMemory:
-    """Shared memory that the servers in a directory were seen to have. Other servers may run on this machine."""
+    """Shared memory of the servers in a directory: they have it while they run, and none of it outlives them."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._files: set[Path] = set()
-        self._segments: set[tuple[str, str]] = set()
+        self._processes: set[str] = set()
+        self.segments = 0
+        """System V segments that were seen in their address spaces, in whatever IPC namespace."""
 
     def look(self) -> None:
-        """Add what they have now: files in `/dev/shm` that they map, System V segments that they created."""
-        processes = set()
+        """Add what they have now."""
         for each in Path("/proc").iterdir():
             with suppress(OSError):
                 if each.name.isdigit() and (each / "cwd").readlink().is_relative_to(self._directory):
-                    processes.add(each.name)
-                    self._files |= {
-                        Path(line.split()[5])
-                        for line in (each / "maps").read_text().splitlines()
-                        if "/dev/shm/PostgreSQL." in line and not line.endswith("(deleted)")
-                    }
-        self._segments |= {identity for identity, creator in _segments() if creator in processes}
-
-    @property
-    def seen(self) -> tuple[int, int]:
-        """How many segments and files they had."""
-        return len(self._segments), len(self._files)
+                    self._processes.add(each.name)
+                    lines = (each / "maps").read_text().splitlines()
+                    self.segments += sum("/SYSV" in line for line in lines)
+                    self._files |= {Path(line.split()[5]) for line in lines if "/dev/shm/PostgreSQL." in line}
 
     def remaining(self) -> list[str]:
-        """What of it still exists."""
-        present = {identity for identity, _ in _segments()}
-        files = [str(each) for each in sorted(self._files) if each.exists()]
-        return [*files, *(f"segment {number} with key {key}" for key, number in sorted(self._segments & present))]
-
-
-def _segments() -> list[tuple[tuple[str, str], str]]:
-    """Key and number of all System V segments, and the process that created each."""
-    lines = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
-    return [((line[0], line[1]), line[4]) for line in lines]
+        """Files that still exist, and segments that these processes created in this IPC namespace."""
+        lines = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]]
+        segments = [f"segment {line[1]}" for line in lines if line[4] in self._processes]
+        return [*(str(each) for each in sorted(self._files) if each.exists()), *segments]

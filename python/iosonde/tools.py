@@ -128,6 +128,7 @@ _RUNTIME = (
     _tool("wipefs", "util-linux", "runtime", "signatures on a block device before it is overwritten", "--version"),
     _tool("blkid", "util-linux", "runtime", "signatures in `iosonde devices`", "--version"),
     _tool("setpriv", "util-linux", "runtime", "servers without root's privileges, which end with iosonde", "--version"),
+    _tool("unshare", "util-linux", "runtime", "an IPC namespace for each server", "--version"),
     _tool("systemd-detect-virt", "systemd", "runtime", "the hypervisor in the record", "--version"),
     _library("rocksdb", "librocksdb7.8|librocksdb8.9|librocksdb9.10|librocksdb9.11", "runtime", "the store `rocksdb`"),
     _tool("g++", "g++", "runtime", "RocksDB's persistent read cache and reads into a reused slice", "--version"),

@@ -143,6 +143,7 @@ class PostgreSql(DatabaseServer):
             "port": PORT,
             "logging_collector": False,
             "log_destination": "stderr",
+            "dynamic_shared_memory_type": "sysv",  # Files in `/dev/shm` would outlive a killed server.
         }
         given = {name: value for name, value in settings.items() if name != "wal_segment_size"}
         options = [option for name, value in (given | chosen).items() for option in ("-c", f"{name}={_text(value)}")]

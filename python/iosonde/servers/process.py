@@ -3,11 +3,13 @@
 `setpriv` drops privileges and asks the kernel to kill the process when iosonde dies (`PR_SET_PDEATHSIG`, prctl(2)). The
 process then waits on its standard input until its process number and start time are in the journal and it is in its
 control groups. Only then does it become the server. If iosonde is killed at any moment, the kernel kills the server,
-and `iosonde cleanup` kills the processes in its data directory that survived and removes their shared memory.
+and `iosonde cleanup` kills the processes in its data directory that survived. Their System V shared memory ends with
+them: a server has an IPC namespace of its own (ipc_namespaces(7)).
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -18,7 +20,6 @@ from pathlib import Path
 
 from iosonde import tools
 from iosonde.errors import ServerError
-from iosonde.servers import shared_memory
 from iosonde.servers.account import Account
 from iosonde.storage.control_groups.process_group import ProcessGroup
 from iosonde.storage.safety import journal
@@ -29,6 +30,8 @@ _WAIT_THEN_START = 'read -r _ || exit 1; exec "$@" </dev/null'
 POLL_S = 0.02
 KILL_S = 10.0
 CHECK_S = 0.5
+GRACE_S = 5.0
+"""For a bootstrapping server whose first process is gone: it ends at once, and removes its files in `/dev/shm`."""
 
 
 class ServerProcess:
@@ -48,7 +51,7 @@ class ServerProcess:
         program = str(Path(command[0]).resolve())
         with messages.open("ab") as output:
             process = subprocess.Popen(
-                [*unprivileged(account, bound=True), "sh", "-c", _WAIT_THEN_START, "sh", *command],
+                [*isolated(account), "sh", "-c", _WAIT_THEN_START, "sh", *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -125,25 +128,36 @@ class ServerProcess:
 
     def _reap(self) -> None:
         """Kill processes that outlived the first one, and remove the entry."""
-        ended(self._entry, self.pid, self._program)
+        ended(self._entry, self._program)
 
 
 def announce(entry: Path, pid: int, program: str) -> None:
     """Write the entry of a process whose server has this program and works in this data directory."""
-    data = shared_memory.identity_of(entry)
-    journal.created(entry, SERVER, facts={"process": owner_of(pid), "program": program, "data": data})
+    journal.created(entry, SERVER, facts={"process": owner_of(pid), "program": program})
 
 
-def ended(entry: Path, pid: int, program: str) -> None:
-    """Kill processes that outlived the first one, remove their shared memory, and then the entry."""
+def ended(entry: Path, program: str) -> None:
+    """Kill processes that outlived the first one, and remove the entry."""
     deadline = time.monotonic() + KILL_S
     while kill_remaining(entry, program) and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    recorded = journal.find(entry)
-    data = str(recorded.facts.get("data", "")) if recorded else ""
-    with suppress(OSError):  # The entry remains, and `iosonde cleanup` tries again.
-        shared_memory.remove(entry, recorded=data, creator=pid)
-        journal.removed(entry)
+    journal.removed(entry)
+
+
+def isolated(account: Account) -> list[str]:
+    """Prefix of a server's command: unprivileged, bound to this thread, in an IPC namespace of its own."""
+    return [*_ipc_namespace(os.geteuid()), *unprivileged(account, bound=True)]
+
+
+@functools.cache
+def _ipc_namespace(user: int) -> tuple[str, ...]:
+    """Prefix that creates the namespace; without root it needs a user namespace. Empty where neither is permitted."""
+    unshare = tools.find("unshare")
+    if unshare is None:
+        return ()
+    prefix = (unshare, *(() if user == 0 else ("--user", "--map-current-user")), "--ipc", "--")
+    tried = subprocess.run([*prefix, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return prefix if tried.returncode == 0 else ()
 
 
 def unprivileged(account: Account, *, bound: bool) -> list[str]:
@@ -173,22 +187,33 @@ def environment() -> dict[str, str]:
 
 
 def undo(entry: Entry) -> None:
-    """Kill the processes of a server whose iosonde was killed, if they are still the same, and remove their memory."""
+    """Kill the processes of a server whose iosonde was killed, if they are still the same."""
     recorded = str(entry.facts["process"])
     number = int(recorded.split()[1])
     deadline = time.monotonic() + KILL_S
     directory, program = Path(entry.path), str(entry.facts["program"])
+    _kill(number, lambda process: owner_of(process) == recorded)
+    await_end(directory, program)
     while _kill(number, lambda process: owner_of(process) == recorded) + kill_remaining(directory, program):
         if time.monotonic() > deadline:
             raise OSError(f"process {number} does not end")
         time.sleep(POLL_S)
-    shared_memory.remove(Path(entry.path), recorded=str(entry.facts.get("data", "")), creator=number)
+
+
+def await_end(directory: Path, program: str) -> None:
+    """Wait until no process of a program works in a directory, or `GRACE_S` are over."""
+    deadline = time.monotonic() + GRACE_S
+    while any(_works_in(number, directory, program) for number in _processes()) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
 
 
 def kill_remaining(directory: Path, program: str) -> int:
     """Kill the processes of a program that work in a directory of iosonde's own; returns how many there were."""
-    numbers = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
-    return sum(_kill(number, lambda process: _works_in(process, directory, program)) for number in numbers)
+    return sum(_kill(number, lambda process: _works_in(process, directory, program)) for number in _processes())
+
+
+def _processes() -> list[int]:
+    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
 
 
 def _kill(number: int, is_ours: Callable[[int], bool]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from iosonde import tools
 from iosonde.errors import ServerError, StudyError
 from iosonde.servers.account import Account
-from iosonde.servers.process import announce, ended, environment, unprivileged
+from iosonde.servers.process import announce, await_end, ended, environment, isolated, unprivileged
 
 ANSWER_S = 60.0
 """Timeout for a program that answers or creates an empty data directory."""
@@ -29,12 +29,13 @@ def call(command: Sequence[str], *, account: Account | None = None) -> subproces
     """Run a program to its end, as that user; `ServerError` if it cannot be started or hangs."""
     prefix = unprivileged(account, bound=True) if account else []
     try:
-        return subprocess.run(
+        done = subprocess.run(
             [*prefix, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
             timeout=ANSWER_S, cwd="/", env=environment(), check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerError(f"cannot run `{command[0]}`: {error}", hint="run it by hand to see the cause") from error
+    return subprocess.CompletedProcess(command, done.returncode, done.stdout, done.stderr)
 
 
 def reported_version(command: Sequence[str], pattern: str, *, package: str) -> re.Match[str]:
@@ -58,10 +59,10 @@ def require_version(title: str, version: str, oldest: Sequence[int], *, program:
 
 
 def provision(command: Sequence[str], *, account: Account, data: Path, server: str) -> subprocess.CompletedProcess[str]:
-    """Run the program that creates a data directory through the program `server`; no process or memory remains."""
+    """Run the program that creates a data directory through the program `server`; no process remains."""
     try:
         process = subprocess.Popen(
-            [*unprivileged(account, bound=True), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [*isolated(account), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, errors="replace", cwd="/", env=environment(),
         )  # fmt: skip
     except OSError as error:
@@ -74,8 +75,9 @@ def provision(command: Sequence[str], *, account: Account, data: Path, server: s
     finally:
         process.kill()
         process.wait()
-        ended(data, process.pid, server)
-    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+        await_end(data, server)
+        ended(data, server)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def require_success(done: subprocess.CompletedProcess[str], what: str) -> None:
@@ -86,7 +88,7 @@ def require_success(done: subprocess.CompletedProcess[str], what: str) -> None:
     error = next((line for line in lines if re.search(r"error|fatal", line, re.IGNORECASE)), lines[-1] if lines else "")
     raise ServerError(
         f"cannot {what}: {error or f'exit status {done.returncode}'}",
-        where=f"by `{Path(done.args[-1] if not done.args else _program(done.args)).name}`",
+        where=f"by `{Path(done.args[0]).name}`",
         hint="check the free space and the permissions of the target",
         code="no_space" if report_full_disk(done.stderr + done.stdout) else "server",
     )
@@ -95,11 +97,6 @@ def require_success(done: subprocess.CompletedProcess[str], what: str) -> None:
 def report_full_disk(messages: str) -> bool:
     """Whether messages of a server report ENOSPC (28)."""
     return re.search(r"No space left|disk full|(error|Errcode):? 28\b", messages, re.IGNORECASE) is not None
-
-
-def _program(command: Sequence[str]) -> str:
-    """The program of a command, without setpriv."""
-    return next(each for each in command if each.startswith("/") and not each.endswith("setpriv"))
 
 
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")

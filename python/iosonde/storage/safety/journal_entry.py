@@ -104,7 +104,6 @@ _FACTS: dict[str, dict[str, str]] = {
 
 _OPTIONAL_FACTS: dict[str, dict[str, str]] = {
     QUEUE_SETTING: {"disk": r".*"},
-    SERVER: {"data": r"([0-9]+:[0-9]+)?"},
     DATABASE_ON_SERVER: {"region": r"[a-z0-9-]{0,64}", "auth_source": r"[^\s/\\.\"$]{0,63}"},
 }
 """Facts that entries of earlier versions lack."""
