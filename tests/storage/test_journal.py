@@ -14,6 +14,7 @@ import pytest
 
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.loop_status import identity_of
+from iosonde.storage.control_groups.control_group import hierarchy
 from iosonde.storage.safety import journal, journal_entry
 from iosonde.storage.setups import queue_settings
 
@@ -32,7 +33,7 @@ def left_by_a_killed_process(path: Path, what: str = "file", until: str = "ident
 def create(path: Path, what: str, until: str, keep: str) -> None:
     journal.created(path, what, keep=keep == "keep")
     if until != "announced":
-        path.mkdir() if what == "directory" else path.write_text("x")
+        path.write_text("x") if what == "file" else path.mkdir()
     if until == "identified":
         journal.identify(path)
 
@@ -123,6 +124,29 @@ def test_what_another_iosonde_uses_is_not_undone_for_a_copy_of_its_result_set(tm
         os.waitpid(child, 0)
     journal.clear(own)
     assert not place.exists()
+
+
+@pytest.mark.needs("root", "memory limits")
+def test_a_control_group_of_a_session_that_was_killed_before_it_identified_it_is_removed() -> None:
+    """A control group is never empty: it has files of the kernel."""
+    path = hierarchy().directory / "iosonde-0badcafe"
+    left_by_a_killed_process(path, "control group", until="created")
+    assert any(path.iterdir())
+    assert reasons() == ["removed"]
+    assert not path.exists()
+
+
+def test_a_session_that_continues_keeps_what_it_reuses_and_removes_the_rest(tmp_path: Path) -> None:
+    own = tmp_path / "iosonde-0123abcd"
+    left_by_a_killed_process(own, "directory")
+    other = tmp_path / "socket" / own.name
+    other.parent.mkdir()
+    left_by_a_killed_process(other, "directory")
+    journal.clear(own.name)
+    assert own.is_dir() and other.is_dir()
+    journal.clear(own.name, reused=[own])
+    assert own.is_dir() and not other.exists()
+    assert [entry.path for entry in journal.entries()] == [str(own)]
 
 
 def test_a_directory_is_removed_with_the_files_in_it(tmp_path: Path) -> None:

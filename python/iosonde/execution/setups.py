@@ -16,13 +16,11 @@ from typing import Any
 from iosonde.plan import Case, JsonObject, Plan, Run, target_of
 from iosonde.storage import Target
 from iosonde.storage.safety import journal
-from iosonde.storage.setups.queue_settings import FILES as QUEUE_FILES
 from iosonde.storage.simulated import state as drive_state
 from iosonde.storage.targets.active_setup import ActiveSetup
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.setup_target import SetupTarget
-from iosonde.storage.targets.workspace import provision
-from iosonde.study.swap import NAMES as SWAP_NAMES
+from iosonde.storage.targets.workspace import provision, reused
 from iosonde.workload import described, streams_of
 
 
@@ -169,9 +167,7 @@ def _claims_of(target: Target) -> list[int]:
 
 
 def remove_leftovers(plan: Plan) -> None:
-    """Remove the setup of a session that was killed; nothing where a plan has none."""
-    changes_kernel = any(name in case.parameters for case in plan.cases for name in (*QUEUE_FILES, *SWAP_NAMES))
-    changes_kernel |= any(case.parameters.get("backend") == "nvme_user" for case in plan.cases)
-    if plan.created_name and (changes_kernel or any(case.setup for case in plan.cases)):
+    """Remove what `cleanup` would remove of a killed session of this plan, except the files and databases it reuses."""
+    if plan.created_name:
         with journal.undoing(f"remove what was created on `{plan.target}`"):
-            journal.clear(plan.created_name)
+            journal.clear(plan.created_name, reused=reused(plan))

@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -186,26 +186,37 @@ def kept_below(paths: list[Path]) -> list[Entry]:
     return [entry for entry in entries() if entry.keep and _is_below(entry, paths) and os.path.lexists(entry.path)]
 
 
-def clear(own: str) -> None:
+def clear(own: str, *, reused: Collection[Path] | None = None) -> None:
     """Undo what remains of what was created under that name, the last first; `OSError` for the first that failed.
 
-    For the session that continues where another was killed. Directories of files for a workload stay. `TargetError`,
-    and nothing is undone, if another iosonde still uses any of it: a copy of its result set is resumed, for example.
+    Directories of files for a workload stay. For the session that continues where another was killed, give the paths
+    that it reuses: the others are removed too, with the control groups of the killed process. What the user keeps
+    stays. Databases on servers of the user are dropped once the user has named them (`foreign_database.create`).
+    `TargetError`, and nothing is undone, if another iosonde still uses any of it: a copy of its result set is resumed,
+    for example.
     """
     failed: OSError | None = None
-    for entry in reversed(check_unused(own)):
+    for entry in reversed([*_groups_of_killed(check_unused(own)), *check_unused(own)]):
         path = Path(entry.path)
+        if entry.what == DATABASE_ON_SERVER or (reused is not None and entry.keep):
+            continue
         try:
             if entry.what in UNDO:
                 undo(path)
-            elif path.name == f"{own}-setup":
-                if path.is_dir():
+            elif path.name == f"{own}-setup" or (reused is not None and path not in reused):
+                if os.path.lexists(path) and _is_unchanged(entry):
                     remove(path)
                 removed(path)
         except OSError as error:
             failed = failed or error
     if failed:
         raise failed
+
+
+def _groups_of_killed(of_own: Sequence[Entry]) -> list[Entry]:
+    """Control groups, whose paths do not have the name of the study, of the killed processes that created these."""
+    owners = {entry.owner for entry in of_own if not entry.in_use}
+    return [entry for entry in entries() if entry.what == CONTROL_GROUP and entry.owner in owners]
 
 
 def check_unused(own: str) -> list[Entry]:
@@ -275,7 +286,9 @@ def remove(path: Path) -> None:
     devices = attached_to(path)
     if devices:
         raise OSError(f"it is attached to the loop device `{devices[0]}`")
-    if entry is not None and entry.what == CONTROL_GROUP:
+    if entry is not None and entry.what == CONTROL_GROUP and entry.identity is None:
+        path.rmdir()  # No process was added yet.
+    elif entry is not None and entry.what == CONTROL_GROUP:
         import_module("iosonde.storage.control_groups.control_group").remove_group(path)
     elif entry is not None and entry.what == "directory":
         identity = entry.identity if entry.identity in _identities(path)[:1] else None
@@ -407,6 +420,8 @@ def _is_unchanged(entry: Entry) -> bool:
         return entry.identity in _identities(path) and _has_handle(entry)
     if path.is_symlink():
         return False
+    if entry.what == CONTROL_GROUP:
+        return path.is_dir()  # It always has files; `rmdir` fails for one in use.
     return path.stat().st_size == 0 if path.is_file() else path.is_dir() and not any(path.iterdir())
 
 

@@ -42,7 +42,7 @@ def journal_directory(device: str) -> Path:
 
 def prepare(plan: Plan) -> None:
     """Create what the plan's specs name, unless it exists and is ours; a resumed plan finds its files."""
-    for path in _things(plan):
+    for path in reused(plan):
         if os.path.lexists(path):
             if not journal.take_over(path, keep=plan.keep):
                 raise TargetError(
@@ -72,12 +72,12 @@ def provision(spec: JsonObject) -> dict[str, str]:
 
 def has_leftovers(plan: Plan) -> bool:
     """Return whether the journal lists anything that `prepare` created for the plan."""
-    return any(journal.find(path) is not None for path in _things(plan))
+    return any(journal.find(path) is not None for path in reused(plan))
 
 
 def restore(plan: Plan) -> None:
     """Remove what `prepare` and `provision` created, unless the plan keeps it; what is not ours stays."""
-    for path in _things(plan):
+    for path in reused(plan):
         entry = journal.find(path)
         if entry is None:
             continue
@@ -171,7 +171,8 @@ def _foreign(path: Path) -> TargetError:
     )
 
 
-def _things(plan: Plan) -> list[Path]:
+def reused(plan: Plan) -> list[Path]:
+    """Return files and directories of a plan outside of its setups, which a resumed session takes over."""
     found = {thing for spec in plan.specs() for thing in _thing(spec["workload"])}
     found |= {Path(directory) for case in plan.cases for directory in _log_directories(plan, case)}
     return sorted(path for path in found if not path.is_relative_to(MOUNTS))
