@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -196,6 +197,43 @@ def refusal(action: object) -> str:
     with pytest.raises(ResultsError) as error:
         action()  # type: ignore[operator]
     return str(error.value)
+
+
+@pytest.mark.engine
+def test_creating_is_repeated_wherever_it_was_killed(tmp_path: Path) -> None:
+    """Killed at each rename and each new directory in turn: the result set exists, or can be created."""
+    for step in range(20):
+        path = tmp_path / str(step)
+        child = os.fork()
+        if child == 0:
+            _die_at(step)
+            ResultSet.create(path, hand_plan())
+            os._exit(0)
+        was_killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        if (path / "plan.json").exists():
+            assert ResultSet.open(path).records() == []
+            assert "is not empty" in refusal(lambda: ResultSet.create(path, hand_plan()))  # noqa: B023
+        else:
+            if (path / "format.json").exists():
+                assert "creating the result set was interrupted" in refusal(lambda: ResultSet.open(path))  # noqa: B023
+            ResultSet.create(path, hand_plan())
+        assert ResultSet.open(path).plan == hand_plan()
+        if not was_killed:
+            return
+    raise AssertionError("it was killed at every step")
+
+
+def _die_at(step: int) -> None:
+    """Kill this process when it renames or creates something after that many times."""
+    left = [step]
+
+    def hear(event: str, arguments: object) -> None:
+        if event in ("os.rename", "os.mkdir"):
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left[0] -= 1
+
+    sys.addaudithook(hear)
 
 
 def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:

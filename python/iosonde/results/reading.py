@@ -209,6 +209,11 @@ def read_plan(path: Path) -> Plan:
             raise ValueError(problem)
         return plan
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and not any((path / "records").glob("*")):
+            raise ResultsError(
+                f"`{path}` has no plan and no records: creating the result set was interrupted",
+                hint=f"run the study again with `--output {path}`",
+            ) from None
         is_modified = isinstance(error, _DamagedError)
         raise ResultsError(
             f"`{file}` {'was modified after it was written' if is_modified else 'is damaged'}",

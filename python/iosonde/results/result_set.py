@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     from iosonde.study.model import Study
 
+_SUBDIRECTORIES = ("records", "environments")
+
 SIMULATED_BACKENDS = ("simulated", "ssd")
 """Backends of the engine that simulate storage."""
 
@@ -78,18 +80,18 @@ class ResultSet:
 
     @classmethod
     def create(cls, directory: Path | str, plan: Plan) -> ResultSet:
-        """Create a result set in a directory that is new or empty."""
+        """Create a result set in a directory that is new, empty, or has no more than a killed `create` left there."""
         path = _absolute(directory)
         content = plan.model_dump_json(indent=1).encode()
         try:
             path.mkdir(parents=True, exist_ok=True)
             with Directory.open(path) as opened:
-                if opened.names():
+                if not _is_unused(opened):
                     raise _not_empty(path)
-                for name in ("records", "environments"):
+                for name in _SUBDIRECTORIES:
                     opened.subdirectory(name, create=True).close()
-                opened.write("plan.json", content)
                 opened.write("format.json", _format_of(content))
+                opened.write("plan.json", content)  # Last: with it the result set exists.
         except OSError as error:
             raise ResultsError(
                 f"cannot create the result set `{path}`: {error.strerror}",
@@ -162,9 +164,7 @@ class ResultSet:
                 os.ftruncate(lock, 0)
                 os.pwrite(lock, str(os.getpid()).encode(), 0)
                 self._prepare(directory)
-                records, environments = (
-                    opened.enter_context(directory.subdirectory(name)) for name in ("records", "environments")
-                )
+                records, environments = (opened.enter_context(directory.subdirectory(name)) for name in _SUBDIRECTORIES)
             self.__dict__.pop("_contents", None)
             with files.reserve(directory) as reserve:
                 self._writable = _Writable(records=records, environments=environments, reserve=reserve)
@@ -217,7 +217,7 @@ class ResultSet:
     def _prepare(self, directory: Directory) -> None:
         """Remove incompletely written files, create missing directories, and upgrade the format."""
         directory.remove_temporaries()
-        for name in ("records", "environments"):
+        for name in _SUBDIRECTORIES:
             with directory.subdirectory(name, create=True) as each:
                 each.remove_temporaries()
         found = json.loads(directory.read("format.json"))
@@ -470,6 +470,18 @@ def load(directory: Path | str) -> ResultSet:
 
 def _format_of(plan: bytes) -> bytes:
     return json.dumps({"format": FORMAT, "plan_sha256": hashlib.sha256(plan).hexdigest()}).encode()
+
+
+def _is_unused(directory: Directory) -> bool:
+    """Return whether a directory is empty, or has only what precedes the plan, without any record."""
+    names = directory.names()
+    if not {*names} <= {*_SUBDIRECTORIES, "format.json"}:
+        return False
+    for name in {*names} & {*_SUBDIRECTORIES}:
+        with directory.subdirectory(name) as each:
+            if each.names():
+                return False
+    return True
 
 
 def _not_empty(path: Path) -> ResultsError:
