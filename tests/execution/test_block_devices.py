@@ -31,7 +31,7 @@ from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target, tools
-from iosonde.storage.block_layer.signatures import EDGE_BYTES
+from iosonde.storage.block_layer.signatures import EDGE_BYTES, MARK
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.setups import file_systems
@@ -173,11 +173,32 @@ def test_data_of_no_known_kind_is_something_too(disks: Callable[..., Disk], tmp_
     assert "unrecognized data" in refusal(tmp_path, disk, given=Consent(destroy=(disk.path,)))
 
 
+def test_a_file_system_behind_a_lost_partition_table_is_data(disks: Callable[..., Disk], tmp_path: Path) -> None:
+    """The first and last MiB are zero. Test data of iosonde is no contents, unless its mark is lost as well."""
+    disk = disks(64 * MIB)
+    run("mkfs.ext4", "-q", "-E", f"offset={MIB}", disk.path, "60m")
+    disk.write(bytes(MIB), 0)
+    disk.write(bytes(MIB), 63 * MIB)
+    named = Consent(destroy=(disk.path,))
+    assert "unrecognized data" in refusal(tmp_path, disk, given=named)
+    execute(planned(disk, layout="always"), tmp_path / "set", consent=consent(disk))
+    assert open_target(disk.path).asks() == [f"--destroy {disk.path}"]
+    disk.write(bytes(len(MARK)), 0)
+    assert "unrecognized data" in refusal(tmp_path, disk, given=named)
+
+
+def test_data_in_the_middle_of_a_device_is_noticed(disks: Callable[..., Disk], tmp_path: Path) -> None:
+    disk = disks(64 * MIB)
+    disk.write(b"a database of somebody" * 100_000, 31 * MIB)
+    assert "unrecognized data" in refusal(tmp_path, disk, given=Consent(destroy=(disk.path,)))
+
+
 def test_nothing_is_left_that_looks_like_something(disks: Callable[..., Disk], tmp_path: Path) -> None:
     disk = disks()
     execute(planned(disk, layout="always"), tmp_path / "set", consent=consent(disk))
     content = disk.image.read_bytes()
-    assert not any(content[:EDGE_BYTES]) and not any(content[-EDGE_BYTES:])
+    assert content.startswith(MARK)
+    assert not any(content[len(MARK) : EDGE_BYTES]) and not any(content[-EDGE_BYTES:])
     assert any(content[EDGE_BYTES : 8 * MIB])
     assert {
         record.outcome

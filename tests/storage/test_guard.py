@@ -418,6 +418,10 @@ def test_the_edges_of_a_device_are_wiped_and_nothing_else(tmp_path: Path) -> Non
     with image.open("r+b") as file:
         signatures.wipe_edges(file.fileno())
     assert image.read_bytes() == bytes(edge) + b"x" * edge + bytes(edge)
+    with image.open("r+b") as file:
+        signatures.wipe_measured(file.fileno())
+    content = image.read_bytes()
+    assert content[:512] == signatures.MARK and not any(content[512:edge]) and not any(content[-edge:])
     small = tmp_path / "small"
     small.write_bytes(b"x" * 4096)
     with small.open("r+b") as file:

@@ -1,7 +1,9 @@
 """Contents of a block device by their signatures: file systems, partition tables, members of arrays.
 
 wipefs(8) finds all of them, where blkid(8) finds none if there are several. It only reads as it is called here. Nonzero
-data at the start or end of a device without a signature counts as contents too.
+data of a device without a signature counts as contents too: at its start and end, and at samples between them, such as
+a file system behind a lost partition table. Data that iosonde measured with is no contents: it leaves a mark in the
+first sector, which every partition table, file system and boot sector overwrites.
 """
 
 from __future__ import annotations
@@ -19,6 +21,15 @@ from iosonde.storage.tools import require
 
 EDGE_BYTES = 1 << 20
 """Size of the first and last part of a device that is examined, and zeroed after it was measured raw."""
+
+SAMPLE_BYTES = 64 << 10
+SAMPLES = 32
+"""Evenly spaced ones, besides those at powers of two and at superblocks of ext4."""
+
+_GROUP_BYTES = 128 << 20
+"""Block group of ext4 with blocks of 4 KiB: groups 1, 3, 5, 7 and 9 have a copy of the superblock at their start."""
+
+MARK = b"iosonde measured with this device; it contains test data\n".ljust(512, b"\0")
 
 DEFECTIVE = "the device may be defective: see the kernel log (`dmesg`)"
 
@@ -72,6 +83,14 @@ def wipe_edges(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def wipe_measured(descriptor: int) -> None:
+    """Zero the edges of an open device, and mark everything between them as test data."""
+    wipe_edges(descriptor)
+    if os.lseek(descriptor, 0, os.SEEK_END) >= len(MARK):
+        os.pwrite(descriptor, MARK, 0)
+        os.fsync(descriptor)
+
+
 def _listed(tool: str, name: str, descriptor: int) -> list[dict[str, Any]]:
     """What wipefs prints of an open device: given the descriptor, it cannot open another one by the same name."""
     command = [tool, "--json", "--output", "TYPE,LABEL,UUID", f"/proc/self/fd/{descriptor}"]
@@ -108,7 +127,18 @@ def _signature(listed: dict[str, Any], name: str, descriptor: int) -> Signature:
 def _is_blank(descriptor: int) -> bool:
     size = os.lseek(descriptor, 0, os.SEEK_END)
     edge = min(EDGE_BYTES, size)
-    return all(os.pread(descriptor, edge, begin) == bytes(edge) for begin in (0, size - edge))
+    start = os.pread(descriptor, edge, 0)
+    if any(start.removeprefix(MARK)) or any(os.pread(descriptor, edge, size - edge)):
+        return False
+    return start.startswith(MARK) or not any(any(os.pread(descriptor, SAMPLE_BYTES, at)) for at in _samples(size))
+
+
+def _samples(size_bytes: int) -> list[int]:
+    """Offsets between the edges of a device, in order: partitions start at 1 MiB, and file systems have copies."""
+    found = {EDGE_BYTES << power for power in range(size_bytes.bit_length())}
+    found |= {start + group * _GROUP_BYTES for start in (0, EDGE_BYTES) for group in (1, 3, 5, 7, 9)}
+    found |= {size_bytes * number // SAMPLES // SAMPLE_BYTES * SAMPLE_BYTES for number in range(SAMPLES)}
+    return sorted(each for each in found if EDGE_BYTES <= each < size_bytes - EDGE_BYTES)
 
 
 def _btrfs_devices(descriptor: int) -> int:

@@ -299,10 +299,10 @@ class DeviceTarget(Target):
         }
 
     def wipe(self, number: str) -> None:
-        """Zero the edges of a claimed device; `TargetError` if it does not take them."""
+        """Zero the edges of a claimed device and mark it as measured; `TargetError` if it does not take that."""
         name = self.devices[self.numbers.index(number)]
         try:
-            signatures.wipe_edges(self.claims.descriptor(number))
+            signatures.wipe_measured(self.claims.descriptor(number))
         except OSError as error:
             raise TargetError(
                 f"cannot zero the first and last MiB of `{name}`: {error.strerror}",
@@ -432,12 +432,12 @@ def undo(entry: journal.Entry) -> None:
     claims = Claims()
     with claims.held({number: str(device)}):
         if not any(guard.uses(number, Kernel())) and bluestore.has_label_of(claims.descriptor(number), own):
-            signatures.wipe_edges(claims.descriptor(number))  # The guard refuses members of any Ceph cluster.
+            signatures.wipe_measured(claims.descriptor(number))  # The guard refuses members of any Ceph cluster.
             return
         findings = guard.examine(number, is_claimed_by_us=True)
         found = {each.uuid for each in findings.signatures}
         if not findings.refusals and found and found <= ours:
-            signatures.wipe_edges(claims.descriptor(number))
+            signatures.wipe_measured(claims.descriptor(number))
 
 
 def _check_unused(name: str, number: str, kernel: Kernel) -> None:
