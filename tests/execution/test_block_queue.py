@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,6 +46,44 @@ def queue_of(file_system: LoopFileSystem) -> Path:
 
 def chosen(queue: Path) -> str:
     return (queue / "scheduler").read_text().partition("[")[2].partition("]")[0]
+
+
+HOLDER = """
+import sys
+from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.setups import queue_settings
+devices = [block_stack.describe(number_of(sys.argv[1]))]
+queue_settings.apply(devices, {"read_ahead": 64 << 10}, own="iosonde-0badcafe")
+print("applied", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.system
+def test_one_session_at_a_time_changes_a_setting_whatever_its_journal(
+    loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+) -> None:
+    """The value before the change of a killed session is restored by the next one, which does not have its journal."""
+    mounted = loop_file_system()
+    file = queue_of(mounted) / "read_ahead_kb"
+    before = file.read_text()
+    devices = [block_stack.describe(number_of(mounted.device))]
+    settings = {"read_ahead": 32 << 10}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, mounted.device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "other")},
+    ) as holder:  # fmt: skip
+        assert holder.stdout and holder.stdout.readline() == "applied\n"
+        with pytest.raises(TargetError, match="read_ahead_kb` is in use by another iosonde"):
+            queue_settings.apply(devices, settings, own="iosonde-0123abcd")
+        assert file.read_text() == "64\n"
+        holder.kill()
+    saved = queue_settings.apply(devices, settings, own="iosonde-0123abcd")
+    assert file.read_text() == "32\n"
+    queue_settings.restore(saved)
+    assert file.read_text() == before
+    assert cleanup() == []
 
 
 @pytest.mark.system

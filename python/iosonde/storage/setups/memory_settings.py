@@ -1,6 +1,7 @@
 """Settings of the kernel's memory management for swap: set for a run, and restored after it.
 
-They are the machine's and not those of a control group. The former value is in the journal before it is changed.
+They are the machine's and not those of a control group. The former value is in the journal before it is changed, and
+one session at a time changes it (`machine_settings.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from iosonde.errors import TargetError
 from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MEMORY_SETTING, Entry
+from iosonde.storage.setups import machine_settings
 from iosonde.storage.tools import require_root
 
 FILES = {
@@ -55,10 +57,14 @@ def apply(settings: Mapping[str, Any], *, own: str) -> list[Saved]:
         for name, value in settings.items():
             path = FILES[name]
             journal.undo_abandoned(path)
-            each = Saved(setting=name, path=path, before=read(path), value=_text(value))
+            before = machine_settings.take(path, read(path))
+            each = Saved(setting=name, path=path, before=before, value=_text(value))
             journal.created(path, MEMORY_SETTING, facts={"value": each.before, "own": own})
             saved.append(each)
             path.write_text(each.value)
+    except TargetError:
+        restore(saved)
+        raise
     except OSError as error:
         restore(saved)
         raise TargetError(
@@ -74,10 +80,12 @@ def restore(saved: Sequence[Saved]) -> None:
 
 
 def undo(entry: Entry) -> None:
-    """Write the value of a journal entry back."""
+    """Write the value of a journal entry back; `OSError` if another session has changed the setting by now."""
     path = Path(entry.path)
+    machine_settings.lock(path)
     if path.exists() and read(path) != entry.facts["value"]:
         path.write_text(entry.facts["value"])
+    machine_settings.release(path)
 
 
 def in_effect() -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Settings of block queues (`/sys/block/DEVICE/queue`), such as the I/O scheduler: set for a run and restored after it.
 
 The former value of every file is recorded in the journal before it is changed, so `iosonde cleanup` restores what a
-killed session has changed. A new scheduler resets `nr_requests`, whose value is therefore saved with it.
+killed session has changed, and one session at a time changes a file (`machine_settings.py`). A new scheduler resets
+`nr_requests`, whose value is therefore saved with it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from iosonde.storage.block_layer.block_stack import incarnation
 from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import QUEUE_SETTING, Entry
+from iosonde.storage.setups import machine_settings
 
 FILES = {
     "nr_requests": "nr_requests",
@@ -66,6 +68,9 @@ def apply(devices: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, 
         for each in reversed(saved):
             if each.value is not None:
                 each.path.write_text(each.value)
+    except TargetError:
+        restore(saved)
+        raise
     except OSError as error:
         restore(saved)
         raise TargetError(
@@ -91,12 +96,14 @@ def undo(entry: Entry) -> None:
     """Write the value of a journal entry back; nothing if the device is gone, or another one has its name by now."""
     path = Path(entry.path)
     number = _number_of(path)
+    machine_settings.lock(path)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(opened(number))  # While it is open, no other one gets its name.
         is_same = entry.facts.get("disk") in (None, incarnation(number))
         if is_same and path.exists() and _value(path) != entry.facts["value"]:
             path.write_text(entry.facts["value"])
+    machine_settings.release(path)
 
 
 def _save(device: str, settings: Mapping[str, Any], own: str) -> Iterator[Saved]:
@@ -105,8 +112,8 @@ def _save(device: str, settings: Mapping[str, Any], own: str) -> Iterator[Saved]
         is_reset = setting == "nr_requests" and "io_scheduler" in settings
         if (setting not in settings and not is_reset) or not path.exists():
             continue
-        before = _value(path)
         disk = incarnation(_number_of(path))
+        before = machine_settings.take(path, _value(path), owner=disk)
         journal.created(path, QUEUE_SETTING, facts={"value": before, "own": own, "disk": disk})
         value = _text(setting, settings[setting]) if setting in settings else None
         yield Saved(setting=setting, device=device, path=path, before=before, value=value)
