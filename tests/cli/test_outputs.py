@@ -48,6 +48,21 @@ def test_a_block_device_is_no_output(
         assert device.read_bytes() == content
 
 
+@pytest.mark.parametrize("command", ["library", "history"])
+def test_a_page_replaces_no_file_of_another_program(command: str, tmp_path: Path, iosonde: Iosonde) -> None:
+    result_set(tmp_path / "set", small_study(), seconds=1)
+    page = tmp_path / f"{command}.html"
+    page.write_text("<title>My books</title>")
+    done = iosonde(command, tmp_path)
+    assert done.returncode == 1
+    assert f"`{page}` exists, and iosonde did not write it" in done.stderr
+    assert page.read_text() == "<title>My books</title>"
+    page.unlink()
+    for _ in range(2):
+        assert iosonde(command, tmp_path).returncode == 0
+    assert 'content="iosonde"' in page.read_text()
+
+
 @pytest.mark.parametrize("command", ["report", "library", "history"])
 def test_a_page_is_not_written_to_standard_output(
     command: str, directory: Path, tmp_path: Path, iosonde: Iosonde, monkeypatch: pytest.MonkeyPatch

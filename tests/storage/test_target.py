@@ -138,6 +138,10 @@ hint: name a directory, or a file that does not exist yet\
         ("/dev/mapper/none", "there is no block device `/dev/mapper/none`", "iosonde devices"),
         ("tmp:foo", "there is no kind of target `tmp`", "./tmp:foo"),
         ("https://host/file", "there is no kind of target `https`", "simulated"),
+        ("", "the target is empty", "--target ."),
+        (" ", "the target is empty", "--target ."),
+        ("-", "the target cannot start with a hyphen, as `-` does", "./-"),
+        ("--destroy", "the target cannot start with a hyphen, as `--destroy` does", "./--destroy"),
     ],
 )
 def test_a_name_that_was_not_meant_as_a_new_file_is_refused(text: str, problem: str, hint: str) -> None:

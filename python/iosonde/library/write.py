@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from iosonde.errors import ResultsError
 from iosonde.foreign_text import printable
 from iosonde.results.files import write_output
+from iosonde.text_files import open_regular
+
+GENERATOR = b'<meta name="generator" content="iosonde">'
+_HEAD_BYTES = 4096
+
+
+def require_replaceable(path: Path) -> None:
+    """Refuse to replace a file under the default name of a page that is no page of iosonde: `ResultsError`."""
+    try:
+        with os.fdopen(open_regular(path, follow_links=False), "rb") as file:
+            is_page = GENERATOR in file.read(_HEAD_BYTES)
+    except FileNotFoundError:
+        return
+    except OSError:
+        is_page = False
+    if not is_page:
+        raise ResultsError(
+            f"`{path}` exists, and iosonde did not write it",
+            hint="it was not changed; name another file with `--output FILE`",
+        )
 
 
 def write_page(path: Path, text: str, *, about: Path) -> None:

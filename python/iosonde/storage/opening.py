@@ -23,6 +23,16 @@ def open_target(text: str) -> Target:
     # The plan of a result set may contain anything, and a record contains the name of its target.
     if "\0" in text or not is_utf8(text):
         raise TargetError(f"the target `{text}` has a null character or is not UTF-8", hint="rename it")
+    if not text.strip():
+        raise TargetError(
+            "the target is empty",
+            hint="name a directory, a new file or a device; for the current directory write `--target .`",
+        )
+    if text.startswith("-"):
+        raise TargetError(
+            f"the target cannot start with a hyphen, as `{text}` does",
+            hint=f"name a file as `./{text}`; standard output cannot be measured",
+        )
     kind, _, rest = text.partition(":")
     if kind == "null":
         return open_null(text, rest)

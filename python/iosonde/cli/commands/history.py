@@ -75,11 +75,13 @@ def _show(
     from iosonde.history.page import render
     from iosonde.library import index
     from iosonde.library.page import require_outside
-    from iosonde.library.write import write_page
+    from iosonde.library.write import require_replaceable, write_page
 
     path = output or directory / "history.html"
     if not as_json:
         require_outside(path)
+        if output is None:
+            require_replaceable(path)
     found = history(index(directory), study=study, target=target, metric=metric)
     for problem in found.problems:
         messages.warning(f"warning: {problem}")

@@ -33,11 +33,13 @@ def command(
     """
     from iosonde.library import index
     from iosonde.library.page import render, require_outside
-    from iosonde.library.write import write_page
+    from iosonde.library.write import require_replaceable, write_page
 
     path = output or directory / "library.html"
     if not as_json:
         require_outside(path)
+        if output is None:
+            require_replaceable(path)
     found = index(directory)
     for problem in found.problems:
         messages.warning(f"warning: {problem}")
