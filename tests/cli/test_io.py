@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from command_line import Iosonde
 from engines import FAKE, real_engine
 from inline_snapshot import snapshot
 from typer.testing import CliRunner, Result
@@ -26,6 +27,15 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def io(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["io", *arguments])
+
+
+def test_a_device_that_may_be_overwritten_must_be_part_of_the_target(tmp_path: Path, iosonde: Iosonde) -> None:
+    """One of the options names the wrong device."""
+    for command in ("io",), ("run", "quick"):
+        done = iosonde(*command, "--target", tmp_path, "--destroy", "/dev/nvme9n9")
+        assert done.returncode == 1
+        assert "`--destroy /dev/nvme9n9` must name a device of the target" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_measurement_is_a_line_an_interval_and_a_table(tmp_path: Path) -> None:

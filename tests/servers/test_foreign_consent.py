@@ -21,6 +21,7 @@ from iosonde.servers import foreign_database
 from iosonde.servers.url import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
+from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES
 
 STUDY = """
@@ -50,8 +51,12 @@ def test_resume_requires_consent_again(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     plan = plan_of()
     ResultSet.create(tmp_path / "r", plan)
+    with pytest.raises(ServerError, match="names the server `postgresql://me@127"):
+        resume(tmp_path / "r", consent=Consent(confirm=(database_of(plan),)))
+    with pytest.raises(ServerError, match="and the command must name it too"):  # Its port was edited.
+        resume(tmp_path / "r", consent=Consent(servers=("postgresql://me@127.0.0.1:2",)))
     with pytest.raises(ServerError, match=f"the database `{database_of(plan)}` would be created"):
-        resume(tmp_path / "r")
+        resume(tmp_path / "r", consent=Consent(servers=(URL,)))
     assert not ResultSet.open(tmp_path / "r").records()
 
 

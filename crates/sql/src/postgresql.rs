@@ -9,7 +9,7 @@ use crate::civil::EPOCH_2000_US;
 use crate::error::{ErrorKind, SqlError};
 use crate::result::{Format, Results, Slot};
 use crate::socket::{Socket, Traffic};
-use crate::{Connection, Login, Param, ServerVersion, Statement, credentials, numeric};
+use crate::{Address, Connection, Login, Param, ServerVersion, Statement, credentials, numeric};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -127,6 +127,11 @@ impl Postgresql {
         let failed = |error: io::Error| SqlError::new(ErrorKind::Authentication, error.to_string());
         match i32::from_be_bytes(*method) {
             0 => {}
+            3 if !matches!(login.address, Address::Unix(_)) => {
+                let message = "the server requests the password in clear text, which is sent through a Unix socket \
+                               only: set `scram-sha-256` in its `pg_hba.conf`";
+                return Err(SqlError::new(ErrorKind::Authentication, message));
+            }
             3 => {
                 let password = password()?;
                 self.put(b'p', |out| put_text(out, password.as_bytes()));
@@ -504,7 +509,44 @@ fn text_row(body: &[u8]) -> Vec<Option<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
+    use crate::Protocol;
+
+    /// A server that requests a password in clear text, and returns what it gets instead.
+    #[test]
+    fn a_password_in_clear_text_is_not_sent_over_a_network() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let server = thread::spawn(move || {
+            let (mut client, _) = listener.accept().expect("the client connects");
+            let mut length = [0; 4];
+            client.read_exact(&mut length).expect("a startup message");
+            let mut startup = vec![0; u32::from_be_bytes(length) as usize - 4];
+            client.read_exact(&mut startup).expect("its body");
+            client.write_all(&[b'R', 0, 0, 0, 8, 0, 0, 0, 3]).expect("it still listens");
+            let mut answer = Vec::new();
+            client.read_to_end(&mut answer).expect("it closes the connection");
+            answer
+        });
+        let login = Login {
+            protocol: Protocol::Postgresql,
+            address: Address::Tcp(address.ip().to_string(), address.port()),
+            user: "me".to_owned(),
+            database: "iosonde".to_owned(),
+            timeout: Duration::ZERO,
+        };
+        let Err(error) = Postgresql::connect(&login) else {
+            panic!("it must not log in");
+        };
+        assert_eq!(error.kind, ErrorKind::Authentication);
+        assert!(error.message.contains("in clear text"), "{}", error.message);
+        assert_eq!(server.join().expect("the server ends"), b"");
+    }
 
     #[test]
     fn placeholders_are_numbered_from_1() {

@@ -69,6 +69,10 @@ Server = Annotated[
         help="Measure a running database server, such as `postgresql://me@host:5432`, in a database created for it.",
     ),
 ]
+ServerAgain = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="Connect to your own server again, which the result set names."),
+]
 
 
 def _read_seed(text: str) -> int:
@@ -171,18 +175,32 @@ MixSimulated = Annotated[
 
 
 def consent(
-    destroy: list[str] | None, confirm: list[str] | None, commands: str = "", libraries: Sequence[str] = ()
+    destroy: list[str] | None,
+    confirm: list[str] | None,
+    commands: str = "",
+    libraries: Sequence[str] = (),
+    server: str | None = None,
+    *,
+    targets: Sequence[str],
 ) -> Consent:
-    """What the command line allows to be destroyed, and to be started."""
-    from iosonde.storage.safety.consent import Consent
+    """Return what the command line allows to be destroyed and started; `TargetError` for a device of no target."""
+    from iosonde.storage.safety.consent import Consent, refuse_surplus
     from iosonde.text_files import expanded
 
-    return Consent(
+    given = Consent(
         destroy=tuple(destroy or ()),
         confirm=tuple(confirm or ()),
         commands=commands,
         libraries=tuple(str(expanded(each)) for each in libraries),
+        servers=(read_server(server, option="--server"),) if server else (),
     )
+    refuse_surplus(given, targets)
+    return given
+
+
+def targets_of(plan: Plan) -> list[str]:
+    """Return the names of a plan's targets."""
+    return [part.target for part in plan.by_target()]
 
 
 def read_time_limit(text: str | None) -> float | None:

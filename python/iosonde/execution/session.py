@@ -100,6 +100,7 @@ def resume(
     _ = result_set.study  # A damaged one is reported before anything starts.
     with interpreting([result_set.directory]):
         check_libraries(result_set.plan, consent.libraries)
+        foreign_database.require_servers(result_set.plan, consent.servers)
         return _carry_out(
             result_set,
             retry_failed=retry_failed,

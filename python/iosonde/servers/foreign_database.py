@@ -54,6 +54,24 @@ def require_consent(plan: Plan, confirmed: Sequence[str]) -> None:
         )
 
 
+def require_servers(plan: Plan, given: Sequence[str]) -> None:
+    """Raise `ServerError` unless the user has named every server of a plan: passwords are sent to it.
+
+    For a plan that exists already: its addresses may have been edited.
+    """
+    named = {parse(each).text for each in given}
+    for case in plan.cases:
+        url = str(case.parameters.get("server_url") or "")
+        if url and parse(url).text not in named:
+            raise ServerError(
+                f"the result set names the server `{url}`, and the command must name it too",
+                where=f"in case `{case.case_id}`",
+                hint="repeat the option `--server` of `iosonde run`; an address that is not yours was edited, perhaps "
+                "with intent",
+                code="consent",
+            )
+
+
 def noun_of(url: str) -> str:
     """What is created on a server: `database`, of Cassandra a `keyspace`, of S3 a `bucket`."""
     return {"cassandra": "keyspace", "s3": "bucket"}.get(parse(url).kind, "database")

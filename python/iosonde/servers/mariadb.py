@@ -84,6 +84,24 @@ SELECT count(*) FROM information_schema.processlist WHERE state IN ('Commit', 'w
 """Sessions that wait until their log record is durable: MariaDB's name of the state, and MySQL's."""
 
 
+CLEAR_TEXT = ("mysql_clear_password", "dialog")
+"""Plugins of authentication that send the password as it is."""
+
+
+class _Refused:
+    """A plugin of authentication that sends nothing."""
+
+    def __init__(self, connection: object) -> None:
+        """Nothing is kept of the connection."""
+
+    def authenticate(self, packet: object) -> NoReturn:
+        raise ServerError(
+            "MariaDB: the server requests the password in clear text, which is sent through a Unix socket only",
+            hint="let the user authenticate with `ed25519` or `mysql_native_password`, or name the Unix socket",
+            code="authentication",
+        )
+
+
 class MariaDb(DatabaseServer):
     """MariaDB 10.4 and newer; MySQL 8.0 and newer if that is what is installed."""
 
@@ -154,7 +172,7 @@ class MariaDb(DatabaseServer):
         return directory / "server.sock"
 
     def connect(self, address: Address) -> Connection:
-        """Through PyMySQL."""
+        """Through PyMySQL. A password in clear text goes through a Unix socket only."""
         import pymysql
 
         where: dict[str, Any] = (
@@ -164,6 +182,7 @@ class MariaDb(DatabaseServer):
             opened = pymysql.connect(
                 **where, user=address.user, password=address.password or "", database=address.database or None,
                 connect_timeout=10, autocommit=True, charset="utf8mb4",
+                auth_plugin_map={} if address.is_local else dict.fromkeys(CLEAR_TEXT, _Refused),
             )  # fmt: skip
         except pymysql.Error as error:
             _fail(error, address)

@@ -158,13 +158,14 @@ class PostgreSql(DatabaseServer):
         return directory / f".s.PGSQL.{PORT}"
 
     def connect(self, address: Address) -> Connection:
-        """Through psycopg."""
+        """Through psycopg. A password in clear text goes through a Unix socket only."""
         import psycopg
 
         try:
             opened = psycopg.connect(
                 host=address.host, port=address.port, user=address.user, dbname=address.database,
                 password=address.password, connect_timeout=10, autocommit=True, application_name="iosonde",
+                require_auth="" if address.is_local else "!password",
             )  # fmt: skip
         except psycopg.Error as error:
             _fail(error, address)
@@ -265,6 +266,13 @@ def _fail(error: Exception, address: Address) -> NoReturn:
         state = "28P01"
     if not state and "too many clients" in text:
         state = "53300"
+    if "server requested a cleartext password" in text:
+        raise ServerError(
+            "PostgreSQL: the server requests the password in clear text, which is sent through a Unix socket only",
+            where=f"at `{address.host}`",
+            hint="set `scram-sha-256` in the server's `pg_hba.conf`, or name its Unix socket",
+            code="authentication",
+        ) from None
     code, hint = known.get(state, ("server", "see the server's own messages"))
     raise ServerError(f"PostgreSQL: {message}", where=f"at `{address.host}`", hint=hint, code=code) from None
 

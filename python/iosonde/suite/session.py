@@ -67,6 +67,11 @@ class SuiteDirectory:
     path: Path
     description: SuiteFile
 
+    @property
+    def targets(self) -> list[str]:
+        """Names of its one or two targets."""
+        return [each for each in (self.description.target, self.description.against) if each]
+
     def result_sets(self, entry_name: str) -> dict[Role, Path]:
         """Directories of the result sets of an entry, by target."""
         names = [entry.name for entry in self.description.suite.entries]

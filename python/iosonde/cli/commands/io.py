@@ -82,8 +82,9 @@ def command(
     except IosondeError as error:
         error.where = options.as_typed(error.where, chosen)
         raise
+    consent = options.consent(destroy, confirm, targets=options.targets_of(plan))
     with _directory(output) as directory:
-        result_set = _measure(plan, directory, options.consent(destroy, confirm))
+        result_set = _measure(plan, directory, consent)
         record = result_set.records()[0]
         if as_json:
             typer.echo(record.model_dump_json(indent=2))

@@ -22,6 +22,7 @@ def command(
     confirm: options.Confirm = None,
     allow_commands: options.AllowCommands = "",
     allow_library: options.AllowLibrary = None,
+    server: options.ServerAgain = None,
     live: options.Live = False,
     live_port: options.LivePort = 0,
     report: session.Report = True,
@@ -30,7 +31,7 @@ def command(
     """Continue a study: carry out its missing runs.
 
     Recorded runs are not repeated. The target must be the same as before. Block devices need `--destroy` again, because
-    they may contain other data by now. Databases on your own server need `--confirm` again.
+    they may contain other data by now. Databases on your own server need `--server` and `--confirm` again.
     """
     from iosonde.execution import resume
     from iosonde.procedure.schedule import Schedule
@@ -42,9 +43,12 @@ def command(
     if is_suite(directory):
         from iosonde.cli.commands import suite
 
+        opened = open_directory(directory)
         suite.carry_out(
-            open_directory(directory),
-            consent=options.consent(destroy, confirm, libraries=allow_library or ()),
+            opened,
+            consent=options.consent(
+                destroy, confirm, libraries=allow_library or (), server=server, targets=opened.targets
+            ),
             retry_failed=retry_failed,
             time_limit_s=time_limit_s,
             as_json=as_json,
@@ -52,6 +56,8 @@ def command(
         return
     result_set = ResultSet.open(directory)
     session.warn_of_problems(result_set)
+    targets = options.targets_of(result_set.plan)
+    consent = options.consent(destroy, confirm, allow_commands, allow_library or (), server, targets=targets)
     with interpreting([directory]):
         ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
     more = f", plus at most {ahead.at_most} depending on results" if ahead.at_most else ""
@@ -67,7 +73,7 @@ def command(
                 observer=observer,
                 retry_failed=retry_failed,
                 time_limit_s=time_limit_s,
-                consent=options.consent(destroy, confirm, allow_commands, allow_library or ()),
+                consent=consent,
             ),
             report=report,
             as_json=as_json,

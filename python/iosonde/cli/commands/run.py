@@ -51,6 +51,7 @@ def command(
         against=against,
         against_settings=against_settings,
     )
+    consent = options.consent(destroy, confirm, allow_commands, targets=options.targets_of(plan))
     messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *arm_lines(plan), *summary(plan)]))
     directory = Path(output) if output else default_directory(plan.study_name)
     with session.live(plan, wanted=live, port=live_port) as page:
@@ -62,7 +63,7 @@ def command(
                 directory,
                 observer=observer,
                 time_limit_s=time_limit_s,
-                consent=options.consent(destroy, confirm, allow_commands),
+                consent=consent,
             ),
             report=report,
             as_json=as_json,

@@ -85,7 +85,8 @@ def command(
     messages.info("\n".join(plan_lines(chosen, planned, shared)))
     directory = Path(output or Path("iosonde-results") / f"suite-{chosen.name}-{datetime.now():%Y%m%d-%H%M%S}")
     libraries = [given["library"]] if "library" in given else []
-    consent = options.consent(destroy, confirm, libraries=libraries)
+    targets = [each for each in (target, against) if each]
+    consent = options.consent(destroy, confirm, libraries=libraries, server=given.get("server_url"), targets=targets)
     created = suites.create(directory, chosen, planned, target, against, consent, mix_simulated=mix_simulated)
     carry_out(
         created, consent=consent, retry_failed=False, time_limit_s=options.read_time_limit(time_limit), as_json=as_json

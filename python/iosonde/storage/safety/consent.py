@@ -6,12 +6,15 @@ if it also repeats the device's serial number, or its size in bytes if it has no
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.safety.guard import Findings
+from iosonde.storage.safety.journal_entry import PCI_ADDRESS
 from iosonde.text_files import expanded
 from iosonde.units import format_bytes, parse_size
 
@@ -28,9 +31,24 @@ class Consent:
     """Hash of the study whose external commands may be started."""
     libraries: tuple[str, ...] = ()
     """Libraries of stores outside of the system's directories that a plan which exists already may load."""
+    servers: tuple[str, ...] = ()
+    """Addresses of servers of the user that a plan which exists already may connect to, with the user's passwords."""
 
 
 NO_CONSENT = Consent()
+
+
+def refuse_surplus(consent: Consent, targets: Sequence[str]) -> None:
+    """`TargetError` for a device that may be overwritten and is not part of any target: one of both is a mistake."""
+    names = [name for target in targets for name in (target, *target.split(","))]
+    numbers = {number_of(expanded(name.strip()).absolute()) for name in names} - {""}
+    for text in consent.destroy:
+        if not re.fullmatch(PCI_ADDRESS, text) and number_of(expanded(text).absolute()) not in numbers:
+            raise TargetError(
+                f"`--destroy {text}` must name a device of the target",
+                where=f"the target is {' and '.join(f'`{each}`' for each in targets)}",
+                hint=f"remove the option, or measure that device with `--target {text}`",
+            )
 
 
 def missing(name: str, findings: Findings, consent: Consent) -> str:
