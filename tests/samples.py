@@ -44,13 +44,13 @@ def write(
     last_ns: int = SECOND,
     device_bytes: tuple[int, int] | None = None,
     further_devices: Mapping[str, tuple[int, int]] | None = None,
-    cache: dict[str, Any] | None = None,
+    parts: Mapping[str, Any] | None = None,
     statistics: Sequence[Mapping[str, int]] = (),
     **changes: Any,
 ) -> None:
     """Write a run of one-second intervals with these samples; the last interval may be shorter.
 
-    `statistics` are readings at the ends of its intervals, and `cache` is what its record has of a block cache.
+    `statistics` are readings at the ends of its intervals, and `parts` is what features have added to its record.
     """
     end_ns = (intervals - 1) * SECOND + last_ns
     usage = [_usage(run.run_id, "process", interval) for interval in range(intervals)]
@@ -70,7 +70,7 @@ def write(
         for name, value in reading.items()
     ]
     results.write(
-        record.model_copy(update={"result": result, "cache": cache}),
+        record.model_copy(update={"result": result, "parts": dict(parts or {})}),
         _ended(pl.DataFrame([_interval(run.run_id, sample) for sample in samples], schema=INTERVALS), end_ns),
         pl.DataFrame([row for sample in samples for row in _buckets(run.run_id, sample)], schema=HISTOGRAMS),
         _ended(pl.DataFrame(usage, schema=USAGE), end_ns),

@@ -21,13 +21,19 @@ Errors are `iosonde.IosondeError`. Names are imported when they are used, so tha
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+from iosonde.core.features import register
+from iosonde.features import FEATURES
 
 if TYPE_CHECKING:
     from iosonde.errors import IosondeError
     from iosonde.execution.run import run
     from iosonde.results.result_set import ResultSet, load
     from iosonde.study.model import Study
+
+register(*FEATURES, *os.environ.get("IOSONDE_FEATURES", "").split())
 
 __all__ = ["IosondeError", "ResultSet", "Study", "load", "run"]
 

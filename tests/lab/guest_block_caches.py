@@ -14,14 +14,14 @@ from typing import Any
 from guest_md import LAB
 from guest_sessions import Session, is_free
 
-from iosonde.cli.commands.doctor import block_caches
 from iosonde.execution import execute
-from iosonde.execution.instruments import block_cache
-from iosonde.plan import Plan, Setup
+from iosonde.features.block_caches import bcache, checks, device_mapper, instruments, kernel_support, superblock
+from iosonde.features.block_caches.block_cache import BlockCache, announce
+from iosonde.features.block_caches.setup import BlockCacheSetup
+from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
-from iosonde.storage.block_caches import BlockCache, announce, bcache, device_mapper, kernel_support, superblock
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.tools import call
@@ -34,7 +34,7 @@ TARGET = f"{BACKING.resolve()},{CACHE.resolve()}"
 SLOW_CACHE = f"{CACHE.resolve()},{BACKING.resolve()}"
 """The other way round, so that the cache device is the slower one."""
 CONSENT = Consent(destroy=(str(BACKING), str(CACHE)))
-SetUp = Callable[[Path, Setup], list[dict[str, Any]]]
+SetUp = Callable[[Path, BlockCacheSetup], list[dict[str, Any]]]
 STUDY = """
 name = "caches"
 title = "caches"
@@ -94,7 +94,7 @@ def try_caches(to_kill: Session) -> dict[str, Any]:
     """Measure, and report what `doctor` finds and what sessions leave, also one that is killed."""
     before = written_sectors()
     found = {
-        "doctor": {each.name: each.found for each in block_caches()},
+        "doctor": {each.name: each.found for checks_of in checks.CHECKS for each in checks_of()},
         "measured": measure(),
         "left": left(),
         "killed": after_a_kill(to_kill),
@@ -113,7 +113,7 @@ def measure() -> int:
         if built.facts["mode"] == "writearound":
             settle(built)
 
-    block_cache.LONG_NS, bcache.settle = 0, settled
+    instruments.LONG_NS, bcache.settle = 0, settled
     congested = execute(planned(CONGESTED, SLOW_CACHE), "congested", consent=CONSENT)
     bcache._set_up = without_latencies(bcache._set_up)
     results = execute(planned(STATES), "caches", consent=CONSENT)
@@ -127,11 +127,11 @@ def without_latencies(set_up: SetUp) -> SetUp:
     tenth of the cache.
     """
 
-    def changed(device: Path, setup: Setup) -> list[dict[str, Any]]:
+    def changed(device: Path, setup: BlockCacheSetup) -> list[dict[str, Any]]:
         folder = Path("/sys/class/block", device.name, "bcache")
         for name in ("congested_read_threshold_us", "congested_write_threshold_us"):
             (folder / "cache" / name).write_text("0")
-        if setup.cache_state == "dirty":
+        if setup.state == "dirty":
             for name in ("writeback_percent", "writeback_delay"):
                 (folder / name).write_text("0")
         return set_up(device, setup)
@@ -154,7 +154,8 @@ def after_a_kill(session: Session) -> dict[str, Any]:
 def wiped_under_other_names() -> dict[str, Any]:
     """What remains on the devices of a cache whose names in the journal have come to lead to other drives."""
     name = "iosonde-89abcdef"
-    built = device_mapper.build(BACKING.resolve(), CACHE.resolve(), Setup(cache="dm-writecache"), name)
+    asked = BlockCacheSetup(kind="dm-writecache", mode="writeback")
+    built = device_mapper.build(BACKING.resolve(), CACHE.resolve(), asked, name)
     with Path("/dev/mapper", f"{name}-cached").open("r+b", buffering=0) as cached:
         cached.write(b"\xa5" * 4096)
     call("dmsetup", "message", f"{name}-cached", "0", "flush")

@@ -51,8 +51,8 @@ class Measured:
 
     @property
     def cache(self) -> dict[str, Any]:
-        assert self.record.cache is not None
-        return self.record.cache
+        cache: dict[str, Any] = self.record.parts["block_cache"]
+        return cache
 
     @property
     def prepared(self) -> dict[str, Any]:

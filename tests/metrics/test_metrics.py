@@ -12,7 +12,7 @@ import pytest
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
-from iosonde.metrics import block_cache
+from iosonde.features.block_caches import metrics as block_caches
 from iosonde.metrics.applications import graph, objects, oltp, paging
 from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
@@ -312,7 +312,7 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     # Only traced runs have times of the kernel's I/O path.
     conditional |= {name for name in METRICS if name.startswith("path_")}
     # Only runs on a block cache have its counters.
-    conditional |= {each.name for each in block_cache.LIST}
+    conditional |= {each.name for each in block_caches.METRICS}
     # Only key-value runs have accounts.
     conditional |= {
         "ops_per_sec",

@@ -676,9 +676,10 @@ RECORDS: dict[str, Callable[[dict[str, Any]], object]] = {
     "devices of the target as text": lambda record: record.update(target={"devices": "sda"}),
     "size of a device as text": lambda record: record.update(target={"devices": [{"size_bytes": "x"}]}),
     "own bytes without a total": lambda record: record.update(own_io={"version": 1, "run": [{}]}),
-    "block cache without a kind": lambda record: record.update(cache={"mode": "writeback"}),
+    "block cache without a kind": lambda record: record.update(parts={"block_cache": {"mode": "writeback"}}),
+    "part of an unknown feature": lambda record: record.update(parts={"toaster": {}}),
     "readings of a block cache as text": lambda record: record.update(
-        cache={"kind": "bcache", "mode": "writeback", "at_start": {"dirty_bytes": "x"}}
+        parts={"block_cache": {"kind": "bcache", "mode": "writeback", "at_start": {"dirty_bytes": "x"}}}
     ),
     "statistics as a list": lambda record: record.update(server={"statistics_at_start": []}),
     "number of 400 digits": lambda record: record["parameters"].update(x=10**400),

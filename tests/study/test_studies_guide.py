@@ -13,8 +13,8 @@ from command_line import CHECKOUT, Iosonde
 from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.study.model import AnalysisKind, Derived, Profile, Reference, Search, View, ViewKind
-from iosonde.study.setup import SetupParameters
+from iosonde.study.model import ANALYSIS_KINDS, Derived, Profile, Reference, Search, View, ViewKind
+from iosonde.study.setup import SETUP_FIELDS
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import block
 
@@ -55,26 +55,25 @@ def test_the_table_of_parameters_is_that_of_the_code() -> None:
 
 
 def test_the_table_of_setups_is_that_of_the_code() -> None:
-    of_cache = dict.fromkeys(name for name in Setup.model_fields if name.startswith("cache_"))
-    cache = {"cache": "none", **of_cache, "cache_state": "cold"}
     decided = {
+        **dict.fromkeys(SETUP_FIELDS),
         **Setup().model_dump(),
-        **cache,
+        "cache": "none",
+        "cache_state": "cold",
         "devices": None,
         "chunk": None,
         "failed_members": None,
         "mount_options": None,
     }
     rows = [
-        f"| `{name}` | {_default(name, decided[name])} | {field.description} |"
-        for name, field in SetupParameters.model_fields.items()
+        f"| `{name}` | {_default(name, decided[name])} | {field.description} |" for name, field in SETUP_FIELDS.items()
     ]
     assert "\n".join(["| setup | default | meaning |", "|---|---|---|", *rows]) in GUIDE
 
 
 def test_the_tables_of_views_and_analyses_are_complete() -> None:
     rows = set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
-    assert {*get_args(ViewKind), *get_args(AnalysisKind)} <= rows
+    assert {*get_args(ViewKind), *ANALYSIS_KINDS} <= rows
 
 
 def test_every_key_that_a_reader_may_use_is_mentioned() -> None:

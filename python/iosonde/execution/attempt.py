@@ -11,14 +11,15 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.core.features import contributed
 from iosonde.errors import ServerError, TargetError
 from iosonde.execution import record
-from iosonde.execution.cache_state import CacheStates
 from iosonde.execution.checks import user_driver
 from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
+from iosonde.execution.preparation import Preparation, Workbench
 from iosonde.execution.servers.database_servers import DatabaseServers
 from iosonde.execution.servers.databases import Databases
 from iosonde.execution.servers.running_server import RunningServer
@@ -33,6 +34,8 @@ from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordWarning
 from iosonde.storage.nvme.handover import HandoverError
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.simulated import state as drive_state
+
+_PREPARATIONS: tuple[Preparation, ...] = contributed("preparations", "PREPARATIONS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +82,14 @@ def carry_out(
         code = "vanished" if isinstance(error.__cause__, FileNotFoundError) else "setup" if case.setup else "target"
         return _not_started(run, case, number, equipment, error, code=code)
     run = run.model_copy(update={"spec": ready.spec(run)})
+    step = partial(_carry_out_step, equipment)
+    bench = Workbench(setups=equipment.setups, drive=step, stop=equipment.stop, note=equipment.note)
     try:
-        run, ready = _cache_states(equipment).prepare(run, case, ready)
+        for prepare in _PREPARATIONS:
+            run, ready = prepare(run, case, ready, bench)
         if user_driver.is_driven(run.spec):
             user_driver.check(ready, equipment.consent)
-            run = user_driver.lay_out(run, ready, equipment.setups, partial(_carry_out_step, equipment))
+            run = user_driver.lay_out(run, ready, equipment.setups, step)
     except HandoverError as error:
         return _not_started(run, case, number, equipment, error, code=UNSUPPORTED)
     except TargetError as error:
@@ -113,11 +119,6 @@ def _carry_out_step(equipment: Equipment, ready: ReadyTarget, spec: JsonObject) 
         inherited=ready.claims,
         identities=ready.identities,
     )
-
-
-def _cache_states(equipment: Equipment) -> CacheStates:
-    step = partial(_carry_out_step, equipment)
-    return CacheStates(setups=equipment.setups, drive=step, stop=equipment.stop, note=equipment.note)
 
 
 def _context(

@@ -54,7 +54,7 @@ def compose(
         "session": session,
         "warnings": [*(RecordWarning(**warning) for warning in done.warnings), *reading.warnings],
     }
-    return Record(**facts, **reading.facts)
+    return Record(**facts, **reading.facts, parts={each.name: each.model_dump() for each in reading.parts})
 
 
 def early_end(context: RunContext, done: EngineRun, stop: Stop) -> dict[str, str]:

@@ -40,7 +40,7 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import correlated_repeats
 from iosonde.metrics.sustained import LongRun
 from iosonde.plan import PREPARATION
-from iosonde.study.model import AnalysisKind, Study
+from iosonde.study.model import Study
 from iosonde.workload import named
 
 __all__ = ["Answer", "Finding", "answer", "findings"]
@@ -50,10 +50,10 @@ _QUESTIONS = questions.kinds()
 
 ROUNDING = 0.005
 
-_COMPARING: tuple[AnalysisKind, ...] = ("asymmetry", "peak", "flatness")
+_COMPARING: tuple[str, ...] = ("asymmetry", "peak", "flatness")
 """Questions that decide whether named levels differ: only one of them is answered per factor and metric."""
 
-_COMPARED_FIRST: tuple[AnalysisKind, ...] = (*_COMPARING, "backend_steps")
+_COMPARED_FIRST: tuple[str, ...] = (*_COMPARING, "backend_steps")
 """Questions about named levels whose answers come before the values of a single level."""
 
 _ORDER: tuple[Topic, ...] = (
@@ -274,7 +274,7 @@ def _is_decided_elsewhere(question: Question) -> bool:
         if each.kind in _COMPARING
         and (each.part, each.over, each.metric, each.where) == (asked.part, asked.over, asked.metric, asked.where)
     }
-    order: list[AnalysisKind] = ["asymmetry", "peak", "flatness"]
+    order: list[str] = ["asymmetry", "peak", "flatness"]
     if cells[asked.over].n_unique() > 2 and metric_of(asked.metric).better == "higher":
         order = ["peak", "asymmetry", "flatness"]
     return asked.kind != next(kind for kind in order if kind in rivals)

@@ -16,7 +16,7 @@ from iosonde.findings.finding import Finding
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
-from iosonde.study.model import ROUND, STAGE, Analysis, AnalysisKind, Level, Part, Study
+from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
 from iosonde.workload import descriptions
 
 _WORDED = frozenset(name for each in descriptions().values() for name in each.worded)
@@ -196,7 +196,7 @@ class Question:
 class QuestionKind:
     """A kind of question, in `KINDS` of its module in `questions`."""
 
-    name: AnalysisKind
+    name: str
     find: Callable[[Question], Iterator[Finding]]
     compares_levels: bool = False
     """Whether it has no answer for a single level: its value is stated instead."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -19,7 +19,7 @@ from iosonde.results import ResultSet, frames
 from iosonde.results.column import U64
 from iosonde.results.combine import labelled, labels, stack
 from iosonde.results.run_facts.run import RUNS
-from iosonde.results.schema import Record
+from iosonde.results.schema import P, Record
 from iosonde.study.model import STAGE, Rounds
 
 Results = ResultSet | Sequence[ResultSet]
@@ -34,9 +34,6 @@ _KEYS: dict[Per, tuple[str, ...]] = {
     "interval": (*_PLACE, "begin_ns", "end_ns"),
     "case": ("result_set", "case_id", "part", "control"),
 }
-
-BLOCK_CACHE = "block_cache."
-"""Prefix of the statistics of block caches."""
 
 _SMALL_BYTES = 1 << 20
 """A table with files of fewer bytes is read once and kept: scanning it for each sum costs several times as much."""
@@ -224,23 +221,21 @@ class Facts:
         rows = self._read("store_statistics", lambda rows: rows)
         return rows.join(paging, on=_RUN_KEYS).with_columns(pl.col("end_ns", "value", "page_bytes").cast(pl.Int64))
 
-    def block_cache_readings(self) -> pl.DataFrame:
-        """One row a counter of a block cache at the end of an interval: `statistic` without its prefix.
+    def statistics(self, prefix: str) -> pl.DataFrame:
+        """One row a statistic whose name starts with `prefix`, at the end of an interval: `statistic` without it."""
+        is_of_prefix = pl.col("statistic").str.starts_with(prefix)
+        rows = self._read("store_statistics", lambda rows: rows.filter(is_of_prefix))
+        named = pl.col("statistic").str.strip_prefix(prefix)
+        return rows.with_columns(named, pl.col("end_ns", "value").cast(pl.Int64))
 
-        With `cache_kind` and `cache_mode` of the run.
-        """
-        caches = [
-            (name, each.run_id, str(each.cache.get("kind")), str(each.cache.get("mode")))
+    def parts(self, kind: type[P]) -> dict[tuple[Any, ...], P]:
+        """Return what a feature has recorded, by result set and run."""
+        return {
+            (name, each.run_id): part
             for (name, _), records in zip(self._sets, self._records, strict=True)
             for each in records
-            if each.cache
-        ]
-        schema = dict.fromkeys((*_RUN_KEYS, "cache_kind", "cache_mode"), pl.String())
-        cached = pl.DataFrame(caches, schema=schema, orient="row")
-        is_of_cache = pl.col("statistic").str.starts_with(BLOCK_CACHE)
-        rows = self._read("store_statistics", lambda rows: rows.filter(is_of_cache))
-        named = pl.col("statistic").str.strip_prefix(BLOCK_CACHE)
-        return rows.join(cached, on=_RUN_KEYS).with_columns(named, pl.col("end_ns", "value").cast(pl.Int64))
+            if (part := each.of(kind)) is not None
+        }
 
     def simulated_media(self) -> pl.DataFrame:
         """One row a run on simulated drives: what they were handed in the measurement, and wrote to their media."""

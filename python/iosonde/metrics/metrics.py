@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
+from iosonde.core.features import contributed
 from iosonde.metrics import media, named, sustained
 from iosonde.metrics.applications import store_accounts
 from iosonde.metrics.derivation import derived, derived_counts, iops_variation, known_columns, of_streams
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
-from iosonde.metrics.intervals import block_cache_intervals, paging_intervals, server_intervals
+from iosonde.metrics.intervals import paging_intervals, server_intervals
+from iosonde.metrics.intervals.interval_facts import IntervalFacts
 from iosonde.metrics.registry import METRICS, least_value, named_among
 from iosonde.metrics.scopes import (
     RUN_KEYS,
@@ -135,6 +137,13 @@ INTERVAL_METRICS = (
 RATES = ("iops", "ops_per_sec", "bandwidth")
 
 
+_INTERVAL_FACTS = (
+    server_intervals.FACTS,
+    paging_intervals.FACTS,
+    *contributed("intervals", "FACTS", IntervalFacts),
+)
+
+
 def interval_metrics(
     results: Results, *, run_ids: Sequence[str] | None = None, metrics: Sequence[str] = INTERVAL_METRICS
 ) -> pl.DataFrame:
@@ -155,12 +164,9 @@ def interval_metrics(
     if parts:
         latencies = latency_percentiles(scopes, facts.histograms(per="interval"), parts=parts)
         table = table.join(latencies, on="scope", how="left")
-    if server_intervals.are_needed(metrics):
-        table = server_intervals.with_server(table, facts)
-    if paging_intervals.are_needed(metrics):
-        table = paging_intervals.with_counters(table, facts)
-    if block_cache_intervals.are_needed(metrics):
-        table = block_cache_intervals.with_readings(table, facts)
+    for each in _INTERVAL_FACTS:
+        if each.are_needed(metrics):
+            table = each.replaced(table, facts)
     keys = (*_RUN_COLUMNS, "phase", "interval", "begin_ns", "end_ns", *SCOPE_KEYS)
     long_enough = of_usual_length([*RUN_KEYS, "phase"])
     counted = derived_counts(table).with_columns(pl.when(long_enough).then(rate).alias(rate) for rate in RATES)

@@ -13,7 +13,8 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics import block_cache, io_path, media
+from iosonde.core.features import contributed
+from iosonde.metrics import io_path, media
 from iosonde.metrics.applications import cache, graph, java, objects, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, in_seconds, over
@@ -282,7 +283,6 @@ _LIST = (
         expression=over(store_accounts.own("device_write_bytes", "foreign_write_share"), "write_bytes"),
     ),
     media.AMPLIFICATION,
-    *block_cache.LIST,
     Metric(
         name="device_bytes_per_second",
         title="Device bandwidth",
@@ -442,6 +442,7 @@ _LIST = (
     *graph.LIST,
     *objects.LIST,
     *io_path.LIST,
+    *contributed("metrics", "METRICS", Metric),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}

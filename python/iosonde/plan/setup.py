@@ -1,20 +1,19 @@
-"""The array, block cache, file system and mount between a target and the workload of a case."""
+"""The array, file system and mount between a target and the workload of a case, and what features put there."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field
 
-from iosonde.plan.base import Frozen
+from iosonde.core.features import contributed
+from iosonde.plan.base import Frozen, JsonObject
 from iosonde.units import format_bytes
 
 ArrayLevel = Literal["single", "raid0", "raid1", "raid10", "raid5", "raid6"]
 ArrayKind = Literal["md", "btrfs"]
 ArrayState = Literal["clean", "synced", "degraded", "rebuilding"]
-CacheKind = Literal["none", "bcache", "dm-cache", "dm-writecache"]
-CacheMode = Literal["writethrough", "writeback", "writearound"]
-CacheState = Literal["cold", "warm", "dirty", "kept"]
 FileSystem = Literal["none", "ext4", "xfs", "btrfs", "bluestore"]
 Journal = Literal["on", "off", "external"]
 Fresh = Literal["study", "case", "run"]
@@ -34,6 +33,36 @@ def check_mount_options(options: str) -> str:
     return options
 
 
+class SetupPart(Frozen):
+    """What a feature puts over the device or array of a setup, fully resolved."""
+
+    part: ClassVar[str]
+    """Key of `Setup.parts`, and the parameter that asks for it."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of the device below that it takes for itself."""
+        return 0
+
+    @property
+    def text(self) -> str:
+        """Description for a reader."""
+        raise NotImplementedError
+
+    def further_bytes(self, device_bytes: int) -> list[int]:
+        """Sizes of the further devices that it needs, where they are files; they are the last devices of a target."""
+        return []
+
+
+P = TypeVar("P", bound=SetupPart)
+
+
+def part_kinds() -> dict[str, type[SetupPart]]:
+    """Return the parts that features define, by name."""
+    kinds: tuple[type[SetupPart], ...] = contributed("setup", "PARTS")
+    return {kind.part: kind for kind in kinds}
+
+
 class Setup(Frozen):
     """What is between the user's target and the workload, fully resolved (study/setup.py)."""
 
@@ -45,19 +74,8 @@ class Setup(Frozen):
     """Bytes."""
     array_state: ArrayState = "synced"
     failed_members: int = 0
-    cache: CacheKind = "none"
-    """Block cache over the device or array; the cache device is the one after the others."""
-    cache_mode: CacheMode = "writethrough"
-    cache_sequential_cutoff: int = 4 << 20
-    """Bytes; 0 caches sequential I/O too. bcache only."""
-    cache_state: CacheState = "cold"
-    """State of the cache before each run."""
-    cache_hit_ratio: float = 0.0
-    """Of a warm cache."""
-    cache_dirty_fraction: float = 0.0
-    """Of a dirty cache: share of the cache device."""
-    cache_file_size: int | None = None
-    """Bytes of the file under the loop device of the cache; None for a quarter of the other file."""
+    parts: dict[str, JsonObject] = Field(default_factory=dict)
+    """What features put over the device or array, by `SetupPart.part`, the lowest first; read with `layers`."""
     file_system: FileSystem = "none"
     journal: Journal = "on"
     mount_options: Annotated[str, AfterValidator(check_mount_options)] = ""
@@ -66,20 +84,27 @@ class Setup(Frozen):
     setup_size: int | None = None
     """Bytes of the file under a loop device; None where there is none, or where its size is left to the target."""
 
-    @model_serializer(mode="wrap")
-    def _without_unused_cache(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Setups without a cache have the keys that they had before there were caches."""
-        written: dict[str, Any] = handler(self)
-        if self.cache == "none":
-            return {name: value for name, value in written.items() if not name.startswith("cache")}
-        return written
+    def __hash__(self) -> int:
+        """Setups are keys; parts are objects, so the hash is that of the text."""
+        return hash(self.model_dump_json())
+
+    @cached_property
+    def layers(self) -> tuple[SetupPart, ...]:
+        """Return the parts of features as their types; `ValueError` for one that no feature of this iosonde defines."""
+        kinds = part_kinds()
+        unknown = next((name for name in self.parts if name not in kinds), "")
+        if unknown:
+            raise ValueError(f"`{unknown}` is no part of a setup of this iosonde")
+        return tuple(kinds[name].model_validate(values) for name, values in self.parts.items())
+
+    def layer(self, kind: type[P]) -> P | None:
+        """Return the part of a feature; None without one."""
+        return next((each for each in self.layers if isinstance(each, kind)), None)
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing has to be created for it."""
-        return (
-            self.array == "single" and self.cache == "none" and self.file_system == "none" and self.setup_size is None
-        )
+        return self.is_bare_device and self.file_system == "none" and self.setup_size is None
 
     @property
     def is_bluestore(self) -> bool:
@@ -89,7 +114,7 @@ class Setup(Frozen):
     @property
     def is_bare_device(self) -> bool:
         """Whether the workload or file system is directly on one device."""
-        return self.array == "single" and self.cache == "none"
+        return self.array == "single" and not self.parts
 
     @property
     def text(self) -> str:
@@ -101,8 +126,7 @@ class Setup(Frozen):
             parts += [self.array_kind, f"chunk {format_bytes(self.chunk)}", self.array_state]
         if self.failed_members:
             parts.append(f"{self.failed_members} failed")
-        if self.cache != "none":
-            parts.append(f"{self.cache} in {self.cache_mode} mode")
+        parts += [each.text for each in self.layers]
         if self.file_system != "none":
             journal = {"on": "", "off": " without journal", "external": " with an external journal"}[self.journal]
             parts.append(f"{self.file_system}{journal}")

@@ -17,7 +17,7 @@ from iosonde.study.effective import read_level
 from iosonde.study.layers import streams_of, whole_case
 from iosonde.study.model import UNTIL, Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import SIZES as SETUP_SIZES
-from iosonde.study.setup import kernel_settings
+from iosonde.study.setup import check_workload, kernel_settings
 from iosonde.study.setup import resolve as resolve_setup
 from iosonde.units import compact_duration, compact_size, format_duration
 from iosonde.workload.interface import Room, Workload
@@ -119,7 +119,8 @@ def _draft(
         room_bytes = target.free_bytes()
         kind, forecast = _forecast(part, study, is_control=number == 0)
         _check_fresh(setup, kind)
-        _check_cache(setup, study.workload_of(part))
+        if setup:
+            check_workload(setup, workload.DESCRIPTION)
         _check_bluestore(setup, study.workload_of(part))
         extremes, following = (
             [_fitted(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
@@ -234,20 +235,6 @@ def _check_length(part: Part, streams: Mapping[str, Any], case_id: str, study: S
                 hint=f"use at least {least}, or lower `min_length` of the part's rounds",
             )
             raise in_case(error, case_id, study)
-
-
-def _check_cache(setup: Setup | None, workload: workloads.Name) -> None:
-    """A cache is warmed and made dirty with the load of the run, which other workloads cannot repeat in steps."""
-    if (
-        setup
-        and setup.cache != "none"
-        and setup.cache_state in ("warm", "dirty")
-        and not workloads.named(workload).DESCRIPTION.moves_blocks
-    ):
-        raise StudyError(
-            f'`cache_state = "{setup.cache_state}"` is for block I/O, and the workload is `{workload}`',
-            hint='use `cache_state = "cold"`, or `kept` with a ramp',
-        )
 
 
 def _check_bluestore(setup: Setup | None, workload: workloads.Name) -> None:

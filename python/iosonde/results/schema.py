@@ -24,7 +24,7 @@ records as they are.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
@@ -114,6 +114,17 @@ REFUSED = "invalid_spec"
 """Code of the failure of a run that the engine refused because of the study, such as an option that no store has."""
 
 
+class RecordPart(BaseModel):
+    """What a feature adds to a record. Subclasses are listed in `PARTS` of the feature's `record.py`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: ClassVar[str]
+    """Key of `Record.parts`."""
+
+
+P = TypeVar("P", bound=RecordPart)
+
+
 class Record(BaseModel):
     """One run: what was requested, what happened, on what. Facts only."""
 
@@ -169,9 +180,6 @@ class Record(BaseModel):
     """What the control group of its memory limit counted (control_groups/control_group.py); None without a limit."""
     swap: dict[str, Any] | None = None
     """Swap area and settings of the run (execution/instruments/swap_area.py); None where it has none of its own."""
-    cache: dict[str, Any] | None = None
-    """Block cache of the setup: counters at the start and the end of the measurement, over the run, and means over the
-    intervals (execution/instruments/block_cache.py); None without one."""
     server: dict[str, Any] | None = None
     """Workloads on a database server: version, settings, open files, restored template, statistics at the start and the
     end of the measurement, control group, shutdown, durability (execution/instruments/database_server.py)."""
@@ -190,8 +198,15 @@ class Record(BaseModel):
     kernel_trace: dict[str, Any] | None = None
     """Stages of the newest I/Os of the measurement in nanoseconds, from tracepoints, or why there are none
     (execution/instruments/kernel_trace.py); None of runs that are not traced."""
+    parts: dict[str, Any] = {}
+    """What features add, by `RecordPart.name`; read with `of`."""
     verdict: RecordVerdict | None = None
     """None of runs without a result, and of records older than verdicts."""
+
+    def of(self, kind: type[P]) -> P | None:
+        """Return what a feature has recorded; None if it took no part in the run."""
+        found = self.parts.get(kind.name)
+        return None if found is None else kind.model_validate(found)
 
     @property
     def refused(self) -> bool:

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
+from pydantic import ValidationError
+
+from iosonde.core.features import contributed
 from iosonde.protocol.checking import fits
+from iosonde.results.schema import RecordPart
 
 Number = int | float
 
@@ -89,28 +93,6 @@ class OwnIo(TypedDict):
     dirtied_bytes: int
 
 
-class PreparedCache(TypedDict):
-    """State of a block cache before a run."""
-
-    state: NotRequired[str]
-    hit_ratio: NotRequired[Number]
-    dirty_bytes: NotRequired[int]
-
-
-class BlockCache(TypedDict):
-    """The block cache under a run: readings of its counters."""
-
-    kind: str
-    mode: str
-    prepared: NotRequired[PreparedCache]
-    at_start: NotRequired[dict[str, int]]
-    at_end: NotRequired[dict[str, int]]
-    counters_before: NotRequired[dict[str, int]]
-    counters_after: NotRequired[dict[str, int]]
-    dirty_bytes_mean: NotRequired[Number | None]
-    congested_share: NotRequired[Number | None]
-
-
 class KernelTrace(TypedDict):
     """Stages of traced I/Os, or why there are none."""
 
@@ -126,7 +108,6 @@ SHAPES: Mapping[str, Any] = {
     "target_after": Target,
     "server": Statistics | None,
     "own_io": OwnIo | None,
-    "cache": BlockCache | None,
     "kernel_trace": KernelTrace | None,
 }
 """Parts of a record and their types."""
@@ -139,6 +120,19 @@ def mismatch(record: Any) -> str:
         for name, kind in SHAPES.items()
         if not fits(kind, getattr(record, name))
     )
-    found = next(wrong, "")
+    found = next(wrong, "") or _mismatch_of_parts(record.parts)
     log = record.target.get("log")
     return found or ("" if log is None or fits(Target, log) else "`target.log` is not as iosonde writes it")
+
+
+def _mismatch_of_parts(parts: Mapping[str, Any]) -> str:
+    known: tuple[type[RecordPart], ...] = contributed("record", "PARTS")
+    kinds = {kind.name: kind for kind in known}
+    for name, part in parts.items():
+        if name not in kinds:
+            return f"`parts.{name[:40]}` is of no feature of this iosonde"
+        try:
+            kinds[name].model_validate(part)
+        except ValidationError:
+            return f"`parts.{name}` is not as iosonde writes it"
+    return ""

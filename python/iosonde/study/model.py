@@ -10,10 +10,12 @@ so a stranger's study does nothing but what `iosonde plan` shows.
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
+from iosonde.core.features import contributed
 from iosonde.units import parse_duration
 from iosonde.workload import Name
 
@@ -342,7 +344,7 @@ class Reference(_Strict):
         return self.metrics or {self.value: self.metric}
 
 
-AnalysisKind = Literal[
+ANALYSIS_KINDS: tuple[str, ...] = (
     "saturation",
     "gain_per_doubling",
     "asymmetry",
@@ -352,7 +354,6 @@ AnalysisKind = Literal[
     "steady_state",
     "array_efficiency",
     "log_gain",
-    "cache_gain",
     "read_cache",
     "server_limit",
     "durability",
@@ -365,7 +366,19 @@ AnalysisKind = Literal[
     "backend_steps",
     "io_path",
     "osd_cpu",
-]
+    *contributed("", "ANALYSES", str),
+)
+"""Kinds of questions, with those of features. A study is checked before findings are imported."""
+
+
+def _check_kind(kind: str) -> str:
+    if kind not in ANALYSIS_KINDS:
+        near = difflib.get_close_matches(kind, ANALYSIS_KINDS, n=1)
+        raise ValueError(f"`{kind}` is no kind of analysis" + (f"; did you mean `{near[0]}`?" if near else ""))
+    return kind
+
+
+AnalysisKind = Annotated[str, AfterValidator(_check_kind)]
 
 
 class Analysis(_Strict):

@@ -1,4 +1,4 @@
-"""Array, block cache and file system between the user's target and the workload, and how often they are created.
+"""Array and file system between the user's target and the workload, and how often they are created.
 
 A setup is written in a study like any parameter, so it can be a factor; but it belongs to the case and not to a stream.
 `SetupParameters` is the one list of parameters, with their meaning; `Setup` (plan) is the result
@@ -10,27 +10,28 @@ from __future__ import annotations
 import difflib
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
+from iosonde.core.features import contributed
 from iosonde.errors import StudyError
 from iosonde.plan import (
     ArrayKind,
     ArrayLevel,
     ArrayState,
-    CacheKind,
-    CacheMode,
-    CacheState,
     FileSystem,
     Fresh,
     Journal,
     Setup,
 )
-from iosonde.plan.setup import check_mount_options
+from iosonde.plan.setup import SetupPart, check_mount_options
 from iosonde.study import queue, swap, tracing
+from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size
+from iosonde.workload.description import Description
 
 FEWEST_DEVICES: dict[str, int] = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 4, "raid5": 3, "raid6": 4}
 """Devices that a level needs at least."""
@@ -44,25 +45,15 @@ SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 
                                   "bluestore": 1 << 30}  # fmt: skip
 """Devices that are smaller take no such file system (xfsprogs and btrfs-progs refuse; ext4 would have no journal)."""
 
-DEFAULT_CUTOFF = 4 << 20
-"""bcache's own."""
-DEFAULT_HIT_RATIO = 0.9
-DEFAULT_DIRTY_FRACTION = 0.1
-
 COMMAS = ("mount_options",)
 """Parameters whose value may hold commas."""
 
-SMALLEST_CACHE = 64 << 20
-"""bcache needs 128 buckets at least."""
+_EXTENSIONS = contributed("setup", "EXTENSIONS", SetupExtension)
 
-CACHE_MODES: dict[str, tuple[str, ...]] = {
-    "bcache": ("writethrough", "writeback", "writearound"),
-    "dm-cache": ("writethrough", "writeback"),
-    "dm-writecache": ("writeback",),
-}
-"""Modes of each block cache, its default first."""
-
-SIZES = ("chunk", "setup_size", "cache_sequential_cutoff", "cache_file_size", *queue.SIZES, *swap.SIZES)
+SIZES = (
+    *("chunk", "setup_size", *queue.SIZES, *swap.SIZES),
+    *(name for each in _EXTENSIONS for name in each.sizes),
+)
 """Parameters in bytes."""
 
 
@@ -78,27 +69,6 @@ def _read_setup_size(value: Any) -> int:
     if size < 1 << 20:
         raise ValueError(f"{format_bytes(size)} is too small; it is 1 MiB at least")
     return size
-
-
-def _read_cutoff(value: Any) -> int:
-    return 0 if value in (0, "0") else int(parse_size(value))
-
-
-def _read_cache_file_size(value: Any) -> int:
-    size = parse_size(value)
-    if size < SMALLEST_CACHE:
-        raise ValueError(f"{format_bytes(size)} is too small; it is {format_bytes(SMALLEST_CACHE)} at least")
-    return size
-
-
-def _read_share(value: Any) -> float:
-    try:
-        share = float(value)
-    except (TypeError, ValueError):
-        raise ValueError("it is not a number; it is a share between 0 and 1, such as 0.9") from None
-    if not 0 < share <= 1:
-        raise ValueError("it is out of range; it is a share above 0 and up to 1, such as 0.9")
-    return share
 
 
 def _read_count(value: Any) -> Any:
@@ -139,35 +109,6 @@ class SetupParameters(BaseModel):
     failed_members: Annotated[int | None, BeforeValidator(_read_count), Field(ge=0, le=256)] = Field(
         None, description="How many members have failed in a `degraded` or `rebuilding` array (1)."
     )
-    cache: CacheKind | None = Field(
-        None,
-        description="Block cache over the device or array: `bcache`, `dm-cache` or `dm-writecache`. The cache device "
-        "is the last device of the target.",
-    )
-    cache_mode: CacheMode | None = Field(
-        None,
-        description="Where writes go: cache and backing device (`writethrough`), cache first (`writeback`), backing "
-        "device only (`writearound`, bcache). Default: `writethrough`; dm-writecache is always `writeback`.",
-    )
-    cache_sequential_cutoff: Annotated[int | None, BeforeValidator(_read_cutoff)] = Field(
-        None, description="bcache: sequential I/O larger than this bypasses the cache (4 MiB); 0 caches all of it."
-    )
-    cache_state: CacheState | None = Field(
-        None,
-        description="Cache before each run: `cold` (emptied; the default), `warm` (loaded until `cache_hit_ratio` is "
-        "reached), `dirty` (written until `cache_dirty_fraction` is dirty), or `kept` as the previous run left it.",
-    )
-    cache_hit_ratio: Annotated[float | None, BeforeValidator(_read_share)] = Field(
-        None, description="Read hit ratio from which on the cache counts as warm, from 0 to 1 (0.9)."
-    )
-    cache_dirty_fraction: Annotated[float | None, BeforeValidator(_read_share)] = Field(
-        None, description="Share of the cache device that is dirty before the run, from 0 to 1 (0.1)."
-    )
-    cache_file_size: Annotated[int | None, BeforeValidator(_read_cache_file_size)] = Field(
-        None,
-        description="On a directory as target: size of the file under the cache's loop device. Empty: a quarter of "
-        "`setup_size`.",
-    )
     file_system: FileSystem | None = Field(
         None,
         description="Created on top; `none` leaves the device raw. `bluestore`: each object daemon of Ceph takes a "
@@ -187,12 +128,18 @@ class SetupParameters(BaseModel):
     )
 
 
-SETUP_NAMES = tuple(SetupParameters.model_fields)
+SETUP_FIELDS: dict[str, FieldInfo] = {
+    **SetupParameters.model_fields,
+    **{name: field for each in _EXTENSIONS for name, field in each.parameters.model_fields.items()},
+}
+"""Parameters of setups, with those of features."""
+
+SETUP_NAMES = tuple(SETUP_FIELDS)
 NAMES = (*SETUP_NAMES, *queue.NAMES, *swap.NAMES, *tracing.NAMES)
 """Parameters of a case as a whole: the setup, settings of the block queues, swap, and tracing."""
 
 _FIELDS = {
-    **SetupParameters.model_fields,
+    **SETUP_FIELDS,
     **queue.QueueParameters.model_fields,
     **swap.SwapParameters.model_fields,
     **tracing.TraceParameters.model_fields,
@@ -234,10 +181,10 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     kind = given.array_kind or "md"
     state = given.array_state or "synced"
     is_btrfs_array = kind == "btrfs" and level != "single"
-    has_cache = given.cache not in (None, "none")
+    layers = [layer for each in _EXTENSIONS if (layer := each.resolve(written)) is not None]
     osds = int(parameters.get("osds") or 1) if given.file_system == "bluestore" else 1
     setup = Setup(
-        devices=given.devices or (osds if level == "single" else max(1, devices - has_cache)),
+        devices=given.devices or (osds if level == "single" else max(1, devices - _further_devices(layers))),
         array=level,
         array_kind=kind,
         chunk=given.chunk or DEFAULT_CHUNK[kind],
@@ -245,35 +192,20 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
         failed_members=int(state in ("degraded", "rebuilding"))
         if given.failed_members is None
         else given.failed_members,
-        **(_cache(given) if has_cache else {}),
+        parts={layer.part: layer.model_dump() for layer in layers},
         file_system=given.file_system or ("btrfs" if is_btrfs_array else "none"),
         journal=given.journal or "on",
         mount_options=given.mount_options or "",
         fresh=given.fresh or "study",
         setup_size=given.setup_size,
     )
-    _check(setup, devices)
+    _refuse(_rules(setup, devices))
     if setup.is_bluestore and setup.devices < osds:
         raise StudyError(
             f"{osds} object daemons need as many devices, and `devices` gives them {setup.devices}",
             hint="leave `devices` out, or lower `osds`",
         )
     return setup
-
-
-def _cache(given: SetupParameters) -> dict[str, Any]:
-    """Fields of `Setup` about a block cache."""
-    assert given.cache is not None
-    state, cutoff = given.cache_state or "cold", given.cache_sequential_cutoff
-    return {
-        "cache": given.cache,
-        "cache_mode": given.cache_mode or CACHE_MODES[given.cache][0],
-        "cache_sequential_cutoff": DEFAULT_CUTOFF if cutoff is None else cutoff,
-        "cache_state": state,
-        "cache_hit_ratio": given.cache_hit_ratio or (DEFAULT_HIT_RATIO if state == "warm" else 0.0),
-        "cache_dirty_fraction": given.cache_dirty_fraction or (DEFAULT_DIRTY_FRACTION if state == "dirty" else 0.0),
-        "cache_file_size": given.cache_file_size,
-    }
 
 
 def tolerated_failures(setup: Setup) -> int:
@@ -292,8 +224,8 @@ def tolerated_failures(setup: Setup) -> int:
             return 0
 
 
-def _check(setup: Setup, available: int) -> None:
-    problem = next(((text, hint) for wrong, text, hint in _rules(setup, available) if wrong), None)
+def _refuse(rules: Iterable[Rule]) -> None:
+    problem = next(((text, hint) for wrong, text, hint in rules if wrong), None)
     if problem:
         raise StudyError(problem[0], hint=problem[1])
 
@@ -305,7 +237,7 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
     survives = tolerated_failures(setup)
     even = " and an even number" if level == "raid10" else ""
     is_btrfs_array = setup.array_kind == "btrfs" and level != "single"
-    apart = int(setup.cache != "none")
+    apart = _further_devices(setup.layers)
     exclude = "leave the combination out with `[[parts.exclude]]`"
     return [
         (level == "single" and count > 1 and not setup.is_bluestore,
@@ -340,7 +272,7 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
          f"`{setup.file_system}` needs {format_bytes(SMALLEST_BYTES[setup.file_system])} at least, and `setup_size` is "
          f"{format_bytes(setup.setup_size or 0)}", "raise `setup_size`"),
         *_bluestore_rules(setup),
-        *_cache_rules(setup, is_btrfs_array=is_btrfs_array),
+        *(rule for each in _EXTENSIONS for rule in each.rules(setup)),
     ]  # fmt: skip
 
 
@@ -351,43 +283,22 @@ def _bluestore_rules(setup: Setup) -> list[tuple[bool, str, str]]:
     return [
         (setup.array != "single", "`file_system = \"bluestore\"` gives each object daemon a device, and `array` is "
          f"`{setup.array}`", "leave `array` out, or choose a file system such as `ext4` on the array"),
-        (setup.cache != "none", f"`file_system = \"bluestore\"` gives each object daemon a device, and `cache` is "
-         f"`{setup.cache}`", "leave `cache` out, or choose a file system such as `ext4` on the cache"),
         (bool(setup.mount_options), "`mount_options` are for a file system, and BlueStore has none", "leave them out"),
     ]  # fmt: skip
 
 
-def _cache_rules(setup: Setup, *, is_btrfs_array: bool) -> list[tuple[bool, str, str]]:
-    """Rules of block caches. A case without one may have their other parameters: `cache` is a factor then."""
-    if setup.cache == "none":
-        return []
-    modes = CACHE_MODES[setup.cache]
-    exclude = "leave the combination out with `[[parts.exclude]]`"
-    return [
-        (is_btrfs_array, f"`cache = \"{setup.cache}\"` needs one block device below it, and a btrfs array is a file "
-         "system", "choose `array_kind = \"md\"`"),
-        (setup.cache_mode not in modes,
-         f"`cache = \"{setup.cache}\"` has no mode `{setup.cache_mode}`, only `{'` and `'.join(modes)}`",
-         f"set `cache_mode`, or {exclude}"),
-        (setup.cache_sequential_cutoff != DEFAULT_CUTOFF and setup.cache != "bcache",
-         f"`cache_sequential_cutoff` is for bcache, and `cache` is `{setup.cache}`", "leave it out"),
-        (setup.cache_state == "dirty" and setup.cache_mode != "writeback",
-         f"a cache has dirty data in writeback mode only, and `cache_mode` is `{setup.cache_mode}`",
-         f"set `cache_mode = \"writeback\"`, or {exclude}"),
-        (setup.cache_hit_ratio > 0 and setup.cache_state != "warm",
-         f"`cache_hit_ratio` is for a warm cache, and `cache_state` is `{setup.cache_state}`",
-         "set `cache_state = \"warm\"`, or leave it out"),
-        (setup.cache_dirty_fraction > 0 and setup.cache_state != "dirty",
-         f"`cache_dirty_fraction` is for a dirty cache, and `cache_state` is `{setup.cache_state}`",
-         "set `cache_state = \"dirty\"`, or leave it out"),
-        (setup.cache == "dm-writecache" and setup.cache_state == "warm",
-         "dm-writecache caches writes only, so reads cannot warm it",
-         "use `cache_state = \"dirty\"`, or another `cache`"),
-    ]  # fmt: skip
+def _further_devices(layers: Iterable[SetupPart]) -> int:
+    return sum(len(layer.further_bytes(0)) for layer in layers)
 
 
 def _apart_words(setup: Setup) -> str:
-    return ", one of them for the cache" if setup.cache != "none" else ""
+    named = [layer.part for layer in setup.layers if layer.further_bytes(0)]
+    return f", one of them for the {' and the '.join(named)}" if named else ""
+
+
+def check_workload(setup: Setup, workload: Description) -> None:
+    """`StudyError` for a workload that a part of the setup excludes."""
+    _refuse(rule for each in _EXTENSIONS for rule in each.rules_with_workload(setup, workload))
 
 
 def _up_to(available: int) -> str:

@@ -9,28 +9,19 @@ import re
 import resource
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from iosonde.cli.tables import AsJson, print_json, print_table
+from iosonde.core.check import Check
+from iosonde.core.features import contributed
 from iosonde.tools import TOOLS, Tool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One line of the output."""
-
-    name: str
-    state: Literal["ok", "note", "missing"]
-    found: str
-    advice: str = ""
-
 
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
 
@@ -57,7 +48,7 @@ def command(
         _simulated_drives(),
         _rocksdb(),
         _wiredtiger(),
-        *block_caches(),
+        *_feature_checks(),
         *tool_checks(),
     ]
     if as_json:
@@ -67,6 +58,13 @@ def command(
         print_table(rows, styles=COLOURS)
     if checks[0].state == "missing":
         raise typer.Exit(1)
+
+
+def _feature_checks() -> Iterator[Check]:
+    """What features look at."""
+    found: tuple[Callable[[], list[Check]], ...] = contributed("checks", "CHECKS")
+    for checks in found:
+        yield from checks()
 
 
 def engine_checks() -> Iterator[Check]:
@@ -158,23 +156,6 @@ def _wiredtiger() -> Check:
             advice=f"install Debian's {' and '.join(f'`{each}`' for each in packages or ['libwiredtiger-dev'])}",
         )
     return Check(name="WiredTiger", state="ok", found=library)
-
-
-def block_caches() -> list[Check]:
-    """Which block caches the kernel has."""
-    from iosonde.storage.block_caches import kernel_support
-
-    return [
-        Check(name=each.kind, state="ok", found=f'{each.state}, for setups with `cache = "{each.kind}"`')
-        if each.is_available
-        else Check(
-            name=each.kind,
-            state="note",
-            found=f'not in this kernel; needed for setups with `cache = "{each.kind}"`',
-            advice=kernel_support.advice(each.kind),
-        )
-        for each in kernel_support.every()
-    ]
 
 
 def _simulated_drives() -> Check:

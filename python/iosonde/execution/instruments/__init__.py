@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from iosonde.core.features import contributed
 from iosonde.execution.instruments.array_health import ArrayHealth
-from iosonde.execution.instruments.block_cache import BlockCache
 from iosonde.execution.instruments.block_queue import BlockQueue
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
 from iosonde.execution.instruments.command_group import CommandGroup
@@ -27,7 +27,7 @@ from iosonde.execution.instruments.shared_log_device import SharedLogDevice
 from iosonde.execution.instruments.swap_area import SwapArea
 from iosonde.execution.instruments.temperatures import Temperatures
 
-INSTRUMENTS: Sequence[type[Instrument]] = (
+_BEFORE_COUNTERS: Sequence[type[Instrument]] = (
     PreparedFiles,
     HarnessCost,
     BlockQueue,
@@ -41,10 +41,14 @@ INSTRUMENTS: Sequence[type[Instrument]] = (
     DeviceTotals,
     DriveCounters,
     SwapArea,
-    BlockCache,
-    MemoryLimit,
-    DatabaseServer,
-    CommandGroup,
+)
+_OF_FEATURES: Sequence[type[Instrument]] = contributed("instruments", "INSTRUMENTS")
+_COUNTERS: Sequence[type[Instrument]] = (MemoryLimit, DatabaseServer, CommandGroup)
+
+INSTRUMENTS: Sequence[type[Instrument]] = (
+    *_BEFORE_COUNTERS,
+    *_OF_FEATURES,
+    *_COUNTERS,
 )
 """Those that read counters are last, so that their readings enclose the engine and little else.
 `CommandGroup` is the first to stop: the groups of the others must be empty when they are removed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from iosonde.execution.servers.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Case, Plan, Run
 from iosonde.protocol.event import Event
-from iosonde.results.schema import Failure, RecordWarning
+from iosonde.results.schema import Failure, RecordPart, RecordWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +56,8 @@ class Reading:
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `results.schema.Record`."""
+    parts: Sequence[RecordPart] = ()
+    """What a feature adds to the record."""
     warnings: Iterable[RecordWarning] = ()
     store_statistics: pl.DataFrame | None = None
     """Statistics of a server or block cache over time, which the engine does not report."""
@@ -136,6 +138,7 @@ class RunInstruments:
             facts |= each.facts
         return Reading(
             facts=facts,
+            parts=[part for each in readings for part in each.parts],
             warnings=[warning for each in readings for warning in each.warnings],
             failure=next((each.failure for each in readings if each.failure), None),
             store_statistics=_together([each.store_statistics for each in readings]),

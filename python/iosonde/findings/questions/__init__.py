@@ -6,11 +6,11 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
+from iosonde.core.features import contributed
 from iosonde.findings.question import QuestionKind
-from iosonde.study.model import AnalysisKind
 
 
-def kinds() -> dict[AnalysisKind, QuestionKind]:
+def kinds() -> dict[str, QuestionKind]:
     """Return every kind of question, of all modules of this package."""
     return {kind.name: kind for kind in _all()}
 
@@ -18,3 +18,4 @@ def kinds() -> dict[AnalysisKind, QuestionKind]:
 def _all() -> Iterator[QuestionKind]:
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         yield from getattr(importlib.import_module(module.name), "KINDS", ())
+    yield from contributed("questions", "KINDS", QuestionKind)

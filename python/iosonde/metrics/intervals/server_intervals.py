@@ -5,31 +5,14 @@ PostgreSQL publishes the counters of a session once a second at most: shorter in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from iosonde.metrics.applications.oltp import SERVER_FACTS
-from iosonde.metrics.facts import Facts
-from iosonde.metrics.registry import METRICS
-from iosonde.metrics.scopes import ALL, RUN_KEYS
+from iosonde.metrics.intervals.interval_facts import IntervalFacts
+from iosonde.metrics.scopes import RUN_KEYS
 from iosonde.results.run_facts.server_counters import COUNTERS, DATA_BYTES, SOURCES, STATES, counters
 
 _KEYS = (*RUN_KEYS, "phase", "interval")
-
-
-def are_needed(metrics: Sequence[str]) -> bool:
-    """Whether some of these metrics follow from statistics of a server."""
-    expressions = [METRICS[name].expression for name in metrics if name in METRICS]
-    roots = {root for each in expressions if each is not None for root in each.meta.root_names()}
-    return not roots.isdisjoint(SERVER_FACTS)
-
-
-def with_server(table: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Replace the facts of runs on servers by those of the interval, at operation `all`; null if unknown."""
-    own = table.drop(name for name in SERVER_FACTS if name in table.columns)
-    found = own.join(increases(facts.server_statistics()), on=_KEYS, how="left", maintain_order="left")
-    return found.with_columns(pl.when(pl.col("operation") == ALL).then(name).alias(name) for name in SERVER_FACTS)
 
 
 def increases(statistics: pl.DataFrame) -> pl.DataFrame:
@@ -51,3 +34,6 @@ def increases(statistics: pl.DataFrame) -> pl.DataFrame:
 
 def _canonical(statistics: dict[str, int]) -> dict[str, int]:
     return counters(statistics) | {name: statistics[name] for name in STATES if name in statistics}
+
+
+FACTS = IntervalFacts(names=SERVER_FACTS, of_intervals=lambda facts: increases(facts.server_statistics()))

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from iosonde.core.features import contributed
 from iosonde.errors import ResultsError
-from iosonde.report.content import arrays, block_caches, simulated
+from iosonde.report.content import arrays, simulated
 from iosonde.report.content.accounts import accounts_table
 from iosonde.report.content.answers import answer
 from iosonde.report.content.figure_tables import figure_table
@@ -42,6 +43,8 @@ TABLES: Mapping[str, Callable[[View, Material], Table]] = {
     "improvements": improvements_table,
 }
 """Views that are tables, and what makes them."""
+_FEATURE_TABLES: tuple[Callable[[Material], list[Table]], ...] = contributed("tables", "TABLES")
+"""Tables that features add to the details."""
 HEADLINES = ("table", "accounts")
 """Those that may be the summary of a study."""
 
@@ -194,14 +197,14 @@ class Chapter:
 
     @cached_property
     def detail_tables(self) -> list[Table]:
-        """Searches, rounds, arrays, block caches, every case, and statistics of stores."""
+        """Searches, rounds, arrays, tables of features, every case, and statistics of stores."""
         found = [
             *session_tables(self.material),
             *repeat_tables(self.material),
             *search_tables(self.material),
             *round_tables(self.material),
             *arrays.tables(self.material),
-            *block_caches.tables(self.material),
+            *(table for tables in _FEATURE_TABLES for table in tables(self.material)),
         ]
         return [*found, *self.case_tables, *statistics_tables(self.material)]
 

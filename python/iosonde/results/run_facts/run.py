@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
+from iosonde.core.features import contributed
 from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table
-from iosonde.results.run_facts import array, block_cache, drives, graph, io_path, objects, paging, server, store
+from iosonde.results.run_facts import array, drives, graph, io_path, objects, paging, server, store
 from iosonde.results.run_facts.array import ArrayFacts
-from iosonde.results.run_facts.block_cache import BlockCacheFacts
 from iosonde.results.run_facts.drives import DriveFacts
 from iosonde.results.run_facts.graph import GraphFacts
 from iosonde.results.run_facts.io_path import PathFacts
@@ -26,6 +26,7 @@ from iosonde.results.stored_tables import RESOURCES, RUN_ID
 from iosonde.workload import streams_of
 
 Json = Mapping[str, Any]
+F = TypeVar("F")
 
 
 class RunFacts:
@@ -33,6 +34,13 @@ class RunFacts:
 
     def __init__(self, record: Record) -> None:
         self.record: Record = record
+        self._of_features: dict[Any, Any] = {}
+
+    def of(self, kind: Callable[[Record], F]) -> F:
+        """Return the facts of a feature, which are derived from the record once and shared by its columns."""
+        if kind not in self._of_features:
+            self._of_features[kind] = kind(self.record)
+        return self._of_features[kind]  # type: ignore[no-any-return]
 
     @cached_property
     def result(self) -> Json:
@@ -81,11 +89,6 @@ class RunFacts:
     def array(self) -> ArrayFacts:
         """Facts about an array."""
         return ArrayFacts(self.record)
-
-    @cached_property
-    def block_cache(self) -> BlockCacheFacts:
-        """Facts about a block cache."""
-        return BlockCacheFacts(self.record)
 
     @cached_property
     def store(self) -> StoreFacts:
@@ -274,7 +277,7 @@ RUNS = Table(
         *paging.COLUMNS,
         *store.OF_DEVICES,
         *server.COLUMNS,
-        *block_cache.COLUMNS,
+        *contributed("facts", "COLUMNS", Column),
         *graph.COLUMNS,
         *objects.COLUMNS,
         *io_path.COLUMNS,

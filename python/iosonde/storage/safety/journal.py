@@ -25,7 +25,6 @@ from iosonde.storage.block_layer.loop_status import attached_to, identity_of
 from iosonde.storage.safety import own_directory
 from iosonde.storage.safety.file_handle import handle_of
 from iosonde.storage.safety.journal_entry import (
-    BLOCK_CACHE,
     CONTROL_GROUP,
     DATABASE_ON_SERVER,
     MEMORY_SETTING,
@@ -37,6 +36,7 @@ from iosonde.storage.safety.journal_entry import (
     TRACE_INSTANCE,
     Entry,
     EntryError,
+    of_features,
     owner_of,
     read_entry,
 )
@@ -46,7 +46,6 @@ __all__ = ["CONTROL_GROUP", "SWAP", "Entry"]
 
 UNDO = {
     "array": "iosonde.storage.arrays",
-    BLOCK_CACHE: "iosonde.storage.block_caches",
     "loop device": "iosonde.storage.setups.loop_devices",
     "mount": "iosonde.storage.setups.file_systems",
     "setup": "iosonde.storage.targets.active_setup",
@@ -201,7 +200,7 @@ def clear(own: str, *, reused: Collection[Path] | None = None) -> None:
         if entry.what == DATABASE_ON_SERVER or (reused is not None and entry.keep):
             continue
         try:
-            if entry.what in UNDO:
+            if _is_undone(entry):
                 undo(path)
             elif path.name == f"{own}-setup" or (reused is not None and path not in reused):
                 if os.path.lexists(path) and _is_unchanged(entry):
@@ -244,9 +243,21 @@ def undo(path: Path) -> None:
     """Undo what an entry of a kind in `UNDO` is about, and remove the entry; `OSError` if that fails."""
     entry = find(path)
     if entry is not None:
-        if entry.what not in _ENDS_WITH_BOOT or not entry.is_of_earlier_boot:
-            import_module(UNDO[entry.what]).undo(entry)
+        if not _has_ended(entry):
+            kind = of_features().get(entry.what)
+            (kind.undo if kind else import_module(UNDO[entry.what]).undo)(entry)
         removed(path)
+
+
+def _is_undone(entry: Entry) -> bool:
+    """Return True for what is undone by its kind, not removed as a file."""
+    return entry.what in UNDO or entry.what in of_features()
+
+
+def _has_ended(entry: Entry) -> bool:
+    """Return True for state of the kernel that ended with an earlier boot."""
+    kind = of_features().get(entry.what)
+    return (kind.ends_with_boot if kind else entry.what in _ENDS_WITH_BOOT) and entry.is_of_earlier_boot
 
 
 def undo_abandoned(path: Path) -> None:
@@ -323,8 +334,8 @@ def _clean(entry: Entry, *, kept: list[Path], forget: Sequence[Path]) -> Cleaned
     if reason:
         return Cleaned(path=entry.path, reason=reason)
     try:
-        if entry.what in UNDO:
-            is_gone = entry.what in _ENDS_WITH_BOOT and entry.is_of_earlier_boot
+        if _is_undone(entry):
+            is_gone = _has_ended(entry)
             undo(path)
             reason = "ended with the last boot" if is_gone else f"the {entry.what} was removed"
             return Cleaned(path=entry.path, reason=reason)

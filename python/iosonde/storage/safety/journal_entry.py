@@ -10,11 +10,13 @@ import json
 import os
 import re
 import stat
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from iosonde.cache import TEMPORARY
+from iosonde.core.features import contributed
 
 CONTROL_GROUP = "control group"
 """A directory of a control group hierarchy, whose files are the kernel's."""
@@ -33,9 +35,6 @@ MEMORY_SETTING = "memory setting"
 
 SWAP = "swap area"
 """A swap area that iosonde turned on; nothing is at its path, which names the study."""
-
-BLOCK_CACHE = "block cache"
-"""A cache device over a backing device; its path is that of no file."""
 
 NVME_DRIVER = "handover of an NVMe controller"
 """An NVMe controller that is bound to vfio; its path is that of the file that selects its driver."""
@@ -76,7 +75,6 @@ _PATHS = {
     MEMORY_SETTING: r"/proc/sys/vm/page-cluster|/sys/module/zswap/parameters/enabled",
     SWAP: rf"{MOUNTS}/{_OWN}/swap-area",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
-    BLOCK_CACHE: rf"{MOUNTS}/{_OWN}/cache",
     NVME_DRIVER: rf"/sys/bus/pci/devices/{PCI_ADDRESS}/driver_override",
     TRACE_INSTANCE: rf"/sys/kernel/tracing/instances/{_OWN}",
     TEMPORARY_FILES: rf"/(.+/)?({re.escape(TEMPORARY)}|{SCRATCH})[0-9a-f]{{16}}",
@@ -89,7 +87,6 @@ _FACTS: dict[str, dict[str, str]] = {
     SERVER: {"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},
-    BLOCK_CACHE: {"kind": r"bcache|dm-cache|dm-writecache", "name": _OWN},
     QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?"},
     MEMORY_SETTING: {"value": r"[0-9]{1,3}|Y|N", "own": rf"({_OWN})?"},
     NVME_DRIVER: {"serial": r".*", "namespaces": r"[a-z0-9 ]*", "own": _OWN},
@@ -110,6 +107,29 @@ _OPTIONAL_FACTS: dict[str, dict[str, str]] = {
 
 _MOST_BYTES = 1 << 20
 _EARLIER_NAMES = {"stage": "setup"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalKind:
+    """A kind of entry that a feature writes, listed in `KINDS` of its `undo.py`."""
+
+    what: str
+    """A noun, `Entry.what`."""
+    path: str
+    """Pattern of the paths that its entries may have."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Facts that undoing needs, with their patterns."""
+    has_members: bool = False
+    """Whether the fact `members` lists block devices."""
+    ends_with_boot: bool = False
+    """State of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
+    undo: Callable[[Entry], None]
+    """Remove what an entry is about, if it still is what was created; `OSError` if that fails."""
+
+
+def of_features() -> Mapping[str, JournalKind]:
+    """Return the kinds of features, by `what`."""
+    return {kind.what: kind for kind in contributed("undo", "KINDS", JournalKind)}
 
 
 class EntryError(ValueError):
@@ -235,11 +255,13 @@ def _check(entry: Entry) -> None:
         if not _is_file_name(text):
             raise EntryError("is damaged: it has characters that no path has")
     what = _EARLIER_NAMES.get(entry.what, entry.what)
-    if what not in _PATHS:
+    of_feature = of_features().get(what)
+    if of_feature is None and what not in _PATHS:
         raise EntryError(f"is damaged: there is no kind `{entry.what}`")
-    if not re.fullmatch(_PATHS[what], entry.path, re.DOTALL) or os.path.normpath(entry.path) != entry.path:
+    path = of_feature.path if of_feature else _PATHS[what]
+    if not re.fullmatch(path, entry.path, re.DOTALL) or os.path.normpath(entry.path) != entry.path:
         raise EntryError(f"names `{entry.path}`, which is not a path of a {entry.what} of iosonde")
-    for name, pattern in _FACTS.get(what, {}).items():
+    for name, pattern in (of_feature.facts if of_feature else _FACTS.get(what, {})).items():
         value = entry.facts.get(name)
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise EntryError(f"is damaged: the fact `{name}` is missing or wrong")
@@ -247,7 +269,7 @@ def _check(entry: Entry) -> None:
         value = entry.facts.get(name, "")
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise EntryError(f"is damaged: the fact `{name}` is wrong")
-    members = entry.facts.get("members", None if what in ("array", BLOCK_CACHE) else [])
+    members = entry.facts.get("members", None if what == "array" or (of_feature and of_feature.has_members) else [])
     if not isinstance(members, list) or not all(isinstance(each, str) and _is_file_name(each) for each in members):
         raise EntryError("is damaged: the fact `members` is wrong")
     if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):

@@ -152,7 +152,6 @@ class SimulatedDriveTarget(Target):
     def _check_setup(self, setup: Setup) -> None:
         reasons = {
             "file_system": (setup.file_system != "none", "the parameter to `none`"),
-            "cache": (setup.cache != "none", "the parameter to `none`"),
             "array_kind": (setup.array_kind == "btrfs", "the parameter to `md`"),
             "array_state": (setup.array_state not in ("clean", "synced"), "the parameter to `synced`"),
         }
@@ -163,6 +162,12 @@ class SimulatedDriveTarget(Target):
                     where=f"on the target `{self.name}`",
                     hint=f"set {remedy}, or name block devices as the target",
                 )
+        for part in setup.layers:
+            raise TargetError(
+                f"a simulated array cannot have a `{part.part}` ({part.text})",
+                where=f"on the target `{self.name}`",
+                hint="set the parameter to `none`, or name block devices as the target",
+            )
 
     def purges(self) -> list[Purge]:
         """A drive that was never written, or the same by commands."""

@@ -4,7 +4,7 @@ Every step is recorded in the journal before it is carried out, so that `iosonde
 last step first. An array comes from `iosonde.storage.arrays.md` or `.btrfs`: `build(devices, setup, name)` returns an
 object with `facts` and `device`, on which a file system is created or which is measured raw (for btrfs any member,
 since its file system exists already). `remove(array)` stops it and wipes its members; `state(array)` and
-`health(array)` return its state. A block cache over the array or device comes from `iosonde.storage.block_caches`.
+`health(array)` return its state. Features put layers over the array or device (`layer.py`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from iosonde.errors import TargetError
-from iosonde.storage import arrays, block_caches
+from iosonde.storage import arrays
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import check_name, number_of
 from iosonde.storage.safety import journal, own_directory
 from iosonde.storage.safety.claims import Claims
-from iosonde.storage.safety.journal_entry import BLOCK_CACHE, MOUNTS
+from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.setups import bluestore, file_systems
+from iosonde.storage.targets import layer
+from iosonde.storage.targets.layer import BuiltLayer
 from iosonde.storage.targets.setup_target import SetupTarget
 from iosonde.units import format_bytes
+
+L = TypeVar("L", bound=BuiltLayer)
 
 
 class ActiveSetup:
@@ -35,7 +39,7 @@ class ActiveSetup:
     def __init__(self, target: SetupTarget) -> None:
         self.target = target
         self._array: arrays.Array | None = None
-        self._cache: block_caches.BlockCache | None = None
+        self._layers: list[BuiltLayer] = []
         self._journal_device: Path | None = None
         self._number = ""
         self._claims = Claims()
@@ -70,10 +74,9 @@ class ActiveSetup:
         """The part of the state that a failing member changes, during a run; empty without an array."""
         return dict(self._builder().health(self._array)) if self._array is not None else {}
 
-    @property
-    def cache(self) -> block_caches.BlockCache | None:
-        """The block cache; None without one."""
-        return self._cache
+    def layer(self, kind: type[L]) -> L | None:
+        """Return the layer of a feature; None without one."""
+        return next((each for each in self._layers if isinstance(each, kind)), None)
 
     def block_devices(self) -> list[str]:
         """Block devices whose counters are recorded, with that of an external journal."""
@@ -102,10 +105,11 @@ class ActiveSetup:
 
     def _remove_layers(self) -> None:
         """Also one whose creation failed, which only the journal has."""
+        layered = {arrays.JOURNALED, *(kind.journal_kind for kind in layer.kinds())}
         for entry in reversed(journal.entries()):
-            if entry.what in (arrays.JOURNALED, BLOCK_CACHE) and self.target.own in entry.path:
+            if entry.what in layered and self.target.own in entry.path:
                 journal.undo(Path(entry.path))
-        self._array = self._cache = None
+        self._array, self._layers = None, []
 
     def _create(self) -> dict[str, Any]:
         setup, began = self.target.setup, time.monotonic()
@@ -117,12 +121,12 @@ class ActiveSetup:
             with _naming(f"create {setup.text} on `{self.target.provider.name}`"):
                 self._array = built = self._builder().build(provided.devices, setup, self.target.own)
             device, array = built.device, {"array": built.facts}
-        if setup.cache != "none":
-            assert provided.cache_device, "a block cache has a cache device"
-            self._cache = block_caches.implementation(setup.cache).build(
-                device, provided.cache_device, setup, self.target.own
-            )
-            device, array = self._cache.device, {**array, "cache": self._cache.facts}
+        further = list(provided.further)
+        for part in setup.layers:
+            own = [further.pop(0) for _ in part.further_bytes(0)]
+            made = layer.kind_of(part).build(device, own, part, self.target.own)
+            self._layers.append(made)
+            device, array = made.device, {**array, part.part: made.facts}
         number = number_of(device)
         if setup.is_bluestore:
             steps += self._mount_nodes(provided.devices)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from iosonde import pcie
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage import arrays, block_caches
+from iosonde.storage import arrays
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import check_name, node_of, number_of
 from iosonde.storage.block_layer.kernel import Kernel
@@ -33,6 +33,7 @@ from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.guard import underlying
 from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.setups import bluestore, file_systems
+from iosonde.storage.targets import layer
 from iosonde.storage.targets.setup_target import Provided, SetupTarget
 from iosonde.storage.targets.target import Files, IoMode, Target
 from iosonde.text_files import expanded
@@ -241,7 +242,7 @@ class DeviceTarget(Target):
     def with_setup(self, setup: Setup) -> Target:
         """The target with a setup on the first of them."""
         arrays.check_possible(setup)
-        block_caches.check_possible(setup)
+        layer.check_possible(setup)
         file_systems.check_possible(setup)
         return SetupTarget(provider=TargetDevices(target=self, setup=setup), setup=setup, own=self.own)
 
@@ -341,8 +342,8 @@ class TargetDevices:
 
     @property
     def device_bytes(self) -> int:
-        """Of the smallest that holds data; a cache device may be smaller than its backing device."""
-        if self.setup.cache == "none" and self.setup.array != "single":
+        """Of the smallest that holds data; the further device of a layer may be smaller."""
+        if not self.setup.parts and self.setup.array != "single":
             return self.target.device_bytes
         return min(block_stack.size_bytes(number) for number in self.target.numbers[: self.setup.devices])
 
@@ -377,7 +378,7 @@ class TargetDevices:
         return Provided(
             devices=nodes[: setup.devices],
             journal_device=nodes[setup.devices] if setup.journal == "external" else None,
-            cache_device=nodes[-1] if setup.cache != "none" else None,
+            further=nodes[len(nodes) - _further_devices(setup) :],
             facts=[
                 {"device": str(self._name(number)), "kind": "device", "size_bytes": block_stack.size_bytes(number)}
                 for number in used
@@ -406,13 +407,17 @@ class TargetDevices:
         return self.target.devices[self.target.numbers.index(number)]
 
     def _used(self, setup: Setup) -> list[str]:
-        count = setup.devices + (setup.journal == "external") + (setup.cache != "none")
+        count = setup.devices + (setup.journal == "external") + _further_devices(setup)
         if count > len(self.target.devices):
             raise TargetError(
                 f"{setup.text} needs {count} devices, and the target has {len(self.target.devices)}",
-                hint="an external journal takes one more device, and a block cache another: name the cache device last",
+                hint="name them in this order: those of the setup, the external journal, those of the layers over it",
             )
         return list(self.target.numbers[:count])
+
+
+def _further_devices(setup: Setup) -> int:
+    return sum(len(part.further_bytes(0)) for part in setup.layers)
 
 
 def undo(entry: journal.Entry) -> None:

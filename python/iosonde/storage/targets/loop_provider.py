@@ -10,19 +10,17 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage import arrays, block_caches
+from iosonde.storage import arrays
 from iosonde.storage.safety import journal, own_directory
 from iosonde.storage.setups import file_systems, loop_devices
 from iosonde.storage.setups.loop_devices import LoopDevice
+from iosonde.storage.targets import layer
 from iosonde.storage.targets.setup_target import Provided, SetupTarget
 from iosonde.storage.targets.target import Target
 from iosonde.units import format_bytes
 
 LARGEST_DEFAULT = 16 << 30
 """Default size of the files, if there is enough room."""
-
-SMALLEST_CACHE = 64 << 20
-"""Below that bcache has too few buckets."""
 
 FREE_SHARE = 0.8
 """Largest share of the free space that the default takes."""
@@ -65,8 +63,8 @@ class LoopProvider:
         files += f" {format_bytes(self.device_bytes)}"
         if setup.journal == "external":
             files += f" and one of {format_bytes(file_systems.journal_bytes(self.device_bytes))} for the journal"
-        if setup.cache != "none":
-            files += f" and one of {format_bytes(self._cache_bytes(setup))} for the cache"
+        for part, size in further_files(setup, self.device_bytes):
+            files += f" and one of {format_bytes(size)} for the {part}"
         what = f"creates a directory with {files}, on loop devices, and removes it at the end"
         return [Destroys(path=str(self.images), what=what)]
 
@@ -77,11 +75,11 @@ class LoopProvider:
         apart = None
         if setup.journal == "external":
             apart = self._attach("journal", file_systems.journal_bytes(self.device_bytes))
-        cache = self._attach("cache", self._cache_bytes(setup)) if setup.cache != "none" else None
+        further = [self._attach(part, size) for part, size in further_files(setup, self.device_bytes)]
         return Provided(
             devices=[device.path for device in devices],
             journal_device=apart.path if apart else None,
-            cache_device=cache.path if cache else None,
+            further=[device.path for device in further],
             facts=[_facts(device) for device in self._attached],
         )
 
@@ -94,9 +92,6 @@ class LoopProvider:
         """Close the loop devices: the kernel detaches them when what still uses them ends."""
         for device in self._attached:
             device.close_descriptor()
-
-    def _cache_bytes(self, setup: Setup) -> int:
-        return cache_file_bytes(setup, self.device_bytes)
 
     def _attach(self, name: str, size_bytes: int) -> LoopDevice:
         image = self.images / name
@@ -124,20 +119,17 @@ def on_loop_devices(target: Target, setup: Setup) -> SetupTarget:
     if not setup.is_bare_device and setup.setup_size is None:
         raise TargetError(
             f"`{target.name}` is a directory, and {setup.text} needs devices",
-            where="by the parameter `array`" if setup.cache == "none" else "by the parameter `cache`",
-            hint="name block devices or simulated drives (`sim:p900*4`) as the target; or use "
-            "loop devices on files (`--set setup_size=4GiB`), which show how it behaves but not how fast it is"
-            if setup.cache == "none"
-            else "name the backing device and the cache device as the target; or use loop devices on files "
-            "(`--set setup_size=4GiB`), which show how a cache behaves but not how fast it is",
+            where=f"by the parameter `{next(iter(setup.parts), 'array')}`",
+            hint=f"name block devices{'' if setup.parts else ' or simulated drives (`sim:p900*4`)'} as the target; or "
+            "use loop devices on files (`--set setup_size=4GiB`), which show how it behaves but not how fast it is",
         )
     loop_devices.check_possible()
     file_systems.check_possible(setup)
     arrays.check_possible(setup)
-    block_caches.check_possible(setup)
+    layer.check_possible(setup)
     free = target.free_bytes()
     size = setup.setup_size or min(LARGEST_DEFAULT, int(free * FREE_SHARE))
-    needed = size * setup.devices + (cache_file_bytes(setup, size) if setup.cache != "none" else 0)
+    needed = size * setup.devices + sum(each for _, each in further_files(setup, size))
     if needed > free:
         raise TargetError(
             f"no room in `{target.name}`: {format_bytes(needed)} are needed for {setup.text}, and {format_bytes(free)} "
@@ -154,9 +146,9 @@ def on_loop_devices(target: Target, setup: Setup) -> SetupTarget:
     return SetupTarget(provider=provider, setup=setup, own=target.own)
 
 
-def cache_file_bytes(setup: Setup, device_bytes: int) -> int:
-    """Size of the file under the cache's loop device."""
-    return max(SMALLEST_CACHE, (setup.cache_file_size or device_bytes // 4) >> 20 << 20)
+def further_files(setup: Setup, device_bytes: int) -> list[tuple[str, int]]:
+    """Return the files under the further devices of layers: name of the part, bytes."""
+    return [(part.part, size) for part in setup.layers for size in part.further_bytes(device_bytes)]
 
 
 def _make_directory(path: Path) -> None:

@@ -7,7 +7,7 @@ its capacity is an estimate on the low side. `active_setup.py` creates it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -20,7 +20,7 @@ from iosonde.storage.setups import bluestore, file_systems
 from iosonde.storage.targets import direct_io
 from iosonde.storage.targets.describe import describe_path, stack_of
 from iosonde.storage.targets.target import Files, IoMode, Target, files_in
-from iosonde.units import MIB, compact_size, format_bytes
+from iosonde.units import compact_size, format_bytes
 
 COPIES = {"single": 1, "raid0": 1, "raid1": 1, "raid10": 2}
 """Number of copies that an array stores; the other levels have one or two members of parity."""
@@ -35,8 +35,8 @@ class Provided:
     """For an external journal."""
     facts: list[dict[str, Any]]
     """Of each device, for the record."""
-    cache_device: Path | None = None
-    """For a block cache."""
+    further: Sequence[Path] = ()
+    """Further devices of the layers (`SetupPart.further_bytes`), in their order."""
 
 
 class DeviceProvider(Protocol):
@@ -164,11 +164,10 @@ class SetupTarget(Target):
         return self.provider.destroys(self.setup, size_bytes if is_bounded else None)
 
     def device_bytes(self) -> int:
-        """Size of the device, array or block cache under the file system."""
-        # The superblock of bcache takes 8 KiB of the backing device.
-        return self._uncached_bytes() - (MIB if self.setup.cache == "bcache" else 0)
+        """Size of the device, array or layer under the file system."""
+        return self._array_bytes() - sum(layer.reserved_bytes for layer in self.setup.layers)
 
-    def _uncached_bytes(self) -> int:
+    def _array_bytes(self) -> int:
         setup, member = self.setup, self.provider.device_bytes
         if setup.array == "single":
             return member

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 from plans import hand_plan
 from samples import Samples, write
 
+from iosonde.features.block_caches.record import BlockCacheReading, Prepared
+from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Setup
 from iosonde.report.content.report import collect
@@ -54,24 +55,25 @@ def measured(directory: Path, *, kind: str, mode: str) -> ResultSet:
     """A run of three intervals on a cache with these readings before it and after each interval."""
     directory.mkdir(exist_ok=True)
     plan = hand_plan(levels=("x",), factor="cached", repeats=1)
-    setup = Setup(cache=kind, cache_mode=mode, cache_state="warm", cache_hit_ratio=0.5)  # type: ignore[arg-type]
+    layer = BlockCacheSetup(kind=kind, mode=mode, state="warm", hit_ratio=0.5)  # type: ignore[arg-type]
+    setup = Setup(parts={layer.part: layer.model_dump()})
     plan = plan.model_copy(update={"cases": [each.model_copy(update={"setup": setup}) for each in plan.cases]})
     results = ResultSet.create(directory / "set", plan)
-    cache: dict[str, Any] = {
-        "kind": kind,
-        "mode": mode,
-        "prepared": {"state": "warm", "requested_hit_ratio": 0.5, "hit_ratio": 0.62, "steps": 3},
-        "at_start": READINGS[0],
-        "at_end": READINGS[-1],
-        "counters_before": {},
-        "counters_after": {},
-        "dirty_bytes_mean": 7 * MIB,
-        "congested_share": 1 / 3,
-    }
+    cache = BlockCacheReading(
+        kind=kind,
+        mode=mode,
+        prepared=Prepared(state="warm", requested_hit_ratio=0.5, hit_ratio=0.62, steps=3),
+        at_start=READINGS[0],
+        at_end=READINGS[-1],
+        dirty_bytes_mean=7 * MIB,
+        congested_share=1 / 3,
+    )
     statistics = [{f"block_cache.{name}": value for name, value in each.items()} for each in READINGS[1:]]
     samples = [Samples(interval=number, completion_ns=[1000]) for number in range(3)]
     with results.lock():
-        write(results, plan.runs[0], samples, intervals=3, cache=cache, statistics=statistics)
+        write(
+            results, plan.runs[0], samples, intervals=3, parts={cache.name: cache.model_dump()}, statistics=statistics
+        )
     return results
 
 

@@ -8,7 +8,7 @@ data are always current.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -16,11 +16,12 @@ import polars as pl
 from iosonde.errors import TargetError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.features.block_caches.block_cache import BlockCache as Cache
+from iosonde.features.block_caches.layers import implementation
+from iosonde.features.block_caches.record import BlockCacheReading, Prepared
+from iosonde.features.block_caches.sample import sample
 from iosonde.protocol.event import Event, IntervalEvent
 from iosonde.results.schema import STORE_STATISTICS, RecordWarning
-from iosonde.storage.block_caches import BlockCache as Cache
-from iosonde.storage.block_caches import implementation
-from iosonde.storage.block_caches.sample import sample
 from iosonde.units import format_bytes
 
 LONG_NS = 10_000_000_000
@@ -34,9 +35,9 @@ class BlockCache(Instrument):
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._cache: Cache | None = context.ready.building.cache if context.ready.building else None
+        self._cache: Cache | None = context.ready.building.layer(Cache) if context.ready.building else None
         self._is_held = dict(context.ready.facts.get("cache_prepared") or {}).get("state") == "dirty"
-        """Whether the cache does not write dirty data back until the engine starts (`cache_state.py`)."""
+        """Whether the cache does not write dirty data back until the engine starts (`preparations.py`)."""
         self._before: dict[str, int] = {}
         self._latest: dict[str, int] = {}
         """At the end of the last interval; before the load, at the start."""
@@ -90,20 +91,21 @@ class BlockCache(Instrument):
         after: dict[str, int] = {}
         with contextlib.suppress(TargetError):  # Without the devices there is nothing to read.
             after = self._settled(self._cache)
-        facts = {
-            "kind": self._cache.kind,
-            "mode": self._cache.facts["mode"],
-            "prepared": dict(self.context.ready.facts.get("cache_prepared") or {}),
-            "at_start": self._at_start,
-            "at_end": self._at_end,
-            "counters_before": self._before if self._counts else {},
-            "counters_after": after if self._counts else {},
-            "dirty_bytes_mean": self._mean("dirty_bytes"),
-            "congested_share": self._share("congested"),
-        }
+        prepared = Prepared.model_validate(self.context.ready.facts.get("cache_prepared") or {})
+        reading = BlockCacheReading(
+            kind=self._cache.kind,
+            mode=self._cache.facts["mode"],
+            prepared=prepared,
+            at_start=self._at_start,
+            at_end=self._at_end,
+            counters_before=self._before if self._counts else {},
+            counters_after=after if self._counts else {},
+            dirty_bytes_mean=self._mean("dirty_bytes"),
+            congested_share=self._share("congested"),
+        )
         return Reading(
-            facts={"cache": facts},
-            warnings=list(warnings(facts["prepared"])),
+            parts=[reading],
+            warnings=list(warnings(prepared)),
             store_statistics=pl.DataFrame(self._rows, schema=STORE_STATISTICS),
         )
 
@@ -144,9 +146,12 @@ class BlockCache(Instrument):
         return [row["value"] for row in self._rows if row["phase"] == "measure" and row["statistic"] == statistic]
 
 
-def warnings(prepared: Mapping[str, Any]) -> Iterator[RecordWarning]:
+INSTRUMENTS = (BlockCache,)
+
+
+def warnings(prepared: Prepared) -> Iterator[RecordWarning]:
     """Warnings about the state of the cache before the run (docs/block-cache.md)."""
-    hit_ratio, requested = prepared.get("hit_ratio"), prepared.get("requested_hit_ratio")
+    hit_ratio, requested = prepared.hit_ratio, prepared.requested_hit_ratio
     if requested is not None and (hit_ratio or 0.0) < requested:
         yield RecordWarning(
             code=NOT_WARM,
@@ -154,7 +159,7 @@ def warnings(prepared: Mapping[str, Any]) -> Iterator[RecordWarning]:
             hint="use a larger cache device, a smaller `span`, a more skewed `distribution`, or a lower "
             "`cache_hit_ratio`",
         )
-    dirty, wanted = prepared.get("dirty_bytes"), prepared.get("requested_dirty_bytes")
+    dirty, wanted = prepared.dirty_bytes, prepared.requested_dirty_bytes
     if wanted is not None and (dirty or 0) < wanted:
         yield RecordWarning(
             code=NOT_DIRTY,

@@ -8,18 +8,18 @@ is recorded.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.execution.engine import EngineRun
-from iosonde.execution.setups import ReadyTarget, Setups
-from iosonde.execution.stop import Stop
+from iosonde.execution.preparation import Workbench
+from iosonde.execution.setups import ReadyTarget
+from iosonde.features.block_caches.block_cache import BlockCache
+from iosonde.features.block_caches.facts import read_hits
+from iosonde.features.block_caches.layers import implementation
+from iosonde.features.block_caches.sample import sample
+from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.results.run_facts.block_cache import read_hits
-from iosonde.storage.block_caches import BlockCache, implementation
-from iosonde.storage.block_caches.sample import sample
 
 STEP_NS = 1_000_000_000
 LAYOUT_NS = 100_000_000
@@ -29,34 +29,36 @@ PATIENCE = 10
 PROGRESS = 0.005
 """Smallest progress: share of the reads, or of the cache device."""
 
-Drive = Callable[[ReadyTarget, JsonObject], EngineRun]
+
+def prepare(run: Run, case: Case, ready: ReadyTarget, bench: Workbench) -> tuple[Run, ReadyTarget]:
+    """The run and its target once the cache is in the state of the case; `TargetError` if that fails."""
+    cache = ready.building.layer(BlockCache) if ready.building else None
+    asked = case.setup.layer(BlockCacheSetup) if case.setup else None
+    if cache is None or asked is None or asked.state == "kept":
+        return run, ready
+    return _CacheState(bench).prepare(run, ready, cache, asked)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CacheStates:
-    """Brings caches to the state that their case requires."""
+PREPARATIONS = (prepare,)
 
-    setups: Setups
-    drive: Drive
-    """Carries out a spec on a target."""
-    stop: Stop
-    note: Callable[[str], None]
 
-    def prepare(self, run: Run, case: Case, ready: ReadyTarget) -> tuple[Run, ReadyTarget]:
-        """The run and its target once the cache is prepared; `TargetError` if that fails."""
-        cache = ready.building.cache if ready.building else None
-        if cache is None or case.setup is None or case.setup.cache_state == "kept":
-            return run, ready
-        setup, kind = case.setup, implementation(cache.kind)
+@dataclass(frozen=True)
+class _CacheState:
+    bench: Workbench
+
+    def prepare(
+        self, run: Run, ready: ReadyTarget, cache: BlockCache, asked: BlockCacheSetup
+    ) -> tuple[Run, ReadyTarget]:
+        kind = implementation(cache.kind)
         run = self._laid_out(run, ready)
         kind.empty(cache)
-        facts: dict[str, Any] = {"state": setup.cache_state}
-        if setup.cache_state == "warm":
-            facts |= self._warm(run, ready, cache, setup.cache_hit_ratio)
-        elif setup.cache_state == "dirty":
-            kind.hold_dirty(cache, held=True)  # Until the engine of the run starts (`instruments/block_cache.py`).
+        facts: dict[str, Any] = {"state": asked.state}
+        if asked.state == "warm":
+            facts |= self._warm(run, ready, cache, asked.hit_ratio)
+        elif asked.state == "dirty":
+            kind.hold_dirty(cache, held=True)  # Until the engine of the run starts (`instruments.py`).
             try:
-                facts |= self._dirty(run, ready, cache, setup.cache_dirty_fraction)
+                facts |= self._dirty(run, ready, cache, asked.dirty_fraction)
             except BaseException:
                 kind.hold_dirty(cache, held=False)
                 raise
@@ -68,7 +70,7 @@ class CacheStates:
         if workload.get("layout") not in ("missing", "always"):
             return run
         self._step(ready, step_spec(run.spec, 0, duration_ns=LAYOUT_NS))
-        self.setups.ended(run, complete=True)
+        self.bench.setups.ended(run, complete=True)
         return run.model_copy(update={"spec": {**run.spec, "workload": {**workload, "layout": "never"}}})
 
     def _warm(self, run: Run, ready: ReadyTarget, cache: BlockCache, requested: float) -> dict[str, Any]:
@@ -95,11 +97,11 @@ class CacheStates:
         return {"requested_dirty_bytes": wanted, "dirty_bytes": dirty, "steps": steps}
 
     def _may_step(self, steps: int) -> bool:
-        return steps < MOST_STEPS and not self.stop.is_set()
+        return steps < MOST_STEPS and not self.bench.stop.is_set()
 
     def _step(self, ready: ReadyTarget, spec: JsonObject) -> None:
-        done = self.drive(ready, spec)
-        if done.failure and not self.stop.is_set():
+        done = self.bench.drive(ready, spec)
+        if done.failure and not self.bench.stop.is_set():
             raise TargetError(
                 f"the block cache could not be prepared: {done.failure.message}",
                 where=done.failure.context,

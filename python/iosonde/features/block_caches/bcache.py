@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.plan import Setup
-from iosonde.storage.block_caches import BlockCache, announce, load, superblock
+from iosonde.features.block_caches import superblock
+from iosonde.features.block_caches.block_cache import BlockCache, announce, load
+from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_exclusively
 from iosonde.storage.block_layer.kernel import read
@@ -44,7 +45,7 @@ DETACHED = str(uuid.UUID(int=0))
 _UNITS = "kMGTPEZY"
 
 
-def build(backing: Path, cache: Path, setup: Setup, name: str) -> BlockCache:
+def build(backing: Path, cache: Path, setup: BlockCacheSetup, name: str) -> BlockCache:
     """Create superblocks, register both devices, wait until they are attached, and set them up."""
     load("bcache")
     _check(backing, cache)
@@ -67,7 +68,7 @@ def build(backing: Path, cache: Path, setup: Setup, name: str) -> BlockCache:
         "cache": str(cache),
         "cache_bytes": block_stack.size_bytes(number_of(cache)),
         "set_uuid": identity,
-        "mode": setup.cache_mode,
+        "mode": setup.mode,
         "settings": _settings(device, identity),
         "steps": steps,
     }
@@ -244,9 +245,9 @@ def _device_of(backing: Path) -> str:
     return ""
 
 
-def _set_up(device: Path, setup: Setup) -> list[dict[str, Any]]:
+def _set_up(device: Path, setup: BlockCacheSetup) -> list[dict[str, Any]]:
     folder = SYS / "class/block" / device.name / "bcache"
-    settings = {"cache_mode": setup.cache_mode, "sequential_cutoff": str(setup.cache_sequential_cutoff)}
+    settings = {"cache_mode": setup.mode, "sequential_cutoff": str(setup.sequential_cutoff)}
     for file, value in settings.items():
         _write(folder / file, value)
     return [{"command": ["write", str(folder / file), value], "seconds": 0.0} for file, value in settings.items()]

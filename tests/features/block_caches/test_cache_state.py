@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.execution import cache_state
-from iosonde.execution.cache_state import CacheStates, step_spec
-from iosonde.execution.instruments import block_cache
+from iosonde.execution.instruments.instrument import Reading
+from iosonde.execution.preparation import Workbench
 from iosonde.execution.setups import ReadyTarget
+from iosonde.features.block_caches import facts as facts_of_cache
+from iosonde.features.block_caches import instruments, preparations
+from iosonde.features.block_caches.block_cache import BlockCache
+from iosonde.features.block_caches.preparations import prepare, step_spec
+from iosonde.features.block_caches.record import BlockCacheReading, Prepared
+from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.plan import Setup
-from iosonde.results.run_facts import block_cache as facts_of_cache
 from iosonde.results.run_facts.run import values
-from iosonde.storage.block_caches import BlockCache
 
 MIB = 1 << 20
 CACHE = BlockCache(
@@ -53,11 +56,12 @@ class Fake:
         self.dirty = 0
         self.counts = {"read_bytes": 0, "backing_read_bytes": 0}
         self.failure: Any = None
-        monkeypatch.setattr(cache_state, "implementation", lambda kind: self)
-        monkeypatch.setattr(cache_state, "sample", lambda built: dict(self.counts, dirty_bytes=self.dirty))
-        self.case = SimpleNamespace(setup=Setup(cache="bcache", cache_mode="writeback", **setup))
+        monkeypatch.setattr(preparations, "implementation", lambda kind: self)
+        monkeypatch.setattr(preparations, "sample", lambda built: dict(self.counts, dirty_bytes=self.dirty))
+        layer = BlockCacheSetup(kind="bcache", mode="writeback", **setup)
+        self.case = SimpleNamespace(setup=Setup(parts={layer.part: layer.model_dump()}))
         self.run = SimpleNamespace(spec=SPEC, model_copy=lambda update: SimpleNamespace(**update))
-        self.states = CacheStates(
+        self.bench = Workbench(
             setups=SimpleNamespace(ended=lambda run, complete: self.done.append("layout recorded")),  # type: ignore[arg-type]
             drive=self.drive,
             stop=SimpleNamespace(is_set=lambda: False),  # type: ignore[arg-type]
@@ -80,13 +84,14 @@ class Fake:
         return SimpleNamespace(failure=self.failure)
 
     def prepare(self) -> tuple[Any, ReadyTarget]:
-        ready = ReadyTarget(target=None, building=SimpleNamespace(cache=CACHE))  # type: ignore[arg-type]
-        return self.states.prepare(self.run, self.case, ready)  # type: ignore[arg-type]
+        building = SimpleNamespace(layer=lambda kind: CACHE)
+        ready = ReadyTarget(target=None, building=building)  # type: ignore[arg-type]
+        return prepare(self.run, self.case, ready, self.bench)  # type: ignore[arg-type]
 
 
 def test_a_cold_cache_is_emptied_after_the_target_was_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Laying out writes through the cache, so emptying it before would not leave it cold."""
-    fake = Fake(monkeypatch, cache_state="cold")
+    fake = Fake(monkeypatch, state="cold")
     run, ready = fake.prepare()
     assert fake.done == ["layout", "layout recorded", "emptied"]
     assert run.spec["workload"]["layout"] == "never"
@@ -94,7 +99,7 @@ def test_a_cold_cache_is_emptied_after_the_target_was_laid_out(monkeypatch: pyte
 
 
 def test_a_warm_cache_is_loaded_until_its_hit_ratio_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake(monkeypatch, cache_state="warm", cache_hit_ratio=0.9)
+    fake = Fake(monkeypatch, state="warm", hit_ratio=0.9)
     _, ready = fake.prepare()
     assert fake.done == ["layout", "layout recorded", "emptied", "step", "step", "step"]
     assert ready.facts["cache_prepared"] == {"state": "warm", "requested_hit_ratio": 0.9, "hit_ratio": 0.95, "steps": 3}
@@ -103,26 +108,26 @@ def test_a_warm_cache_is_loaded_until_its_hit_ratio_is_reached(monkeypatch: pyte
 
 
 def test_a_cache_that_gets_no_warmer_is_measured_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake(monkeypatch, cache_state="warm", cache_hit_ratio=0.9)
+    fake = Fake(monkeypatch, state="warm", hit_ratio=0.9)
     fake.hit_ratios = iter([0.0, *[0.3] * 20])
     _, ready = fake.prepare()
     prepared = ready.facts["cache_prepared"]
-    assert (prepared["hit_ratio"], prepared["steps"]) == (0.3, 1 + cache_state.PATIENCE)
-    [warning] = block_cache.warnings(prepared)
+    assert (prepared["hit_ratio"], prepared["steps"]) == (0.3, 1 + preparations.PATIENCE)
+    [warning] = instruments.warnings(Prepared.model_validate(prepared))
     assert warning.code == "cache_not_warm" and "0.30 before the run, not 0.90" in warning.message
 
 
 def test_a_dirty_cache_does_not_write_back_while_it_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake(monkeypatch, cache_state="dirty", cache_dirty_fraction=0.2)
+    fake = Fake(monkeypatch, state="dirty", dirty_fraction=0.2)
     _, ready = fake.prepare()
     assert fake.done[2:] == ["emptied", "held", "step", "step", "step"], "released when the engine starts"
     assert ready.facts["cache_prepared"]["dirty_bytes"] >= 20 * MIB
     assert fake.specs[-1]["workload"]["streams"][0]["mix"]["read_fraction"] == 0.0
-    assert list(block_cache.warnings(ready.facts["cache_prepared"])) == []
+    assert list(instruments.warnings(Prepared.model_validate(ready.facts["cache_prepared"]))) == []
 
 
 def test_writing_back_resumes_when_the_preparation_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake(monkeypatch, cache_state="dirty", cache_dirty_fraction=0.2)
+    fake = Fake(monkeypatch, state="dirty", dirty_fraction=0.2)
     fake.run.spec = {**SPEC, "workload": {**SPEC["workload"], "layout": "never"}}
     fake.failure = SimpleNamespace(message="I/O error", context="", hint="")
     with pytest.raises(TargetError, match="could not be prepared: I/O error"):
@@ -131,7 +136,7 @@ def test_writing_back_resumes_when_the_preparation_fails(monkeypatch: pytest.Mon
 
 
 def test_a_kept_cache_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake(monkeypatch, cache_state="kept")
+    fake = Fake(monkeypatch, state="kept")
     run, ready = fake.prepare()
     assert (fake.done, run, dict(ready.facts)) == ([], fake.run, {})
 
@@ -148,7 +153,7 @@ def test_a_step_changes_no_part_of_the_run() -> None:
 def context(cache: BlockCache | None = CACHE, *, seconds: int = 30, prepared: Any = None) -> Any:
     facts = {"cache_prepared": prepared}
     return SimpleNamespace(
-        ready=ReadyTarget(target=None, building=SimpleNamespace(cache=cache), facts=facts),  # type: ignore[arg-type]
+        ready=ReadyTarget(target=None, building=SimpleNamespace(layer=lambda kind: cache), facts=facts),  # type: ignore[arg-type]
         run=SimpleNamespace(run_id="c0001-r1", spec={"workload": {"duration_ns": seconds * 1_000_000_000}}),
     )
 
@@ -164,19 +169,19 @@ def test_the_instrument_records_the_measurement_and_each_interval(monkeypatch: p
     ]
     remaining = iter(samples)
     settled: list[int] = []
-    monkeypatch.setattr(block_cache, "sample", lambda built: next(remaining))
+    monkeypatch.setattr(instruments, "sample", lambda built: next(remaining))
     monkeypatch.setattr(
-        block_cache, "implementation", lambda kind: SimpleNamespace(settle=lambda built: settled.append(1))
+        instruments, "implementation", lambda kind: SimpleNamespace(settle=lambda built: settled.append(1))
     )
-    instrument = block_cache.BlockCache(context())
+    instrument = instruments.BlockCache(context())
     instrument.start()
     for event in (interval("ramp", 0), interval("measure", 0), interval("measure", 1)):
         instrument.event(event)
     reading = instrument.stop(None)  # type: ignore[arg-type]
-    cache = reading.facts["cache"]
-    assert (cache["at_start"], cache["at_end"]) == (samples[1], samples[3])
-    assert (cache["counters_before"], cache["counters_after"]) == (samples[0], samples[4])
-    assert (cache["dirty_bytes_mean"], cache["congested_share"]) == (2.5 * MIB, 0.5)
+    cache = read_by(reading)
+    assert (cache.at_start, cache.at_end) == (samples[1], samples[3])
+    assert (cache.counters_before, cache.counters_after) == (samples[0], samples[4])
+    assert (cache.dirty_bytes_mean, cache.congested_share) == (2.5 * MIB, 0.5)
     assert len(settled) == 2
     assert reading.store_statistics is not None
     assert set(reading.store_statistics["statistic"]) == {f"block_cache.{name}" for name in samples[0]}
@@ -185,9 +190,16 @@ def test_the_instrument_records_the_measurement_and_each_interval(monkeypatch: p
     assert facts["block_cache_dirty_bytes_start"] == MIB
 
 
-def recorded(cache: dict[str, Any] | None) -> dict[str, Any]:
+def read_by(reading: Reading) -> BlockCacheReading:
+    """Return the only part that an instrument has recorded."""
+    [part] = reading.parts
+    assert isinstance(part, BlockCacheReading)
+    return part
+
+
+def recorded(cache: BlockCacheReading | None) -> dict[str, Any]:
     """Return the columns of `runs` about a block cache."""
-    return values(SimpleNamespace(cache=cache), facts_of_cache.COLUMNS)  # type: ignore[arg-type]
+    return values(SimpleNamespace(of=lambda kind: cache), facts_of_cache.COLUMNS)  # type: ignore[arg-type]
 
 
 def phase(name: str, edge: str, *, written: int = 0) -> Any:
@@ -197,14 +209,14 @@ def phase(name: str, edge: str, *, written: int = 0) -> Any:
 def test_what_a_run_lays_out_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kept cache is not prepared, so the run itself lays out its target, through the cache."""
     remaining = iter([{"write_bytes": count} for count in (0, 1000, 1005, 1005)])
-    monkeypatch.setattr(block_cache, "sample", lambda built: next(remaining))
-    instrument = block_cache.BlockCache(context(seconds=2))
+    monkeypatch.setattr(instruments, "sample", lambda built: next(remaining))
+    instrument = instruments.BlockCache(context(seconds=2))
     instrument.start()
     for event in (phase("layout", "begin"), phase("layout", "end", written=900), phase("measure", "begin")):
         instrument.event(event)
     instrument.event(interval("measure", 0))
-    cache = instrument.stop(None).facts["cache"]  # type: ignore[arg-type]
-    assert (cache["at_start"], cache["at_end"]) == ({"write_bytes": 1000}, {"write_bytes": 1005})
+    cache = read_by(instrument.stop(None))  # type: ignore[arg-type]
+    assert (cache.at_start, cache.at_end) == ({"write_bytes": 1000}, {"write_bytes": 1005})
 
 
 @pytest.mark.parametrize("is_started", [True, False])
@@ -212,9 +224,9 @@ def test_a_dirty_cache_writes_back_once_the_engine_starts(monkeypatch: pytest.Mo
     """It is dirty when the load starts, and not held forever if the engine cannot be started."""
     changes: list[bool] = []
     fake = SimpleNamespace(hold_dirty=lambda built, *, held: changes.append(held), settle=lambda built: None)
-    monkeypatch.setattr(block_cache, "implementation", lambda kind: fake)
-    monkeypatch.setattr(block_cache, "sample", lambda built: {})
-    instrument = block_cache.BlockCache(context(seconds=2, prepared={"state": "dirty"}))
+    monkeypatch.setattr(instruments, "implementation", lambda kind: fake)
+    monkeypatch.setattr(instruments, "sample", lambda built: {})
+    instrument = instruments.BlockCache(context(seconds=2, prepared={"state": "dirty"}))
     instrument.start()
     assert changes == []
     if is_started:
@@ -226,20 +238,20 @@ def test_a_dirty_cache_writes_back_once_the_engine_starts(monkeypatch: pytest.Mo
 
 def test_a_short_run_does_not_wait_for_the_counters_of_bcache(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are 13.6 s old at worst, and would count I/O of other runs."""
-    monkeypatch.setattr(block_cache, "sample", lambda built: {"cache_hits": 1})
-    instrument = block_cache.BlockCache(context(seconds=2))
+    monkeypatch.setattr(instruments, "sample", lambda built: {"cache_hits": 1})
+    instrument = instruments.BlockCache(context(seconds=2))
     instrument.start()
     instrument.event(interval("measure", 0))
-    cache = instrument.stop(None).facts["cache"]  # type: ignore[arg-type]
-    assert (cache["counters_before"], cache["counters_after"]) == ({}, {})
+    cache = read_by(instrument.stop(None))  # type: ignore[arg-type]
+    assert (cache.counters_before, cache.counters_after) == ({}, {})
     assert recorded(cache)["block_cache_counted_hits"] is None
 
 
 def test_without_a_cache_nothing_is_recorded() -> None:
-    instrument = block_cache.BlockCache(context(cache=None))
+    instrument = instruments.BlockCache(context(cache=None))
     instrument.start()
     instrument.event(interval("measure", 0))
-    assert instrument.stop(None).facts == {}  # type: ignore[arg-type]
+    assert list(instrument.stop(None).parts) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -260,8 +272,9 @@ def test_read_hits_between_two_samples(
 
 def test_written_back_bytes_are_known_in_writeback_mode_only() -> None:
     sample = {"read_bytes": 1, "backing_read_bytes": 0, "backing_write_bytes": 5, "cache_device_read_bytes": 0}
-    cache = {"kind": "bcache", "mode": "writeback", "at_start": sample, "at_end": {**sample, "backing_write_bytes": 9}}
+    end = {**sample, "backing_write_bytes": 9}
+    cache = BlockCacheReading(kind="bcache", mode="writeback", at_start=sample, at_end=end)
     assert recorded(cache)["block_cache_written_back_bytes"] == 4
-    through = {**cache, "mode": "writethrough"}
+    through = cache.model_copy(update={"mode": "writethrough"})
     assert recorded(through)["block_cache_written_back_bytes"] is None
     assert set(recorded(None).values()) == {None}

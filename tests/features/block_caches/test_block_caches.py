@@ -17,20 +17,21 @@ from typing import Any
 
 import pytest
 
-from iosonde.cli.commands import doctor
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.block_caches import bcache, block_cache, checks, device_mapper, kernel_support, layers, superblock
+from iosonde.features.block_caches.block_cache import JOURNALED, BlockCache
+from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.plan import Setup
-from iosonde.storage import block_caches, tools
-from iosonde.storage.block_caches import BlockCache, bcache, device_mapper, kernel_support, superblock
+from iosonde.storage import tools
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import BLOCK_CACHE, MOUNTS
+from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.study.setup import resolve
 
 MIB = 1 << 20
 NAME = "iosonde-12345678"
 IDENTITY = bcache.identity_of(NAME)
-CACHED = Setup(cache="bcache", cache_mode="writeback")
+CACHED = BlockCacheSetup(kind="bcache", mode="writeback")
 
 
 def resolved(**parameters: Any) -> Setup:
@@ -39,18 +40,23 @@ def resolved(**parameters: Any) -> Setup:
     return setup
 
 
+def cache_of(**parameters: Any) -> BlockCacheSetup:
+    cache = resolved(**parameters).layer(BlockCacheSetup)
+    assert cache
+    return cache
+
+
 def test_a_cache_has_the_defaults_of_its_kind() -> None:
-    assert resolved(cache="bcache").cache_mode == "writethrough"
-    assert resolved(cache="dm-writecache").cache_mode == "writeback"
-    assert resolved(cache="bcache", cache_state="warm").cache_hit_ratio == 0.9
-    assert resolved(cache="bcache").cache_sequential_cutoff == 4 * MIB
-    assert resolved(cache="bcache", cache_sequential_cutoff=0).cache_sequential_cutoff == 0
+    assert cache_of(cache="bcache").mode == "writethrough"
+    assert cache_of(cache="dm-writecache").mode == "writeback"
+    assert cache_of(cache="bcache", cache_state="warm").hit_ratio == 0.9
+    assert cache_of(cache="bcache").sequential_cutoff == 4 * MIB
+    assert cache_of(cache="bcache", cache_sequential_cutoff=0).sequential_cutoff == 0
     assert resolved(cache="bcache", array="raid0").devices == 1
 
 
-def test_setups_without_a_cache_keep_their_parameters() -> None:
-    """Older plans and result sets have no parameters of caches, and must compare as equal."""
-    assert not [name for name in resolved(array="raid0").model_dump() if name.startswith("cache")]
+def test_setups_without_a_cache_have_no_part_of_it() -> None:
+    """A case without a cache may have its other parameters: `cache` is a factor then."""
     assert resolved(cache="none", cache_state="warm") == Setup()
 
 
@@ -59,11 +65,11 @@ def test_setups_without_a_cache_keep_their_parameters() -> None:
     [
         ({"cache": "dm-cache", "cache_mode": "writearound"}, "has no mode `writearound`"),
         ({"cache": "bcache", "cache_state": "dirty"}, "dirty data in writeback mode only"),
-        ({"cache": "bcache", "cache_hit_ratio": 0.5}, "is for a warm cache"),
-        ({"cache": "bcache", "cache_mode": "writeback", "cache_dirty_fraction": 0.5}, "is for a dirty cache"),
-        ({"cache": "dm-cache", "cache_sequential_cutoff": 0}, "is for bcache"),
+        ({"cache": "bcache", "cache_hit_ratio": 0.5}, "requires a warm cache"),
+        ({"cache": "bcache", "cache_mode": "writeback", "cache_dirty_fraction": 0.5}, "requires a dirty cache"),
+        ({"cache": "dm-cache", "cache_sequential_cutoff": 0}, "requires bcache"),
         ({"cache": "dm-writecache", "cache_state": "warm"}, "caches writes only"),
-        ({"cache": "bcache", "array": "raid0", "array_kind": "btrfs"}, "needs one block device below it"),
+        ({"cache": "bcache", "array": "raid0", "array_kind": "btrfs"}, "requires one block device below it"),
         ({"cache": "bcache", "array": "raid0", "devices": 2}, "needs 3 devices, one of them for the cache"),
         ({"cache": "bcache", "cache_state": "warm", "cache_hit_ratio": 1.5}, "out of range"),
         ({"cache": "flashcache"}, "cannot be `flashcache`"),
@@ -85,7 +91,7 @@ def test_a_missing_kernel_module_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(kernel_support, "SYS", tmp_path)
     monkeypatch.setattr(kernel_support, "MODULE_FILES", tmp_path)
     with pytest.raises(TargetError) as caught:
-        block_caches.check_possible(Setup(cache="dm-cache"))
+        layers.check_possible(BlockCacheSetup(kind="dm-cache", mode="writethrough"))
     assert caught.value.what == "this kernel has no dm-cache"
     assert "`dm-cache` and `dm-cache-smq` (CONFIG_DM_CACHE)" in caught.value.hint
 
@@ -94,7 +100,7 @@ def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     as_root(monkeypatch)
     monkeypatch.setattr(tools, "find", lambda tool: None)
     with pytest.raises(TargetError) as caught:
-        block_caches.check_possible(CACHED)
+        layers.check_possible(CACHED)
     assert "`make-bcache` is not installed" in caught.value.what
     assert "apt install bcache-tools" in caught.value.hint
 
@@ -102,7 +108,7 @@ def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_root_creates_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(TargetError, match="only root can create a block cache"):
-        block_caches.check_possible(CACHED)
+        layers.check_possible(CACHED)
 
 
 def test_kernel_support_is_read_from_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +263,7 @@ def test_a_cache_is_built_of_exactly_what_was_named(fake: FakeBcache) -> None:
     assert (settings / "cache_mode").read_text() == "writeback"
     assert (settings / "sequential_cutoff").read_text() == str(4 * MIB)
     [entry] = journal.entries()
-    assert (entry.what, entry.path) == (BLOCK_CACHE, str(MOUNTS / NAME / "cache"))
+    assert (entry.what, entry.path) == (JOURNALED, str(MOUNTS / NAME / "cache"))
     assert entry.facts["members"] == [str(fake.backing), str(fake.cache)]
     assert len(entry.facts["uuids"]) == 2
     journal.removed(Path(entry.path))
@@ -527,7 +533,7 @@ def undone(monkeypatch: pytest.MonkeyPatch, fake: FakeDmsetup, sys: Path) -> lis
     monkeypatch.setattr(device_mapper, "node_of", lambda number: Path("/dev", number))
     monkeypatch.setattr(device_mapper.signatures, "wipe_edges", lambda descriptor: None)
     key = MOUNTS / NAME / "cache"
-    block_caches.announce(key, "dm-cache", NAME, Path("/dev/other"), Path("/dev/another"))
+    block_cache.announce(key, "dm-cache", NAME, Path("/dev/other"), Path("/dev/another"))
     journal.undo(key)
     return done
 
@@ -563,7 +569,7 @@ def test_a_device_of_the_same_name_and_another_uuid_stays(monkeypatch: pytest.Mo
 
 def test_an_entry_of_another_kind_of_cache_is_not_acted_on(tmp_path: Path) -> None:
     key = MOUNTS / NAME / "cache"
-    journal.created(key, BLOCK_CACHE, facts={"kind": "zfs", "name": NAME, "members": []})
+    journal.created(key, JOURNALED, facts={"kind": "zfs", "name": NAME, "members": []})
     assert journal.entries() == []
     [problem] = [each for each in journal.cleanup() if each.failed]
     assert "the fact `kind` is missing or wrong" in problem.reason
@@ -574,10 +580,10 @@ def test_doctor_reports_present_and_missing_block_caches(tmp_path: Path, monkeyp
     monkeypatch.setattr(kernel_support, "SYS", tmp_path / "sys")
     monkeypatch.setattr(kernel_support, "MODULE_FILES", tmp_path)
     (tmp_path / "sys/module/bcache").mkdir(parents=True)
-    checks = {each.name: each for each in doctor.block_caches()}
-    assert list(checks) == ["bcache", "dm-cache", "dm-writecache"]
-    assert (checks["bcache"].state, checks["bcache"].found) == ("ok", 'loaded, for setups with `cache = "bcache"`')
-    missing = checks["dm-writecache"]
+    found = {each.name: each for make in checks.CHECKS for each in make()}
+    assert list(found) == ["bcache", "dm-cache", "dm-writecache"]
+    assert (found["bcache"].state, found["bcache"].found) == ("ok", 'loaded, for setups with `cache = "bcache"`')
+    missing = found["dm-writecache"]
     assert (missing.state, missing.found) == (
         "note",
         'not in this kernel; needed for setups with `cache = "dm-writecache"`',

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from iosonde.features.block_caches.record import BlockCacheReading
 from iosonde.results.column import NUMBER, U64, Column
 from iosonde.results.schema import Record
 
@@ -15,13 +16,10 @@ class BlockCacheFacts:
     """Readings of a block cache at the start and the end of the measurement, and of the run; empty without one."""
 
     def __init__(self, record: Record) -> None:
-        self.cache: Json = record.cache or {}
-        self.start: Json = self.cache.get("at_start") or {}
-        self.end: Json = self.cache.get("at_end") or {}
+        self.cache = record.of(BlockCacheReading) or BlockCacheReading(kind="", mode="")
+        self.start, self.end = self.cache.at_start, self.cache.at_end
         self.is_known = bool(self.start and self.end)
-        self.hits, self.reads = (
-            read_hits(str(self.cache["kind"]), self.start, self.end) if self.is_known else (None, None)
-        )
+        self.hits, self.reads = read_hits(self.cache.kind, self.start, self.end) if self.is_known else (None, None)
 
     def grown(self, *names: str) -> int | None:
         """Increase of counters over the measurement."""
@@ -29,7 +27,7 @@ class BlockCacheFacts:
 
     def grown_over_run(self, name: str) -> int | None:
         """Increase of a counter over the run, ramp included."""
-        return _grown(self.cache.get("counters_before") or {}, self.cache.get("counters_after") or {}, name)
+        return _grown(self.cache.counters_before, self.cache.counters_after, name)
 
 
 def _row(name: str, text: str, value: Callable[[BlockCacheFacts], Any]) -> Column:
@@ -39,7 +37,7 @@ def _row(name: str, text: str, value: Callable[[BlockCacheFacts], Any]) -> Colum
         f"block_cache_{name}",
         dtype,
         f"Block cache: {text}",
-        lambda run: value(run.block_cache) if run.block_cache.is_known else None,
+        lambda run: value(facts) if (facts := run.of(BlockCacheFacts)).is_known else None,
     )
 
 
@@ -63,7 +61,7 @@ COLUMNS = (
     _row(
         "written_back_bytes",
         "bytes written to the backing device in the measurement, in writeback mode",
-        lambda cache: _written_back(str(cache.cache.get("mode")), cache.start, cache.end),
+        lambda cache: _written_back(cache.cache.mode, cache.start, cache.end),
     ),
     _row(
         "bypassed_bytes",
@@ -93,12 +91,12 @@ COLUMNS = (
     _row(
         "dirty_bytes_mean",
         "mean of dirty bytes in the cache over the intervals of the measurement",
-        lambda cache: cache.cache.get("dirty_bytes_mean"),
+        lambda cache: cache.cache.dirty_bytes_mean,
     ),
     _row(
         "congested_share",
         "share of intervals in which bcache treated its cache device as congested",
-        lambda cache: cache.cache.get("congested_share"),
+        lambda cache: cache.cache.congested_share,
     ),
 )
 """Columns of `runs` about the block cache under a run."""

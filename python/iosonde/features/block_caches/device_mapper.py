@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.plan import Setup
-from iosonde.storage.block_caches import BlockCache, announce, load
+from iosonde.features.block_caches.block_cache import BlockCache, announce, load
+from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened, opened_exclusively
 from iosonde.storage.block_layer.kernel import Kernel, read
@@ -43,9 +43,9 @@ _FEATURES = {"writethrough": "writethrough", "writeback": "writeback"}
 Run = Callable[..., dict[str, Any]]
 
 
-def build(backing: Path, cache: Path, setup: Setup, name: str) -> BlockCache:
+def build(backing: Path, cache: Path, setup: BlockCacheSetup, name: str) -> BlockCache:
     """Create the device mapper devices."""
-    load(setup.cache)
+    load(setup.kind)
     size = block_stack.size_bytes(number_of(cache))
     if size < SMALLEST_BYTES or number_of(cache) == number_of(backing):
         raise TargetError(
@@ -53,26 +53,26 @@ def build(backing: Path, cache: Path, setup: Setup, name: str) -> BlockCache:
             hint=f"name another device of {format_bytes(SMALLEST_BYTES)} or more, last",
         )
     key = MOUNTS / name / "cache"
-    announce(key, setup.cache, name, backing, cache)
+    announce(key, setup.kind, name, backing, cache)
     for device in (backing, cache):
         with opened_exclusively(device) as descriptor:
             signatures.wipe_edges(descriptor)
-    steps = [] if setup.cache == "dm-writecache" else _create_parts(cache, name, size)
-    table = table_of(setup.cache, setup.cache_mode, backing, cache, name)
+    steps = [] if setup.kind == "dm-writecache" else _create_parts(cache, name, size)
+    table = table_of(setup.kind, setup.mode, backing, cache, name)
     steps.append(_create(f"{name}-cached", table))
     facts = {
-        "kind": setup.cache,
+        "kind": setup.kind,
         "name": name,
         "device": str(_node(f"{name}-cached")),
         "backing": str(backing),
         "cache": str(cache),
         "cache_bytes": size,
-        "mode": setup.cache_mode,
+        "mode": setup.mode,
         "table": table,
         "steps": steps,
     }
     return BlockCache(
-        kind=setup.cache,
+        kind=setup.kind,
         device=_node(f"{name}-cached"),
         backing=backing,
         cache=cache,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 from hand_made import results, study
 
+from iosonde.features.block_caches.questions import CacheGain
 from iosonde.findings.findings import findings
-from iosonde.findings.questions.cache_gain import CacheGain
 
 ALONE, COLD, WARM = ("none",), ("cold",), ("warm",)
 QUESTION = {"kind": "cache_gain", "over": "cached", "metric": "iops"}

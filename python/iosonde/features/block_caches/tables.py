@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.metrics.facts import BLOCK_CACHE
+from iosonde.features.block_caches.record import STATISTICS, BlockCacheReading
+from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.report.content.store_statistics import spread
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.intervals import medians_of
@@ -46,8 +47,8 @@ def tables(material: Material) -> list[Table]:
     parts = dict.fromkeys(case.part for _, case in material.cases())
     of_cases = [table for part in parts if (table := _table_of_cases(part, material))]
     named = len(material.sources) > 1
-    chosen = [(source, record) for source in material.sources for record in _chosen(source)][:MOST_RUNS]
-    over_time = [_table_over_time(source, record, named=named) for source, record in chosen]
+    chosen = [(source, *found) for source in material.sources for found in _chosen(source)][:MOST_RUNS]
+    over_time = [_table_over_time(source, record, cache, named=named) for source, record, cache in chosen]
     return [*of_cases, *filter(None, over_time)]
 
 
@@ -55,7 +56,7 @@ def _table_of_cases(part: str, material: Material) -> Table | None:
     found = [
         Subject(source=source, case=case)
         for source, case in material.cases()
-        if case.part == part and case.setup is not None and case.setup.cache != "none"
+        if case.part == part and case.setup is not None and case.setup.layer(BlockCacheSetup)
     ]
     if not found:
         return None
@@ -66,7 +67,7 @@ def _table_of_cases(part: str, material: Material) -> Table | None:
         [
             *(Cell(text=level_text(name, subject.level(name))) for name in factors),
             *(Cell(text=subject.source.label) for _ in sources),
-            Cell(text=_described(subject)),
+            Cell(text=f"{_setup(subject).kind}, {_setup(subject).mode}"),
             Cell(text=_prepared(subject)),
             *(_value(metric, known, subject) for metric, known in values.items()),
         ]
@@ -84,22 +85,22 @@ def _table_of_cases(part: str, material: Material) -> Table | None:
     )
 
 
-def _described(subject: Subject) -> str:
-    assert subject.case.setup is not None
-    return f"{subject.case.setup.cache}, {subject.case.setup.cache_mode}"
+def _setup(subject: Subject) -> BlockCacheSetup:
+    found = subject.case.setup and subject.case.setup.layer(BlockCacheSetup)
+    assert found, "a case with a block cache"
+    return found
 
 
 def _prepared(subject: Subject) -> str:
     """State that was requested and the least that was reached."""
-    assert subject.case.setup is not None
-    state = subject.case.setup.cache_state
+    state = _setup(subject).state
     prepared = [
-        each.cache.get("prepared") or {}
+        reading.prepared
         for each in subject.source.records
-        if each.case_id == subject.case.case_id and each.cache
+        if each.case_id == subject.case.case_id and (reading := each.of(BlockCacheReading))
     ]
-    ratios = [each["hit_ratio"] for each in prepared if "hit_ratio" in each]
-    dirty = [each["dirty_bytes"] for each in prepared if "dirty_bytes" in each]
+    ratios = [each.hit_ratio for each in prepared if each.hit_ratio is not None]
+    dirty = [each.dirty_bytes for each in prepared if each.dirty_bytes is not None]
     if ratios:
         return f"{state}, hit ratio {min(ratios):.2f}"
     return f"{state}, {format_bytes(min(dirty))}" if dirty else state
@@ -110,33 +111,34 @@ def _value(metric: str, known: Values, subject: Subject) -> Cell:
     return Cell(text=metric_text(metric, median), interval=ends_text(metric, low, high), number=median)
 
 
-def _chosen(source: Source) -> Iterator[Record]:
+def _chosen(source: Source) -> Iterator[tuple[Record, BlockCacheReading]]:
     """Yield the first complete run of each part, kind of cache and mode."""
     seen = set()
     for record in source.records:
-        if record.outcome == "complete" and record.cache:
-            key = (record.part, record.cache.get("kind"), record.cache.get("mode"))
+        cache = record.of(BlockCacheReading)
+        if record.outcome == "complete" and cache:
+            key = (record.part, cache.kind, cache.mode)
             if key not in seen:
                 seen.add(key)
-                yield record
+                yield record, cache
 
 
-def _table_over_time(source: Source, record: Record, *, named: bool) -> Table | None:
+def _table_over_time(source: Source, record: Record, cache: BlockCacheReading, *, named: bool) -> Table | None:
     text = f"SELECT * FROM store_statistics WHERE run_id = '{record.run_id}' AND phase = 'measure'"
-    readings = source.results.sql(text).filter(pl.col("statistic").str.starts_with(BLOCK_CACHE))
+    readings = source.results.sql(text).filter(pl.col("statistic").str.starts_with(STATISTICS))
     ends = readings["end_ns"].unique().sort().to_list()
-    start: Mapping[str, int] = (record.cache or {}).get("at_start") or {}
+    start = cache.at_start
     if not ends or not start:
         return None
     moments, origin = spread(ends), (record.result or {})["begin_ns"]
     known = {
-        (name.removeprefix(BLOCK_CACHE), end): value
+        (name.removeprefix(STATISTICS), end): value
         for name, end, value in readings.select("statistic", "end_ns", "value").iter_rows()
     }
     label = f"{source.label}: " if named else ""
     return Table(
         title=f"{label}Block cache over time: {record.case_id}",
-        caption=f"Run {record.run_id}, {(record.cache or {}).get('kind')} in {(record.cache or {}).get('mode')} mode. "
+        caption=f"Run {record.run_id}, {cache.kind} in {cache.mode} mode. "
         "Bytes read and written since the start of the measurement. Every interval is in the table `store_statistics`.",
         heads=["Reading", "start", *(format_duration(moment - origin) for moment in moments)],
         labels=1,
@@ -168,3 +170,6 @@ def _increases(start: Mapping[str, int], known: Mapping[Any, int], moments: Sequ
 
 def _bytes(value: int | None) -> Cell:
     return Cell(text="-") if value is None else Cell(text=format_bytes(value), number=value)
+
+
+TABLES = (tables,)

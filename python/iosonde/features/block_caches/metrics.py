@@ -33,7 +33,7 @@ def _metric(
 
 _COUNTED = pl.col("block_cache_counted_hits") + pl.col("block_cache_counted_misses")
 
-LIST = (
+METRICS = (
     _metric(
         "cache_read_hit_ratio",
         "Read hit ratio of the block cache",

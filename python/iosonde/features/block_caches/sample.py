@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from iosonde.storage.block_caches import BlockCache, implementation
+from iosonde.features.block_caches.block_cache import BlockCache
+from iosonde.features.block_caches.layers import implementation
 from iosonde.storage.block_layer.kernel import SECTOR_BYTES, read
 
 SYS = Path("/sys")

@@ -1,0 +1,1 @@
+"""What every other package is built on. It imports nothing of iosonde."""

@@ -1,0 +1,52 @@
+"""Features: packages that extend the rest of iosonde, which never names one.
+
+A feature is one folder. Its modules have fixed names, one for each place of the core that it extends. Each lists what
+it adds in a tuple:
+
+    module           tuple           elements                                    read by
+    __init__.py      ANALYSES        names of the kinds in questions.py          `[[analysis]]` of studies
+    setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
+                     EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies
+    layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
+    undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
+    preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments
+    instruments.py   INSTRUMENTS     subclasses of `Instrument`                  each run
+    record.py        PARTS           subclasses of `results.schema.RecordPart`   the record
+    facts.py         COLUMNS         `results.column.Column`                     the table `runs`
+    metrics.py       METRICS         `metrics.metric.Metric`                     the registry of metrics
+    intervals.py     FACTS           `metrics.intervals.IntervalFacts`           metrics of intervals
+    questions.py     KINDS           `findings.question.QuestionKind`            answers of a study
+    tables.py        TABLES          functions from `Material` to tables         the report
+    checks.py        CHECKS          functions that return checks                `iosonde doctor`
+
+The application registers its features, and those that the environment variable `IOSONDE_FEATURES` names, when it is
+imported (`iosonde/__init__.py`), so a module of the core can read what they contribute when it is imported itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_packages: list[str] = []
+
+
+def register(*packages: str) -> None:
+    """Add features by the names of their packages. What they contribute is listed in this order."""
+    _packages.extend(name for name in packages if name not in _packages)
+
+
+def contributed(module: str, name: str, kind: type[T] | None = None) -> tuple[T, ...]:
+    """Return the elements of the tuples `MODULE.NAME` of all features that have them; of the package itself for "".
+
+    `kind` is their type, for the reader and the type checker.
+    """
+    found: list[Any] = []
+    for package in _packages:
+        place = f"{package}.{module}" if module else package
+        if importlib.util.find_spec(place) is not None:
+            found += getattr(importlib.import_module(place), name, ())
+    return tuple(found)

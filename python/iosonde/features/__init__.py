@@ -1,0 +1,8 @@
+"""The features of iosonde, one folder each. `FEATURES` is the one list of them.
+
+A feature imports the core, never another feature, and the core imports none (`lint-imports`). How a folder extends the
+core is in `iosonde.core.features`.
+"""
+
+FEATURES = ("iosonde.features.block_caches",)
+"""Packages of the features, in the order in which what they contribute is listed."""

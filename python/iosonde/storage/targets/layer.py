@@ -1,0 +1,51 @@
+"""Block devices that a setup has over its device or array, created by features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from iosonde.core.features import contributed
+from iosonde.plan import Setup
+from iosonde.plan.setup import SetupPart
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltLayer:
+    """An active layer of a setup."""
+
+    device: Path
+    """The block device over those below."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """For the record: commands, settings, sizes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerKind:
+    """Listed in `LAYERS` of a feature's `layers.py`."""
+
+    part: type[SetupPart]
+    journal_kind: str
+    """Kind of the journal entry that `build` announces before its first command."""
+    check_possible: Callable[[Any], None]
+    """`TargetError` if this machine cannot create a part of that type."""
+    build: Callable[[Path, Sequence[Path], Any, str], BuiltLayer]
+    """Create a part over a device, with its further devices, under the name of the study."""
+
+
+def kinds() -> tuple[LayerKind, ...]:
+    """Return the layers of all features."""
+    return contributed("layers", "LAYERS", LayerKind)
+
+
+def kind_of(part: SetupPart) -> LayerKind:
+    """Return the kind that creates a part of a setup."""
+    return next(each for each in kinds() if isinstance(part, each.part))
+
+
+def check_possible(setup: Setup) -> None:
+    """`TargetError` if this machine cannot create the layers of a setup."""
+    for part in setup.layers:
+        kind_of(part).check_possible(part)

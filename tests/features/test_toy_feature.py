@@ -1,0 +1,106 @@
+"""A feature is one folder: `toy` has a parameter, a setup with undo, an instrument, a fact, a metric, a question and a
+table, and a study uses them from file to report without a change to any other file.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iosonde.core import features
+from iosonde.features import FEATURES
+from iosonde.metrics.metric import Metric
+from iosonde.results.column import Column
+from iosonde.storage.safety.journal_entry import MOUNTS
+
+STUDY = """
+name = "toy"
+title = "A toy"
+question = "What is the largest mark?"
+repeats = 3
+
+[measurement]
+setup_size = "16MiB"
+span = "1MiB"
+duration = "100ms"
+interval = "100ms"
+ramp = 0
+
+[[parts]]
+factors.toy_mark = [2, 7]
+
+[[analysis]]
+kind = "toy_mark"
+over = "toy_mark"
+metric = "toy_mark_squared"
+
+[profiles.standard]
+"""
+PYTHON = Path(features.__file__).parents[1]
+
+
+def iosonde_with_toy(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with one more feature than it has."""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "iosonde", *arguments],
+        env={**os.environ, "PYTHONPATH": path, "IOSONDE_FEATURES": "toy", "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.system
+@pytest.mark.needs("root", "loop devices")
+def test_a_study_with_the_toy_ends_in_a_report_with_its_finding_and_table(tmp_path: Path) -> None:
+    (tmp_path / "toy.toml").write_text(STUDY)
+    output = tmp_path / "set"
+    done = iosonde_with_toy("run", str(tmp_path / "toy.toml"), "--target", str(tmp_path), "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    assert "The largest mark squared is 49" in " ".join(done.stdout.split())
+    marks = iosonde_with_toy("sql", str(output), "SELECT DISTINCT toy_mark_found FROM runs ORDER BY 1")
+    assert marks.stdout.split() == ["toy_mark_found", "2", "7"]
+    report = tmp_path / "report.md"
+    iosonde_with_toy("report", str(output), "--format", "md", "--output", str(report))
+    assert "Toy marks" in report.read_text()
+    assert not list(MOUNTS.glob("iosonde-*/toy")), "removed with the setup"
+
+
+@pytest.mark.engine
+def test_a_wrong_value_is_an_error_of_the_study(tmp_path: Path) -> None:
+    (tmp_path / "toy.toml").write_text(STUDY.replace("[2, 7]", "[-1]"))
+    done = iosonde_with_toy("plan", str(tmp_path / "toy.toml"), "--target", str(tmp_path))
+    assert done.returncode != 0 and "`toy_mark` must be at least 0" in done.stderr
+
+
+CORE = [path for path in PYTHON.iterdir() if path.is_dir() and path.name not in ("features", "data", "__pycache__")]
+
+
+def names_of_features() -> set[str]:
+    """Return the names of the folders, and of the columns, metrics and questions that they contribute."""
+    contributed = features.contributed
+    return {
+        *(name.rpartition(".")[2] for name in FEATURES),
+        *(column.name for column in contributed("facts", "COLUMNS", Column)),
+        *(metric.name for metric in contributed("metrics", "METRICS", Metric)),
+        *contributed("", "ANALYSES", str),
+    }
+
+
+def test_the_core_does_not_name_a_feature() -> None:
+    """No import, string or identifier of the core has the name of a feature, or of what one contributes."""
+    pattern = re.compile(rf"(?<![a-z_])({'|'.join(sorted(names_of_features()))})(?![a-z_])|iosonde\.features\\.")
+    found = []
+    for path in sorted(each for folder in CORE for each in folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            texts = [getattr(node, field, "") for field in ("id", "attr", "name", "module", "value", "arg")]
+            named = [text for text in texts if isinstance(text, str) and pattern.search(text)]
+            found += [f"{path}:{getattr(node, 'lineno', 0)}: {text}" for text in named]
+    assert found == []
