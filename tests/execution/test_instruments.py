@@ -13,6 +13,7 @@ from iosonde.errors import TargetError
 from iosonde.execution import attempt as attempt_module
 from iosonde.execution import execute, instruments
 from iosonde.execution.engine import EngineRun, without_engine
+from iosonde.execution.instruments import memory_limit
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunInstruments
 from iosonde.execution.instruments.memory_limit import MemoryLimit
 from iosonde.results.schema import Failure, RecordWarning
@@ -88,3 +89,22 @@ def test_a_kill_at_the_memory_limit_is_the_reason_of_the_failure() -> None:
     reading = limit.stop(DONE)
     assert reading.failure and reading.failure.code == "out_of_memory"
     assert reading.facts["memory"]["oom_kills"] == 1
+
+
+@pytest.mark.parametrize(
+    ("swap_peak", "swap_size", "message", "suggests_swap"),
+    [
+        (13 << 20, 512 << 20, "the kernel killed the engine with 13 MiB of 512 MiB swap used", False),
+        (510 << 20, 512 << 20, "the kernel killed the engine with 510 MiB of 512 MiB swap used", True),
+        (None, 0, "the kernel killed the engine", False),
+    ],
+)
+def test_more_swap_is_suggested_only_where_it_was_full(
+    swap_peak: int | None, swap_size: int, message: str, suggests_swap: bool
+) -> None:
+    """The kernel also kills where it cannot swap as fast as memory is used."""
+    memory = {"oom_kills": 1, "limit_bytes": 112 << 20, "swap_peak_bytes": swap_peak}
+    killed = Failure(code="killed", message="killed", context="", hint="")
+    found = memory_limit._out_of_memory(memory, killed, is_external=False, swap_bytes=swap_size)
+    assert found and found.message == f"the memory limit of 112 MiB is too small: {message}"
+    assert ("swap_size" in found.hint) == suggests_swap

@@ -19,13 +19,14 @@ class MemoryLimit(Instrument):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._group: MemoryGroup | None = None
+        self._swap_bytes = 0
 
     def start(self) -> None:
         """Create the control group."""
         limit_bytes = self.context.parameters.get("memory_limit")
         if limit_bytes and self.context.server is None:  # Otherwise it limits the server.
-            swap_bytes = swap_allowance(self.context.parameters, self.context.ready.target)
-            self._group = MemoryGroup.make(limit_bytes, swap_bytes=swap_bytes)
+            self._swap_bytes = swap_allowance(self.context.parameters, self.context.ready.target)
+            self._group = MemoryGroup.make(limit_bytes, swap_bytes=self._swap_bytes)
 
     def engine_started(self, pid: int) -> None:
         """Move the engine into the group while it waits for its spec and has allocated hardly anything."""
@@ -38,7 +39,8 @@ class MemoryLimit(Instrument):
             return Reading()
         memory = self._group.facts()
         is_external = described(self.context.run.spec["workload"]).is_external
-        return Reading(facts={"memory": memory}, failure=_out_of_memory(memory, done.failure, is_external=is_external))
+        failure = _out_of_memory(memory, done.failure, is_external=is_external, swap_bytes=self._swap_bytes)
+        return Reading(facts={"memory": memory}, failure=failure)
 
     def close(self) -> None:
         """Remove the group."""
@@ -49,15 +51,22 @@ class MemoryLimit(Instrument):
 _KILLED = ("killed", "command_failed", "unparsable_output", "background_failed")
 """Failures that running out of memory explains: a command may outlive the kill of one of its processes."""
 
+_FULL = 0.9
+"""Share of the swap area in use at which a larger one is suggested."""
 
-def _out_of_memory(memory: dict[str, Any], failure: Failure | None, *, is_external: bool) -> Failure | None:
+
+def _out_of_memory(
+    memory: dict[str, Any], failure: Failure | None, *, is_external: bool, swap_bytes: int
+) -> Failure | None:
     if not memory["oom_kills"] or failure is None or failure.code not in _KILLED:
         return None
+    swap_peak = memory["swap_peak_bytes"] or 0
+    used = f" with {format_bytes(swap_peak)} of {format_bytes(swap_bytes)} swap used" if swap_bytes else ""
+    larger_swap = ", or raise `swap_size`" if swap_peak > _FULL * swap_bytes else ""
     return Failure(
         code="out_of_memory",
         message=f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed "
-        f"{'the command' if is_external else 'the engine'}",
+        f"{'the command' if is_external else 'the engine'}{used}",
         context=failure.context,
-        hint="raise it with `--set memory_limit=...`, or configure smaller caches and write buffers; with swap, raise "
-        "`swap_size`",
+        hint=f"raise it with `--set memory_limit=...`, or configure smaller caches and write buffers{larger_swap}",
     )
