@@ -517,7 +517,7 @@ mod tests {
     use super::*;
     use crate::Protocol;
 
-    /// A server that requests a password in clear text, and returns what it gets instead.
+    /// A server that requests a password in clear text gets the end of the connection instead.
     #[test]
     fn a_password_in_clear_text_is_not_sent_over_a_network() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -528,7 +528,9 @@ mod tests {
             client.read_exact(&mut length).expect("a startup message");
             let mut startup = vec![0; u32::from_be_bytes(length) as usize - 4];
             client.read_exact(&mut startup).expect("its body");
-            client.write_all(&[b'R', 0, 0, 0, 8, 0, 0, 0, 3]).expect("it still listens");
+            client
+                .write_all(&[b'R', 0, 0, 0, 8, 0, 0, 0, 3])
+                .expect("it still listens");
             let mut answer = Vec::new();
             client.read_to_end(&mut answer).expect("it closes the connection");
             answer
@@ -545,7 +547,8 @@ mod tests {
         };
         assert_eq!(error.kind, ErrorKind::Authentication);
         assert!(error.message.contains("in clear text"), "{}", error.message);
-        assert_eq!(server.join().expect("the server ends"), b"");
+        let terminate = [b'X', 0, 0, 0, 4];
+        assert_eq!(server.join().expect("the server ends"), terminate);
     }
 
     #[test]
