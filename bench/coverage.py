@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from iosonde.metrics.moderation import prior_of
 from iosonde.metrics.statistics import (
     Floats,
     distant_modes_coverage,
@@ -90,6 +91,65 @@ def _covers(rows: Floats) -> float:
 
 
 FEW = (3, 4, 5, 6)
+
+NOISES: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "equal noise": lambda random, cases: np.full(cases, 0.02),
+    "unequal noise": lambda random, cases: 0.02 * np.exp(0.7 * random.standard_normal(cases)),
+    "one case in ten is ten times noisier": lambda random, cases: np.where(random.random(cases) < 0.1, 0.2, 0.02),
+    "two near modes": lambda random, cases: np.full(cases, 0.01),
+    "two distant modes in one case of four": lambda random, cases: np.full(cases, 0.01),
+    "two distant modes": lambda random, cases: np.full(cases, 0.01),
+}
+"""Standard deviation of the repeats of each case of a result set, in its modes."""
+SHARED_NOISE = "90 % of the noise in common"
+
+
+def cases_of_a_set(random: np.random.Generator, name: str, cases: int, count: int) -> tuple[Floats, Floats]:
+    """Draw the repeats of all cases of a result set, whose medians are 100, and the noise of each."""
+    rows = random.standard_normal((cases, count))
+    if name == SHARED_NOISE:
+        rows = np.sqrt(0.1) * rows + np.sqrt(0.9) * random.standard_normal((1, count))
+        return np.asarray(100 * np.exp(0.02 * rows)), np.full(cases, 0.02)
+    noise, distance = NOISES[name](random, cases), np.zeros(cases)
+    if "modes" in name:
+        distance = np.full(cases, MODES if "near" in name else FAR_MODES)
+    if "one case of four" in name:
+        distance *= random.random(cases) < 0.25
+    rows += distance[:, np.newaxis] * random.choice([-1.0, 1.0], size=rows.shape)
+    return np.asarray(100 * np.exp(noise[:, np.newaxis] * rows)), noise * (1 + distance)
+
+
+def moderated(
+    random: np.random.Generator, name: str, cases: int, count: int, sets: int
+) -> tuple[float, float, float, float]:
+    """Coverage of whole result sets: of each case alone, moderated, of the noisiest cases; and the ratio of widths.
+
+    The noisiest cases have at least three times the median noise. Widths are medians over the cases of a set.
+    """
+    alone, together, noisiest, widths = [], [], [], []
+    for _ in range(sets):
+        rows, noise = cases_of_a_set(random, name, cases, count)
+        ends = median_intervals(rows), median_intervals(rows, priors=[prior_of(list(np.log(rows)))] * cases)
+        covers = [(low <= 100) & (high >= 100) for low, high in ends]
+        alone.append(covers[0].mean())
+        together.append(covers[1].mean())
+        noisiest += list(covers[1][noise >= 3 * np.median(noise)])
+        own, narrow = (np.median(np.log(high / low)) for low, high in ends)
+        widths.append(narrow / own)
+    found = [float(np.mean(each)) if each else np.nan for each in (alone, together, noisiest)]
+    return found[0], found[1], found[2], float(np.median(widths))
+
+
+SET_SIZES = (4, 13, 40)
+
+
+def moderated_rows(random: np.random.Generator, samples: int) -> Iterator[tuple[str, list[float]]]:
+    """Yield coverage and relative width of moderated intervals by noise, number of cases and number of repeats."""
+    for name in (*NOISES, SHARED_NOISE):
+        for cases in SET_SIZES:
+            found = [moderated(random, name, cases, n, max(20, samples // cases)) for n in FEW[:3]]
+            columns = zip(*found, strict=True)
+            yield f"{name}, {cases} cases", [value for column in columns for value in column]
 
 
 def correlated_repeats(random: np.random.Generator, correlation: float, count: int, samples: int) -> float:
@@ -207,6 +267,9 @@ def tables(seed: int, samples: int) -> Iterator[str]:
     random, few = np.random.default_rng(seed), samples // 4
     rows = [(name, [repeats(random, draw, n, samples) for n in REPEATS]) for name, draw in DISTRIBUTIONS.items()]
     yield from _table("Median of repeats", "repeats", REPEATS, rows)
+    columns = [f"{what}, n = {n}" for what in ("alone", "moderated", "noisiest", "width") for n in FEW[:3]]
+    rows = list(moderated_rows(random, samples))
+    yield from _table("Moderated variances", "", columns, rows, unit_of_values="%")
     yield from _table("Median of correlated repeats", "repeats", REPEATS, list(set_rows(random, few, which=0)))
     sets = list(set_rows(random, few, which=1))
     yield from _table("Sets taken as correlated", "repeats", REPEATS, sets, unit_of_values="sets, %")
@@ -249,10 +312,13 @@ def _table(
     scale: int = 100,
 ) -> Iterator[str]:
     yield from (f"### {title}", "")
-    heads = (f"{count} {unit}" if count == counts[0] else str(count) for count in counts)
+    heads = (f"{count} {unit}".rstrip() if count == counts[0] else str(count) for count in counts)
     yield f"| {unit_of_values} | {' | '.join(heads)} |"
     yield "|---|" + "---|" * len(counts)
-    yield from (f"| {name} | {' | '.join(f'{scale * share:.1f}' for share in shares)} |" for name, shares in rows)
+    yield from (
+        f"| {name} | {' | '.join('' if np.isnan(share) else f'{scale * share:.1f}' for share in shares)} |"
+        for name, shares in rows
+    )
     yield ""
 
 

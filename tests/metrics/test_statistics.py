@@ -21,8 +21,9 @@ from iosonde.metrics.statistics import (
     T_PLAIN,
     WELCH,
     Estimate,
-    correlated_repeats,
+    RepeatNoise,
     distant_modes_coverage,
+    known_noise,
     maximum_interval,
     pooled_ratio,
     ratio,
@@ -253,7 +254,7 @@ def test_one_outlier_does_not_turn_a_slope() -> None:
 def test_intervals_of_correlated_repeats_are_wider_wherever_they_are_computed() -> None:
     sample, other = [100.0, 101.0, 99.0, 100.5, 99.5], [110.0, 111.0, 109.0, 110.5, 109.5]
     plain = repeats_interval(sample), ratio(other, sample), maximum_interval([sample, other])
-    with correlated_repeats(0.5):
+    with known_noise(RepeatNoise(correlation=0.5)):
         corrected = repeats_interval(sample), ratio(other, sample), maximum_interval([sample, other])
     for narrow, wide in zip(plain, corrected, strict=True):
         assert narrow.low is not None and wide.low is not None and wide.low < narrow.low

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from iosonde.metrics.statistics import UNKNOWN_NOISE, RepeatNoise
 from iosonde.plan import Case, Run
 from iosonde.planning import expand
 from iosonde.procedure import Conclusion, Observation, progress
@@ -50,8 +51,8 @@ class MadeUp:
     def elapsed_s(self) -> float:
         return float(len(self.known))
 
-    def correlation(self) -> float:
-        return 0.0
+    def noise(self) -> RepeatNoise:
+        return UNKNOWN_NOISE
 
     def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
         raise NotImplementedError

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from iosonde.metrics.distributions import chi2_quantile, chi2_tail
+from iosonde.metrics.moderation import fitted
 from iosonde.metrics.statistics import SIGNIFICANT, mean_moments, repeat_correlation
 
 Floats = NDArray[np.float64]
@@ -82,39 +83,11 @@ def _moderated(variances: Floats, degrees: int, *, limit: float) -> tuple[Floats
     positive = variances[variances > 0]
     if len(positive) < 2:
         return variances, float(degrees)
-    common, prior_degrees = _fitted_prior(positive, degrees)
+    common, prior_degrees = fitted(positive, np.full(len(positive), float(degrees)))
     gained = min(prior_degrees, max(0.0, limit - degrees))
     # Where the limit cuts the degrees of freedom, the weight of the common value stays what the data support.
     weight = prior_degrees / (prior_degrees + degrees) if np.isfinite(prior_degrees) else 1.0
     return weight * common + (1 - weight) * variances, degrees + gained
-
-
-def _fitted_prior(variances: Floats, degrees: int) -> tuple[float, float]:
-    """Return the common variance and its prior degrees of freedom by matching moments of log variances."""
-    from scipy.special import digamma, polygamma
-
-    half = degrees / 2
-    logs = np.log(variances) - digamma(half) + np.log(half)
-    mean = float(logs.mean())
-    excess = float(logs.var(ddof=1) - polygamma(1, half))
-    if excess <= 0:
-        return float(variances.mean()), float("inf")
-    prior_half = _inverse_trigamma(excess)
-    return float(np.exp(mean + digamma(prior_half) - np.log(prior_half))), 2 * prior_half
-
-
-def _inverse_trigamma(value: float) -> float:
-    """Return x with trigamma(x) = value, by Newton's method on 1 / trigamma, which is nearly linear."""
-    from scipy.special import polygamma
-
-    x = 0.5 + 1 / value
-    for _ in range(50):
-        trigamma = float(polygamma(1, x))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
-        x += step
-        if abs(step) < 1e-10 * x:
-            break
-    return x
 
 
 def _independent_cells(means: Floats) -> float:

@@ -35,9 +35,9 @@ from iosonde.findings.question import Question
 from iosonde.findings.questions import one_level, peak, saturation, steady, transactions
 from iosonde.findings.support import Support, support_of
 from iosonde.metrics import wording
-from iosonde.metrics.metrics import repeat_correlations
+from iosonde.metrics.metrics import repeat_noise
 from iosonde.metrics.registry import metric as metric_of
-from iosonde.metrics.statistics import correlated_repeats
+from iosonde.metrics.statistics import RepeatNoise, known_noise
 from iosonde.metrics.sustained import LongRun
 from iosonde.plan import PREPARATION
 from iosonde.study.model import Study
@@ -85,7 +85,8 @@ def answer(
 ) -> Answer:
     """Answer the study's question from one result set; further arguments are those of `findings`."""
     trust = replace(trust_of(metrics, runs), simulated=simulated, external=_is_external(study))
-    with correlated_repeats(max(repeat_correlations(metrics).values(), default=0.0)):
+    [noise] = repeat_noise(metrics).values() or [RepeatNoise()]
+    with known_noise(noise):
         found = findings(study, cases, metrics, runs=runs, simulated=simulated, **rest)
         return answered(study.question, found, trust)
 

@@ -32,6 +32,13 @@ def chi2_quantile(probability: float, degrees: float) -> float:
     return float(chdtri(degrees, 1 - probability))
 
 
+def chi2_median(degrees: np.ndarray) -> np.ndarray:
+    """Chi-squared: the median."""
+    from scipy.special import chdtri
+
+    return np.asarray(chdtri(degrees, 0.5))
+
+
 def chi2_tail(values: np.ndarray, degrees: np.ndarray | float) -> np.ndarray:
     """Chi-squared: the probability of more than each of `values`."""
     from scipy.special import chdtrc

@@ -19,6 +19,7 @@ from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.intervals import paging_intervals, server_intervals
 from iosonde.metrics.intervals.interval_facts import IntervalFacts
+from iosonde.metrics.moderation import Prior, prior_of
 from iosonde.metrics.registry import METRICS, least_value, named_among
 from iosonde.metrics.scopes import (
     RUN_KEYS,
@@ -33,9 +34,12 @@ from iosonde.metrics.scopes import (
     sums,
 )
 from iosonde.metrics.statistics import (
+    MINIMUM_REPEATS,
     Floats,
+    RepeatNoise,
     bounded_median_intervals,
     repeat_correlation,
+    sample_key,
 )
 
 _RUN_COLUMNS = ("result_set", "run_id", "case_id", "part", "repeat", "order", "control")
@@ -85,10 +89,24 @@ def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
     (docs/statistics.md); null with fewer than three repeats. A percentile has a row only where every repeat has enough
     samples for it.
     """
-    keys = ("result_set", "case_id", "part", "control", *SCOPE_KEYS, "metric")
-    summary = (
+    summary, noise = _samples(runs), repeat_noise(runs)
+    intervals = pl.concat(
+        [_intervals(group, noise[str(name)]) for (name, _), group in summary.group_by("result_set", "repeats")]
+        or [summary.select(*_SAMPLE_KEYS, low="median", high="median", method=pl.lit(""))]
+    )
+    return summary.join(intervals, on=_SAMPLE_KEYS, maintain_order="left").select(
+        *_SAMPLE_KEYS, "median", "low", "high", "method", "repeats", "minimum", "maximum"
+    )
+
+
+_SAMPLE_KEYS = ("result_set", "case_id", "part", "control", *SCOPE_KEYS, "metric")
+
+
+def _samples(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the repeats of each case in the order of execution."""
+    return (
         of_same_repeats(runs)
-        .group_by(keys, maintain_order=True)
+        .group_by(_SAMPLE_KEYS, maintain_order=True)
         .agg(
             pl.col("value").sort_by("order"),
             median=pl.col("value").median(),
@@ -97,17 +115,37 @@ def case_metrics(runs: pl.DataFrame) -> pl.DataFrame:
             maximum=pl.col("value").max(),
         )
     )
+
+
+def repeat_noise(runs: pl.DataFrame) -> dict[str, RepeatNoise]:
+    """Return what the repeats of all cases of each result set show about the noise of each of them."""
     correlations = repeat_correlations(runs)
-    intervals = pl.concat(
-        [
-            _intervals(group, correlations.get(str(name), 0.0))
-            for (name, _), group in summary.group_by("result_set", "repeats")
-        ]
-        or [summary.select(*keys, low="median", high="median", method=pl.lit(""))]
-    )
-    return summary.join(intervals, on=keys, maintain_order="left").select(
-        *keys, "median", "low", "high", "method", "repeats", "minimum", "maximum"
-    )
+    return {
+        str(name): _noise_of(samples, correlations.get(str(name), 0.0))
+        for (name,), samples in _samples(runs).group_by("result_set", maintain_order=True)
+    }
+
+
+def _noise_of(samples: pl.DataFrame, correlation: float) -> RepeatNoise:
+    """Each sample of a result set has the prior of its metric and scope.
+
+    A case that only reads has the same values for reads as for the whole load; the prior is that of the whole load.
+    """
+    usable = samples.filter(pl.col("repeats") >= MINIMUM_REPEATS, pl.col("minimum") > 0)
+    whole = overall(usable)
+    parts = usable.join(whole, on=_SAMPLE_KEYS, how="anti", maintain_order="left")
+    found: dict[bytes, Prior] = {}
+    of_metrics: dict[str, Prior] = {}
+    for frame in (parts, whole):
+        for (is_control, *_, metric), group in frame.group_by(
+            "control", *(SCOPE_KEYS if frame is parts else ()), "metric", maintain_order=True
+        ):
+            values = [each.to_numpy() for each in group["value"]]
+            if prior := prior_of([np.log(each) for each in values]):
+                found |= dict.fromkeys(map(sample_key, values), prior)
+                if frame is whole and not is_control:
+                    of_metrics[str(metric)] = prior
+    return RepeatNoise(correlation=correlation, priors=found, of_metrics=of_metrics)
 
 
 def repeat_correlations(runs: pl.DataFrame) -> dict[str, float]:
@@ -236,18 +274,15 @@ def _long(table: pl.DataFrame, *, keys: Sequence[str], metrics: Iterable[str]) -
     )
 
 
-def _intervals(summary: pl.DataFrame, correlation: float) -> pl.DataFrame:
+def _intervals(summary: pl.DataFrame, noise: RepeatNoise) -> pl.DataFrame:
     """Return the intervals of the medians of rows that all have the same number of repeats."""
     rows: Floats = np.stack([values.to_numpy() for values in summary["value"]])
     least = np.array([least_value(name) for name in summary["metric"]])
-    low, high, methods = bounded_median_intervals(rows, correlation=correlation, least=least)
+    low, high, methods = bounded_median_intervals(
+        rows, correlation=noise.correlation, priors=[noise.prior(row) for row in rows], least=least
+    )
     return summary.select(
-        "result_set",
-        "case_id",
-        "part",
-        "control",
-        *SCOPE_KEYS,
-        "metric",
+        *_SAMPLE_KEYS,
         low=pl.Series(low, nan_to_null=True),
         high=pl.Series(high, nan_to_null=True),
         method=pl.Series(methods, dtype=pl.String),

@@ -7,7 +7,7 @@ sources, and what they cannot show. Everything is deterministic: the same result
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,6 +16,8 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from iosonde.metrics.moderation import ROUNDING, Prior, correlation_between
 
 CONFIDENCE = 0.95
 RESAMPLES = 4000
@@ -36,6 +38,7 @@ Floats = NDArray[np.float64]
 Verdict = Literal["better", "worse", "same", "unclear"]
 
 T_LOG = "Student's t on logarithms"
+T_MODERATED = "Student's t on logarithms with moderated variance"
 T_PLAIN = "Student's t"
 CUT_OFF = ", cut off at 0"
 """Added to the name of a method whose lower limit was negative for a quantity that cannot be."""
@@ -90,69 +93,106 @@ def is_wide(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None and low > 0 and high / low > WIDE
 
 
-_CORRELATION: ContextVar[float] = ContextVar("correlation", default=0.0)
+@dataclass(frozen=True, kw_only=True)
+class RepeatNoise:
+    """What all cases of a result set show about the noise of repeats of each of them."""
+
+    correlation: float = 0.0
+    """Of consecutive repeats."""
+    priors: Mapping[bytes, Prior] = field(default_factory=dict)
+    """Of the metric of each sample, by `sample_key`. Samples of other values, such as sums of metrics, have none."""
+    of_metrics: Mapping[str, Prior] = field(default_factory=dict)
+    """Of whole loads, by metric: for samples that are not complete yet."""
+
+    def prior(self, values: ArrayLike) -> Prior | None:
+        """The prior of a sample."""
+        return self.priors.get(sample_key(values)) if self.priors else None
+
+
+def sample_key(values: ArrayLike) -> bytes:
+    """Identify a sample by its values, in any order."""
+    return np.sort(np.asarray(values, dtype=np.float64)).tobytes()
+
+
+UNKNOWN_NOISE = RepeatNoise()
+_NOISE: ContextVar[RepeatNoise] = ContextVar("noise", default=UNKNOWN_NOISE)
 
 
 @contextmanager
-def correlated_repeats(correlation: float) -> Iterator[None]:
-    """Correct all intervals of repeats computed in this context for the correlation of consecutive repeats.
+def known_noise(noise: RepeatNoise) -> Iterator[None]:
+    """Compute all intervals of repeats in this context with what the result set shows about its noise.
 
-    The correlation belongs to the result set, not to a value, so it is set once for all that is computed from it.
+    It belongs to the result set, not to a value, so it is set once for all that is computed from it.
     """
-    token = _CORRELATION.set(correlation)
+    token = _NOISE.set(noise)
     try:
         yield
     finally:
-        _CORRELATION.reset(token)
+        _NOISE.reset(token)
 
 
-def repeats_interval(values: ArrayLike, *, correlation: float | None = None, least: float = 0.0) -> Estimate:
+def repeats_interval(
+    values: ArrayLike, *, noise: RepeatNoise | None = None, metric: str = "", least: float = 0.0
+) -> Estimate:
     """Return the median of repeats with its interval.
 
-    `correlation` is that of consecutive repeats; by default that of the context (`correlated_repeats`). `least` is the
+    `noise` is that of the result set; by default that of the context (`known_noise`). Without any, the interval is that
+    of the sample alone, and wider. `metric` names that of a sample which is not one of the result set. `least` is the
     smallest possible value: rates, latencies and shares cannot be negative.
     """
-    correlation = _CORRELATION.get() if correlation is None else correlation
+    noise = noise or _NOISE.get()
     sample = np.asarray(values, dtype=np.float64)
-    low, high, [method] = bounded_median_intervals(sample[np.newaxis, :], correlation=correlation, least=least)
+    prior = noise.of_metrics.get(metric) if metric else noise.prior(sample)
+    low, high, [method] = bounded_median_intervals(
+        sample[np.newaxis, :], correlation=noise.correlation, priors=[prior], least=least
+    )
     if np.isnan(low[0]):
         return Estimate(float(np.median(sample)), n=len(sample))
     return Estimate(float(np.median(sample)), float(low[0]), float(high[0]), method, len(sample))
 
 
+Priors = Sequence[Prior | None]
+
+
 def bounded_median_intervals(
-    rows: Floats, *, correlation: float, least: Floats | float
+    rows: Floats, *, correlation: float, priors: Priors = (), least: Floats | float
 ) -> tuple[Floats, Floats, list[str]]:
     """Return the interval of the median of each row, cut off at its smallest possible value, and the method.
 
     The median is never below `least`, so the remaining interval contains it exactly as often. A row with a value below
     `least` shows that there is no such limit, and nothing is cut off.
     """
-    low, high = median_intervals(rows, correlation=correlation)
+    low, high = median_intervals(rows, correlation=correlation, priors=priors)
     is_cut = (low < least) & (rows.min(axis=1) >= least)
     names = [
-        median_method(row, correlation=correlation) + (CUT_OFF if cut else "")
-        for row, cut in zip(rows, is_cut, strict=True)
+        name + (CUT_OFF if cut else "")
+        for name, cut in zip(_median_methods(rows, correlation, priors), is_cut, strict=True)
     ]
     return np.where(is_cut, least, low), high, names
 
 
-def median_method(sample: Floats, *, correlation: float = 0.0) -> str:
-    """Return the name of the method that `median_intervals` uses for a sample."""
-    if len(sample) < MINIMUM_REPEATS:
-        return ""
+def _median_methods(rows: Floats, correlation: float, priors: Priors) -> list[str]:
+    """Return the names of the methods that `median_intervals` uses."""
+    count = rows.shape[1]
+    if count < MINIMUM_REPEATS:
+        return [""] * len(rows)
     if correlation > 0:
-        return AUTOREGRESSIVE
-    if len(sample) >= ORDER_STATISTICS_FROM:
-        return ORDER
-    return T_LOG if (sample > 0).all() else T_PLAIN
+        return [AUTOREGRESSIVE] * len(rows)
+    if count >= ORDER_STATISTICS_FROM:
+        return [ORDER] * len(rows)
+    noise = _noise_of(rows, priors)
+    return [
+        T_MODERATED if degrees > count - 1 else T_LOG if row.min() > 0 else T_PLAIN
+        for row, degrees in zip(rows, noise.degrees, strict=True)
+    ]
 
 
-def median_intervals(rows: Floats, *, correlation: float = 0.0) -> tuple[Floats, Floats]:
+def median_intervals(rows: Floats, *, correlation: float = 0.0, priors: Priors = ()) -> tuple[Floats, Floats]:
     """Return the interval of the median of each row of repeats; NaN with fewer than `MINIMUM_REPEATS` values.
 
-    Up to five repeats Student's t on logarithms (on the values, where one is not positive), then order statistics,
-    which hold for every distribution. With a `correlation` of consecutive repeats, t with its AR(1) correction.
+    Up to five repeats Student's t on logarithms (on the values, where one is not positive), with moderated variances
+    where there are `priors`, one of each row. Then order statistics, which hold for every distribution. With a
+    `correlation` of consecutive repeats, t with its AR(1) correction.
     """
     count = rows.shape[1]
     if count < MINIMUM_REPEATS:
@@ -162,17 +202,56 @@ def median_intervals(rows: Floats, *, correlation: float = 0.0) -> tuple[Floats,
         return _order_statistics(np.sort(rows, axis=1))
     medians = np.median(rows, axis=1)
     positive = rows.min(axis=1) > 0
-    logs = np.log(np.where(rows.min(axis=1, keepdims=True) > 0, rows, 1.0))
-    low, high = (np.exp(bound) for bound in _t_bounds(logs, correlation))
-    plain_low, plain_high = _t_bounds(rows, correlation)
+    low, high = (np.exp(bound) for bound in _t_bounds(_logs(rows), _noise_of(rows, priors), correlation))
+    plain_low, plain_high = _t_bounds(rows, _own_noise(rows), correlation)
     low, high = np.where(positive, low, plain_low), np.where(positive, high, plain_high)
     return np.minimum(low, medians), np.maximum(high, medians)
 
 
-def _t_bounds(rows: Floats, correlation: float, confidence: float | None = None) -> tuple[Floats, Floats]:
-    factor, freedom = mean_moments(rows.shape[1], correlation)
-    confidence = confidence or SMALL_SAMPLES.get(rows.shape[1], CONFIDENCE)
-    half = _t_quantile(freedom, confidence) * np.sqrt(rows.var(axis=1, ddof=1) * factor)
+@dataclass(frozen=True)
+class _Noise:
+    """Variance of each sample, its degrees of freedom for independent values, and the confidence of its interval."""
+
+    variances: Floats
+    degrees: Floats
+    confidence: Floats
+
+
+def _own_noise(rows: Floats) -> _Noise:
+    """Return the noise as the samples alone show it."""
+    one = np.ones(len(rows))
+    confidence = SMALL_SAMPLES.get(rows.shape[1], CONFIDENCE)
+    return _Noise(rows.var(axis=1, ddof=1), one * (rows.shape[1] - 1), one * confidence)
+
+
+def _noise_of(rows: Floats, priors: Priors) -> _Noise:
+    """Return the noise of the logarithms, moderated in small samples that have a prior."""
+    own = _own_noise(_logs(rows))
+    if rows.shape[1] >= ORDER_STATISTICS_FROM:
+        return own
+    is_positive = rows.min(axis=1) > 0
+    for prior in dict.fromkeys(each for each in priors if each):
+        chosen = np.flatnonzero(is_positive & [each is prior for each in priors])
+        variances, degrees = prior.moderated(own.variances[chosen], rows.shape[1] - 1)
+        is_moderated = degrees > rows.shape[1] - 1
+        own.variances[chosen], own.degrees[chosen] = variances, degrees
+        own.confidence[chosen[is_moderated]] = MODERATED if prior.cases >= ENOUGH_CASES else MODERATED_OF_FEW
+    return own
+
+
+def _logs(rows: Floats) -> Floats:
+    """Return the logarithms of rows of positive values, and zeros for the others."""
+    logs: Floats = np.log(np.where(rows.min(axis=1, keepdims=True) > 0, rows, 1.0))
+    return logs
+
+
+def _t_bounds(rows: Floats, noise: _Noise, correlation: float) -> tuple[Floats, Floats]:
+    from scipy.special import stdtrit
+
+    count = rows.shape[1]
+    factor, freedom = mean_moments(count, correlation)
+    degrees = noise.degrees * (freedom / (count - 1))
+    half = stdtrit(degrees, (1 + noise.confidence) / 2) * np.sqrt(noise.variances * factor)
     means = rows.mean(axis=1)
     return means - half, means + half
 
@@ -202,6 +281,11 @@ def distant_modes_coverage(count: int) -> float:
 
 SMALL_SAMPLES = {3: 0.977, 4: 0.973, 5: 0.971}
 """Confidence of t for so few repeats, which covers 95 % also where samples have two near modes: by simulation."""
+MODERATED = 0.97
+"""The same with moderated variances, which covers 95 % also where cases are unequally noisy."""
+MODERATED_OF_FEW = 0.98
+"""The same with fewer than `ENOUGH_CASES` cases."""
+ENOUGH_CASES = 8
 
 
 def _t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
@@ -310,8 +394,6 @@ MINIMUM_CASES = 8
 MINIMUM_CASES_OF_THREE = 24
 """The same for cases of three repeats. Between a correlation of 0 and 0.9 their mean autocorrelation differs by 0.08,
 with a standard deviation of 0.24: fewer cases do not show it, and a false one widens intervals by a factor of 17."""
-ROUNDING = 1e-4
-"""Relative spread of repeats up to which they differ by the rounding of counts only: a simulated drive at its limit."""
 
 
 def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float = SIGNIFICANT) -> float:
@@ -333,20 +415,11 @@ def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float = SIGNI
     mean = float(np.mean([(each[1:] * each[:-1]).sum() / (each**2).sum() for each in centred]))
     expected = np.array([_mean_lag_one(count) for count in counts]).mean(axis=0)
     deviations = np.array([_lag_one_of_independent(count) for count in counts])
-    shared = 1 + (len(centred) - 1) * _correlation_between(centred) ** 2
+    shared = 1 + (len(centred) - 1) * correlation_between(centred) ** 2
     error = math.sqrt((deviations**2).mean() * shared / len(centred))
     if mean - significant * error <= expected[0]:
         return 0.0
     return round(float(np.interp(mean + UPPER * error, expected, CORRELATIONS)), 2)
-
-
-def _correlation_between(centred: Sequence[Floats]) -> float:
-    """Return the mean correlation of all pairs of cases, repeat by repeat; 0 where it is negative."""
-    rows = np.zeros((len(centred), max(map(len, centred))))
-    for row, each in zip(rows, centred, strict=True):
-        row[: len(each)] = each / math.sqrt(float((each**2).sum()))
-    count = len(rows)
-    return max(0.0, float((rows.sum(axis=0) ** 2).sum() - count) / (count * (count - 1)))
 
 
 def _resamples(count: int, resamples: int = RESAMPLES, *, seed: int = SEED) -> NDArray[np.intp]:
@@ -398,7 +471,7 @@ def difference(later: ArrayLike, earlier: ArrayLike) -> Estimate:
     n = min(map(len, sides))
     if n < MINIMUM_REPEATS:
         return Estimate(value, n=n)
-    moments = [mean_moments(len(each), _CORRELATION.get()) for each in sides]
+    moments = [mean_moments(len(each), _NOISE.get().correlation) for each in sides]
     parts = [float(each.var(ddof=1)) * factor for each, (factor, _) in zip(sides, moments, strict=True)]
     variance = sum(parts)
     if variance == 0:
@@ -434,20 +507,33 @@ def _welch(value: float, groups: Sequence[tuple[Floats, Floats]], method: str) -
         return Estimate(value, n=n)
     logs = [np.log(side) for side in sides]
     center = sum((1 if i % 2 == 0 else -1) * float(each.mean()) for i, each in enumerate(logs)) / len(groups)
-    moments = [mean_moments(len(each), _CORRELATION.get()) for each in logs]
-    parts = [float(each.var(ddof=1)) * factor for each, (factor, _) in zip(logs, moments, strict=True)]
+    parts, degrees, confidence = zip(*map(_mean_noise, sides), strict=True)
     variance = sum(parts)
     if variance == 0:
         return Estimate(value, value, value, method, n)
-    freedom = variance**2 / sum(part**2 / each for part, (_, each) in zip(parts, moments, strict=True))
-    half = _t_quantile(freedom) * math.sqrt(variance) / len(groups)
+    freedom = variance**2 / sum(part**2 / each for part, each in zip(parts, degrees, strict=True))
+    half = _t_quantile(freedom, max(confidence)) * math.sqrt(variance) / len(groups)
     return _around(value, math.exp(center - half), math.exp(center + half), method, n)
+
+
+def _mean_noise(sample: Floats) -> tuple[float, float, float]:
+    """Return the variance of the mean logarithm of a sample, its degrees of freedom, and the confidence of t."""
+    known, count = _NOISE.get(), len(sample)
+    noise = _noise_of(sample[np.newaxis, :], [known.prior(sample)])
+    factor, freedom = mean_moments(count, known.correlation)
+    degrees = float(noise.degrees[0])
+    confidence = float(noise.confidence[0]) if degrees > count - 1 else CONFIDENCE
+    return float(noise.variances[0]) * factor, degrees * freedom / (count - 1), confidence
 
 
 def _t_log(values: Floats, confidence: float | None = None) -> tuple[float | None, float | None]:
     if len(values) < MINIMUM_REPEATS or (values <= 0).any():
         return None, None
-    low, high = _t_bounds(np.log(values)[np.newaxis, :], 0.0, confidence)
+    rows = np.log(values)[np.newaxis, :]
+    noise = _own_noise(rows)
+    if confidence:
+        noise = _Noise(noise.variances, noise.degrees, np.array([confidence]))
+    low, high = _t_bounds(rows, noise, 0.0)
     return float(np.exp(low[0])), float(np.exp(high[0]))
 
 
@@ -471,7 +557,7 @@ def maximum_interval(groups: Sequence[ArrayLike]) -> Estimate:
     usable = [np.log(sample) for sample in samples if len(sample) >= MINIMUM_REPEATS and (sample > 0).all()]
     if n < MINIMUM_REPEATS or (best <= 0).any():
         return Estimate(value, n=n)
-    correlation = _CORRELATION.get()
+    correlation = _NOISE.get().correlation
     pooled = sum(float(((each - each.mean()) ** 2).sum()) for each in usable) / sum(len(each) - 1 for each in usable)
     freedom = round(sum(mean_moments(len(each), correlation)[1] for each in usable))
     logs = np.log(best)

@@ -19,6 +19,7 @@ from iosonde.procedure.conclusion import Conclusion
 if TYPE_CHECKING:
     import polars as pl
 
+    from iosonde.metrics.statistics import RepeatNoise
     from iosonde.results import ResultSet
     from iosonde.results.schema import Record
 
@@ -55,8 +56,8 @@ class Observations(Protocol):
     def elapsed_s(self) -> float:
         """Time of all runs so far, in seconds."""
 
-    def correlation(self) -> float:
-        """Correlation of consecutive repeats, estimated over all cases so far."""
+    def noise(self) -> RepeatNoise:
+        """The noise of repeats, estimated over all cases so far."""
 
     def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
         """The best median of a metric among the cases of a part that share these levels."""
@@ -174,15 +175,15 @@ class RecordedObservations:
         elapsed_s: float = self._results.memo[key]
         return elapsed_s
 
-    def correlation(self) -> float:
+    def noise(self) -> RepeatNoise:
         """As in `case_metrics`."""
-        key = ("correlation", self._results.attempts)
+        key = ("noise", self._results.attempts)
         if key not in self._results.memo:
             records = [each for each in self._results.records() if each.outcome == "complete" and not each.control]
             frames = [found.metrics for record in records if (found := self._observation(record))]
-            self._results.memo[key] = _correlation(frames)
-        correlation: float = self._results.memo[key]
-        return correlation
+            self._results.memo[key] = _noise(frames)
+        noise: RepeatNoise = self._results.memo[key]
+        return noise
 
     def best(self, part: str, metric: str, levels: Mapping[str, Any]) -> float | None:
         """By the medians that reports show."""
@@ -213,12 +214,13 @@ def _metrics_by_run(results: ResultSet, attempts: Mapping[str, int]) -> dict[tup
     return {run: by_run.get((run[0],), metrics.clear()) for run in attempts.items()}
 
 
-def _correlation(frames: Sequence[pl.DataFrame]) -> float:
+def _noise(frames: Sequence[pl.DataFrame]) -> RepeatNoise:
     import polars as pl
 
-    from iosonde.metrics.metrics import repeat_correlations
+    from iosonde.metrics.metrics import repeat_noise
+    from iosonde.metrics.statistics import UNKNOWN_NOISE
 
-    return next(iter(repeat_correlations(pl.concat(frames)).values()), 0.0) if frames else 0.0
+    return next(iter(repeat_noise(pl.concat(frames)).values()), UNKNOWN_NOISE) if frames else UNKNOWN_NOISE
 
 
 def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from iosonde.metrics.registry import find
-from iosonde.metrics.statistics import repeats_interval
+from iosonde.metrics.statistics import RepeatNoise, repeats_interval
 from iosonde.plan import Case, Run
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.forecast import Forecast
@@ -117,13 +117,13 @@ def _half_widths(case: Case, seen: Sequence[Observation], observations: Observat
     for metric in case.procedure.settings["metrics"]:
         values = [value for each in seen if not each.failure and (value := each.value(metric)) is not None]
         if values:
-            found[metric] = _half_width(values, observations.correlation())
+            found[metric] = _half_width(values, metric, observations.noise())
     return found
 
 
-def _half_width(values: Sequence[float], correlation: float) -> float | None:
+def _half_width(values: Sequence[float], metric: str, noise: RepeatNoise) -> float | None:
     # The whole width: an interval that is cut off at 0 is not more precise.
-    estimate = repeats_interval(values, correlation=correlation, least=-math.inf)
+    estimate = repeats_interval(values, noise=noise, metric=metric, least=-math.inf)
     if estimate.low is None or estimate.high is None:
         return None
     width = estimate.high - estimate.low

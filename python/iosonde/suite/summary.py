@@ -271,11 +271,13 @@ def _checked_by_device_time(line: Line, targets: Sequence[str]) -> Line:
 def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[Line]:
     """Lines of a log device: a level of a factor against its baseline, within one result set."""
     from iosonde.findings.cells import cells
+    from iosonde.metrics.metrics import repeat_noise
     from iosonde.metrics.registry import metric as metric_of
-    from iosonde.metrics.statistics import ratio, verdict
+    from iosonde.metrics.statistics import known_noise, ratio, verdict
 
     source = material.sources[0]
     cases = {case.case_id: case for case in source.cases}
+    noise = repeat_noise(material.run_metrics)
     for value in entry.values:
         [(factor, (baseline, contender))] = value.levels.items()
         found = cells(
@@ -286,7 +288,8 @@ def _compared_levels(entry: Entry, material: Material, second: str) -> Iterator[
         if baseline not in rows or contender not in rows:
             yield _missing(entry, value, "no case of this profile fits, or it has no result at both levels")
             continue
-        estimate = ratio(rows[contender]["values"], rows[baseline]["values"])
+        with known_noise(noise[source.label]):
+            estimate = ratio(rows[contender]["values"], rows[baseline]["values"])
         better: Literal["higher", "lower"] = "lower" if metric_of(value.metric).better == "lower" else "higher"
         outcome, reason = _decided(source, (rows[baseline], rows[contender]), verdict(estimate, better=better))
         ends = {"ratio": estimate.value, "low": estimate.low, "high": estimate.high}
