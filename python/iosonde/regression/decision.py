@@ -11,8 +11,9 @@ ways, each with half of the false alarms:
   exceeds the allowance, and so does its whole loss as measured.
 
 Where the baselines show no common shift (or fewer than three baselines or five cells), only the whole loss is tested.
-A cell passes, unless the check had too little power: it is undecided when a loss of `detect`, in this cell or in all,
-would have been missed with a probability above 10 %, or when the measured loss exceeds the allowance without proof.
+Every other cell passes if a loss of the margin is excluded: if the one-sided 95 % upper bound of its whole loss is
+below it. A check passes only if all cells do, so a loss of the margin in any cell passes with a probability of at most
+5 %, however many cells there are (intersection-union test, Berger 1982). Otherwise the cell is undecided.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from iosonde.metrics.distributions import adjusted_for_discovery, chi2_quantile,
 from iosonde.regression.sessions import CellKey, Session, better
 
 CONFIDENCE = 0.95
-POWER = 0.9
 SEPARABLE_SESSIONS = 3
 SEPARABLE_CELLS = 5
 """From this many baseline sessions and cells on, the common shift of a session is separated from the cells' own."""
@@ -49,8 +49,8 @@ class Settings:
     """Loss of rate that is accepted, as a share."""
     allow_latency: float = 0.10
     """Increase of p99 latency that is accepted, as a share."""
-    detect: float = 0.10
-    """A cell passes only if a loss of this share (twice as much for latency) would have been found."""
+    margin: float = 0.10
+    """A cell passes only if a loss of this share (twice as much for latency) is excluded."""
     false_alarms: float = 0.01
     """Expected share of false ones among the regressions found."""
 
@@ -73,8 +73,8 @@ class Cell:
     """90 % interval of the change: each end is a one-sided 95 % bound."""
     p_value: float | None = None
     """Of the hypothesis that nothing was lost; adjusted for the number of cells."""
-    detectable: float | None = None
-    """Loss that would be found with 90 % probability."""
+    excluded: float | None = None
+    """Loss that is excluded: its one-sided 95 % upper bound, 0 if negative."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,14 +130,10 @@ class _Loss:
         """Whether the one-sided 95 % bound exceeds the allowance."""
         return self.loss - self.error * _quantile(CONFIDENCE, self.degrees) > allowed
 
-    def detectable(self, allowed: float, p_value: float) -> float:
-        """The loss that meets the bound, and a test at this level, with 90 % probability."""
-        power = _quantile(POWER, self.degrees)
-        needed = max(
-            allowed + self.error * _quantile(CONFIDENCE, self.degrees),
-            self.error * _quantile(1 - p_value, self.degrees),
-        )
-        return needed + self.error * power
+    @property
+    def upper(self) -> float:
+        """The one-sided 95 % upper bound."""
+        return self.loss + self.error * _quantile(CONFIDENCE, self.degrees)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,8 +313,8 @@ def _cell(each: _Difference, p_own: float, p_common: float, settings: Settings, 
     by_own = p_own <= settings.false_alarms and each.own.exceeds(allowed) and each.whole.loss > allowed
     by_common = p_common <= settings.false_alarms and each.whole.exceeds(allowed)
     regressed = by_own or by_common
-    detectable = _detectable(each, allowed, settings, hypotheses)
-    reason = "" if regressed else _undecided(each, detectable, allowed, settings)
+    excluded = _excluded_loss(each)
+    reason = "" if regressed else _undecided(each.key[1], excluded, settings)
     outcome: Outcome = "regression" if regressed else "undecided" if reason else "pass"
     sign = -1 if better(each.key[1]) == "higher" else 1
     margin = each.whole.error * _quantile(CONFIDENCE, each.whole.degrees)
@@ -334,19 +330,20 @@ def _cell(each: _Difference, p_own: float, p_common: float, settings: Settings, 
         low=ends[0],
         high=ends[1],
         p_value=min(p_own, p_common),
-        detectable=detectable,
+        excluded=excluded,
     )
 
 
-def _undecided(each: _Difference, detectable: float, allowed: float, settings: Settings) -> str:
+def _undecided(metric: str, excluded: float, settings: Settings) -> str:
     """Return why the absence of a regression is not shown; empty where it is."""
-    what = "loss" if better(each.key[1]) == "higher" else "increase"
-    wanted = settings.detect if what == "loss" else 2 * settings.detect
-    if 0 < allowed < each.whole.loss:
-        return f"the {what} exceeds the allowance, but not with 95 % confidence"
-    if detectable > wanted:
-        return f"{what}s below {100 * detectable:.0f} % would be missed; repeat the runs or add baselines"
-    return ""
+    what = "loss" if better(metric) == "higher" else "increase"
+    margin = settings.margin if what == "loss" else 2 * settings.margin
+    if excluded < margin:
+        return ""
+    return (
+        f"{'a' if what == 'loss' else 'an'} {what} of {100 * margin:.3g} % is not excluded, only one of "
+        f"{100 * excluded:.0f} %; repeat the runs, add baselines, or accept more with `--margin`"
+    )
 
 
 def _allowed(metric: str, settings: Settings) -> float:
@@ -354,14 +351,7 @@ def _allowed(metric: str, settings: Settings) -> float:
     return -math.log1p(-settings.allow) if better(metric) == "higher" else math.log1p(settings.allow_latency)
 
 
-def _detectable(each: _Difference, allowed: float, settings: Settings, hypotheses: _Hypotheses) -> float:
-    """Return the loss that would be found with 90 % probability, whether this cell or all cells had it."""
-    level = settings.false_alarms / hypotheses.ways
-    alone = each.own.detectable(allowed, level / hypotheses.cells)
-    measured = allowed + each.whole.error * _quantile(POWER, each.whole.degrees)
-    everywhere = 0.0
-    if each.common:
-        bound = each.whole.detectable(allowed, 0.5)
-        everywhere = max(bound, each.common.detectable(0.0, level / hypotheses.metrics))
-    loss = max(alone, measured, everywhere)
+def _excluded_loss(each: _Difference) -> float:
+    """Return the loss that is excluded with 95 % confidence, as a share."""
+    loss = max(0.0, each.whole.upper)
     return -math.expm1(-loss) if better(each.key[1]) == "higher" else math.expm1(loss)

@@ -37,7 +37,7 @@ def summary(check: Check) -> str:
         return f"Regression in {len(found)} of {compared}; largest: {_loss_text(worst)} in {worst.case_id}."
     if check.undecided:
         return f"Undetermined: {len(check.undecided)} of {compared} are undecided; no regression in the others."
-    return f"No regression in {compared}; {_power_text(check)}"
+    return f"No regression in {compared}; {_excluded_text(check)}"
 
 
 def describe(cell: Cell) -> str:
@@ -102,15 +102,16 @@ def _method(check: Check) -> str:
     )
 
 
-def _power_text(check: Check) -> str:
-    rates = [cell.detectable for cell in check.cells if cell.detectable and better(cell.metric) == "higher"]
-    tails = [cell.detectable for cell in check.cells if cell.detectable and better(cell.metric) == "lower"]
+def _excluded_text(check: Check) -> str:
+    """State the loss that every cell excludes."""
+    rates = [cell.excluded for cell in check.cells if cell.excluded is not None and better(cell.metric) == "higher"]
+    tails = [cell.excluded for cell in check.cells if cell.excluded is not None and better(cell.metric) == "lower"]
     parts = [
-        f"{what} of {100 * max(each):.0f} %"
+        f"{what} of {100 * max(each):.1f} %"
         for what, each in (("a rate loss", rates), ("a p99 increase", tails))
         if each
     ]
-    return f"{' and '.join(parts)} would have been found with 90 % probability." if parts else ""
+    return f"{' and '.join(parts)} or more {'are' if len(parts) > 1 else 'is'} excluded with 95 % confidence."
 
 
 def _loss_text(cell: Cell) -> str:

@@ -25,12 +25,12 @@ def command(
     allow_latency: Annotated[
         str, typer.Option("--allow-latency", metavar="PERCENT", help="Accepted increase of p99 latency.")
     ] = "10%",
-    detect: Annotated[
+    margin: Annotated[
         str,
         typer.Option(
-            "--detect",
+            "--margin",
             metavar="PERCENT",
-            help="Exit with 2 unless a loss of this size (twice as much for latency) would be found.",
+            help="Exit with 2 unless a loss of this size (twice as much for latency) is excluded with 95 % confidence.",
         ),
     ] = "10%",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -53,7 +53,7 @@ def command(
     settings = Settings(
         allow=_share("--allow", allow),
         allow_latency=_share("--allow-latency", allow_latency),
-        detect=_share("--detect", detect),
+        margin=_share("--margin", margin),
     )
     try:
         opened = [[ResultSet.open(each) for each in group] for group in (results, baseline)]
