@@ -111,6 +111,17 @@ def test_no_repeat_starts_once_the_time_budget_is_spent() -> None:
     assert (found.stopped_by, found.repeats) == ("budget", 7)
 
 
+def test_repeats_that_exist_are_not_dropped_when_other_cases_change_what_is_known_of_noise() -> None:
+    """A resumed study knows more than when it decided on a repeat."""
+    case = planned(maximum=40).adaptive[0]
+    assert case.procedure
+    evidence = MadeUp(lambda run: Made(1000.0))
+    evidence.known = {f"{case.procedure.stem}-r{repeat}": Made(1000 + repeat % 3) for repeat in range(1, 8)}
+    found = progress(case, evidence).conclusion
+    assert isinstance(found, UntilConclusion)
+    assert (found.stopped_by, found.repeats) == ("precise", 7)
+
+
 def test_a_case_without_results_ends_at_the_minimum() -> None:
     case = planned().adaptive[0]
     assert case.procedure
@@ -145,6 +156,12 @@ def test_settings_of_the_command_line_win(iosonde: Iosonde, tmp_path: Path) -> N
     assert "3 to 6 runs" in shown.stdout and " to " in next(
         line for line in shown.stdout.splitlines() if line.startswith("time")
     )
+    short = iosonde(
+        "plan", "quick", "--profile", "quick", "--target", "sim:p900", "--precision", "1%", "--set", "until.maximum=6"
+    )
+    assert short.stdout == shown.stdout, short.stderr
+    both = iosonde("plan", "quick", "--target", "sim:p900", "--precision", "1%", "--repeats", "5")
+    assert both.returncode == 2 and "omit `--repeats`" in both.stderr
     wrong = iosonde("plan", "quick", "--target", "sim:p900", "--repeats", "often")
     assert wrong.returncode == 2 and "neither `until` nor a number" in wrong.stderr
 

@@ -53,6 +53,15 @@ Repeats = Annotated[
         metavar="N|until", help="Runs per case, or `until`: repeat until confidence intervals are narrow enough."
     ),
 ]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        metavar="PERCENT",
+        help="Repeat each case until half the confidence interval of every metric shown is within this share of its "
+        "value, such as `5%`; the same as `--repeats until --set until.half_width=5%`.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -248,6 +257,7 @@ def make_plan(
     repeats: str | None,
     settings: list[str] | None,
     seed: int | None,
+    precision: str | None = None,
     keep: bool,
     against: str | None = None,
     against_settings: list[str] | None = None,
@@ -262,6 +272,10 @@ def make_plan(
     if not server and "server_url" in chosen:
         read_server(chosen["server_url"], option="--set server_url=URL")
     compared = against is not None or bool(different)
+    if precision is not None:
+        if repeats not in (None, "until"):
+            raise typer.BadParameter("`--precision` decides the number of repeats; omit `--repeats`")
+        repeats, chosen = "until", {"until.half_width": precision, **chosen}
     return expand(
         load(study),
         open_target(target),

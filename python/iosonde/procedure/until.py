@@ -83,21 +83,23 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
     if len(seen) < settings["minimum"]:
         return _conclusion(case, "no result", seen, observations)
     while True:
-        reason = _reason(case, seen)
         run = _repeat(case, len(seen) + 1)
-        if reason or (observations.observation(run) is None and _is_spent(settings["budget_s"], observations)):
-            return _conclusion(case, reason or "budget", seen, observations)
-        if all(_is_precise(case, each, observations) for each in (seen, seen[:-1])):
-            return _conclusion(case, "precise", seen, observations)
+        # A repeat that exists was decided from fewer records: later ones of other cases change what is known of noise.
+        if observations.observation(run) is None and (reason := _reason(case, seen, observations)):
+            return _conclusion(case, reason, seen, observations)
         seen.append((yield run))
 
 
-def _reason(case: Case, seen: Sequence[Observation]) -> Reason | None:
-    """Why no further repeat makes sense, whatever its precision."""
+def _reason(case: Case, seen: Sequence[Observation], observations: Observations) -> Reason | None:
+    """Why no further repeat follows."""
     assert case.procedure, "checked by the caller"
     if all(each.failure for each in seen):
         return "no result"
-    return "maximum" if len(seen) >= case.procedure.settings["maximum"] else None
+    if len(seen) >= case.procedure.settings["maximum"]:
+        return "maximum"
+    if _is_spent(case.procedure.settings["budget_s"], observations):
+        return "budget"
+    return "precise" if all(_is_precise(case, each, observations) for each in (seen, seen[:-1])) else None
 
 
 def _is_spent(budget_s: float | None, observations: Observations) -> bool:
