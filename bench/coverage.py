@@ -169,7 +169,7 @@ def whole_sets(
         own, common = (autocorrelated(random, (rows, count), correlation) - 100 for rows in (cases, 1))
         rows = 100 + np.sqrt(1 - shared) * own + np.sqrt(shared) * common
         found = repeat_correlation(list(rows))
-        low, high = median_intervals(rows, correlation=found)
+        low, high = median_intervals(rows, correlation=found, priors=[prior_of(list(np.log(rows)))] * cases)
         covered.append(((low <= 100) & (high >= 100)).mean())
         corrected += found > 0
     return float(np.mean(covered)), corrected / max(1, sets)
@@ -229,6 +229,36 @@ def stopped(
     return float(covered.mean()), float(count.mean())
 
 
+def stopped_sets(
+    random: np.random.Generator, noise: float, minimum: int, sets: int, *, width: float = 0.03, cases: int = 13
+) -> tuple[float, float]:
+    """Coverage, and mean number of repeats, of result sets with moderated variances whose cases end one by one.
+
+    As `procedure.until` decides: from all repeats of all cases so far, after two precise repeats in a row.
+    """
+    covered, counts = [], []
+    for _ in range(max(1, sets)):
+        rows = 100 * np.exp(noise * random.standard_normal((cases, MAXIMUM)))
+        done = np.full(cases, minimum)
+        while True:
+            prior = prior_of([np.log(row[:count]) for row, count in zip(rows, done, strict=True)])
+            ends = [median_intervals(row[np.newaxis, :n], priors=[prior]) for row, n in zip(rows, done, strict=True)]
+            before = [
+                median_intervals(row[np.newaxis, : n - 1], priors=[prior]) for row, n in zip(rows, done, strict=True)
+            ]
+            narrow = [
+                all((high - low)[0] / 2 <= width * np.median(row[:n]) for low, high in both)
+                for row, n, *both in zip(rows, done, ends, before, strict=True)
+            ]
+            is_open = ~np.array(narrow) & (done < MAXIMUM)
+            if not is_open.any():
+                break
+            done[is_open] += 1
+        covered.append(np.mean([(low <= 100) & (high >= 100) for low, high in ends]))
+        counts.append(done.mean())
+    return float(np.mean(covered)), float(np.mean(counts))
+
+
 MAXIMUM = 30
 NOISE = (0.01, 0.02, 0.03, 0.05, 0.1)
 
@@ -245,6 +275,10 @@ def stopping_rows(random: np.random.Generator, samples: int) -> Iterator[tuple[s
         yield f"minimum {minimum}, {rule}", [coverage for coverage, _ in found]
         if in_a_row == 2:
             yield f"minimum {minimum}, mean repeats", [repeats / 100 for _, repeats in found]
+    for minimum in (3, 5):
+        found = [stopped_sets(random, noise, minimum, samples // 20) for noise in NOISE]
+        yield f"minimum {minimum}, 13 cases with moderated variances", [coverage for coverage, _ in found]
+        yield f"minimum {minimum}, 13 cases, mean repeats", [repeats / 100 for _, repeats in found]
 
 
 def pooled(random: np.random.Generator, cells: int, count: int, samples: int) -> float:
@@ -270,7 +304,7 @@ def tables(seed: int, samples: int) -> Iterator[str]:
     columns = [f"{what}, n = {n}" for what in ("alone", "moderated", "noisiest", "width") for n in FEW[:3]]
     rows = list(moderated_rows(random, samples))
     yield from _table("Moderated variances", "", columns, rows, unit_of_values="%")
-    yield from _table("Median of correlated repeats", "repeats", REPEATS, list(set_rows(random, few, which=0)))
+    yield from _table("Median of correlated repeats", "repeats", REPEATS, list(set_rows(random, few // 10, which=0)))
     sets = list(set_rows(random, few, which=1))
     yield from _table("Sets taken as correlated", "repeats", REPEATS, sets, unit_of_values="sets, %")
     noise = tuple(f"{100 * each:g} %" for each in NOISE)
