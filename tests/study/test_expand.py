@@ -382,10 +382,10 @@ def test_an_outline_counts_what_the_plan_has() -> None:
     assert size.seconds == pytest.approx(plan.cost.seconds)
 
 
-def test_each_part_takes_those_of_the_chosen_levels_that_it_has() -> None:
+def test_each_part_takes_those_of_the_chosen_levels_that_it_has(tmp_path: Path) -> None:
     settings = {"interface": "sync,uring,nvme_user", "operation": "read", "queue_depth": "1,8"}
-    plan = expand(load("jo2024-driver"), open_target("null:1GiB"), profile="quick", settings=settings)
+    plan = expand(load("jo2024-driver"), open_target(str(tmp_path)), profile="quick", settings=settings)
     chosen = {part["name"]: [each["label"] for each in part["factors"]["interface"]] for part in plan.study["parts"]}
     assert chosen == {"single": ["sync", "uring", "nvme_user"], "depth": ["uring", "nvme_user"]}
     with pytest.raises(IosondeError, match="has no level `sync`"):
-        expand(load("jo2024-driver"), open_target("null:1GiB"), profile="quick", settings={"interface": "sync"})
+        expand(load("jo2024-driver"), open_target(str(tmp_path)), profile="quick", settings={"interface": "sync"})

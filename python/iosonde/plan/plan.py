@@ -29,7 +29,7 @@ class Arm(Frozen):
 
 
 class LeftOut(Frozen):
-    """A case of an optional part that the target or the machine cannot carry out."""
+    """A case that the target or the machine cannot carry out (of an optional part), or cannot tell from another."""
 
     case_id: str
     part: str

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Arm, ArmName, LeftOut
+from iosonde.planning.distinct import check_arms
 from iosonde.planning.draft import Draft, level_text
 from iosonde.planning.optional import possible_drafts
 from iosonde.planning.setup_targets import SetupTargets
@@ -96,6 +97,8 @@ def sides_of(
     other_stages = stages if other is target else SetupTargets(other)
     first, second = _possible_pairs(whole, stages, changed, other_stages, left_out)
     _check_pairs(first, second, whole)
+    if other is target:
+        check_arms(first, second, target)
     numbers = [draft.number for draft in first]
     offset = max(numbers) + (1 if 0 in numbers else 0)  # The control has the number 0.
     first, second = _named(first, first, "a", 0), _named(second, first, "b", offset)

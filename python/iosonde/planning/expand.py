@@ -105,11 +105,19 @@ def _plan(
             *filter(None, (shared_storage(targets[0], target) for target in targets[1:])),
             *device_state.notes(cases),
             *_restoring(drafts),
-            *(f"`{each.case_id}` is left out: {each.reason}" for each in left_out),
+            *_notes_on(left_out),
         ],
         required_options=[option for target in targets for option in target.asks()],
         created_name=sides[0].stages.base.own,
     )
+
+
+def _notes_on(left_out: Sequence[LeftOut]) -> Iterator[str]:
+    """One note for each reason."""
+    for reason in dict.fromkeys(each.reason for each in left_out):
+        first, *others = [each.case_id for each in left_out if each.reason == reason]
+        more = f" and {len(others)} other {'case' if len(others) == 1 else 'cases'} are" if others else " is"
+        yield f"`{first}`{more} left out: {reason}"
 
 
 def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: Study) -> None:

@@ -1,4 +1,4 @@
-"""Cases of optional parts: those that the target and this machine can carry out, and why others cannot be."""
+"""Cases that the target and this machine can carry out and tell apart, and why others are left out."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from iosonde.errors import IosondeError, TargetError
 from iosonde.plan import LeftOut
+from iosonde.planning.distinct import distinct_drafts
 from iosonde.planning.draft import Draft, drafts_of, left_out_for
 from iosonde.planning.feasible import check_direct, check_room
 from iosonde.planning.files import files_of
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[LeftOut]) -> list[Draft]:
-    """The drafts of a study; impossible cases of optional parts go to `left_out`. An error if none is possible."""
+    """The drafts of a study; impossible cases of optional parts, and those that a virtual target cannot tell from
+    others, go to `left_out`. An error if none is possible.
+    """
     optional = {part.name for part in study.parts if part.optional}
     first: IosondeError | None = None
     kept = []
@@ -36,7 +39,9 @@ def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[L
             raise first
         each = left_out[0]
         raise TargetError(each.reason, where=f"in case `{each.case_id}`, like all others", hint=each.hint)
-    return kept
+    chosen, repeated = distinct_drafts(kept, study, stages.base)
+    left_out += repeated
+    return chosen
 
 
 def _check(draft: Draft, stages: SetupTargets[Target], study: Study) -> None:

@@ -15,6 +15,10 @@ class BlockDescription(Description):
     moves_blocks = True
     operations = ("read", "write", "trim")
     worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction")
+    ignored_when_virtual = (
+        *("backend", "fallback", "registered_files", "registered_buffers", "submission_polling", "completion_polling"),
+        *("data_pointers", "interrupts", "command_timeout", "io_mode", "page_cache"),
+    )
 
     def words(self, case: Mapping[str, Any]) -> dict[str, str]:
         """Words that make up `4 KiB random buffered reads`; direct I/O is left out."""
