@@ -119,7 +119,7 @@ def test_a_stateless_device_gains_nothing_from_pauses(tmp_path: Path) -> None:
     assert [each.gain for each in found] == pytest.approx([1, 1], abs=0.02)
     assert all(each.decay and each.decay.back_s == 0 for each in found)
     titles = [each.sentence for each in findings_of(result_set)]
-    assert any(title.startswith("Idle pauses of 100 ms–9.5 s: write rate within 10 %") for title in titles)
+    assert any(title.startswith("Idle pauses of 100 ms–9.5 s: rate within 10 %") for title in titles)
 
 
 STIMULI = """

@@ -207,14 +207,17 @@ def comparison_is_true(finding: Comparison, made: World) -> bool:
         pytest.approx(min(ratios)),
         pytest.approx(max(ratios)),
     )
-    on_average = "on average" in finding.sentence
+    above, below = sum(ratio > 1.05 for ratio in ratios), sum(ratio < 1 / 1.05 for ratio in ratios)
+    opposed = f"is higher in {above} and lower in {below} of {len(ratios)} cells" in finding.sentence
     match finding.decision:
         case "different":
-            return known and mean > 1 and on_average == (min(ratios) < 1 / 1.05)
-        case "equal":
-            alike = all(1 / 1.05 <= ratio <= 1.05 for ratio in ratios)
-            return known and 1 / 1.05 <= mean <= 1.05 and (alike or on_average)
-    return known
+            varied = below > 0 or max(ratios) / min(ratios) > 1.25
+            return known and mean > 1 and ("on average" in finding.sentence) == varied
+        case "equal" if not opposed:
+            alike = len(ratios) - above - below
+            some = f"in {alike} of {len(ratios)} cells" in finding.sentence
+            return known and 1 / 1.05 <= mean <= 1.05 and some == (alike < len(ratios))
+    return known and opposed == (above > 0 and below > 0)
 
 
 def tail_is_true(finding: TailGrowth, made: World) -> bool:

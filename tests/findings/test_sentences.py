@@ -289,7 +289,7 @@ def test_open_loop() -> None:
     )
     limited = replace(partly, achieved=300_000, shares=(0.6,) * 3, harness="3 of 3 runs harness-limited")
     assert OfferedRates(rates=(kept, limited), strength="weak").sentence == snapshot(
-        "1 of 2 offered rates achieved, p99 response latency 200 µs; 500 k/s not achieved (60 % of it): 3 of 3 runs harness-limited"
+        "1 of 2 offered rates achieved, p99 response latency 200 µs; 500 k/s not achieved, 60 % of it: 3 of 3 runs harness-limited"
     )
 
 
@@ -314,9 +314,11 @@ def test_arrays() -> None:
         applies=True,
         reason="CPU-limited: `md127_raid5` used 98 % of one core",
         speedup=1.24,
+        fastest_cell="",
         lowest=row,
+        lowest_cell="",
         cells=1,
-        of_level=1,
+        of_load=1,
         strength="strong",
     )
     assert (finding.sentence, finding.evidence) == snapshot(
@@ -324,6 +326,10 @@ def test_arrays() -> None:
             "RAID 5 writes reach 62 % of the expected throughput with 4 devices; CPU-limited: `md127_raid5` used 98 % of one core",
             "RAID 5 of 4: 620 MB/s, 1 GB/s expected (2 times one device's 500 MB/s), efficiency 62 % (95 % CI 60–64 %, Welch's t on logarithms); `md127_raid5` 98 % of a core; 5 runs each",
         )
+    )
+    some = replace(finding, efficiency=(0.62, 0.9), lowest_cell="4 devices", cells=3, of_load=5, devices=(4, 8))
+    assert some.sentence == snapshot(
+        "RAID 5 writes reach 62–90 % of the expected throughput with 4 to 8 devices in 3 of 5 cells; lowest with 4 devices: CPU-limited: `md127_raid5` used 98 % of one core"
     )
     mixed = replace(finding, load="random direct I/O with 64 jobs", reason="").sentence
     assert mixed == "RAID 5 random direct I/O with 64 jobs reaches 62 % of the expected throughput with 4 devices"

@@ -36,7 +36,7 @@ def about_stores(repeats: int, spread: float = 0.01) -> list[Any]:
 
 def test_the_fastest_store_is_named_with_its_lead() -> None:
     [finding] = [each for each in about_stores(3) if isinstance(each, Fastest)]
-    assert [level for level, _ in finding.levels] == ["fjall", "rocksdb", "redb", "lmdb"]
+    assert [level for level, _ in finding.levels] == ["fjall", "RocksDB", "redb", "LMDB"]
     assert finding.lead is not None and finding.lead.value == pytest.approx(22_900 / 18_500)
     assert (finding.tied, finding.strength) == (1, "strong")
 
@@ -93,16 +93,17 @@ def test_several_published_devices_are_one_finding_with_the_ratio_of_each() -> N
     cases, runs = results(["load"], {"ops_per_sec": values}, database="loaded", store="rocksdb")
     found = findings(study({"load": ["fillrandom", "fillseq"]}, [], references=[reference]), cases, runs)
     [finding] = [each for each in found if isinstance(each, PublishedComparison)]
-    assert finding.labels == ("raid0", "raid1", "raid10", "raid5", "raid6")
-    assert dict(finding.medians)["raid0"] == pytest.approx(0.30, abs=0.005)
-    assert [case for case, _ in (finding.ratios[0], finding.ratios[-1])] == [
-        "main/load=fillseq",
-        "main/load=fillrandom",
-    ]
-    assert (finding.ratios[0][1], finding.ratios[-1][1]) == (
-        pytest.approx(0.10, abs=0.005),
-        pytest.approx(1.33, abs=0.005),
+    by_label = {each.label: each for each in finding.devices}
+    assert by_label.keys() == {"raid0", "raid1", "raid10", "raid5", "raid6"}
+    assert by_label["raid0"].median == pytest.approx(0.30, abs=0.005)
+    medians = [each.median for each in finding.devices]
+    assert medians == sorted(medians)
+    first, last = finding.devices[0], finding.devices[-1]
+    assert (
+        f"{wording.times_text(first.median)} for {first.label} to {wording.times_text(last.median)} for {last.label}"
+        in finding.sentence
     )
+    assert [words for words, _ in by_label["raid0"].ratios] == ["fillseq", "fillrandom"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_own_values_are_within_5_percent_of_published_ones_by_their_intervals(
     own = {("fillseq",): [rate * each for each in values]}
     cases, runs = results(["load"], {"ops_per_sec": own}, database="loaded", store="rocksdb")
     [finding] = [each for each in findings(asked, cases, runs) if isinstance(each, PublishedComparison)]
-    assert (finding.repeats, finding.ends is None) == (len(values), len(values) < 3)
+    assert (finding.repeats, finding.devices[0].ends is None) == (len(values), len(values) < 3)
     assert ("within 5 %" in finding.sentence) is is_within
     assert wording.counted(len(values), "run") in finding.evidence
 

@@ -107,8 +107,8 @@ def test_opposite_effects_of_a_separate_log_are_not_pooled() -> None:
     [found] = log_gain(Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows)))
     assert isinstance(found, LogGain)
     assert found.decision == "same" and found.opposed is not None
-    assert [value for _, value in found.opposed] == [0.5, 2.0]
-    assert ": the effect on tpmC depends on the cell, from 0.50 times with 1 terminal" in found.sentence
+    assert (found.opposed.smallest[1], found.opposed.largest[1]) == (0.5, 2.0)
+    assert ": tpmC is higher in 1 and lower in 1 of 2 cells, from 0.50 times with 1 terminal" in found.sentence
     assert "to 2.0 times with 64 terminals" in found.sentence
 
 

@@ -1,4 +1,4 @@
-"""Cases that a virtual target cannot tell apart are measured once; a study that compares nothing else is refused."""
+"""Cases that a simulated target cannot tell apart are measured once; a study that compares nothing else is refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ metric = "iops"
 """
 
 
-@pytest.mark.parametrize("target", [DRIVE, "simulated:size=1GiB", "null:1GiB"])
+@pytest.mark.parametrize("target", [DRIVE, "simulated:size=1GiB"])
 @pytest.mark.parametrize("study", ["jo2024-driver", "kernel-tax"])
 def test_a_comparison_of_backends_is_refused_where_none_is_used(study: str, target: str) -> None:
     with pytest.raises(TargetError, match=f"the study `{study}` compares levels of `interface`, which have no effect"):

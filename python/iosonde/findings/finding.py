@@ -60,15 +60,20 @@ class Finding(ABC):
 
     kind: ClassVar[str]
     topic: ClassVar[Topic]
+    states_verdicts: ClassVar[bool] = False
+    """Whether the sentence itself states what limited its runs."""
     strength: Strength
     case_ids: tuple[str, ...] = ()
     """Cases that the finding is based on."""
     part: str = ""
+    limited: str = ""
+    """Verdicts by which the values are not those of the device: `3 of 3 runs cache-served`; empty otherwise."""
 
     @property
     def sentence(self) -> str:
         """The finding in words, without a final period."""
-        return wording.sentence(self._sentence())
+        limited = f" ({self.limited})" if self.limited and not self.states_verdicts else ""
+        return wording.sentence(f"{self._sentence()}{limited}")
 
     @property
     def evidence(self) -> str:

@@ -129,13 +129,13 @@ def findings(
     found: list[Finding] = [
         *states.findings,
         *search.find(procedures),
-        *throughput.find(cases, metrics, support),
+        *throughput.find(study, cases, metrics, support),
         *store.find(cases, metrics, runs, support),
         *named_values.find(study, cases, metrics, support),
         *media.find(study, cases, metrics, runs, support),
         *(each for question in asked for each in _answer(question)),
         *disturbance.find(disturbed),
-        *open_loop.find(measured, support),
+        *open_loop.find(study, cases, measured, support),
         *(each for part in study.parts if part.rounds for each in steady.find_rounds(part, cases, metrics, states)),
         *steady.find_long_runs(long_runs, cases, study.parts, states),
         *stimulus.find(changes(study, long_runs, cases)),
@@ -146,7 +146,12 @@ def findings(
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]
     order = _order(study, disturbed=bool(disturbed))
-    return sorted(_each_once(found), key=lambda each: _rank(each, order))
+    stated = [_with_limits(each, support) for each in _each_once(found)]
+    return sorted(stated, key=lambda each: _rank(each, order))
+
+
+def _with_limits(finding: Finding, support: Support) -> Finding:
+    return finding if finding.topic == "quality" else replace(finding, limited=support.limited(finding.case_ids))
 
 
 _DECISIVE = ("fresh device", "software share")

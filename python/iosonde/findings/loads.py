@@ -128,6 +128,28 @@ class Loads:
         text += f" ({', '.join(rest)})" if rest else ""
         return EVERYTHING if text == "I/O" else text
 
+    def includes(self, key: Mapping[str, Any], rows: Sequence[Row], row: Row) -> bool:
+        """Return whether words for the load `key` and the quantities and devices of `rows` include a row."""
+        devices = [each["devices"] for each in rows]
+        return (
+            all(row[name] == level for name, level in key.items())
+            and all(row[name] in {each[name] for each in rows} for name in self.quantities)
+            and min(devices) <= row["devices"] <= max(devices)
+        )
+
+    def cell(self, row: Row, key: Mapping[str, Any], rows: Sequence[Row]) -> str:
+        """Name the levels of a row in which `rows` differ and that `key` does not name."""
+        levels = [self._levels[each["case_id"]] for each in rows]
+        factors = [self.question.analysis.over, *self.question.by]
+        names = [name for name in factors if name not in key and len({each[name] for each in levels}) > 1]
+        own = self._levels[row["case_id"]]
+        return wording.listing([wording.level_words(name, own[name]) for name in names]) if names else ""
+
+    @cached_property
+    def _levels(self) -> dict[str, dict[str, Any]]:
+        """Levels of all factors by case, those of the layout included."""
+        return {row["case_id"]: row for row in self.question.cells().iter_rows(named=True)}
+
     @cached_property
     def _unvaried(self) -> list[str]:
         """Words that every load of the part has in common and that are in its title."""

@@ -128,8 +128,9 @@ class Question:
             yield key, group.sort(self.numeric, maintain_order=True) if self.numeric else group
 
     def numbers(self, row: Mapping[str, Any]) -> str:
-        """Name the numeric levels of an answer: `32 KiB blocks and queue depth 4`."""
-        return wording.listing([wording.level_words(name, row[name]) for name in self.numeric])
+        """Name the numeric levels of an answer: `32 KiB blocks and queue depth 4`; empty without any."""
+        words = [wording.level_words(name, row[name]) for name in self.numeric]
+        return wording.listing(words) if words else ""
 
     def _groups(self, answers: pl.DataFrame, apart: Sequence[str]) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
         return iter(()) if answers.is_empty() else groups(answers, apart)

@@ -10,6 +10,7 @@ import polars as pl
 
 from iosonde.findings.drift import load_drift
 from iosonde.findings.finding import Strength, weakest
+from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate
 from iosonde.verdict.verdict import KINDS, Kind
 
@@ -60,6 +61,15 @@ class Support:
         """Return whether most of a case's judged runs were served by a cache."""
         counts = self.counts([case_id])
         return 2 * counts["cache-served"] > counts.total()
+
+    def limited(self, case_ids: Iterable[str]) -> str:
+        """Name the runs of these cases that a cache or the harness limited: half of the judged ones or more."""
+        counts = self.counts(case_ids)
+        kinds: tuple[Kind, ...] = ("cache-served", "harness-limited")
+        if 2 * sum(counts[kind] for kind in kinds) < counts.total() or not counts:
+            return ""
+        total = wording.counted(counts.total(), "run")
+        return ", ".join(f"{counts[kind]} of {total} {kind}" for kind in kinds if counts[kind])
 
     def counts(self, case_ids: Iterable[str]) -> Counter[Kind]:
         """Return the verdicts of all runs of these cases."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import polars as pl
 
+from iosonde.findings.cells import under_own_names
 from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.levels import unstated_levels
 from iosonde.findings.questions.saturation import still_rises
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.statistics import Estimate, maximum_interval, repeats_interval
+from iosonde.study.model import Part, Study
 from iosonde.workload import descriptions, terms
 
 _BACKEND = ("backend", "submission_polling", "completion_polling")
+_LOAD = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "jobs", "queue_depth")
 LARGE = 64 << 10
 """Block size from which on a rate is stated as bandwidth."""
 
@@ -27,6 +31,7 @@ class Throughput(Finding):
 
     kind: ClassVar[str] = "throughput"
     topic: ClassVar[Topic] = "performance"
+    states_verdicts: ClassVar[bool] = True
     load: str
     setting: str
     """Queue depth and jobs unless it is one I/O in flight, and the backend where the study has several."""
@@ -89,11 +94,11 @@ class UnloadedLatency(Finding):
         return f"closed loop, {wording.counted(self.repeats, 'run')}{verdicts}"
 
 
-def find(cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
+def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
     """Return the highest rates and the unloaded latency of each operation."""
     if "store" in cases.columns:
         return  # `store.py` covers key-value stores.
-    measured = _closed_loop(cases, runs)
+    measured = _closed_loop(study, under_own_names(cases), runs)
     for _, group in measured.group_by("operation_words", maintain_order=True):
         large = pl.col("block_size").fill_null(LARGE) >= LARGE
         for metric, sizes in (("bandwidth", large), ("iops", ~large)):
@@ -106,9 +111,9 @@ def find(cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[
             yield _latency(shortest, group, support)
 
 
-def _closed_loop(cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def _closed_loop(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Return one row per case, stream and metric: load, concurrency, repeats. Streams are not added up."""
-    names = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "jobs", "queue_depth", *_BACKEND)
+    names = (*_LOAD, *_BACKEND)
     known = [name for name in names if name in cases.columns]
     missing = [pl.lit(None).alias(name) for name in names if name not in cases.columns]
     rated = runs.filter(pl.col("metric") == "achieved_rate_fraction")["case_id"].unique()
@@ -138,11 +143,23 @@ def _closed_loop(cases: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     ]
     is_one = joined["backend"].n_unique() < 2
     backends = ["" if is_one else _backend(row) for row in joined.select(_BACKEND).to_dicts()]
+    parts = {part.name: part for part in study.parts}
+    stated = _LOAD if is_one else (*_LOAD, *_BACKEND)
+    loads = {row["case_id"]: _load(parts.get(row["part"]), row, stated) for row in cases.to_dicts()}
     return (
-        joined.with_columns(backend_words=pl.Series(backends, dtype=pl.String))
+        joined.with_columns(
+            backend_words=pl.Series(backends, dtype=pl.String),
+            load=pl.col("case_id").replace_strict(loads, return_dtype=pl.String),
+        )
         .filter(pl.col("read_fraction").is_not_null())
         .with_columns(operation_words=pl.Series(words, dtype=pl.String))
     )
+
+
+def _load(part: Part | None, case: Mapping[str, Any], stated: Sequence[str]) -> str:
+    """`4 KiB random reads (RAID 0 of 3)`."""
+    levels = unstated_levels(part, case, stated=stated) if part else []
+    return wording.phrase(wording.load_words(case)) + (f" ({', '.join(levels)})" if levels else "")
 
 
 def _backend(case: Mapping[str, Any]) -> str:
@@ -159,7 +176,7 @@ def _throughput(metric: str, rates: pl.DataFrame, support: Support) -> Throughpu
     estimate, maximum = repeats_interval(row["values"]), maximum_interval(rates["values"].to_list())
     cases = (row["case_id"],)
     return Throughput(
-        load=wording.phrase(wording.load_words(row)),
+        load=row["load"],
         setting=" ".join(filter(None, (_setting(row), row["backend_words"]))),
         metric=metric,
         value=estimate,
@@ -192,7 +209,7 @@ def _latency(row: Mapping[str, Any], group: pl.DataFrame, support: Support) -> U
     paired = len(tail) > 0 and tail["repeat"].to_list()[0] == row["repeat"]
     cases = (row["case_id"],)
     return UnloadedLatency(
-        load=wording.phrase(wording.load_words(row)),
+        load=row["load"],
         p50=estimate,
         p99=tail["median"].item() if paired else None,
         setting=row["backend_words"],

@@ -104,7 +104,9 @@ def derived_counts(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_OF_STREAM = ("in_flight_sum_ns", "stream_concurrency", "core_utilisation", "due", "started")
+_OF_STREAM = (
+    *("in_flight_sum_ns", "stream_concurrency", "continuous_concurrency", "core_utilisation", "due", "started"),
+)
 _OF_RUN = (
     *("device_read_bytes", "device_write_bytes", "media_write_bytes", "media_taken_bytes"),
     *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
@@ -150,14 +152,15 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
 def of_streams(facts: Facts, counts: pl.DataFrame) -> pl.DataFrame:
     """Return the facts of a whole stream: time in flight, concurrency, busiest thread, I/Os due and started.
 
-    Also for stream `all` where there are several.
+    Also for stream `all` where there are several. `continuous_concurrency` is null where a stream of the case is active
+    for a part of the time only.
     """
     in_flight = counts.group_by([*RUN_KEYS, "stream"]).agg(in_flight_sum_ns=pl.col("completion_sum_ns").sum())
     each = in_flight.join(_concurrency(facts), on=[*RUN_KEYS, "stream"], how="left")
     together = each.group_by(RUN_KEYS).agg(
         pl.lit(ALL).alias("stream"),
         pl.col("in_flight_sum_ns").sum(),
-        pl.col("stream_concurrency").sum(),
+        pl.col("stream_concurrency", "continuous_concurrency").sum(),
         pl.col("core_utilisation").max(),
         pl.col("due", "started").sum(),
     )
@@ -171,13 +174,19 @@ def _concurrency(facts: Facts) -> pl.DataFrame:
     own = depths.rename({"queue_depth": "own_queue_depth"})
     depth = pl.coalesce("own_queue_depth", "queue_depth")
     alone = pl.len().over(RUN_KEYS) == 1
+    pausing = facts.alternating().with_columns(pauses=True)
     return (
         facts.streams()
         .join(facts.runs().select(*RUN_KEYS, "case_id", "concurrency"), on=RUN_KEYS)
         .join(common, on=["result_set", "case_id"], how="left")
         .join(own, on=["result_set", "case_id", "stream"], how="left")
+        .join(pausing, on=["result_set", "case_id"], how="left")
         .with_columns(stream_concurrency=pl.when(alone).then("concurrency").otherwise(pl.col("stream_jobs") * depth))
-        .select(*RUN_KEYS, "stream", "stream_concurrency", "core_utilisation", "due", "started")
+        .with_columns(continuous_concurrency=pl.when(pl.col("pauses").is_null()).then("stream_concurrency"))
+        .select(
+            *(*RUN_KEYS, "stream", "stream_concurrency", "continuous_concurrency", "core_utilisation"),
+            *("due", "started"),
+        )
     )
 
 

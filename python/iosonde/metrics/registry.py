@@ -140,11 +140,11 @@ _LIST = (
         name="littles_law_ratio",
         title="Mean in flight over concurrency",
         unit="",
-        formula="mean_in_flight / concurrency, in closed loop",
+        formula="mean_in_flight / concurrency, in closed loop without scheduled pauses (`active`)",
         better="neither",
         kind="concurrency",
         expression=pl.when((pl.col("response_count") == 0) & _IS_BLOCK).then(
-            in_seconds(over("in_flight_sum_ns", "stream_concurrency")) / pl.col("seconds")
+            in_seconds(over("in_flight_sum_ns", "continuous_concurrency")) / pl.col("seconds")
         ),
     ),
     Metric(

@@ -13,7 +13,7 @@ from iosonde.units import format_bandwidth, format_bytes, format_count, format_d
 from iosonde.workload import descriptions, terms
 
 _BYTES = (
-    *("block_size", "span", "stride", "offset", "ramp_bytes", "limit_bytes"),
+    *("block_size", "span", "stride", "offset", "ramp_bytes", "limit_bytes", "chunk"),
     *("request_size", "merge_gap", "cache_size", "sort_memory", "object_size", "osd_size"),
 )
 _TIMES = ("duration", "interval", "ramp", "read_service", "write_service")
@@ -175,6 +175,8 @@ def level_words(factor: str, level: Any) -> str:
             return "a separate log device" if level in ("apart", "separate") else "the log on the data device"
         case "block_size":
             return f"{value} blocks"
+        case "devices":
+            return "1 device" if level == 1 else f"{value} devices"
         case "jobs":
             return "1 job" if level == 1 else f"{value} jobs"
         case "read_fraction":

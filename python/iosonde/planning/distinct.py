@@ -1,7 +1,7 @@
-"""Cases that a virtual target cannot tell apart, because their levels differ only in the host's path to a device.
+"""Cases that a simulated target cannot tell apart, because their levels differ only in the host's path to a device.
 
-A simulated drive is reached without system calls, page cache and block layer. Measuring such cases would compare a model
-with itself, so each group is measured once, and a study that asks about nothing else is refused.
+A simulated drive is reached without system calls, page cache and block layer. Measuring such cases would compare a
+model with itself, so each group is measured once, and a study that asks about nothing else is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def distinct_drafts(drafts: Sequence[Draft], study: Study, target: Target) -> tu
     Kept is the one with the fewest settings of the host. `TargetError` if every question of the study compares levels
     without effect.
     """
-    if target.backend() is None:
+    if target.kind != "simulated":
         return list(drafts), []
     kept: dict[str, Draft] = {}
     for draft in drafts:
@@ -45,8 +45,8 @@ def distinct_drafts(drafts: Sequence[Draft], study: Study, target: Target) -> tu
 
 
 def check_arms(first: Sequence[Draft], second: Sequence[Draft], target: Target) -> None:
-    """`TargetError` if the settings in which two arms differ have no effect on their virtual target."""
-    if target.backend() is None:
+    """`TargetError` if the settings in which two arms differ have no effect on their simulated target."""
+    if target.kind != "simulated":
         return
     pairs = list(zip(first, second, strict=True))
     differing = sorted({name for a, b in pairs for name in _differing(a, b)})
@@ -56,13 +56,13 @@ def check_arms(first: Sequence[Draft], second: Sequence[Draft], target: Target) 
 
 def _parameters(draft: Draft) -> Iterator[tuple[str, bool, Any]]:
     """Each parameter with its value, and whether it is one of the host."""
-    ignored = (*_OF_HOST, *draft.workload.DESCRIPTION.ignored_when_virtual)
+    ignored = (*_OF_HOST, *draft.workload.DESCRIPTION.ignored_when_simulated)
     for name, value in draft.case.parameters.items():
         yield name, name.rpartition(".")[2] in ignored, value
 
 
 def _key(draft: Draft) -> str:
-    """Text that is the same for cases of one part that a virtual target cannot tell apart."""
+    """Text that is the same for cases of one part that a simulated target cannot tell apart."""
     effective = {name: value for name, of_host, value in _parameters(draft) if not of_host}
     return json.dumps([draft.case.part, draft.case.control, effective], sort_keys=True, default=str)
 

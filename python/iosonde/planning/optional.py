@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[LeftOut]) -> list[Draft]:
-    """The drafts of a study; impossible cases of optional parts, and those that a virtual target cannot tell from
+    """The drafts of a study; impossible cases of optional parts, and those that a simulated target cannot tell from
     others, go to `left_out`. An error if none is possible.
     """
     optional = {part.name for part in study.parts if part.optional}

@@ -77,8 +77,8 @@ class Description:
     worded: Sequence[str] = ()
     """Parameters whose levels `words` distinguishes."""
 
-    ignored_when_virtual: Sequence[str] = ()
-    """Parameters of the host's path to a device, which a virtual target does not have: they change nothing there."""
+    ignored_when_simulated: Sequence[str] = ()
+    """Parameters of the host's path to a device, which a simulated target does not have: they change nothing there."""
 
     printed_apart: Sequence[str] = ()
     """Parameters that a plan prints at another place."""

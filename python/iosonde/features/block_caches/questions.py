@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.opposed import Opposed, opposed, opposed_text
+from iosonde.findings.opposed import Opposed, opposed
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio, verdict
@@ -48,7 +48,7 @@ class CacheGain(Finding):
     def _sentence(self) -> str:
         subject, details = f"{self.cache} on {self.load}", self._details()
         if self.opposed:
-            return f"{subject}: throughput over the backing device alone {opposed_text(self.opposed)}{details}"
+            return f"{subject}: throughput {self.opposed.text}, compared with the backing device alone{details}"
         if self.decision == "unclear":
             return f"{subject}: no clear difference from the backing device alone{details}"
         if self.decision == "same":
@@ -100,7 +100,7 @@ def find(question: Question) -> Iterator[Finding]:
                 alone=float(np.median(compared[0][1])) if len(compared) == 1 else None,
                 cells=len(rows),
                 repeats=min(len(each) for pair in compared for each in pair),
-                opposed=opposed(question, rows, compared),
+                opposed=opposed([question.numbers(row) for row in rows], compared),
                 strength=question.support.strength(case_ids, gain),
                 case_ids=case_ids,
                 part=question.part.name,

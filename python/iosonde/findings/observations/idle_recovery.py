@@ -96,7 +96,7 @@ class IdleGain(Finding):
         pauses = wording.range_text(_seconds(shortest), _seconds(longest))
         if max(abs(gain - 1) for gain in values) <= NEAR:
             base = "steady state" if self.base_is_steady else "the rate before them"
-            return f"Idle pauses of {pauses}: write rate within {100 * NEAR:.0f} % of {base}, no recovery"
+            return f"Idle pauses of {pauses}: rate within {100 * NEAR:.0f} % of {base}, no recovery"
         base = _base_words(self.base_is_steady)
         if len(self.gains) == 1:
             return f"Idle pauses of {pauses}: bursts reach {wording.times_text(low)} {base}"

@@ -79,10 +79,7 @@ class LastingDrops(Finding):
             for each in self.drops[:NAMED]
         )
         more = f"; and {len(self.drops) - NAMED} more" if len(self.drops) > NAMED else ""
-        return (
-            f"{listed}{more}. Possible causes: full cache, exhausted spare blocks, thermal throttling. Measure longer, "
-            f"with `round_length`"
-        )
+        return f"{listed}{more}; measure longer, with `round_length`, for the level at the end"
 
 
 def find(drops: Sequence[LastingDrop], *, measured: int) -> Iterator[Finding]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import polars as pl
 
 from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.levels import case_words
 from iosonde.findings.support import Support
 from iosonde.metrics import media, wording
 from iosonde.metrics.scopes import overall
@@ -26,16 +27,19 @@ class MediaAmplification(Finding):
     topic: ClassVar[Topic] = "performance"
     least: tuple[str, float]
     most: tuple[str, float]
-    """Case and median."""
+    """Words for the case, and its median."""
+    cases: int
     runs: int
 
     def _sentence(self) -> str:
         low, high = (wording.ratio_text(value) for _, value in (self.least, self.most))
-        return f"Device write amplification: {wording.range_text(low, high)}"
+        if low == high:
+            return f"Device write amplification: {low} in {wording.counted(self.cases, 'case')}"
+        return f"Device write amplification: from {low} ({self.least[0]}) to {high} ({self.most[0]})"
 
     def _evidence(self) -> str:
         return (
-            f"least in {self.least[0]}, most in {self.most[0]}; drives' own counters, "
+            f"medians of {wording.counted(self.cases, 'case')}; drives' own counters, "
             f"{wording.counted(self.runs, 'run')}"
         )
 
@@ -61,18 +65,19 @@ def find(
     """Return the amplification; that it is not known only where the study requires it."""
     values = overall(metrics).filter(pl.col("metric") == NAME, ~pl.col("control"))
     if values.height:
-        yield _amplification(values, support)
+        yield _amplification(values, case_words(study, cases), support)
     elif outcomes is not None and _asks(study):
         yield from _unknown(outcomes)
 
 
-def _amplification(values: pl.DataFrame, support: Support) -> MediaAmplification:
+def _amplification(values: pl.DataFrame, words: Mapping[str, str], support: Support) -> MediaAmplification:
     each = values.group_by("case_id", maintain_order=True).agg("value", median=pl.col("value").median())
     least, most = (each.row(end, named=True) for end in (each["median"].arg_min(), each["median"].arg_max()))
     case_ids = tuple(dict.fromkeys((most["case_id"], least["case_id"])))
     return MediaAmplification(
-        least=(least["case_id"], least["median"]),
-        most=(most["case_id"], most["median"]),
+        least=(words[least["case_id"]], least["median"]),
+        most=(words[most["case_id"]], most["median"]),
+        cases=each.height,
         runs=values.height,
         strength=support.strength(case_ids, *(repeats_interval(row["value"]) for row in (least, most))),
         case_ids=case_ids,

@@ -10,6 +10,7 @@ import polars as pl
 
 from iosonde.findings.cells import cells, groups
 from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.opposed import Opposed, opposed
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.registry import least_value, named_among
@@ -60,6 +61,8 @@ class Effect(Finding):
     """Larger over smaller: the geometric mean over the cells that have both."""
     cells: int
     repeats: int
+    opposed: Opposed | None = None
+    """Cells with opposite effects, if there are any."""
 
     @property
     def is_clear(self) -> bool:
@@ -69,6 +72,8 @@ class Effect(Finding):
     def _sentence(self) -> str:
         title = metric_of(self.metric).title
         ratio = wording.ratio_estimate_text(self.ratio)
+        if not self.is_clear and self.opposed:
+            return f"{title} at {self.high} over {self.low} {self.opposed.text}"
         if not self.is_clear:
             factor = wording.factor_words(self.factor)
             return f"No clear effect of {factor} on {title}: {self.high} over {self.low} {ratio}"
@@ -123,10 +128,12 @@ def _effects(part: Part, metric: str, factor: str, found: pl.DataFrame, support:
     high, low = (choose(levels, key=lambda level: means[level]) for choose in (max, min))
     pairs: list[tuple[Floats, Floats]] = []
     case_ids: list[str] = []
-    for _, group in groups(found, [name for name in part.factors if name != factor]):
+    words: list[str] = []
+    for key, group in groups(found, [name for name in part.factors if name != factor]):
         rows = {row[factor]: row for row in group.iter_rows(named=True)}
         pairs.append((rows[high]["values"], rows[low]["values"]))
         case_ids += [rows[high]["case_id"], rows[low]["case_id"]]
+        words.append(", ".join(wording.level_words(name, level) for name, level in key.items()))
     estimate = pooled_ratio(pairs)
     clear = estimate.low is not None and estimate.low > 1
     yield Effect(
@@ -137,6 +144,7 @@ def _effects(part: Part, metric: str, factor: str, found: pl.DataFrame, support:
         ratio=estimate,
         cells=len(pairs),
         repeats=min(len(values) for pair in pairs for values in pair),
+        opposed=opposed(words, pairs),
         strength=support.strength(case_ids, estimate) if clear else "weak",
         case_ids=tuple(case_ids),
         part=part.name,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import polars as pl
 from polars.dataframe.group_by import GroupBy
 
+from iosonde.findings.cells import under_own_names
 from iosonde.findings.finding import Finding, Topic, cases_of
+from iosonde.findings.levels import unstated_levels
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
+from iosonde.study.model import Study
 
 KEPT_UP = 0.99
 """Share of the operations due that must be started for the rate to count as kept."""
@@ -33,6 +36,8 @@ class Rate:
     """Started over due in every repeat."""
     p99_ns: float | None
     """Response latency."""
+    levels: tuple[str, ...] = ()
+    """Levels of the case, and the stream if there are several, in words."""
     harness: str = ""
     """Verdicts of the case, if at least half of its runs are harness-limited: these show no overload of the target."""
 
@@ -57,14 +62,20 @@ class Rate:
         return sum(share >= KEPT_UP for share in self.shares)
 
     @property
+    def where(self) -> str:
+        """The levels in parentheses."""
+        return f" ({', '.join(self.levels)})" if self.levels else ""
+
+    @property
     def shortfall(self) -> str:
         """How far the rate was missed, in words."""
+        offered = f"{_rate(self.offered)}{self.where}"
         if self.kept_runs:
             runs = f"in {self.kept_runs} of {len(self.shares)} runs"
-            return f"{_rate(self.offered)} achieved {runs}, {wording.percent_text(min(self.shares))} of it in the worst"
+            return f"{offered} achieved {runs}, {wording.percent_text(min(self.shares))} of it in the worst"
         if self.harness:
-            return f"{_rate(self.offered)} not achieved ({wording.percent_text(self.share)} of it): {self.harness}"
-        return f"overloaded at {_rate(self.offered)}: {wording.percent_text(self.share)} of it achieved"
+            return f"{offered} not achieved, {wording.percent_text(self.share)} of it: {self.harness}"
+        return f"overloaded at {offered}: {wording.percent_text(self.share)} of it achieved"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +84,7 @@ class OfferedRates(Finding):
 
     kind: ClassVar[str] = "offered rates"
     topic: ClassVar[Topic] = "limits"
+    states_verdicts: ClassVar[bool] = True
     rates: tuple[Rate, ...]
 
     def _sentence(self) -> str:
@@ -83,9 +95,11 @@ class OfferedRates(Finding):
             every = {1: "", 2: "both offered rates"}.get(len(self.rates), f"all {total}") or total
             return f"{every} achieved{of}{self._latency()}"
         kept = len(self.rates) - len(behind)
-        worst = min(behind, key=lambda each: (each.share, min(each.shares)))
+        worst_first = sorted(behind, key=lambda each: (each.share, min(each.shares)))
+        missed = [each.shortfall for each in worst_first[:NAMED]]
+        more = [f"and {len(behind) - NAMED} more not achieved"] if len(behind) > NAMED else []
         runs = " in every run" if any(each.kept_runs for each in behind) else ""
-        return f"{kept} of {total} achieved{runs}{of}{self._latency()}; {worst.shortfall}"
+        return "; ".join([f"{kept} of {total} achieved{runs}{of}{self._latency()}", *missed, *more])
 
     def _evidence(self) -> str:
         ordered = sorted(self.rates, key=lambda each: each.share)
@@ -101,36 +115,46 @@ class OfferedRates(Finding):
         return f"{listed}{more}{growing}"
 
     def _latency(self) -> str:
-        tails = [each.p99_ns for each in self.rates if each.kept and each.p99_ns is not None]
+        tails = sorted((each.p99_ns, each.where) for each in self.rates if each.kept and each.p99_ns is not None)
         if not tails:
             return ""
-        low, high = (wording.value_text(P99, value) for value in (min(tails), max(tails)))
-        return f", p99 response latency {wording.range_text(low, high)}"
+        low, high = (f"{wording.value_text(P99, value)}{where}" for value, where in (tails[0], tails[-1]))
+        return f", p99 response latency {low}" + (f" to {high}" if high != low else "")
 
 
-def find(runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
+def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
     """Return one finding per part with open-loop cases."""
     shares = _by_stream(runs, "achieved_rate_fraction").agg(shares=pl.col("value").sort_by("repeat"))
     if shares.is_empty():
         return
+    parts = {part.name: part for part in study.parts}
+    levels = {
+        row["case_id"]: unstated_levels(parts[row["part"]], row) if row["part"] in parts else []
+        for row in under_own_names(cases).to_dicts()
+    }
     keys = ["case_id", "part", "stream"]
     achieved = [_medians(runs, name) for name in ("iops", "ops_per_sec")]
     rates = pl.concat(achieved).unique(subset=keys, keep="first", maintain_order=True).rename({"median": "achieved"})
     tails = _medians(runs, P99).rename({"median": "p99_ns"})
     joined = shares.join(rates, on=keys, maintain_order="left").join(tails, on=keys, how="left", maintain_order="left")
     for (part,), group in joined.filter(pl.col("shares").list.median() > 0).group_by(["part"], maintain_order=True):
-        cases = cases_of(group)
-        names = ("case_id", "stream", "achieved", "shares", "p99_ns")
-        rows = group.select(names).to_dicts()
+        case_ids = cases_of(group)
+        streams = group["stream"].n_unique() > 1
         yield OfferedRates(
-            rates=tuple(
-                Rate(**{**row, "shares": tuple(row["shares"])}, harness=_harness(row["case_id"], support))
-                for row in rows
-            ),
-            strength=support.of_cases(cases),
-            case_ids=cases,
+            rates=tuple(_of_stream(row, levels[row["case_id"]], support, streams=streams) for row in group.to_dicts()),
+            strength=support.of_cases(case_ids),
+            case_ids=case_ids,
             part=str(part),
         )
+
+
+def _of_stream(row: Mapping[str, Any], levels: list[str], support: Support, *, streams: bool) -> Rate:
+    return Rate(
+        **{name: row[name] for name in ("case_id", "stream", "achieved", "p99_ns")},
+        shares=tuple(row["shares"]),
+        levels=(*([row["stream"]] if streams else []), *levels),
+        harness=_harness(row["case_id"], support),
+    )
 
 
 def _rate(value: float) -> str:

@@ -111,7 +111,7 @@ class LittlesLaw(Finding):
             case "above":
                 return f"More I/Os in flight than the concurrency in {some}: their latencies are wrong"
             case "below":
-                return f"Fewer I/Os in flight than the concurrency in {some}: they may be harness-limited"
+                return f"Fewer I/Os in flight than the concurrency in {some}"
         return f"{some} too short to check Little's law"
 
     def _evidence(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,6 +12,7 @@ import polars as pl
 from iosonde.data import reference_file
 from iosonde.findings.cells import in_scope, separated_by_results, under_own_names
 from iosonde.findings.finding import Finding, Topic, cases_of, weakest
+from iosonde.findings.levels import case_words
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import case_metrics
@@ -22,82 +23,117 @@ _NOT_FACTORS = ("reference", "label", "source", "metric", "value")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedComparison(Finding):
-    """Own values over published ones, over the cases that both have."""
+class DeviceRatio:
+    """Own values over those published for one device, over the cases that both have."""
 
-    kind: ClassVar[str] = "published comparison"
-    topic: ClassVar[Topic] = "reference"
-    metric: str
-    source: str
-    labels: tuple[str, ...]
-    """Devices that the values were published for."""
+    label: str
+    """The device; empty if the publication has a single one without a name."""
     ratios: tuple[tuple[str, float], ...]
-    """Case and ratio, the smallest ratio first."""
-    medians: tuple[tuple[str, float], ...]
-    """Median ratio for each label."""
+    """Words for each case, and its ratio; the smallest ratio first."""
     ends: tuple[float, float] | None
     """Lowest and highest end of the intervals of all ratios; None if a case has too few runs for one."""
-    repeats: int
-    """Fewest runs of any case."""
 
     @property
     def median(self) -> float:
         """The median ratio."""
         return float(np.median([value for _, value in self.ratios]))
 
+    @property
+    def is_equal(self) -> bool:
+        """Whether the intervals of all ratios are within the margin."""
+        return self.ends is not None and all(abs(end - 1) <= MARGIN for end in self.ends)
+
+    @property
+    def of(self) -> str:
+        """` for SP900`."""
+        return f" for {self.label}" if self.label else ""
+
+    @property
+    def extremes(self) -> str:
+        """`1 case`, or `median of 12 cases, from 0.81 times with ... to 1.20 times with ...`."""
+        if len(self.ratios) == 1:
+            return "1 case"
+        low, high = (f"{wording.times_text(value)} with {words}" for words, value in (self.ratios[0], self.ratios[-1]))
+        return f"median of {len(self.ratios)} cases, from {low} to {high}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedComparison(Finding):
+    """Own values over published ones, device by device."""
+
+    kind: ClassVar[str] = "published comparison"
+    topic: ClassVar[Topic] = "reference"
+    metric: str
+    source: str
+    devices: tuple[DeviceRatio, ...]
+    """Devices that values were published for, the smallest median ratio first."""
+    repeats: int
+    """Fewest runs of any case."""
+
     def _sentence(self) -> str:
-        low, high = self.ratios[0][1], self.ratios[-1][1]
-        least, most = self.ends or (0.0, 0.0)
-        of = f" for {wording.listing(self.labels)}" if self.labels else ""
         words = wording.metric_words(self.metric)
-        if abs(least - 1) <= MARGIN and abs(most - 1) <= MARGIN:
-            text = f"{words} is within {100 * MARGIN:.0f} % of the published values{of}"
-        else:
-            text = f"{words} is {wording.times_text(self.median)} the published value{of}"
-        cases = "1 case"
-        if len(self.ratios) > 1:
-            ends = wording.range_text(wording.times_number(low), wording.times_number(high))
-            cases = f"median of {len(self.ratios)} cases, {ends}"
-        return f"{text} ({self.source}; {cases})"
+        first, *others = self.devices
+        if not others:
+            value = (
+                f"within {100 * MARGIN:.0f} % of the published values"
+                if first.is_equal
+                else f"{wording.times_text(first.median)} the published value"
+            )
+            return f"{words} is {value}{first.of} ({self.source}; {first.extremes})"
+        named = self.devices if len(self.devices) <= NAMED else (first, others[-1])
+        listed = [f"{wording.times_text(each.median)}{each.of}" for each in named]
+        which = wording.listing(listed) if named is self.devices else " to ".join(listed)
+        medians = f"medians over the cases of each of {len(self.devices)} devices"
+        return f"{words} is {which} the published values ({self.source}; {medians})"
 
     def _evidence(self) -> str:
-        apart = ", ".join(f"{label} {wording.times_number(value)}" for label, value in self.medians)
-        each = f"; by device: {apart}" if len(self.medians) > 1 else ""
-        ends = f"; least in {self.ratios[0][0]}, most in {self.ratios[-1][0]}" if len(self.ratios) > 1 else ""
-        runs = f"; {wording.counted(self.repeats, 'run')} each"
-        if self.ends:
-            interval = wording.range_text(*(wording.ratio_text(end) for end in self.ends))
-            runs = f"; 95 % CIs of the ratios {interval}{runs}"
-        return (
-            f"own over published value, of the cases that both have{each}{ends}{runs}; different hardware and software"
-        )
+        apart = "; ".join(f"{each.label or 'all'}: {each.extremes}" for each in self.devices)
+        ends = [end for each in self.devices for end in each.ends or (None, None)]
+        known = [end for end in ends if end is not None]
+        interval = ""
+        if len(known) == len(ends):
+            low, high = (wording.ratio_text(end) for end in (min(known), max(known)))
+            interval = f"; 95 % CIs of the ratios {wording.range_text(low, high)}"
+        runs = f"{wording.counted(self.repeats, 'run')} each"
+        return f"own over published value; {apart}{interval}; {runs}; different hardware and software"
+
+
+NAMED = 4
+"""Devices that are listed; of more the extremes are."""
 
 
 def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
-    """Compare own values with published ones, over all devices that they were published for."""
+    """Compare own values with published ones, for each device that they were published for."""
     # Those without factors are of limits and improvements, which are no metrics of cases.
     references = [reference for reference in study.references if reference.columns or reference.fixed]
     if not references:
         return
-    summary = case_metrics(runs)
+    summary, words = case_metrics(runs), case_words(study, cases)
     for reference in references:
         joined = matched(published(reference), of_part(cases, reference), summary).drop_nulls("ratio")
         compared = joined.filter(pl.col("metric").is_in(reference.compared or list(reference.held.values())))
         for (metric,), group in compared.group_by(["metric"], maintain_order=True):
-            ordered = group.sort("ratio", maintain_order=True)
-            medians = group.group_by("label", maintain_order=True).agg(pl.col("ratio").median())
+            devices = [
+                _of_device(str(label or ""), each, words)
+                for (label,), each in group.group_by(["label"], maintain_order=True)
+            ]
             case_ids = cases_of(group)
             yield PublishedComparison(
                 metric=str(metric),
                 source=reference.source,
-                labels=tuple(label for label in group["label"].unique(maintain_order=True) if label),
-                ratios=tuple(ordered.select("case_id", "ratio").rows()),
-                medians=tuple((label, value) for label, value in medians.rows() if label),
-                ends=_ends(group),
+                devices=tuple(sorted(devices, key=lambda each: each.median)),
                 repeats=int(group["repeats"].min()),  # type: ignore[arg-type]  # a number
                 strength=weakest("moderate", support.of_cases(case_ids)),
                 case_ids=case_ids,
             )
+
+
+def _of_device(label: str, group: pl.DataFrame, words: Mapping[str, str]) -> DeviceRatio:
+    ordered = group.sort("ratio", maintain_order=True)
+    ratios = ordered.select("case_id", "ratio").rows()
+    return DeviceRatio(
+        label=label, ratios=tuple((words[case_id], value) for case_id, value in ratios), ends=_ends(group)
+    )
 
 
 def _ends(group: pl.DataFrame) -> tuple[float, float] | None:

@@ -80,14 +80,16 @@ class AlsoMet(Finding):
     highest: float | None
     """Highest probe at which they were met; None if at none."""
     levels: Mapping[str, Any]
+    met: int
     probes: int
 
     def _sentence(self) -> str:
         where = _where(self.levels)
         if self.highest is None:
             return f"{self.conditions} (informative) not met at any probe{where}"
-        factor = wording.factor_words(self.over)
-        return f"{self.conditions} (informative) met at probes up to {factor} {_number(self.highest)}{where}"
+        highest = f"{wording.factor_words(self.over)} {_number(self.highest)}"
+        met = f"{self.met} of {wording.counted(self.probes, 'probe')}"
+        return f"{self.conditions} (informative) met at {met}, the highest at {highest}{where}"
 
     def _evidence(self) -> str:
         return f"judged at {wording.counted(self.probes, 'probe')}"
@@ -162,6 +164,7 @@ def _also_met(case: Case, found: SearchConclusion) -> Iterator[Finding]:
         conditions=found.also_check_rule or " and ".join(map(_quoted, found.also_check)),
         highest=highest.value if highest else None,
         levels=case.levels,
+        met=len(passed),
         probes=len(found.probes),
         strength="moderate",
         case_ids=(highest.case_id,) if highest else (),

@@ -79,10 +79,17 @@ class BackgroundWork(Finding):
     topic: ClassVar[Topic] = "stores"
     store: str
     cpu_percent: tuple[float, float]
+    most: tuple[str, ...]
+    """Levels of the load with the most."""
     cases: int
+    loads: int
+    """Loads of the store in all."""
 
     def _sentence(self) -> str:
-        return f"{terms.store_name(self.store)} uses background threads: up to {self.cpu_percent[1]:.0f} % of a CPU"
+        some = f" in {self.cases} of {self.loads} loads" if self.cases < self.loads else ""
+        where = f" ({', '.join(self.most)})" if self.most else ""
+        most = f"up to {self.cpu_percent[1]:.0f} % of a CPU{where}"
+        return f"{terms.store_name(self.store)} uses background threads{some}: {most}"
 
     def _evidence(self) -> str:
         low, high = self.cpu_percent
@@ -129,14 +136,15 @@ class WriteStalls(Finding):
     kind: ClassVar[str] = "write stalls"
     topic: ClassVar[Topic] = "stores"
     runs: int
+    writing: int
+    """Runs with writers."""
     worst_share: float
     worst_case: str
 
     def _sentence(self) -> str:
+        runs = f"{self.runs} of {wording.counted(self.writing, 'run')}"
         return (
-            f"Write stalls in {wording.counted(self.runs, 'run')}, up to "
-            f"{wording.percent_text(self.worst_share)} of the "
-            f"time ({self.worst_case})"
+            f"Write stalls in {runs}, up to {wording.percent_text(self.worst_share)} of the time (`{self.worst_case}`)"
         )
 
     def _evidence(self) -> str:
@@ -179,8 +187,8 @@ class MemoryPressure(Finding):
     def _sentence(self) -> str:
         share = ""
         if self.cached_share is not None:
-            share = f", at most {wording.percent_text(self.cached_share)} of them cached at the measurement start"
-        return f"The databases were {wording.times_text(self.ratio)} the memory limit{share}"
+            share = f", at most {wording.percent_text(self.cached_share)} of any cached at the measurement start"
+        return f"The median database was {wording.times_text(self.ratio)} the memory limit{share}"
 
     def _evidence(self) -> str:
         limits = wording.listing([format_bytes(limit) for limit in self.limits])
@@ -248,15 +256,19 @@ def _loads(cases: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     return whole.filter(pl.col("ops_per_sec") > 0)
 
 
+def _levels(case_id: str) -> tuple[str, ...]:
+    """The levels in the name of a case, without the store."""
+    return tuple(part.partition("=")[2] for part in case_id.split("/")[1:] if not part.startswith("store="))
+
+
 def _load(row: Mapping[str, Any], support: Support) -> StoreLoad:
-    levels = [part.partition("=")[2] for part in str(row["case_id"]).split("/")[1:] if not part.startswith("store=")]
     rate = repeats_interval(row["rates"])
     cases = (row["case_id"],)
     return StoreLoad(
         store=row["store"],
         rate=rate,
         amplification=row.get("device_write_amplification"),
-        levels=tuple(levels),
+        levels=_levels(str(row["case_id"])),
         costs=tuple((metric, row[metric]) for metric, _ in _COSTS if row.get(metric) is not None),
         repeats=len(row["rates"]),
         verdicts=support.note(cases),
@@ -272,11 +284,14 @@ def _background(loads: pl.DataFrame) -> Iterator[Finding]:
         return
     busy = loads.filter(pl.col("cpu_percent") > ONE_CPU * MARGIN * pl.col("jobs"))
     for (store,), group in busy.group_by(["store"], maintain_order=True):
-        low, high = (float(end) for end in (group["cpu_percent"].min(), group["cpu_percent"].max()))  # type: ignore[arg-type]
+        rows = group.sort("cpu_percent", maintain_order=True).to_dicts()
+        least, most = rows[0], rows[-1]
         yield BackgroundWork(
             store=str(store),
-            cpu_percent=(low, high),
+            cpu_percent=(least["cpu_percent"], most["cpu_percent"]),
+            most=_levels(most["case_id"]),
             cases=len(group),
+            loads=len(loads.filter(pl.col("store") == store)),
             strength="moderate",
             case_ids=cases_of(group),
         )
@@ -310,6 +325,7 @@ def _stalls(outcomes: pl.DataFrame) -> Iterator[Finding]:
         worst = stalled.row(0, named=True)
         yield WriteStalls(
             runs=len(stalled),
+            writing=len(outcomes.filter(pl.col("writing_jobs") > 0)),
             worst_share=float(worst["share"]),
             worst_case=worst["case_id"],
             strength="moderate",

@@ -23,6 +23,8 @@ NOTABLE = 1.1
 """The busiest member's bytes over the mean from which on it is the limit, and from which on it is mentioned."""
 BEYOND = 1.2
 """Above this share of the expected throughput the model does not apply, unless the interval contains 1."""
+UNNEEDED = 1.1
+"""Bytes that members move over those that the layout requires, or the inverse, from which on they explain a rate."""
 READS_FOR_WRITES = 0.1
 """Member reads for each write from which on they are a read-modify-write."""
 POLLING = ("submission_polling", "completion_polling")
@@ -45,14 +47,18 @@ class ArrayEfficiency(Finding):
     applies: bool
     """Whether the model applies: no cell exceeds it by more than a fifth, with an interval above it."""
     reason: str
-    """What limits the cell with the lowest efficiency, or why the model does not apply; empty if not known."""
-    speedup: float
-    """Largest ratio to one device."""
+    """What limits the cell with the lowest efficiency, or why the model does not apply there; empty if not known."""
     lowest: Row
     """Row of the cell with the lowest efficiency."""
+    lowest_cell: str
+    """The levels of that cell that the load does not name; empty with a single cell."""
+    speedup: float
+    """Largest ratio to one device."""
+    fastest_cell: str
+    """The same of the cell with that ratio."""
     cells: int
-    of_level: int
-    """Cells of this level in all."""
+    of_load: int
+    """Cells that the words for load and devices include."""
 
     def _sentence(self) -> str:
         first, last = self.devices
@@ -60,14 +66,15 @@ class ArrayEfficiency(Finding):
         subject = f"{self.array} {self.load}" if self.load else self.array
         operations = self.load.partition(" with ")[0].partition(" at ")[0]
         verb = "reach" if operations.endswith(("reads", "writes", "trims")) else "reaches"
-        if not self.applies:
-            share = wording.percent_range(*self.efficiency)
-            reason = f": {self.reason}" if self.reason else ""
-            return f"{subject} with {devices}: the expected-throughput model does not apply ({share} of it){reason}"
         share = wording.percent_range(*self.efficiency)
-        best = f", up to {wording.times_text(self.speedup)} one device" if self.efficiency[0] >= KEPT else ""
-        reason = f"; {self.reason}" if self.reason else ""
-        some = f" in {self.cells} of {self.of_level} cells" if not self.load and self.cells < self.of_level else ""
+        some = f" in {self.cells} of {self.of_load} cells" if self.cells < self.of_load else ""
+        where = f"lowest with {self.lowest_cell}: " if self.lowest_cell else ""
+        reason = f"; {where}{self.reason}" if self.reason else ""
+        if not self.applies:
+            model = "the expected-throughput model does not apply"
+            return f"{subject} with {devices}{some}: {model} ({share} of it){reason}"
+        fastest = f" with {self.fastest_cell}" if self.fastest_cell else ""
+        best = f", up to {wording.times_text(self.speedup)} one device{fastest}" if self.efficiency[0] >= KEPT else ""
         return f"{subject} {verb} {share} of the expected throughput with {devices}{some}{best}{reason}"
 
     def _evidence(self) -> str:
@@ -123,6 +130,8 @@ def _finding(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row], *, of_le
     case_ids = tuple(row["case_id"] for row in rows)
     case = question.case(lowest["case_id"])
     short = why(lowest, is_polling=any(case.get(name) for name in POLLING)) if shares[0] < KEPT else ""
+    fastest = max(rows, key=lambda row: float(row["speedup"]))
+    several = len(rows) > 1
     return ArrayEfficiency(
         array=_name(rows[0]),
         load=f"{'' if words == EVERYTHING else words}{_quantities(loads, rows, of_level)}".strip(),
@@ -130,11 +139,13 @@ def _finding(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row], *, of_le
         efficiency=(shares[0], shares[-1]),
         devices=(min(row["devices"] for row in rows), max(row["devices"] for row in rows)),
         applies=applies,
-        reason=short if applies else _beyond(case, lowest),
-        speedup=max(float(row["speedup"]) for row in rows),
+        reason=short if applies else _beyond(lowest),
         lowest=lowest,
+        lowest_cell=loads.cell(lowest, key, rows) if several else "",
+        speedup=float(fastest["speedup"]),
+        fastest_cell=loads.cell(fastest, key, rows) if several else "",
         cells=len(rows),
-        of_level=len(of_level),
+        of_load=sum(loads.includes(key, rows, row) for row in of_level),
         strength=question.support.strength((*case_ids, *(row["baseline_case_id"] for row in rows)), *estimates),
         case_ids=case_ids,
         part=question.part.name,
@@ -169,9 +180,8 @@ def why(row: Row, *, is_polling: bool = False) -> str:
         return f"CPU-limited: a thread used {wording.percent_text(row['core_utilisation'])} of one core"
     if (row["member_imbalance"] or 0) >= UNEVEN:
         return f"uneven load: the busiest member moves {wording.times_text(row['member_imbalance'])} the mean"
-    if row["needed_bytes"] and (row["member_bytes_per_byte"] or 0) > 1.1 * row["needed_bytes"]:
-        moved, needed = (wording.ratio_text(row[name]) for name in ("member_bytes_per_byte", "needed_bytes"))
-        return f"members move {moved} bytes per host byte, the layout requires {needed}"
+    if row["needed_bytes"] and (row["member_bytes_per_byte"] or 0) > UNNEEDED * row["needed_bytes"]:
+        return _moved(row)
     if row["bound"] is not None and of_bound >= KEPT:
         return "at the layout's bound for this request size"
     if row["member_utilisation"] is None:
@@ -191,14 +201,21 @@ def _saturated_thread(row: Row) -> str:
     return f"CPU-limited: `{row['array_thread']}` used {wording.percent_text(share)} of one core"
 
 
-def _beyond(case: Row, row: Row) -> str:
-    """Return why a load exceeds the model, as far as the model itself explains it."""
-    bound = f"; {wording.percent_text(row['of_bound'])} of the layout bound" if row["of_bound"] is not None else ""
-    if case.get("io_mode") == "buffered":
-        return f"it does not include the page cache, which merges requests{bound}"
-    if row["array"] in PARITIES and row["writes_only"]:
-        return f"it assumes partial-stripe writes{bound}"
+def _beyond(row: Row) -> str:
+    """Return why a cell exceeds the model, as far as counters of the members or the layout show it."""
+    needed, moved, of_bound = (row[name] for name in ("needed_bytes", "member_bytes_per_byte", "of_bound"))
+    if needed and moved is not None and UNNEEDED * moved < needed:
+        return _moved(row)
+    bound = f"; {wording.percent_text(of_bound)} of the layout bound" if of_bound is not None else ""
+    if row["array"] in PARITIES and row["writes_only"] and of_bound is not None and of_bound <= BEYOND:
+        return f"the model assumes partial-stripe writes{bound}"
     return f"cause unknown{bound}"
+
+
+def _moved(row: Row) -> str:
+    """State the bytes that the members moved and those that the layout requires."""
+    moved, needed = (wording.ratio_text(row[name]) for name in ("member_bytes_per_byte", "needed_bytes"))
+    return f"members move {moved} bytes per host byte, the layout requires {needed}"
 
 
 def _extra_reads(row: Row) -> str:

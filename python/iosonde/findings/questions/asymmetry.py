@@ -11,6 +11,7 @@ import polars as pl
 
 from iosonde.findings.cells import along, groups
 from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.opposed import Opposed, opposed
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
@@ -45,6 +46,8 @@ class Comparison(Finding):
     repeats: int
     settled_by: str = ""
     """Repeats that would decide an unclear comparison."""
+    opposed: Opposed | None = None
+    """Cells with opposite effects, if there are any."""
 
     @property
     def reversed_cells(self) -> list[str]:
@@ -54,15 +57,17 @@ class Comparison(Finding):
     def _sentence(self) -> str:
         both = f"{self.larger} and {self.smaller}"
         metric = wording.metric_words(self.metric)
+        if self.opposed and self.decision != "different":
+            return f"{metric} of {self.larger} over {self.smaller}{self.about} {self.opposed.text}"
         if self.decision == "unclear":
-            return (
-                f"No clear difference between {both}{self.about}: {metric} ratio "
-                f"{wording.ratio_estimate_text(self.ratio, unit='')}{self._spread() if self._is_opposed else ''}"
-            )
+            ratio = wording.ratio_estimate_text(self.ratio, unit="")
+            return f"No clear difference between {both}{self.about}: {metric} ratio {ratio}"
         if self.decision == "equal":
-            return f"{both} have equal {metric} within {100 * MARGIN:.0f} %{self.about}{self._spread()}"
+            same = sum(1 / (1 + MARGIN) <= value <= 1 + MARGIN for _, value in self.cells)
+            some = f" in {same} of {len(self.cells)} cells" if same < len(self.cells) else ""
+            return f"{both} have equal {metric} within {100 * MARGIN:.0f} %{self.about}{some}{self._spread()}"
         times = wording.ratio_estimate_text(self.ratio)
-        average = " on average" if self.reversed_cells else ""
+        average = " on average" if self.reversed_cells or self._differ else ""
         plural, higher = _is_plural(self.larger), metric_of(self.metric).better == "higher"
         verb = ("reach" if plural else "reaches") if higher else ("have" if plural else "has")
         return f"{self.larger} {verb}{average} {times} the {metric} of {self.smaller}{self.about}{self._spread()}"
@@ -83,20 +88,16 @@ class Comparison(Finding):
     def _spread(self) -> str:
         """Name the cells with the smallest and the largest ratio, if they are far apart."""
         (low_words, low), (high_words, high) = self.cells[0], self.cells[-1]
-        if len(self.cells) < 2 or high / low <= ALIKE or not low_words:
-            return " on average" if self.decision == "equal" and self._exceeds else ""
-        average = " on average" if self.decision == "equal" else ""
+        if not self._differ or not low_words:
+            return ""
         smallest, largest = wording.times_number(low), wording.times_number(high)
-        return f"{average}, from {smallest} with {low_words} to {largest} with {high_words}"
+        ratio = "; ratio" if self.decision == "equal" else ","
+        return f"{ratio} from {smallest} with {low_words} to {largest} with {high_words}"
 
     @property
-    def _is_opposed(self) -> bool:
-        """Whether each level is larger in some cells, by more than the margin: their mean hides both."""
-        return bool(self.reversed_cells) and self.cells[-1][1] > 1 + MARGIN
-
-    @property
-    def _exceeds(self) -> bool:
-        return any(not 1 / (1 + MARGIN) <= value <= 1 + MARGIN for _, value in self.cells)
+    def _differ(self) -> bool:
+        """Whether the ratios of the cells are far apart."""
+        return len(self.cells) > 1 and self.cells[-1][1] / self.cells[0][1] > ALIKE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ def find(question: Question) -> Iterator[Finding]:
     for key, group in question.over_numbers(answers):
         pairs = [pair for _, pair in groups(group, ["first", "second"])]
         compared = [_comparison(question, key, pair) for pair in pairs]
-        if len(compared) > 1 and all(each.decision == "unclear" for each in compared):
+        if len(compared) > 1 and all(each.decision == "unclear" and not each.opposed for each in compared):
             yield _no_differences(question, pairs, compared)
         else:
             found += [(key, pair, each) for pair, each in zip(pairs, compared, strict=True)]
@@ -205,10 +206,16 @@ def _comparison(
         cells=tuple(sorted(((words, 1 / r if swapped else r) for words, r in cells), key=lambda cell: cell[1])),
         repeats=repeats,
         settled_by=runs_needed(pooled, repeats) if decision == "unclear" else "",
+        opposed=_opposed(cells, rows, swapped=swapped),
         strength="weak" if decision == "unclear" else question.support.strength(case_ids, estimate),
         case_ids=case_ids,
         part=question.part.name,
     )
+
+
+def _opposed(cells: Sequence[tuple[str, float]], rows: Sequence[Mapping[str, Any]], *, swapped: bool) -> Opposed | None:
+    top, bottom = ("second_values", "first_values") if swapped else ("first_values", "second_values")
+    return opposed([words for words, _ in cells], [(row[top], row[bottom]) for row in rows])
 
 
 def _is_plural(words: str) -> bool:
@@ -231,8 +238,8 @@ def _level(question: Question, row: Mapping[str, Any], which: int) -> str:
 
 
 def _cell_words(question: Question, row: Mapping[str, Any], named: Sequence[str]) -> str:
-    numbers = [question.numbers(row)] if question.numeric else []
-    return ", ".join([*(wording.level_words(name, row[name]) for name in named), *numbers])
+    words = [*(wording.level_words(name, row[name]) for name in named), question.numbers(row)]
+    return ", ".join(filter(None, words))
 
 
 def _about(

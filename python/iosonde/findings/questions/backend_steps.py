@@ -63,17 +63,22 @@ class TotalGain(BackendStep):
     kind: ClassVar[str] = "total backend gain"
     leads: bool
     """Whether intervals show this backend to be better than every other."""
+    improving: tuple[str, ...]
+    """Backends that intervals show to be better than the first."""
 
     def _sentence(self) -> str:
         metric, times = wording.metric_words(self.metric), wording.ratio_estimate_text(self.ratio)
+        several = len(self.cells) > 1
         value = f"has {times} the {metric} of {self.before}{self._spread()}"
-        low, high = self.ratio.low, self.ratio.high
-        if low is None or high is None or low <= 1 <= high:
-            return f"{self.load}: no backend is shown to improve on {self.before}; {self.after} {value}"
+        end = "highest" if metric_of(self.metric).better == "higher" else "lowest"
+        after = f"{self.after}, with the {end} {'geometric mean' if several else 'median'} of all backends, {value}"
+        if self.after not in self.improving:
+            over = f" on average over {len(self.cells)} cells" if several else ""
+            shown = wording.listing(self.improving) if self.improving else "no backend"
+            verb = "are" if len(self.improving) > 1 else "is"
+            return f"{self.load}: {shown} {verb} shown to improve on {self.before}{over}; {after}"
         if not self.leads:
-            end = "highest" if metric_of(self.metric).better == "higher" else "lowest"
-            mean = "median" if len(self.cells) == 1 else "geometric mean"
-            return f"{self.load}: {self.after}, with the {end} {mean} of all backends, {value}"
+            return f"{self.load}: {after}"
         return f"{self.load}: {self.after}, the best backend, {value}"
 
 
@@ -149,8 +154,8 @@ def find(question: Question) -> Iterator[Finding]:
             yield from _step(BackendStep, question, key, group, before, after)
         best = _best(question, group, levels)
         if len(levels) > 2 and best != levels[0] and best != levels[1]:
-            leads = _leads(question, group, levels, best)
-            yield from _step(TotalGain, question, key, group, levels[0], best, leads=leads)
+            ends = {"leads": _leads(question, group, levels, best), "improving": _improving(question, group, levels)}
+            yield from _step(TotalGain, question, key, group, levels[0], best, **ends)
     if question.analysis == _first(question) and _has_user_level(question):
         yield from _software(question)
 
@@ -185,10 +190,21 @@ def _best(question: Question, group: pl.DataFrame, levels: Sequence[str]) -> str
 
 def _leads(question: Question, group: pl.DataFrame, levels: Sequence[str], best: str) -> bool:
     """Return whether intervals show the best level to be better than every other that it shares cells with."""
-    better = metric_of(question.analysis.metric).better
-    shared = [(level, rows) for level in levels if level != best and (rows := _rows(group, level, best))]
-    ratios = [_pooled(rows, level, best) for level, rows in shared]
-    return all(each.above(1) if better == "higher" else each.below(1) for each in ratios)
+    others = [level for level in levels if level != best and _rows(group, level, best)]
+    return all(_is_better(question, group, best, than=level) for level in others)
+
+
+def _improving(question: Question, group: pl.DataFrame, levels: Sequence[str]) -> tuple[str, ...]:
+    """The levels that intervals show to be better than the first."""
+    return tuple(level for level in levels[1:] if _is_better(question, group, level, than=levels[0]))
+
+
+def _is_better(question: Question, group: pl.DataFrame, level: str, *, than: str) -> bool:
+    rows = _rows(group, than, level)
+    if not rows:
+        return False
+    pooled = _pooled(rows, than, level)
+    return pooled.above(1) if metric_of(question.analysis.metric).better == "higher" else pooled.below(1)
 
 
 def _rows(group: pl.DataFrame, before: str, after: str) -> list[dict[str, Any]]:
@@ -220,7 +236,7 @@ def _step(
         return
     pooled = _pooled(rows, before, after)
     case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
-    cells = [(question.numbers(row) if question.numeric else "", float(row["ratio"])) for row in rows]
+    cells = [(question.numbers(row), float(row["ratio"])) for row in rows]
     yield kind(
         load=question.load(key, rows[0]["case_ids"][0]),
         metric=question.analysis.metric,

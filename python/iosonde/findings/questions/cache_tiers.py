@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.opposed import Opposed, opposed, opposed_text
+from iosonde.findings.opposed import Opposed, opposed
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
@@ -59,7 +59,7 @@ class CacheTier(Finding):
         served = f", {wording.percent_text(self.from_extstore)} of gets from extstore" if self.from_extstore else ""
         subject = f"{self.second} against {self.first}{self.about}"
         if self.opposed:
-            return f"{subject}: {metric} {opposed_text(self.opposed)}; {hits}{served}"
+            return f"{subject}: {metric} {self.opposed.text}; {hits}{served}"
         if self.decision == "unclear":
             return f"{subject}: no clear difference in {metric}, {ratio}; {hits}{served}"
         return f"{subject}: {metric} {ratio}; {hits}{served}"
@@ -115,7 +115,7 @@ def _compared(
         repeats=min(len(row[values]) for row in of_pairs for values in ("first_values", "second_values")),
         published=question.analysis.published,
         source=question.study.source,
-        opposed=opposed(question, of_pairs, compared),
+        opposed=opposed([question.numbers(row) for row in of_pairs], compared),
         strength=question.support.strength(case_ids, gain),
         case_ids=case_ids,
         part=question.part.name,

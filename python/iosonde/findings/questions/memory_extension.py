@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from iosonde.findings.finding import Finding, Topic, weakest
-from iosonde.findings.opposed import Opposed, opposed, opposed_text
+from iosonde.findings.opposed import Opposed, opposed
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
@@ -38,7 +38,7 @@ class MemoryExtension(Finding):
     def _sentence(self) -> str:
         metric = wording.metric_words(self.metric)
         parts = [
-            f"{level} {opposed_text(cells) if cells else wording.ratio_estimate_text(each)}"
+            f"{level} {cells.text if cells else wording.ratio_estimate_text(each)}"
             for (level, each), cells in zip(self.kept, self.opposed, strict=True)
         ]
         return f"{self.store} {metric} over {self.whole}{self.about}: {', '.join(parts)}"
@@ -65,7 +65,7 @@ def _answer(question: Question, key: dict[str, Any], whole: str, rows: pl.DataFr
         found = list(pairs.iter_rows(named=True))
         compared = [(pair["second_values"], pair["first_values"]) for pair in found]
         kept.append((str(second), pooled_ratio(compared)))
-        extremes.append(opposed(question, found, compared))
+        extremes.append(opposed([question.numbers(pair) for pair in found], compared))
         case_ids += [case_id for pair in found for case_id in pair["case_ids"]]
         repeats += [len(pair[values]) for pair in found for values in ("first_values", "second_values")]
     ids = tuple(dict.fromkeys(case_ids))

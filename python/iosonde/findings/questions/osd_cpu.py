@@ -32,6 +32,7 @@ class OsdCpu(Finding):
 
     kind: ClassVar[str] = "OSD CPU time"
     topic: ClassVar[Topic] = "performance"
+    states_verdicts: ClassVar[bool] = True
     load: str
     metric: str
     value: Estimate

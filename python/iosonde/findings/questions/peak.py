@@ -23,6 +23,7 @@ class Peak(Finding):
 
     kind: ClassVar[str] = "peak"
     topic: ClassVar[Topic] = "performance"
+    states_verdicts: ClassVar[bool] = True
     load: str
     metric: str
     value: Estimate
@@ -65,27 +66,26 @@ class Fastest(Finding):
     kind: ClassVar[str] = "fastest"
     topic: ClassVar[Topic] = "comparison"
     load: str
-    over: str
     metric: str
-    levels: tuple[tuple[Any, Estimate], ...]
-    """Every level with its value, the largest first."""
+    levels: tuple[tuple[str, Estimate], ...]
+    """Words for every level (and for the other factors that it is best with) and its value, the largest first."""
     lead: Estimate | None
     """Ratio of the largest to the second; None with a single level."""
     tied: int
     """Number of levels that do not differ measurably from the largest, itself included."""
     repeats: int
-    unclear: tuple[Any, ...] = ()
+    unclear: tuple[str, ...] = ()
     """Levels with too few runs for an interval of the lead over them."""
 
     def _sentence(self) -> str:
-        names = [wording.level_words(self.over, level) for level, _ in self.levels]
+        names = [name for name, _ in self.levels]
         first = wording.value_text(self.metric, self.levels[0][1].value)
         if self.lead is None:
             return f"{self.load}: {first} with {names[0]}"
         if not self.lead.certain:
             return f"{self.load}: highest value with {names[0]} ({first}), without confidence intervals"
-        few = [wording.level_words(self.over, level) for level in self.unclear]
-        runs = f"; too few runs for a confidence interval with {wording.listing(few)}" if few else ""
+        few = wording.listing(self.unclear) if self.unclear else ""
+        runs = f"; too few runs for a confidence interval with {few}" if few else ""
         if self.tied > 1:
             tied = wording.listing(names[: self.tied])
             return f"{self.load}: {tied} do not differ measurably ({first} with {names[0]}){runs}"
@@ -95,10 +95,7 @@ class Fastest(Finding):
         return f"{self.load} are fastest with {names[0]}: {first}, {times} the value with {names[1]}"
 
     def _evidence(self) -> str:
-        listed = "; ".join(
-            f"{wording.level_words(self.over, level)} {wording.estimate_text(self.metric, value)}"
-            for level, value in self.levels
-        )
+        listed = "; ".join(f"{name} {wording.estimate_text(self.metric, value)}" for name, value in self.levels)
         return f"{listed}; {wording.counted(self.repeats, 'run')} each"
 
 
@@ -155,20 +152,24 @@ def _is_unsaturated(over: str, rest: Sequence[str], best: Mapping[str, Any], gro
 
 def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Finding:
     over = question.analysis.over
-    rows = group.sort("median", descending=True, maintain_order=True).to_dicts()
+    rest = [name for name in question.by if name not in key]
+    ordered = group.sort("median", descending=True, maintain_order=True)
+    rows = [
+        {**row, "setting": _setting(over, rest, row)}
+        for row in ordered.unique(over, keep="first", maintain_order=True).to_dicts()
+    ]
     best = rows[0]
     leads = [ratio(best["values"], row["values"]) for row in rows[1:]]
     tied = 1 + sum(lead.certain and not lead.above(1) for lead in leads)
     case_ids = tuple(row["case_id"] for row in rows)
     return Fastest(
-        load=question.load(key, best["case_id"]),
-        over=over,
+        load=question.load(key, best["case_id"], without=rest),
         metric=question.analysis.metric,
-        levels=tuple((row[over], repeats_interval(row["values"])) for row in _tied_first(rows, leads)),
+        levels=tuple((row["setting"], repeats_interval(row["values"])) for row in _tied_first(rows, leads)),
         lead=leads[0] if leads else None,
         tied=tied,
         repeats=min(len(row["values"]) for row in rows),
-        unclear=tuple(row[over] for row, lead in zip(rows[1:], leads, strict=True) if not lead.certain),
+        unclear=tuple(row["setting"] for row, lead in zip(rows[1:], leads, strict=True) if not lead.certain),
         strength=question.support.strength(case_ids, *leads[:1], *(lead for lead in leads if not lead.certain)),
         case_ids=case_ids,
         part=question.part.name,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import polars as pl
 
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.opposed import Opposed, opposed, opposed_text
+from iosonde.findings.opposed import Opposed, opposed
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
@@ -44,7 +44,7 @@ class ReadCacheGain(Finding):
         subject = f"{self.second} against {self.first}{self.about}"
         metric, ratio = wording.metric_words(self.metric), wording.ratio_estimate_text(self.gain)
         if self.opposed:
-            return f"{subject}: {metric} {opposed_text(self.opposed)}{self._tiers()}"
+            return f"{subject}: {metric} {self.opposed.text}{self._tiers()}"
         clear = f"{metric} {ratio}" if self.decision != "unclear" else f"no clear difference in {metric}, {ratio}"
         return f"{subject}: {clear}{self._tiers()}"
 
@@ -94,7 +94,7 @@ def _compared(question: Question, key: dict[str, Any], first: str, second: str, 
         about=f" ({', '.join(words)})" if words else "",
         cells=len(pairs),
         repeats=min(len(pair[values]) for pair in pairs for values in ("first_values", "second_values")),
-        opposed=opposed(question, pairs, compared),
+        opposed=opposed([question.numbers(pair) for pair in pairs], compared),
         strength=question.support.strength(case_ids, gain),
         case_ids=case_ids,
         part=question.part.name,

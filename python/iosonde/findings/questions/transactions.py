@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.cells import groups
 from iosonde.findings.finding import Finding, Topic, weakest
-from iosonde.findings.opposed import Opposed, opposed, opposed_text
+from iosonde.findings.opposed import Opposed, opposed
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
@@ -60,7 +60,7 @@ class LogGain(Finding):
         change = _percent_change(self.gain, signed=self.decision in ("unclear", "same"))
         then = f"; {self.server} is then {LIMITS[self.limit]}" if self.limit in LIMITS else ""
         if self.opposed:
-            return f"{subject}: the effect on {metric} {opposed_text(self.opposed)}{self.about}{then}"
+            return f"{subject}: {metric} {self.opposed.text}{self.about}{then}"
         if self.decision == "unclear":
             return f"{subject} has no clear effect on {metric}: {change}{self.about}{then}"
         if self.decision == "same":
@@ -83,6 +83,7 @@ class ServerLimit(Finding):
 
     kind: ClassVar[str] = "server limit"
     topic: ClassVar[Topic] = "transactions"
+    states_verdicts: ClassVar[bool] = True
     server: str
     metric: str
     value: Estimate
@@ -144,9 +145,13 @@ class ThinkTime(Finding):
 
     kind: ClassVar[str] = "think time"
     topic: ClassVar[Topic] = "transactions"
+    cases: int
+    """Cases without think time."""
+    total: int
 
     def _sentence(self) -> str:
-        return "Results are TPC-C-like, no think time: they are not comparable with published TPC-C results"
+        some = f" of {self.cases} of {self.total} cases" if self.cases < self.total else ""
+        return f"Results{some} are TPC-C-like, no think time: they are not comparable with published TPC-C results"
 
     def _evidence(self) -> str:
         return "terminals have no keying and think times (clause 5.2.5 of TPC-C 5.11)"
@@ -176,7 +181,7 @@ def log_gain(question: Question) -> Iterator[Finding]:
             about=_about(question, key),
             cells=len(rows),
             repeats=min(len(row[values]) for row in rows for values in ("first_values", "second_values")),
-            opposed=opposed(question, rows, pairs),
+            opposed=opposed([question.numbers(row) for row in rows], pairs),
             strength=question.support.strength(case_ids, pooled),
             case_ids=case_ids,
             part=question.part.name,
@@ -283,9 +288,9 @@ MINIMUM_KILLS = 3
 def think_time(cases: pl.DataFrame, metrics: pl.DataFrame) -> list[Finding]:
     """The label of TPC-C results without keying and think times."""
     measured = cases.filter(pl.col("case_id").is_in(metrics["case_id"].unique().to_list()))
-    if "think" not in cases.columns or not (measured["think"] == "none").any():
-        return []
-    return [ThinkTime(strength="strong")]
+    known = measured["think"].drop_nulls() if "think" in cases.columns else pl.Series()
+    without = int((known == "none").sum()) if len(known) else 0
+    return [ThinkTime(cases=without, total=len(known), strength="strong")] if without else []
 
 
 def server_words(case: dict[str, Any]) -> str:

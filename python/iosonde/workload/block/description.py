@@ -15,7 +15,7 @@ class BlockDescription(Description):
     moves_blocks = True
     operations = ("read", "write", "trim")
     worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction")
-    ignored_when_virtual = (
+    ignored_when_simulated = (
         *("backend", "fallback", "registered_files", "registered_buffers", "submission_polling", "completion_polling"),
         *("data_pointers", "interrupts", "command_timeout", "io_mode", "page_cache"),
     )
