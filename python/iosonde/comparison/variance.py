@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from iosonde.metrics.distributions import chi2_quantile, chi2_tail
 from iosonde.metrics.moderation import fitted
-from iosonde.metrics.statistics import SIGNIFICANT, mean_moments, repeat_correlation
+from iosonde.metrics.statistics import SIGNIFICANT, UPPER, mean_moments, repeat_correlation
 
 Floats = NDArray[np.float64]
 
@@ -120,7 +120,7 @@ def run_correlation(
         if keys[-1] in ("iops", "ops_per_sec"):
             rates.setdefault(keys[0], sessions)
     repeats = [np.exp(each) for sessions in rates.values() for each in sessions]
-    return repeat_correlation(repeats, significant=significant)
+    return repeat_correlation(repeats, significant=significant, raised=UPPER)
 
 
 def session_effects(cells: Sequence[Sequence[Sequence[Floats]]], *, correlation: float = 0.0) -> list[SessionVariance]:

@@ -399,12 +399,14 @@ MINIMUM_CASES_OF_THREE = 24
 with a standard deviation of 0.24: fewer cases do not show it, and a false one widens intervals by a factor of 17."""
 
 
-def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float = SIGNIFICANT) -> float:
+def repeat_correlation(
+    cases: Sequence[ArrayLike], *, significant: float = SIGNIFICANT, raised: float = UPPER_OF_REPEATS
+) -> float:
     """Return the lag-1 correlation of consecutive repeats, pooled over cases; 0 where it is not significant.
 
     A few repeats of one case cannot show whether they drift; all cases of a result set together can. `cases` are the
-    repeats of each in the order of execution. The result is raised by half its standard error. `significant` is the
-    number of standard errors from which it counts.
+    repeats of each in the order of execution. The result is raised by `raised` standard
+    errors; `significant` is the number of them from which it counts.
 
     Cases whose repeats are run in turn share what disturbs a round of repeats, and are not independent then: with the
     mean correlation r between cases their autocorrelations have the correlation r^2, which enters the standard error.
@@ -422,7 +424,7 @@ def repeat_correlation(cases: Sequence[ArrayLike], *, significant: float = SIGNI
     error = math.sqrt((deviations**2).mean() * shared / len(centred))
     if mean - significant * error <= expected[0]:
         return 0.0
-    return round(float(np.interp(mean + UPPER_OF_REPEATS * error, expected, CORRELATIONS)), 2)
+    return round(float(np.interp(mean + raised * error, expected, CORRELATIONS)), 2)
 
 
 def _resamples(count: int, resamples: int = RESAMPLES, *, seed: int = SEED) -> NDArray[np.intp]:
