@@ -2,7 +2,7 @@
 
     python bench/sql_client_cost.py --null-server PATH [--seconds 5] [--repeats 3] [--output FILE.json]
 
-PATH is `iosonde-null-sql-server` (`cargo build --release -p iosonde-oltp --bins`). One terminal runs the TPC-C mix in
+PATH is `null_sql_server` (`cargo build --release -p iosonde-oltp --examples`). One terminal runs the TPC-C mix in
 both protocols, with and without pipelining. CPU time is that of the terminal's thread (`getrusage(2)`), user and kernel
 mode.
 """

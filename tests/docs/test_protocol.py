@@ -186,6 +186,13 @@ def test_all_failure_codes_are_listed() -> None:
     assert listed_under("failure") == ticked(described)
 
 
+def test_the_engine_reports_no_failure_code_but_those_listed() -> None:
+    names = re.search(r"pub fn name\(self\).*?\n    }\n", (ROOT / "crates/harness/src/error.rs").read_text(), re.DOTALL)
+    assert names
+    codes = set(re.findall(r'=> "(\w+)"', names[0])) | {"wrong_target"}
+    assert codes == listed_under("failure")
+
+
 def test_all_warning_codes_are_listed() -> None:
     sources = [path.read_text() for path in (ROOT / "crates").glob("*/src/**/*.rs")]
     codes = {code for text in sources for code in re.findall(r'Warning \{\s*code: "(\w+)"', text)}

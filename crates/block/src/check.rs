@@ -1,11 +1,11 @@
 //! Refuses a spec that contradicts itself, before anything is opened or written.
 
+use iosonde_harness::{RunError, require};
 use iosonde_load::{LoadError, error as load_error, regions};
 use iosonde_protocol::{
     Active, Arrival, Backend, BlockWorkload, Durability, IoMode, Layout, Payload, Stream, Target, VerifyWhen,
 };
 
-use crate::error::BlockError;
 use crate::payload::GRANULE_BYTES;
 use crate::target;
 use crate::transport::name_of;
@@ -13,8 +13,6 @@ use crate::verify::IN_FLIGHT_MAX;
 
 /// The kernel's limit for a submission queue.
 const QUEUE_DEPTH_MAX: u32 = 32_768;
-const JOBS_MAX: u32 = 4_096;
-const INTERVAL_NS_MIN: u64 = 100_000_000;
 /// A year. Far beyond any run, and far below where instants would overflow.
 const TIME_NS_MAX: u64 = 365 * 24 * 3600 * 1_000_000_000;
 /// Beyond it so little of a block is random that its format's own bytes decide how far it compresses.
@@ -25,48 +23,29 @@ const DUPLICATE_FRACTION_MAX: f64 = 0.99;
 const SECTOR_BYTES: u64 = 512;
 
 /// Everything that can be known to be wrong from the spec alone.
-pub(crate) fn check(workload: &BlockWorkload) -> Result<(), BlockError> {
-    require(
-        !workload.streams.is_empty(),
-        "a block workload without streams",
-        "`streams`",
-        "add at least one stream",
-    )?;
-    require(
-        workload.interval_ns >= INTERVAL_NS_MIN,
-        format!("an interval of {} ns", workload.interval_ns),
-        "`interval_ns`",
-        "intervals are at least 100 ms long",
-    )?;
+pub(crate) fn check(workload: &BlockWorkload) -> Result<(), RunError> {
     check_times(workload)?;
     check_backend(workload)?;
-    let mut names = std::collections::BTreeSet::new();
     for stream in &workload.streams {
-        require(
-            names.insert(&stream.name),
-            format!("two streams named `{}`", stream.name),
-            "`streams`",
-            "give each its own name",
-        )?;
         check_stream(workload, stream)?;
     }
     check_verification(workload)
 }
 
 /// What can be verified: data that is kept, that has room for a seal in each sector, and of which it is known what it is.
-fn check_verification(workload: &BlockWorkload) -> Result<(), BlockError> {
+fn check_verification(workload: &BlockWorkload) -> Result<(), RunError> {
     let Some(verify) = &workload.verify else {
         return Ok(());
     };
     require(
         !matches!(workload.target, Target::Virtual { .. }),
-        "verification on a target that keeps no data",
+        || "verification on a target that keeps no data".into(),
         "`verify`",
         "verify on a file or a device",
     )?;
     require(
         verify.journal_directory.is_some() || !matches!(workload.target, Target::Device { .. }),
-        "verification of a device without a place for its journal",
+        || "verification of a device without a place for its journal".into(),
         "`verify`",
         "name a `journal_directory`: beside a device node there is no storage",
     )?;
@@ -78,7 +57,7 @@ fn check_verification(workload: &BlockWorkload) -> Result<(), BlockError> {
     let modes = workload.streams.iter().map(|stream| stream.io_mode);
     require(
         modes.clone().all(|mode| Some(mode) == modes.clone().next()),
-        "verification of a file that some streams reach through the page cache and others past it",
+        || "verification of a file that some streams reach through the page cache and others past it".into(),
         "`io_mode`, with `verify`",
         "use one `io_mode` for all streams: Linux does not guarantee their order (open(2))",
     )?;
@@ -86,16 +65,16 @@ fn check_verification(workload: &BlockWorkload) -> Result<(), BlockError> {
     let concurrency: u64 = workload.streams.iter().map(concurrency).sum();
     require(
         concurrency <= IN_FLIGHT_MAX,
-        format!("verification with {concurrency} I/Os in flight"),
+        || format!("verification with {concurrency} I/Os in flight"),
         "`jobs`, `queue_depth`, with `verify`",
         format!("verification follows at most {IN_FLIGHT_MAX}"),
     )
 }
 
-fn check_verified_stream(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
+fn check_verified_stream(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
     require(
         stream.mix.trim_fraction == 0.0,
-        "verification of a load that trims",
+        || "verification of a load that trims".into(),
         at("mix"),
         "what a trimmed block holds is not defined: leave out the trims",
     )?;
@@ -106,7 +85,7 @@ fn check_verified_stream(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result
     };
     require(
         keeps_seals,
-        "verification of zeros or duplicates",
+        || "verification of zeros or duplicates".into(),
         at("payload"),
         "every sector contains its own address, so no two are alike: use random data, compressible or not",
     )?;
@@ -115,13 +94,13 @@ fn check_verified_stream(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result
         sizes
             .chain([stream.span.offset_bytes])
             .all(|bytes| bytes % SECTOR_BYTES == 0),
-        "verification of blocks that are not whole sectors",
+        || "verification of blocks that are not whole sectors".into(),
         at("block_sizes"),
         "use multiples of 512 B as block sizes and offset",
     )
 }
 
-fn check_times(workload: &BlockWorkload) -> Result<(), BlockError> {
+fn check_times(workload: &BlockWorkload) -> Result<(), RunError> {
     let mut times_ns = vec![
         (workload.interval_ns, "`interval_ns`".to_string()),
         (workload.duration_ns.unwrap_or(0), "`duration_ns`".into()),
@@ -153,7 +132,7 @@ fn check_times(workload: &BlockWorkload) -> Result<(), BlockError> {
     for (time_ns, field) in times_ns {
         require(
             time_ns <= TIME_NS_MAX,
-            format!("a time of {time_ns} ns"),
+            || format!("a time of {time_ns} ns"),
             field,
             "times are in nanoseconds, and at most a year",
         )?;
@@ -162,30 +141,30 @@ fn check_times(workload: &BlockWorkload) -> Result<(), BlockError> {
 }
 
 /// The user-level driver reaches a device that is laid out already, and past every cache.
-fn check_user_driver(workload: &BlockWorkload) -> Result<(), BlockError> {
+fn check_user_driver(workload: &BlockWorkload) -> Result<(), RunError> {
     let name = name_of(&workload.backend);
     require(
         matches!(workload.target, Target::Device { .. }),
-        format!("backend `{name}` on a target that is not a device"),
+        || format!("backend `{name}` on a target that is not a device"),
         "`target`",
         "name an NVMe namespace",
     )?;
     require(
         workload.layout == Layout::Never,
-        format!("a layout with backend `{name}`"),
+        || format!("a layout with backend `{name}`"),
         "`layout`",
         "lay the device out by a run with another backend first",
     )?;
     let is_read_back = |verify: &iosonde_protocol::Verification| verify.when == VerifyWhen::After;
     require(
         !workload.verify.as_ref().is_some_and(is_read_back),
-        format!("verification after the run with backend `{name}`"),
+        || format!("verification after the run with backend `{name}`"),
         "`verify`",
         "verify during the run, or with `iosonde-engine --verify` once the kernel has the device again",
     )
 }
 
-fn check_backend(workload: &BlockWorkload) -> Result<(), BlockError> {
+fn check_backend(workload: &BlockWorkload) -> Result<(), RunError> {
     let virtual_target = matches!(workload.target, Target::Virtual { .. });
     let virtual_backend = matches!(
         workload.backend,
@@ -193,7 +172,7 @@ fn check_backend(workload: &BlockWorkload) -> Result<(), BlockError> {
     );
     require(
         virtual_target == virtual_backend,
-        "a target and a backend that do not go together",
+        || "a target and a backend that do not go together".into(),
         "`target`, `backend`",
         "`null`, `simulated` and `ssd` backends need a `virtual` target, all others a real one",
     )?;
@@ -209,7 +188,7 @@ fn check_backend(workload: &BlockWorkload) -> Result<(), BlockError> {
     {
         require(
             servers > 0 && read_service_ns > 0 && write_service_ns > 0,
-            "a simulated device without servers or service time",
+            || "a simulated device without servers or service time".into(),
             "`backend`",
             "give at least one server and a service time of at least 1 ns",
         )?;
@@ -217,18 +196,12 @@ fn check_backend(workload: &BlockWorkload) -> Result<(), BlockError> {
     Ok(())
 }
 
-fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), BlockError> {
+fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), RunError> {
     let at = |field: &str| format!("stream `{}`, `{field}`", stream.name);
     load_error::validate(stream).map_err(in_stream(stream))?;
     require(
-        stream.jobs <= JOBS_MAX,
-        format!("{} jobs", stream.jobs),
-        at("jobs"),
-        format!("use at most {JOBS_MAX}"),
-    )?;
-    require(
         stream.queue_depth <= QUEUE_DEPTH_MAX,
-        format!("a queue depth of {}", stream.queue_depth),
+        || format!("a queue depth of {}", stream.queue_depth),
         at("queue_depth"),
         format!("the kernel takes at most {QUEUE_DEPTH_MAX}"),
     )?;
@@ -237,7 +210,7 @@ fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), BlockEr
     for size in &stream.block_sizes {
         require(
             stream.io_mode == IoMode::Buffered || size.bytes % SECTOR_BYTES == 0,
-            format!("direct I/O in blocks of {} bytes", size.bytes),
+            || format!("direct I/O in blocks of {} bytes", size.bytes),
             at("block_sizes"),
             "direct I/O needs multiples of 512 B",
         )?;
@@ -245,7 +218,7 @@ fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), BlockEr
     if let Durability::Flush { every } = stream.durability {
         require(
             every > 0,
-            "a flush after every 0 writes",
+            || "a flush after every 0 writes".into(),
             at("durability"),
             "flush after 1 or more writes",
         )?;
@@ -256,37 +229,37 @@ fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), BlockEr
 }
 
 /// What each backend can carry out.
-fn check_stream_of_backend(backend: &Backend, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
+fn check_stream_of_backend(backend: &Backend, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
     let name = name_of(backend);
     require(
         !matches!(backend, Backend::Sync | Backend::Preadv2) || stream.queue_depth == 1,
-        format!("a queue depth of {} with backend `{name}`", stream.queue_depth),
+        || format!("a queue depth of {} with backend `{name}`", stream.queue_depth),
         at("queue_depth"),
         format!("`{name}` has one I/O in flight in each job: raise `jobs` instead, or use `uring`"),
     )?;
     require(
         !matches!(backend, Backend::Preadv2 | Backend::Libaio | Backend::UringNvme(_))
             || stream.io_mode == IoMode::Direct,
-        format!("buffered I/O with backend `{name}`"),
+        || format!("buffered I/O with backend `{name}`"),
         at("io_mode"),
         "use direct I/O, or the backend `uring` or `sync`",
     )?;
     let may_poll = stream.mix.trim_fraction == 0.0 && !matches!(stream.durability, Durability::Flush { .. });
     require(
         !matches!(backend, Backend::UringNvme(options) if options.completion_polling) || may_poll,
-        format!("trims or flushes with backend `{name}`"),
+        || format!("trims or flushes with backend `{name}`"),
         at("mix"),
         "polling needs direct reads and writes without trims and flushes",
     )?;
     require(
         !matches!(backend, Backend::Libaio) || stream.mix.trim_fraction == 0.0,
-        "trims with backend `libaio`",
+        || "trims with backend `libaio`".into(),
         at("mix"),
         "Linux AIO has no trims: use the backend `uring` or `sync`",
     )
 }
 
-fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
+fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
     let Payload::Reducible {
         compression_ratio,
         duplicate_fraction,
@@ -296,27 +269,27 @@ fn check_payload(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), Blo
     };
     require(
         (1.0..=COMPRESSION_RATIO_MAX).contains(&compression_ratio),
-        format!("a compression ratio of {compression_ratio}"),
+        || format!("a compression ratio of {compression_ratio}"),
         at("payload"),
         format!("it lies between 1 (incompressible) and {COMPRESSION_RATIO_MAX}; for more use zeros"),
     )?;
     require(
         (0.0..=DUPLICATE_FRACTION_MAX).contains(&duplicate_fraction),
-        format!("a share of duplicates of {duplicate_fraction}"),
+        || format!("a share of duplicates of {duplicate_fraction}"),
         at("payload"),
         format!("it lies between 0 and {DUPLICATE_FRACTION_MAX}"),
     )?;
     let whole_granules = |bytes: u64| bytes.is_multiple_of(GRANULE_BYTES as u64);
     require(
         duplicate_fraction == 0.0 || stream.block_sizes.iter().all(|size| whole_granules(size.bytes)),
-        "duplicates in blocks that are not whole multiples of 4 KiB",
+        || "duplicates in blocks that are not whole multiples of 4 KiB".into(),
         at("payload"),
         "duplicates are blocks of 4 KiB: use multiples of that as `block_sizes`",
     )
 }
 
 /// Pauses between windows: each window has an end before the next begins, and no schedule runs through them.
-fn check_repetition(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
+fn check_repetition(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
     let Some(Active {
         begin_ns,
         end_ns,
@@ -327,29 +300,23 @@ fn check_repetition(stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), 
     };
     require(
         end_ns.is_some_and(|end_ns| begin_ns < end_ns && end_ns - begin_ns <= every_ns),
-        format!("a window that comes again every {every_ns} ns before it is over"),
+        || format!("a window that comes again every {every_ns} ns before it is over"),
         at("active"),
         "give it an end, and let `every_ns` be at least as long as the window",
     )?;
     require(
         stream.arrival == Arrival::Closed,
-        "an open loop in a window that repeats",
+        || "an open loop in a window that repeats".into(),
         at("active"),
         "use a closed loop, or steps of rate 0 as pauses",
     )
 }
 
-/// A stream must end, and its limits must leave each job something to do.
-fn check_ends(workload: &BlockWorkload, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), BlockError> {
-    require(
-        workload.duration_ns.is_some() || stream.limit_bytes.is_some() || stream.limit_operations.is_some(),
-        "a stream that never ends",
-        at("limit_bytes"),
-        "give the run a duration, or the stream a limit of bytes or operations",
-    )?;
+/// A stream without a duration must reach its limit, which must leave each job something to do.
+fn check_ends(workload: &BlockWorkload, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
     require(
         workload.duration_ns.is_some() || loads_until_its_limit(stream),
-        "a stream that falls silent before its limit",
+        || "a stream that falls silent before its limit".into(),
         at("limit_operations"),
         "give the run a duration: an `active` window with an end, or a last step of rate 0, may leave the limit unreached",
     )?;
@@ -357,18 +324,12 @@ fn check_ends(workload: &BlockWorkload, stream: &Stream, at: &dyn Fn(&str) -> St
     let jobs = u64::from(stream.jobs);
     require(
         stream.limit_bytes.is_none_or(|bytes| bytes / jobs >= largest),
-        "a limit of less than one block for each job",
+        || "a limit of less than one block for each job".into(),
         at("limit_bytes"),
         format!(
             "{jobs} jobs with blocks of {largest} bytes need at least {}",
             jobs * largest
         ),
-    )?;
-    require(
-        stream.limit_operations.is_none_or(|operations| operations >= jobs),
-        "a limit of less than one operation for each job",
-        at("limit_operations"),
-        "raise the limit or use fewer jobs",
     )
 }
 
@@ -385,20 +346,7 @@ fn loads_until_its_limit(stream: &Stream) -> bool {
 }
 
 /// An error of the load about a stream, with the stream's name.
-pub(crate) fn in_stream(stream: &Stream) -> impl FnOnce(LoadError) -> BlockError {
+pub(crate) fn in_stream(stream: &Stream) -> impl FnOnce(LoadError) -> RunError {
     let context = format!("stream `{}`", stream.name);
-    move |error| BlockError::invalid(error.to_string(), context, error.hint())
-}
-
-fn require(
-    holds: bool,
-    message: impl Into<String>,
-    context: impl Into<String>,
-    hint: impl Into<String>,
-) -> Result<(), BlockError> {
-    if holds {
-        Ok(())
-    } else {
-        Err(BlockError::invalid(message, context, hint))
-    }
+    move |error| RunError::invalid(error.to_string(), context, error.hint())
 }

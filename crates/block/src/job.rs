@@ -5,9 +5,9 @@
 
 use std::io;
 
-use iosonde_harness::{JobPhases, JobTotals, PhasePlan, Recorder, Shared, Stage};
+use iosonde_harness::{JobDone, JobPhases, Stage};
 use iosonde_load::{Arrivals, Generator, Io, Schedule};
-use iosonde_protocol::{Operation, ScheduleResult};
+use iosonde_protocol::Operation;
 
 use crate::backend::{Backend, Wait};
 use crate::buffer::Arena;
@@ -25,11 +25,9 @@ pub(crate) struct JobPlan {
     /// Of the generator's I/Os this job takes every `lanes`-th, from the `lane`-th.
     pub lane: u32,
     pub lanes: u32,
-    pub arrivals: Option<Arrivals>,
     pub queue_depth: u32,
     pub flush_every: Option<u64>,
     pub filler: Filler,
-    pub phases: PhasePlan,
 }
 
 /// An I/O that failed, which ends the run.
@@ -44,12 +42,9 @@ pub(crate) struct IoFailure {
     pub cause: Option<String>,
 }
 
-/// What a job amounts to when it is done.
-pub(crate) struct JobOutcome {
-    pub phases: JobTotals,
-    pub abandoned: u64,
+/// What a job found besides what its phases count.
+pub(crate) struct Found {
     pub failure: Option<IoFailure>,
-    pub schedule: Option<ScheduleResult>,
     pub tally: Option<Tally>,
 }
 
@@ -63,6 +58,7 @@ struct Slot {
 /// One job; see the module.
 pub(crate) struct Job<'a> {
     plan: JobPlan,
+    arrivals: Option<Arrivals>,
     arena: Option<&'a Arena>,
     verifier: Option<JobVerifier<'a>>,
     phases: JobPhases<'a>,
@@ -78,7 +74,12 @@ pub(crate) struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// A job on real buffers, or without any (`null`, `simulated`).
-    pub(crate) fn new(plan: JobPlan, shared: &'a Shared, arena: Option<&'a Arena>, recorder: Recorder) -> Job<'a> {
+    pub(crate) fn new(
+        plan: JobPlan,
+        phases: JobPhases<'a>,
+        arrivals: Option<Arrivals>,
+        arena: Option<&'a Arena>,
+    ) -> Job<'a> {
         let depth = plan.queue_depth;
         let io = Io {
             operation: Operation::Read,
@@ -86,7 +87,8 @@ impl<'a> Job<'a> {
             bytes: 0,
         };
         Job {
-            phases: JobPhases::new(plan.phases, shared, recorder),
+            phases,
+            arrivals,
             arena,
             verifier: None,
             slots: vec![
@@ -253,19 +255,21 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What the job amounts to, with what its backend spent on watching the clock.
-    pub(crate) fn into_outcome(mut self, spun_ns: u64) -> JobOutcome {
+    /// What the job did, with what its backend spent on watching the clock.
+    pub(crate) fn into_done(mut self, spun_ns: u64) -> JobDone<Found> {
         let end_ns = self.phases.window().end.min(self.phases.ended_ns());
         let schedule = self
             .schedule
             .take()
             .map(|schedule| schedule.into_result(end_ns, spun_ns));
-        JobOutcome {
-            abandoned: self.in_flight(),
-            failure: self.failure,
+        JobDone {
             schedule,
-            tally: self.verifier.map(JobVerifier::into_tally),
-            phases: self.phases.into_outcome(),
+            abandoned: self.in_flight(),
+            found: Found {
+                failure: self.failure,
+                tally: self.verifier.map(JobVerifier::into_tally),
+            },
+            totals: self.phases.into_outcome(),
         }
     }
 
@@ -281,13 +285,9 @@ impl<'a> Job<'a> {
     /// An open loop starts with the stream's load, which may be later than the start of the run.
     #[inline]
     fn begin_schedule(&mut self) {
-        if self.plan.arrivals.is_some() && self.phases.may_issue() {
+        if self.arrivals.is_some() && self.phases.may_issue() {
             let begin_ns = self.phases.window().start;
-            self.schedule = self
-                .plan
-                .arrivals
-                .take()
-                .map(|arrivals| Schedule::new(arrivals, begin_ns));
+            self.schedule = self.arrivals.take().map(|arrivals| Schedule::new(arrivals, begin_ns));
         }
     }
 

@@ -10,13 +10,14 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{Layout, LayoutResult, Payload, Target};
 use iosonde_target::{OFlags, Targets, WrongTarget};
 
 use crate::buffer::Buffer;
-use crate::error::BlockError;
+use crate::error;
 use crate::extents;
 use crate::payload::Filler;
 use crate::target;
@@ -26,15 +27,6 @@ use crate::verify::{self, Journal, UNIT_BYTES_MAX};
 const CHUNK_BYTES: u64 = UNIT_BYTES_MAX;
 /// Threads that write: what hides the round trip of synchronous writes on fast devices.
 const WRITERS: usize = 4;
-const PROGRESS: Duration = Duration::from_secs(1);
-
-/// What layout needs of the run around it.
-pub(crate) struct Progress<'a> {
-    /// Called about once a second how many bytes were written.
-    pub report: &'a mut dyn FnMut(u64),
-    /// Asked whether to stop.
-    pub stopped: &'a dyn Fn() -> bool,
-}
 
 /// What one file of the target is to hold.
 pub(crate) struct Plan<'a> {
@@ -48,21 +40,20 @@ pub(crate) struct Plan<'a> {
     pub journal: Option<&'a Journal>,
 }
 
-/// Lays out one file of the target.
-pub(crate) fn lay_out(plan: &Plan<'_>, progress: &mut Progress<'_>) -> Result<LayoutResult, BlockError> {
+/// Lays out one file of the target. `progress` receives the bytes written so far and returns whether to continue.
+pub(crate) fn lay_out(plan: &Plan<'_>, progress: &mut dyn FnMut(u64) -> bool) -> Result<LayoutResult, RunError> {
     let Plan {
         target, path, layout, ..
     } = *plan;
-    let name = path.display().to_string();
     let bytes = target::size_bytes(target);
     let file = target::open_for_layout(plan.targets, target, path)?;
     let mut missing = match layout {
         Layout::Never => {
-            grow(&file, target, bytes).map_err(BlockError::target("grow", &name))?;
+            grow(&file, target, bytes).map_err(error::target("grow", path))?;
             return Ok(LayoutResult::default());
         }
         Layout::Missing => {
-            missing_ranges(&file, target, bytes).map_err(BlockError::target("look at the extents of", &name))?
+            missing_ranges(&file, target, bytes).map_err(error::target("look at the extents of", path))?
         }
         Layout::Always => whole(bytes),
     };
@@ -70,13 +61,13 @@ pub(crate) fn lay_out(plan: &Plan<'_>, progress: &mut Progress<'_>) -> Result<La
         missing = with_unknown(plan, journal, missing, bytes)?;
     }
     let needed = total(&missing);
-    check_space(&file, target, &name, &missing)?;
-    grow(&file, target, bytes).map_err(BlockError::target("grow", &name))?;
+    check_space(&file, target, path, &missing)?;
+    grow(&file, target, bytes).map_err(error::target("grow", path))?;
     if needed > 0 && plan.journal.is_none() {
         verify::forget_file(plan.targets, path)?;
     }
     if needed > 0 {
-        write_ranges(plan, &file, &missing, progress).map_err(BlockError::target("lay out", &name))?;
+        write_ranges(plan, &file, &missing, progress).map_err(error::target("lay out", path))?;
     }
     Ok(LayoutResult {
         written_bytes: needed,
@@ -91,7 +82,7 @@ fn with_unknown(
     journal: &Journal,
     mut missing: Vec<Range<u64>>,
     bytes: u64,
-) -> Result<Vec<Range<u64>>, BlockError> {
+) -> Result<Vec<Range<u64>>, RunError> {
     let is_known = |entry: &verify::Entry| entry.state().is_checkable();
     if !journal.entries().iter().any(is_known) {
         return match complement(&missing, bytes).first() {
@@ -127,21 +118,22 @@ fn grow(file: &File, target: &Target, bytes: u64) -> io::Result<()> {
 }
 
 /// Refuses before the first byte if the file system cannot take what will be written.
-fn check_space(file: &File, target: &Target, name: &str, missing: &[Range<u64>]) -> Result<(), BlockError> {
+fn check_space(file: &File, target: &Target, path: &Path, missing: &[Range<u64>]) -> Result<(), RunError> {
     if matches!(target, Target::Device { .. }) {
         return Ok(());
     }
     let needed = total(missing);
-    let stat = rustix::fs::fstatvfs(file)
-        .map_err(|error| BlockError::target("examine the free space of", name)(error.into()))?;
+    let stat =
+        rustix::fs::fstatvfs(file).map_err(|error| error::target("examine the free space of", path)(error.into()))?;
     let free = stat.f_bavail * stat.f_frsize;
     let allocated = allocated_bytes(file);
     if needed > free + allocated {
-        return Err(BlockError::NoSpace {
-            path: name.into(),
-            needed,
-            free,
-        });
+        let message = format!(
+            "`{}` needs {needed} more bytes and its file system has {free} left",
+            path.display()
+        );
+        let hint = "free some space, or choose a smaller span";
+        return Err(RunError::new(Code::NoSpace, message, hint).at("phase `layout`"));
     }
     Ok(())
 }
@@ -196,7 +188,7 @@ fn write_ranges(
     plan: &Plan<'_>,
     buffered: &File,
     ranges: &[Range<u64>],
-    progress: &mut Progress<'_>,
+    progress: &mut dyn FnMut(u64) -> bool,
 ) -> io::Result<()> {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let direct = match plan.targets.open(plan.path, OFlags::WRONLY | OFlags::DIRECT) {
@@ -234,15 +226,10 @@ fn write_ranges(
         threads.extend(
             (1..WRITERS).filter_map(|number| Builder::new().spawn_scoped(scope, move_ref(&writer, number)).ok()),
         );
-        let mut reported = Instant::now();
         while threads.iter().any(|thread| !thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(5));
-            if (progress.stopped)() {
+            if !progress(written.load(Ordering::Relaxed)) {
                 cancelled.store(true, Ordering::Relaxed);
-            }
-            if reported.elapsed() >= PROGRESS {
-                reported = Instant::now();
-                (progress.report)(written.load(Ordering::Relaxed));
             }
         }
         threads
@@ -282,16 +269,11 @@ fn write_chunk(direct: Option<&File>, buffered: &File, bytes: &[u8], offset: u64
 mod tests {
     use super::*;
 
-    fn quiet() -> (impl FnMut(u64), impl Fn() -> bool) {
-        (|_| {}, || false)
-    }
-
-    fn lay(path: &Path, bytes: u64, layout: Layout) -> Result<LayoutResult, BlockError> {
+    fn lay(path: &Path, bytes: u64, layout: Layout) -> Result<LayoutResult, RunError> {
         let target = Target::File {
             path: path.display().to_string(),
             size_bytes: bytes,
         };
-        let (mut report, stopped) = quiet();
         let plan = Plan {
             targets: &Targets::default(),
             target: &target,
@@ -301,13 +283,7 @@ mod tests {
             seed: 1,
             journal: None,
         };
-        lay_out(
-            &plan,
-            &mut Progress {
-                report: &mut report,
-                stopped: &stopped,
-            },
-        )
+        lay_out(&plan, &mut |_| true)
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::path::Path;
 use iosonde_protocol::{Backend, BackendInEffect, Fallback, UringNvmeOptions, UringOptions};
 
 use crate::buffer::Buffer;
-use crate::error::BlockError;
 use crate::transport::{Transport, Unavailable, Wanted, name_of};
 
 /// Bytes of the file in which backends are tried where a directory is named.
@@ -73,14 +72,7 @@ fn tried(backend: &Backend, file: &File) -> ProbedBackend {
         largest_bytes: TRIED_BLOCK_BYTES,
         durable_writes: false,
     };
-    let result = match Transport::choose(&wanted) {
-        Ok((transport, _)) => Ok(transport.in_effect()),
-        Err(BlockError::Unavailable { why, .. }) => Err(why),
-        Err(error) => Err(Unavailable {
-            reason: error.to_string(),
-            hint: String::new(),
-        }),
-    };
+    let result = Transport::choose(&wanted).map(|(transport, _)| transport.in_effect());
     let name = name_of(backend);
     ProbedBackend { name, result }
 }

@@ -143,7 +143,7 @@ mod tests {
         let path = directory.path().join("data");
         std::fs::write(&path, vec![7; 4 * MIB as usize]).unwrap();
         let file = File::open(&path).unwrap();
-        crate::target::drop_page_cache(&file).unwrap();
+        iosonde_harness::prepare_page_cache(&file, iosonde_protocol::PageCache::Drop, 0).unwrap();
         // Without this advice the kernel reads ahead and around.
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
         let mut buffer = vec![0; MIB as usize];

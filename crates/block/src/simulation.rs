@@ -6,15 +6,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use iosonde_harness::{Collector, Control, Exchange, Recorder, Shared};
-use iosonde_metrics::usage;
+use iosonde_harness::{Collector, Exchange, JobPhases, LoadPlan, Place, Recorder, Run, RunError, Shared, job_results};
+use iosonde_metrics::{device, usage};
 use iosonde_protocol::{
-    Backend, BackendInEffect, BlockWorkload, DeviceUsage, Durability, Event, LayoutResult, MediaUsage, Outcome, Phase,
-    RunResult, Usage,
+    Backend, BackendInEffect, BlockWorkload, DeviceUsage, Durability, Event, Outcome, Phase, RunResult, Usage,
 };
 
 use crate::backend::{Backend as _, SimulatedDevice, VirtualDevice, VirtualPort};
-use crate::error::BlockError;
 use crate::job::{Job, turn};
 use crate::prepare;
 
@@ -23,12 +21,7 @@ use crate::prepare;
 const EVENTS_PER_POLL: u32 = 4096;
 
 /// Carries the workload out on servers of known service time.
-pub(crate) fn run(
-    workload: &BlockWorkload,
-    seed: u64,
-    control: &mut Control,
-    emit: &mut dyn FnMut(Event),
-) -> Result<RunResult, BlockError> {
+pub(crate) fn measure(workload: &BlockWorkload, run: &mut Run<'_>) -> Result<RunResult, RunError> {
     let Backend::Simulated {
         servers,
         read_service_ns,
@@ -37,67 +30,58 @@ pub(crate) fn run(
         ref stalls,
     } = workload.backend
     else {
-        return Err(BlockError::Internal("a simulation without a simulated backend".into()));
+        return Err(RunError::internal("a simulation without a simulated backend"));
     };
-    let device = SimulatedDevice::new(servers, (read_service_ns, write_service_ns), service, stalls, seed);
-    run_on(device, workload, seed, control, emit).map(|(result, _)| result)
+    let times = (read_service_ns, write_service_ns);
+    let device = SimulatedDevice::new(servers, times, service, stalls, run.inputs.seed);
+    measure_on(device, workload, run).map(|(result, _)| result)
 }
 
 /// Carries the workload out on a device; its time is the device's, not ours. Gives the device back.
-pub(crate) fn run_on<D: VirtualDevice>(
+pub(crate) fn measure_on<D: VirtualDevice>(
     device: D,
     workload: &BlockWorkload,
-    seed: u64,
-    control: &mut Control,
-    emit: &mut dyn FnMut(Event),
-) -> Result<(RunResult, D), BlockError> {
-    let device = Rc::new(RefCell::new(device));
+    run: &mut Run<'_>,
+) -> Result<(RunResult, D), RunError> {
+    let (device, seed) = (Rc::new(RefCell::new(device)), run.inputs.seed);
+    let plan = prepare::load_plan(workload);
     let shared = Shared::default();
     shared.set_begin(0, workload.ramp.duration_ns);
-    let streams = workload
-        .streams
-        .iter()
-        .map(|stream| (stream.name.clone(), prepare::is_open_loop(stream)));
-    let mut collector = Collector::new(streams, workload.interval_ns).with_ramp(workload.ramp.until_steady);
-    let mut planned_jobs = Vec::new();
-    for (number, planned) in prepare::plans(workload, seed, 0, &|_| 1)?.into_iter().enumerate() {
+    let mut collector = Collector::new(plan.open_loops(), workload.interval_ns).with_ramp(workload.ramp.until_steady);
+    let mut jobs = Vec::new();
+    let places = plan.places(|_| 1);
+    for place in &places {
         let exchange = Exchange::new();
-        collector.add(planned.stream, exchange.clone());
-        let mut job = Job::new(
-            planned.plan,
-            &shared,
-            None,
-            Recorder::new(exchange, workload.interval_ns),
-        );
+        collector.add(place.stream, exchange.clone());
+        let recorder = Recorder::new(exchange, workload.interval_ns);
+        let phases = JobPhases::new(plan.phases(*place), &shared, recorder);
+        let job_plan = prepare::plan(workload, seed, *place)?;
+        let mut job = Job::new(job_plan, phases, plan.arrivals(*place, seed), None);
         job.begin();
-        let durable = workload.streams[planned.stream].durability == Durability::Dsync;
-        planned_jobs.push(PlannedJob {
-            stream: planned.stream,
-            job_number: planned.job,
+        let durable = workload.streams[place.stream].durability == Durability::Dsync;
+        jobs.push(SimulatedJob {
             job,
-            port: VirtualPort::new(Rc::clone(&device), number, durable),
+            port: VirtualPort::new(Rc::clone(&device), place.number, durable),
         });
     }
     let began = usage::process(0);
     let meter = Meter::new(workload, device.borrow().usage());
-    let result = Simulation {
+    let simulation = Simulation {
         meter,
         device: Rc::clone(&device),
         shared: &shared,
-        instants: vec![0; planned_jobs.len()],
+        instants: vec![0; jobs.len()],
         // Every job acts at the beginning.
-        acting: (0..planned_jobs.len()).collect(),
-        planned_jobs,
+        acting: (0..jobs.len()).collect(),
+        jobs,
         collector,
-    }
-    .run(control, emit, workload, &began);
+    };
+    let result = simulation.run(run, workload.interval_ns, &plan, &places, &began);
     let device = Rc::into_inner(device).expect("the jobs and their ports are gone");
     Ok((result, device.into_inner()))
 }
 
-struct PlannedJob<'a, D> {
-    stream: usize,
-    job_number: u32,
+struct SimulatedJob<'a, D> {
     job: Job<'a>,
     port: VirtualPort<D>,
 }
@@ -108,7 +92,7 @@ const NEVER: u64 = u64::MAX;
 struct Simulation<'a, D> {
     device: Rc<RefCell<D>>,
     shared: &'a Shared,
-    planned_jobs: Vec<PlannedJob<'a, D>>,
+    jobs: Vec<SimulatedJob<'a, D>>,
     /// The next scheduled action of each job.
     instants: Vec<u64>,
     /// Jobs that act at the present instant.
@@ -120,12 +104,13 @@ struct Simulation<'a, D> {
 impl<D: VirtualDevice> Simulation<'_, D> {
     fn run(
         mut self,
-        control: &mut Control,
-        emit: &mut dyn FnMut(Event),
-        workload: &BlockWorkload,
+        run: &mut Run<'_>,
+        interval_ns: u64,
+        plan: &LoadPlan<'_>,
+        places: &[Place],
         began: &Usage,
     ) -> RunResult {
-        let (mut events, mut interval, mut running) = (0_u32, 0, self.planned_jobs.len());
+        let (mut events, mut interval, mut running) = (0_u32, 0, self.jobs.len());
         loop {
             running -= self.act();
             if running == 0 {
@@ -133,14 +118,14 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             }
             self.move_on();
             events += 1;
-            let interval_now = self.device.borrow().now() / workload.interval_ns;
+            let interval_now = self.device.borrow().now() / interval_ns;
             if interval_now != interval || events.is_multiple_of(EVENTS_PER_POLL) {
                 interval = interval_now;
-                self.look(control, emit);
+                self.look(run);
             }
         }
-        self.look(control, emit);
-        self.result(workload, began)
+        self.look(run);
+        self.result(plan, places, began)
     }
 
     /// Lets jobs act at the present instant; how many have ended by that.
@@ -150,10 +135,10 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             .tick(now_ns, self.shared.measure_begin(), &self.device, &mut self.collector);
         let mut finished = 0;
         for number in std::mem::take(&mut self.acting) {
-            if self.instants[number] == NEVER && self.planned_jobs[number].job.is_done() {
+            if self.instants[number] == NEVER && self.jobs[number].job.is_done() {
                 continue;
             }
-            let planned = &mut self.planned_jobs[number];
+            let planned = &mut self.jobs[number];
             turn(&mut planned.job, &mut planned.port, now_ns);
             self.instants[number] = planned.job.next_instant();
             if planned.job.is_done() {
@@ -174,7 +159,7 @@ impl<D: VirtualDevice> Simulation<'_, D> {
         let limit_ns = next_ns.max(device.now());
         device.advance(limit_ns);
         while let Some((job, slot, result)) = device.completed() {
-            self.planned_jobs[job].port.deliver(slot, result);
+            self.jobs[job].port.deliver(slot, result);
             self.acting.push(job);
         }
         let now_ns = device.now();
@@ -192,11 +177,11 @@ impl<D: VirtualDevice> Simulation<'_, D> {
     }
 
     fn everybody_acts(&mut self) {
-        self.acting = (0..self.planned_jobs.len()).collect();
+        self.acting = (0..self.jobs.len()).collect();
     }
 
     fn end_ramp_if_all_wait(&mut self, now_ns: u64) {
-        if self.shared.measure_begin() > now_ns && self.shared.waiting() as usize == self.planned_jobs.len() {
+        if self.shared.measure_begin() > now_ns && self.shared.waiting() as usize == self.jobs.len() {
             self.end_ramp(now_ns);
         }
     }
@@ -208,61 +193,45 @@ impl<D: VirtualDevice> Simulation<'_, D> {
             .for_each(|instant| *instant = (*instant).min(now_ns));
     }
 
-    fn look(&mut self, control: &mut Control, emit: &mut dyn FnMut(Event)) {
+    fn look(&mut self, run: &mut Run<'_>) {
         self.collector.drain();
         self.collector
             .ready()
             .into_iter()
-            .for_each(|interval| emit(Event::Interval(interval)));
+            .for_each(|interval| run.emit(Event::Interval(interval)));
         let now_ns = self.device.borrow().now();
         if now_ns >= self.shared.measure_begin() {
             if let Some(warning) = self.collector.end_ramp() {
-                emit(Event::Warning(warning));
+                run.warn(warning);
             }
         } else if self.collector.is_ramp_steady() {
             self.end_ramp(now_ns);
         }
-        if control.is_stopped() && !self.shared.is_stopped() {
+        if run.is_stopped() && !self.shared.is_stopped() {
             self.shared.stop();
             self.everybody_acts();
         }
     }
 
-    fn result(self, workload: &BlockWorkload, began: &Usage) -> RunResult {
+    fn result(self, plan: &LoadPlan<'_>, places: &[Place], began: &Usage) -> RunResult {
         let begin_ns = self.shared.measure_begin();
         let backend = self
-            .planned_jobs
+            .jobs
             .first()
-            .map_or_else(BackendInEffect::default, |planned| planned.port.in_effect());
+            .map_or_else(BackendInEffect::default, |first| first.port.in_effect());
         let stopped = self.shared.is_stopped();
-        let outcomes: Vec<prepare::JobOfStream> = self
-            .planned_jobs
-            .into_iter()
-            .map(|planned| (planned.stream, planned.job_number, planned.job.into_outcome(0)))
-            .collect();
-        let end_ns = outcomes
-            .iter()
-            .map(|(_, _, outcome)| outcome.phases.end_ns)
-            .max()
-            .unwrap_or(begin_ns);
+        let done: Vec<_> = self.jobs.into_iter().map(|each| each.job.into_done(0)).collect();
+        let end_ns = done.iter().map(|done| done.totals.end_ns).max().unwrap_or(begin_ns);
         RunResult {
             outcome: if stopped { Outcome::Stopped } else { Outcome::Complete },
             begin_ns: begin_ns.min(end_ns),
             end_ns,
-            jobs: prepare::job_results(workload, &outcomes),
+            jobs: job_results(plan, places, &done),
             process: usage::difference(&usage::process(end_ns), began),
             peak_memory_bytes: usage::peak_memory_bytes(),
-            buffer_bytes: 0,
             devices: self.meter.of_measurement(&self.device.borrow().usage()),
             backend,
-            layout: LayoutResult::default(),
-            evidence: None,
-            store: None,
-            oltp: None,
-            paging: None,
-            graph: None,
-            objects: None,
-            verification: None,
+            ..RunResult::default()
         }
     }
 }
@@ -314,7 +283,7 @@ impl Meter {
 
     /// Notes what happened in the interval so far.
     fn note<D: VirtualDevice>(&self, device: &Rc<RefCell<D>>, collector: &mut Collector) {
-        let devices = differences(&device.borrow().usage(), &self.before);
+        let devices = device::difference(&device.borrow().usage(), &self.before);
         collector.note_usage(self.phase, self.index, Usage::default(), devices);
     }
 
@@ -327,44 +296,6 @@ impl Meter {
     }
 
     fn of_measurement(&self, devices: &[DeviceUsage]) -> Vec<DeviceUsage> {
-        differences(devices, &self.measured_from)
-    }
-}
-
-fn differences(later: &[DeviceUsage], earlier: &[DeviceUsage]) -> Vec<DeviceUsage> {
-    later
-        .iter()
-        .zip(earlier)
-        .map(|(later, earlier)| DeviceUsage {
-            device: later.device.clone(),
-            reads: later.reads - earlier.reads,
-            read_bytes: later.read_bytes - earlier.read_bytes,
-            read_wait_ns: later.read_wait_ns - earlier.read_wait_ns,
-            writes: later.writes - earlier.writes,
-            write_bytes: later.write_bytes - earlier.write_bytes,
-            write_wait_ns: later.write_wait_ns - earlier.write_wait_ns,
-            in_flight: later.in_flight,
-            busy_ns: later.busy_ns - earlier.busy_ns,
-            discards: later.discards - earlier.discards,
-            discard_bytes: later.discard_bytes - earlier.discard_bytes,
-            flushes: later.flushes - earlier.flushes,
-            media: later
-                .media
-                .zip(earlier.media)
-                .map(|(later, earlier)| media_difference(&later, &earlier)),
-            ..DeviceUsage::default()
-        })
-        .collect()
-}
-
-fn media_difference(later: &MediaUsage, earlier: &MediaUsage) -> MediaUsage {
-    MediaUsage {
-        media_read_bytes: later.media_read_bytes - earlier.media_read_bytes,
-        media_write_bytes: later.media_write_bytes - earlier.media_write_bytes,
-        copied_bytes: later.copied_bytes - earlier.copied_bytes,
-        padded_bytes: later.padded_bytes - earlier.padded_bytes,
-        erases: later.erases - earlier.erases,
-        buffer_read_hits: later.buffer_read_hits - earlier.buffer_read_hits,
-        buffer_write_hits: later.buffer_write_hits - earlier.buffer_write_hits,
+        device::difference(devices, &self.measured_from)
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
 
-use iosonde_harness::Control;
+use iosonde_harness::{Run, RunError};
 use iosonde_load::Io;
 use iosonde_protocol::{
     ArrayModel, Backend, BackendInEffect, BlockWorkload, DeviceUsage, DriveModel, Edge, Event, IoMode, Layout,
@@ -13,36 +13,27 @@ use iosonde_ssd::{Action, Request, Storage};
 use iosonde_target::{OFlags, Targets};
 
 use crate::backend::VirtualDevice;
-use crate::error::BlockError;
-use crate::{RunInputs, simulation, target};
+use crate::error;
+use crate::{simulation, target};
 
 /// Carries the workload out on a simulated drive or array, and keeps its state for the next run.
-pub(crate) fn run(
-    run: &RunInputs<'_>,
-    control: &mut Control,
-    emit: &mut dyn FnMut(Event),
-) -> Result<RunResult, BlockError> {
-    let RunInputs {
-        workload,
-        seed,
-        targets,
-        ..
-    } = *run;
+pub(crate) fn measure(workload: &BlockWorkload, run: &mut Run<'_>) -> Result<RunResult, RunError> {
     let Backend::Ssd {
         model,
         array,
         state_path,
     } = &workload.backend
     else {
-        return Err(BlockError::Internal("a simulated drive without a model".into()));
+        return Err(RunError::internal("a simulated drive without a model"));
     };
+    let (seed, targets) = (run.inputs.seed, run.inputs.targets);
     let state = state_path.as_deref().map(Path::new);
     let (mut storage, is_new) = open(model, array, targets, state, seed)?;
     check_size(workload, &storage)?;
-    warn_of_page_cache(workload, emit);
-    let layout = lay_out(workload, &mut storage, emit);
+    warn_of_page_cache(workload, run);
+    let layout = lay_out(workload, &mut storage, run);
     let device = SsdDevice { storage, is_new };
-    let (mut result, mut device) = simulation::run_on(device, workload, seed, control, emit)?;
+    let (mut result, mut device) = simulation::measure_on(device, workload, run)?;
     result.layout = layout;
     if let Some(path) = state {
         save(&mut device.storage, targets, path)?;
@@ -57,14 +48,14 @@ fn open(
     targets: &Targets,
     state: Option<&Path>,
     seed: u64,
-) -> Result<(Storage, bool), BlockError> {
+) -> Result<(Storage, bool), RunError> {
     let mut storage = Storage::new(model, array, seed).map_err(|error| {
         let place = if error.field.starts_with("array") {
             "backend"
         } else {
             "backend.model"
         };
-        BlockError::invalid(
+        RunError::invalid(
             format!("the simulated drive `{}` cannot be: {error}", model.name),
             format!("`{place}.{}`", error.field),
             error.hint,
@@ -82,51 +73,51 @@ fn open(
     Ok((storage, false))
 }
 
-fn unusable(state: Option<&Path>, reason: &str) -> BlockError {
+fn unusable(state: Option<&Path>, reason: &str) -> RunError {
     let path = state.unwrap_or(Path::new("")).display();
-    BlockError::invalid(
+    RunError::invalid(
         format!("the drive's state in `{path}` cannot be used: {reason}"),
         "`backend.state_path`",
         "remove the file, and the drive begins as new; or name the model that it was written with",
     )
 }
 
-fn check_size(workload: &BlockWorkload, storage: &Storage) -> Result<(), BlockError> {
+fn check_size(workload: &BlockWorkload, storage: &Storage) -> Result<(), RunError> {
     let (wanted, capacity) = (target::size_bytes(&workload.target), storage.capacity_bytes());
     if wanted <= capacity {
         return Ok(());
     }
-    Err(BlockError::invalid(
+    Err(RunError::invalid(
         format!("a span up to byte {wanted} on a simulated drive of {capacity} bytes"),
         "`target.size_bytes`",
         "make the span smaller, or the drive's capacity larger",
     ))
 }
 
-fn warn_of_page_cache(workload: &BlockWorkload, emit: &mut dyn FnMut(Event)) {
+fn warn_of_page_cache(workload: &BlockWorkload, run: &mut Run<'_>) {
     let buffered = workload
         .streams
         .iter()
         .find(|stream| stream.io_mode == IoMode::Buffered);
     if let Some(stream) = buffered {
-        emit(Event::Warning(Warning {
+        run.warn(Warning {
             code: "no_page_cache".into(),
             message: format!(
                 "stream `{}` uses buffered I/O, but simulated drives have no page cache",
                 stream.name
             ),
             hint: "treat its results as direct I/O, and compare them only with direct I/O".into(),
-        }));
+        });
     }
 }
 
 /// Phase `layout`: what was never written is written, in no time.
-fn lay_out(workload: &BlockWorkload, storage: &mut Storage, emit: &mut dyn FnMut(Event)) -> LayoutResult {
+fn lay_out(workload: &BlockWorkload, storage: &mut Storage, run: &mut Run<'_>) -> LayoutResult {
     if workload.layout == Layout::Never {
         return LayoutResult::default();
     }
     let mut report = |edge, bytes| {
-        emit(Event::Phase(PhaseEvent {
+        run.emit(Event::Phase(PhaseEvent {
             phase: Phase::Layout,
             edge,
             at_ns: 0,
@@ -143,15 +134,14 @@ fn lay_out(workload: &BlockWorkload, storage: &mut Storage, emit: &mut dyn FnMut
 }
 
 /// Under a temporary name first, so that a crash leaves the state of the run before.
-fn save(storage: &mut Storage, targets: &Targets, path: &Path) -> Result<(), BlockError> {
+fn save(storage: &mut Storage, targets: &Targets, path: &Path) -> Result<(), RunError> {
     storage.settle();
-    let name = path.display().to_string();
     let temporary = path.with_extension("writing");
     let written = write_state(storage, targets, &temporary).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|error| {
         // An incomplete file is useless; if it cannot be removed, the first error suffices.
         let _ = std::fs::remove_file(&temporary);
-        BlockError::target("write the drive's state to", &name)(error)
+        error::target("write the drive's state to", path)(error)
     })
 }
 

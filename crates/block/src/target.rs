@@ -5,15 +5,15 @@
 //! process too.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::RunError;
 use iosonde_protocol::{Backend, BlockWorkload, Durability, IoMode, Stream, Target};
 use iosonde_target::{OFlags, Targets};
 use rustix::fs::{Advice, fadvise};
 
-use crate::error::BlockError;
+use crate::error;
 
 /// The files of one stream: one that all jobs share, or one for each job.
 pub(crate) struct StreamFiles {
@@ -72,7 +72,7 @@ pub(crate) fn stream_paths(target: &Target, stream: &Stream) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// When something else holds the device.
-pub fn claim(targets: &Targets, target: &Target) -> Result<Option<File>, BlockError> {
+pub fn claim(targets: &Targets, target: &Target) -> Result<Option<File>, RunError> {
     let Target::Device {
         path,
         is_claimed: false,
@@ -82,25 +82,21 @@ pub fn claim(targets: &Targets, target: &Target) -> Result<Option<File>, BlockEr
         return Ok(None);
     };
     let claim = targets.open(Path::new(path), OFlags::RDWR | OFlags::EXCL);
-    claim.map(Some).map_err(BlockError::target("claim", path))
+    claim.map(Some).map_err(error::target("claim", Path::new(path)))
 }
 
 /// Creates missing files and opens each for layout.
-pub(crate) fn open_for_layout(targets: &Targets, target: &Target, path: &Path) -> Result<File, BlockError> {
-    let name = path.display().to_string();
+pub(crate) fn open_for_layout(targets: &Targets, target: &Target, path: &Path) -> Result<File, RunError> {
     let is_device = matches!(target, Target::Device { .. });
     let create = if is_device { OFlags::empty() } else { OFlags::CREATE };
     let file = targets
         .open(path, OFlags::RDWR | create)
-        .map_err(BlockError::target("open", &name))?;
-    let kind = file
-        .metadata()
-        .map_err(BlockError::target("examine", &name))?
-        .file_type();
+        .map_err(error::target("open", path))?;
+    let kind = file.metadata().map_err(error::target("examine", path))?.file_type();
     if kind.is_block_device() != is_device || !(kind.is_file() || is_device) {
         let wanted = if is_device { "a block device" } else { "a regular file" };
-        return Err(BlockError::invalid(
-            format!("`{name}` is not {wanted}"),
+        return Err(RunError::invalid(
+            format!("`{}` is not {wanted}", path.display()),
             "`target`",
             "check the target's kind and path",
         ));
@@ -113,7 +109,7 @@ pub(crate) fn open_stream(
     targets: &Targets,
     workload: &BlockWorkload,
     stream: &Stream,
-) -> Result<StreamFiles, BlockError> {
+) -> Result<StreamFiles, RunError> {
     let paths = stream_paths(&workload.target, stream);
     if !is_opened(workload) {
         return Ok(StreamFiles {
@@ -128,8 +124,7 @@ pub(crate) fn open_stream(
     Ok(StreamFiles { paths, files })
 }
 
-fn open_for_load(targets: &Targets, stream: &Stream, path: &Path) -> Result<File, BlockError> {
-    let name = path.display().to_string();
+fn open_for_load(targets: &Targets, stream: &Stream, path: &Path) -> Result<File, RunError> {
     let mut flags = match stream.mix.read_fraction < 1.0 {
         true => OFlags::RDWR,
         false => OFlags::RDONLY,
@@ -144,9 +139,9 @@ fn open_for_load(targets: &Targets, stream: &Stream, path: &Path) -> Result<File
     let file = targets
         .open(path, flags | OFlags::NOATIME)
         .or_else(|_| targets.open(path, flags))
-        .map_err(BlockError::target("open", &name))?;
+        .map_err(error::target("open", path))?;
     if stream.io_mode == IoMode::Direct {
-        check_alignment(&file, &name, stream)?;
+        check_alignment(&file, path, stream)?;
     }
     advise(&file, stream);
     Ok(file)
@@ -166,14 +161,17 @@ fn advise(file: &File, stream: &Stream) {
 }
 
 /// Direct I/O must fit the device's blocks. The smallest block size of the stream is tried with a real read.
-fn check_alignment(file: &File, name: &str, stream: &Stream) -> Result<(), BlockError> {
+fn check_alignment(file: &File, path: &Path, stream: &Stream) -> Result<(), RunError> {
     let smallest = stream.block_sizes.iter().map(|size| size.bytes).min().unwrap_or(4096);
     let mut aligned = AlignedPage([0; 4096]);
     let probe = smallest.min(4096) as usize;
     // At an odd multiple of the size, so that the offset's alignment is tried too.
     match file.read_at(&mut aligned.0[..probe], probe as u64) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(BlockError::invalid(
-            format!("`{name}` cannot do direct I/O in blocks of {smallest} bytes"),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(RunError::invalid(
+            format!(
+                "`{}` cannot do direct I/O in blocks of {smallest} bytes",
+                path.display()
+            ),
             format!("stream `{}`, `block_sizes`", stream.name),
             "use multiples of the device's logical block size (4096 always works), or buffered I/O",
         )),
@@ -183,22 +181,3 @@ fn check_alignment(file: &File, name: &str, stream: &Stream) -> Result<(), Block
 
 #[repr(align(4096))]
 struct AlignedPage([u8; 4096]);
-
-/// Writes back and drops the page cache of a file.
-pub(crate) fn drop_page_cache(file: &File) -> io::Result<()> {
-    file.sync_all()?;
-    Ok(fadvise(file, 0, None, Advice::DontNeed)?)
-}
-
-/// Reads a file's first `bytes` once through the page cache.
-pub(crate) fn warm_page_cache(file: &File, bytes: u64) -> io::Result<()> {
-    let mut buffer = vec![0; 1 << 20];
-    let mut offset = 0;
-    while offset < bytes {
-        match file.read_at(&mut buffer, offset)? {
-            0 => break,
-            read => offset += read as u64,
-        }
-    }
-    Ok(())
-}

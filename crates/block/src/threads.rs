@@ -2,173 +2,63 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 
-use iosonde_harness::{Control, Gate, Recorder, Shared, Supervision, execute, pin};
-use iosonde_metrics::clock::Clock;
-use iosonde_metrics::device::DeviceWatch;
-use iosonde_protocol::{
-    Backend, BackendInEffect, BlockWorkload, Durability, Event, IoMode, RunResult, Stream, Warning,
-};
-use iosonde_target::Targets;
+use iosonde_harness::{JobDone, JobStart, Load, Measured, Run, RunError, RunInputs};
+use iosonde_protocol::{Backend, BackendInEffect, BlockWorkload, Durability, IoMode, RunResult, Stream, Warning};
 
-use crate::backend::JobFiles;
+use crate::backend::{self, JobFiles};
 use crate::buffer::{Arena, available_memory_bytes};
-use crate::error::{BlockError, IoFailureText};
-use crate::evidence;
-use crate::job::{Job, JobOutcome, JobPlan, drive};
-use crate::prepare::{self, PlannedJob};
+use crate::job::{IoFailure, Job, JobPlan, drive};
+use crate::prepare::{self, largest_bytes};
 use crate::target::{self, StreamFiles};
-use crate::transport::{JobResources, Transport, Wanted, Work};
+use crate::transport::{Done, JobResources, Transport, Wanted, Work, has_abandoned};
 use crate::verify::{JobVerifier, Session};
+use crate::{error, evidence};
 
 /// Descriptor where the engine opens no file.
 const NO_FILE: RawFd = -1;
+/// Hint where memory does not suffice.
+const SMALLER: &str = "use fewer jobs, a smaller queue depth or smaller blocks";
 /// Buffers may take this share of the free memory.
 const MEMORY_SHARE: f64 = 0.8;
 
-/// Carries the workload out on real time.
-pub(crate) fn run(
-    input: &crate::RunInputs<'_>,
+/// Carries the workload out in real time.
+pub(crate) fn measure(
+    workload: &BlockWorkload,
     verification: Option<&Session>,
-    control: &mut Control,
-    emit: &mut dyn FnMut(Event),
-) -> Result<RunResult, BlockError> {
-    let crate::RunInputs {
-        workload,
-        seed,
-        observe,
-        clock,
-        targets,
-    } = *input;
-    let files = open_files(targets, workload)?;
-    let transports = choose_transports(workload, &files, emit)?;
-    check_memory(workload)?;
-    // Schedules count from 0 and are moved to the real beginning once all threads are ready.
-    let planned_jobs = prepare::plans(workload, seed, 0, &|stream| transports[stream].lanes())?;
-    let watch = DeviceWatch::open(&observe.block_devices).map_err(|error| {
-        BlockError::invalid(
-            error.to_string(),
-            "`observe.block_devices`",
-            "name devices as `major:minor`, as in `lsblk`",
-        )
-    })?;
-    let arenas = arenas(workload, &transports, &planned_jobs)?;
-    let buffer_bytes = arenas.iter().flatten().map(|arena| arena.bytes() as u64).sum();
-    let places: Vec<(usize, u32)> = planned_jobs
+    run: &mut Run<'_>,
+) -> Result<RunResult, RunError> {
+    let targets = run.inputs.targets;
+    let files = workload
+        .streams
         .iter()
-        .map(|planned| (planned.stream, planned.job))
-        .collect();
-    let shared = Shared::default();
-    let common = Common {
+        .map(|stream| target::open_stream(targets, workload, stream))
+        .collect::<Result<Vec<_>, _>>()?;
+    let transports = choose_transports(workload, &files, run)?;
+    check_memory(workload)?;
+    let ios = Ios {
         workload,
-        clock,
-        shared: &shared,
+        inputs: run.inputs,
         files: &files,
         transports: &transports,
         verification,
     };
-    let jobs = planned_jobs
-        .into_iter()
-        .zip(arenas)
-        .map(|(planned, arena)| (planned.stream, common.job(planned, arena)))
-        .collect();
-    let supervision = Supervision {
-        clock,
-        shared: &shared,
-        ramp_ns: workload.ramp.duration_ns,
-        ramp_may_end_early: workload.ramp.bytes.is_some(),
-        ramp_until_steady: workload.ramp.until_steady,
-        duration_ns: workload.duration_ns,
-        interval_ns: workload.interval_ns,
-        streams: workload
-            .streams
-            .iter()
-            .map(|stream| (stream.name.clone(), prepare::is_open_loop(stream)))
-            .collect(),
-        watch,
-        pinned_cpus: pinned_cpus(workload),
-    };
     let before = evidence::examine(targets, workload);
-    let mut result = execute(supervision, jobs, control, emit, |returned| {
-        gather(&common, returned, &places)
-    })?;
+    let Measured { mut result, found } = run.measure(&prepare::load_plan(workload), &ios, &mut |_| {})?;
     let after = evidence::examine(targets, workload);
     evidence::add(result.evidence.get_or_insert_default(), &before, &after);
-    result.buffer_bytes = buffer_bytes;
-    Ok(result)
-}
-
-/// The CPUs that jobs are pinned to, each once.
-fn pinned_cpus(workload: &BlockWorkload) -> Vec<u32> {
-    let mut cpus: Vec<u32> = workload
-        .streams
-        .iter()
-        .flat_map(|stream| stream.cpus.iter().take(stream.jobs as usize).copied())
-        .collect();
-    cpus.sort_unstable();
-    cpus.dedup();
-    cpus
-}
-
-/// What the threads of a run share.
-#[derive(Clone, Copy)]
-struct Common<'a> {
-    workload: &'a BlockWorkload,
-    clock: Clock,
-    shared: &'a Shared,
-    files: &'a [StreamFiles],
-    transports: &'a [Transport],
-    verification: Option<&'a Session>,
-}
-
-/// What a job's thread returns; nothing if it did not start because another could not, whose error is reported.
-type Returned = Result<Option<Finished>, BlockError>;
-
-/// What a job did.
-struct Finished {
-    outcome: JobOutcome,
-    in_effect: BackendInEffect,
-}
-
-/// What all jobs did, or the first failure among them.
-fn gather(
-    common: &Common<'_>,
-    returned: Vec<std::thread::Result<Returned>>,
-    places: &[(usize, u32)],
-) -> Result<iosonde_harness::Finished, BlockError> {
-    let mut outcomes = Vec::new();
-    let mut backend = BackendInEffect::default();
-    for (joined, (stream, job)) in returned.into_iter().zip(places) {
-        let joined = joined.map_err(|_| BlockError::Internal("a job's thread panicked".into()))??;
-        let Some(finished) = joined else { continue };
-        if let Some(failure) = finished.outcome.failure {
-            let path = common.files[*stream].of_job(*job).1.display().to_string();
-            let name = &common.workload.streams[*stream].name;
-            return Err(BlockError::Io(IoFailureText::new(name, &path, failure)));
-        }
-        merge_effects(&mut backend, finished.in_effect);
-        outcomes.push((*stream, *job, finished.outcome));
+    result.buffer_bytes = found.iter().map(|found| found.buffer_bytes).sum();
+    for found in found {
+        merge_effects(&mut result.backend, found.in_effect);
     }
-    Ok(iosonde_harness::Finished {
-        end_ns: outcomes.iter().map(|(_, _, outcome)| outcome.phases.end_ns).max(),
-        jobs: prepare::job_results(common.workload, &outcomes),
-        backend,
-    })
-}
-
-fn open_files(targets: &Targets, workload: &BlockWorkload) -> Result<Vec<StreamFiles>, BlockError> {
-    workload
-        .streams
-        .iter()
-        .map(|stream| target::open_stream(targets, workload, stream))
-        .collect()
+    Ok(result)
 }
 
 /// Finds out, stream by stream, what the kernel supports, and warns where it is less than requested.
 fn choose_transports(
     workload: &BlockWorkload,
     files: &[StreamFiles],
-    emit: &mut dyn FnMut(Event),
-) -> Result<Vec<Transport>, BlockError> {
+    run: &mut Run<'_>,
+) -> Result<Vec<Transport>, RunError> {
     if let Some(transports) = Transport::take_over(workload)? {
         return Ok(transports);
     }
@@ -176,7 +66,7 @@ fn choose_transports(
         .streams
         .iter()
         .zip(files)
-        .map(|(stream, files)| choose_transport(workload, stream, files, emit))
+        .map(|(stream, files)| choose_transport(workload, stream, files, run))
         .collect()
 }
 
@@ -184,8 +74,8 @@ fn choose_transport(
     workload: &BlockWorkload,
     stream: &Stream,
     files: &StreamFiles,
-    emit: &mut dyn FnMut(Event),
-) -> Result<Transport, BlockError> {
+    run: &mut Run<'_>,
+) -> Result<Transport, RunError> {
     let only_reads_and_writes = stream.mix.trim_fraction == 0.0
         && !matches!(stream.durability, Durability::Flush { .. })
         && stream.io_mode == IoMode::Direct;
@@ -194,11 +84,12 @@ fn choose_transport(
         file: files.files.first(),
         queue_depth: stream.queue_depth,
         may_poll: only_reads_and_writes,
-        largest_bytes: stream.block_sizes.iter().map(|size| size.bytes).max().unwrap_or(0),
+        largest_bytes: largest_bytes(stream),
         durable_writes: stream.durability == Durability::Dsync,
-    })?;
+    })
+    .map_err(|why| why.into_error(&workload.backend))?;
     if let Some(error) = refused {
-        emit(Event::Warning(uring_refused(&stream.name, &error)));
+        run.warn(uring_refused(&stream.name, &error));
     }
     Ok(transport)
 }
@@ -213,49 +104,21 @@ fn uring_refused(stream: &str, error: &std::io::Error) -> Warning {
     }
 }
 
-fn check_memory(workload: &BlockWorkload) -> Result<(), BlockError> {
+fn check_memory(workload: &BlockWorkload) -> Result<(), RunError> {
     if matches!(workload.backend, Backend::Null) {
         return Ok(());
     }
     let needed: u64 = workload
         .streams
         .iter()
-        .map(|stream| {
-            let block = stream.block_sizes.iter().map(|size| size.bytes).max().unwrap_or(0);
-            u64::from(stream.jobs) * u64::from(stream.queue_depth) * block
-        })
+        .map(|stream| u64::from(stream.jobs) * u64::from(stream.queue_depth) * largest_bytes(stream))
         .sum();
     let available = available_memory_bytes();
     if needed as f64 > available as f64 * MEMORY_SHARE {
-        return Err(BlockError::Unsupported {
-            message: format!("the I/O buffers need {needed} bytes and {available} are available"),
-            hint: "use fewer jobs, a smaller queue depth or smaller blocks".into(),
-        });
+        let message = format!("the I/O buffers need {needed} bytes and {available} are available");
+        return Err(RunError::unsupported(message, SMALLER));
     }
     Ok(())
-}
-
-/// Buffers for every job; none where nothing is moved.
-fn arenas(
-    workload: &BlockWorkload,
-    transports: &[Transport],
-    planned_jobs: &[PlannedJob],
-) -> Result<Vec<Option<Arena>>, BlockError> {
-    if matches!(workload.backend, Backend::Null) {
-        return Ok(planned_jobs.iter().map(|_| None).collect());
-    }
-    let arena = |planned: &PlannedJob| {
-        let (depth, bytes) = (planned.plan.queue_depth, planned.plan.phases.largest_bytes);
-        transports[planned.stream].arena(depth, bytes).map(Some)
-    };
-    planned_jobs
-        .iter()
-        .map(arena)
-        .collect::<std::io::Result<_>>()
-        .map_err(|error| BlockError::Unsupported {
-            message: format!("no memory for the I/O buffers: {error}"),
-            hint: "use fewer jobs, a smaller queue depth or smaller blocks".into(),
-        })
 }
 
 /// A feature counts as in effect when every job has it; refusals are listed once.
@@ -275,94 +138,128 @@ pub fn merge_effects(sum: &mut BackendInEffect, part: BackendInEffect) {
     }
 }
 
-impl<'a> Common<'a> {
-    fn verifier(self, planned: &PlannedJob) -> Option<JobVerifier<'a>> {
-        let session = self.verification?;
-        let stream = &self.workload.streams[planned.stream];
-        let path = self.files[planned.stream].of_job(planned.job).1;
-        Some(session.of_job(path, stream, planned.plan.queue_depth))
+/// The load: what its threads share.
+struct Ios<'a> {
+    workload: &'a BlockWorkload,
+    inputs: RunInputs<'a>,
+    files: &'a [StreamFiles],
+    transports: &'a [Transport],
+    verification: Option<&'a Session>,
+}
+
+/// What a thread found.
+struct Found {
+    in_effect: BackendInEffect,
+    failure: Option<IoFailure>,
+    buffer_bytes: u64,
+}
+
+impl Load for Ios<'_> {
+    type Found = Found;
+
+    fn lanes(&self, stream: usize) -> u32 {
+        self.transports[stream].lanes()
     }
 
-    /// A job's thread: prepares, waits for the others, runs the loop.
-    fn job(self, planned: PlannedJob, arena: Option<Arena>) -> iosonde_harness::Job<'a, Returned> {
-        Box::new(move |gate, recorder| {
-            let stream = &self.workload.streams[planned.stream];
-            pin(&stream.cpus, planned.job);
-            let (files, transport) = (&self.files[planned.stream], &self.transports[planned.stream]);
-            let resources = JobResources {
-                clock: self.clock,
-                queue_depth: planned.plan.queue_depth,
+    fn job(&self, start: JobStart<'_>) -> Done<Found> {
+        let place = start.place;
+        let stream = &self.workload.streams[place.stream];
+        let (files, transport) = (&self.files[place.stream], &self.transports[place.stream]);
+        let plan = prepare::plan(self.workload, self.inputs.seed, place)?;
+        let arena = self.arena(transport, &plan, largest_bytes(stream))?;
+        let resources = JobResources {
+            clock: self.inputs.clock,
+            queue_depth: plan.queue_depth,
+            spin_ns: stream.spin_ns,
+            files: arena.as_ref().map(|arena| JobFiles {
+                fd: files.of_job(place.job).0.map_or(NO_FILE, AsRawFd::as_raw_fd),
+                arena,
                 spin_ns: stream.spin_ns,
-                files: arena.as_ref().map(|arena| JobFiles {
-                    fd: files.of_job(planned.job).0.map_or(NO_FILE, AsRawFd::as_raw_fd),
-                    arena,
-                    spin_ns: stream.spin_ns,
-                }),
-            };
-            let worker = Worker {
-                common: self,
-                verifier: self.verifier(&planned),
-                plan: planned.plan,
-                arena: arena.as_ref(),
-                recorder,
-                gate,
-            };
-            let finished = transport.drive(worker, &resources);
-            leak_if_abandoned(&finished, arena);
-            finished
-        })
+            }),
+        };
+        let verifier = self.verification.map(|session| {
+            let path = files.of_job(place.job).1;
+            session.of_job(path, stream, plan.queue_depth)
+        });
+        let worker = Worker {
+            verification: self.verification,
+            verifier,
+            plan,
+            arena: arena.as_ref(),
+            start,
+        };
+        let done = transport.drive(worker, &resources);
+        if let (true, Some(arena)) = (has_abandoned(&done), arena) {
+            // I/Os that never came back may still write to their buffers.
+            arena.leak();
+        }
+        match done {
+            Ok(Some(JobDone {
+                found: Found {
+                    failure: Some(failure), ..
+                },
+                ..
+            })) => Err(error::io_failed(files.of_job(place.job).1, &failure)),
+            done => done,
+        }
     }
 }
 
-/// I/Os that never came back may still write to their buffers.
-fn leak_if_abandoned(finished: &Returned, arena: Option<Arena>) {
-    if let (Ok(Some(Finished { outcome, .. })), Some(arena)) = (finished, arena)
-        && outcome.abandoned > 0
-    {
-        arena.leak();
+impl Ios<'_> {
+    /// Buffers of a thread; none where nothing is moved.
+    fn arena(&self, transport: &Transport, plan: &JobPlan, slot_bytes: u64) -> Result<Option<Arena>, RunError> {
+        if matches!(self.workload.backend, Backend::Null) {
+            return Ok(None);
+        }
+        let arena = transport.arena(plan.queue_depth, slot_bytes);
+        arena
+            .map(Some)
+            .map_err(|error| RunError::unsupported(format!("no memory for the I/O buffers: {error}"), SMALLER))
     }
 }
 
-struct Worker<'a, 'g> {
-    common: Common<'a>,
+struct Worker<'a> {
+    verification: Option<&'a Session>,
     verifier: Option<JobVerifier<'a>>,
     plan: JobPlan,
-    arena: Option<&'g Arena>,
-    recorder: Recorder,
-    gate: &'g Gate<'g>,
+    arena: Option<&'a Arena>,
+    start: JobStart<'a>,
 }
 
-impl Work for Worker<'_, '_> {
-    type Done = Returned;
+impl Work for Worker<'_> {
+    type Found = Found;
 
-    fn run<B: crate::backend::Backend>(self, backend: &mut B) -> Returned {
-        let job = Job::new(self.plan, self.common.shared, self.arena, self.recorder);
-        let mut job = job.verified(self.verifier);
-        if !self.gate.pass() {
+    fn run<B: backend::Backend>(self, backend: &mut B) -> Done<Found> {
+        let JobStart {
+            phases, arrivals, gate, ..
+        } = self.start;
+        let mut job = Job::new(self.plan, phases, arrivals, self.arena).verified(self.verifier);
+        if !gate.pass() {
             return Ok(None);
         }
         let driven = drive(&mut job, backend);
-        let mut outcome = job.into_outcome(backend.spun_ns());
-        if let Some(failure) = &mut outcome.failure {
-            failure.cause = backend.failure_cause();
-        }
-        if let (Some(session), Some(tally)) = (self.common.verification, outcome.tally.take()) {
+        let JobDone {
+            totals,
+            schedule,
+            abandoned,
+            found,
+        } = job.into_done(backend.spun_ns());
+        if let (Some(session), Some(tally)) = (self.verification, found.tally) {
             session.add(tally);
         }
-        if outcome.failure.is_some() || driven.is_err() {
-            self.common.shared.stop();
-        }
-        driven.map_err(|error| BlockError::Internal(format!("the kernel refused to take or return I/Os: {error}")))?;
-        let in_effect = backend.in_effect();
-        Ok(Some(Finished { outcome, in_effect }))
-    }
-
-    fn refused(self, reason: String) -> Returned {
-        self.gate.cancel();
-        Err(BlockError::Internal(reason))
-    }
-
-    fn has_abandoned(done: &Returned) -> bool {
-        !matches!(done, Ok(Some(finished)) if finished.outcome.abandoned == 0)
+        driven.map_err(|error| RunError::internal(format!("the kernel refused to take or return I/Os: {error}")))?;
+        Ok(Some(JobDone {
+            totals,
+            schedule,
+            abandoned,
+            found: Found {
+                in_effect: backend.in_effect(),
+                failure: found.failure.map(|failure| IoFailure {
+                    cause: backend.failure_cause(),
+                    ..failure
+                }),
+                buffer_bytes: self.arena.map_or(0, |arena| arena.bytes() as u64),
+            },
+        }))
     }
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use iosonde_harness::{JobDone, RunError};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{self as protocol, BackendInEffect, Fallback, UringNvmeOptions, UringOptions};
 
@@ -16,7 +17,6 @@ use crate::backend::{
     SyncBackend, UringBackend, UringFeatures, libaio, probe,
 };
 use crate::buffer::Arena;
-use crate::error::BlockError;
 
 /// The backend of a stream, with what was found out about it.
 pub struct Transport {
@@ -85,17 +85,30 @@ pub struct JobResources<'a> {
 
 /// The loop of a job, on whichever backend.
 pub trait Work {
-    /// What it returns.
-    type Done;
+    /// What the job finds.
+    type Found;
 
     /// Runs the loop.
-    fn run<B: Backend>(self, backend: &mut B) -> Self::Done;
+    ///
+    /// # Errors
+    /// When the backend fails; operations may still be in flight.
+    fn run<B: Backend>(self, backend: &mut B) -> Done<Self::Found>;
+}
 
-    /// The backend cannot be set up, for this reason.
-    fn refused(self, reason: String) -> Self::Done;
+/// What a loop returns; nothing if the run was cancelled before it started.
+pub type Done<T> = Result<Option<JobDone<T>>, RunError>;
 
-    /// Whether I/Os are still in flight, so that the kernel may still write to the ring and its buffers.
-    fn has_abandoned(done: &Self::Done) -> bool;
+/// Whether I/Os are still in flight, so that the kernel may still write to the ring and its buffers.
+pub fn has_abandoned<T>(done: &Done<T>) -> bool {
+    match done {
+        Ok(Some(done)) => done.abandoned > 0,
+        Ok(None) => false,
+        Err(_) => true,
+    }
+}
+
+fn refused<T>(reason: String) -> Done<T> {
+    Err(RunError::internal(reason))
 }
 
 impl Transport {
@@ -104,15 +117,15 @@ impl Transport {
     ///
     /// # Errors
     /// When the backend is not available on this target.
-    pub fn choose(wanted: &Wanted<'_>) -> Result<(Transport, Option<io::Error>), BlockError> {
+    pub fn choose(wanted: &Wanted<'_>) -> Result<(Transport, Option<io::Error>), Unavailable> {
         let of = |kind| (Transport { kind }, None);
         if matches!(wanted.backend, protocol::Backend::Null) {
             return Ok(of(Kind::Null));
         }
         let Some(file) = wanted.file else {
-            return Err(BlockError::Internal("there is no file to try the backend on".into()));
+            return Err(Unavailable::new("there is no file to try it on", ""));
         };
-        let chosen = match wanted.backend {
+        match wanted.backend {
             protocol::Backend::Sync => Ok(of(Kind::Blocking {
                 lanes: 1,
                 calls: Calls::Plain(Vec::new()),
@@ -126,29 +139,22 @@ impl Transport {
                 "use it in a study on an NVMe namespace",
             )),
             protocol::Backend::Null | protocol::Backend::Simulated { .. } | protocol::Backend::Ssd { .. } => {
-                return Err(BlockError::Internal("a simulated device has no threads".into()));
+                Err(Unavailable::new("a simulated device has no threads", ""))
             }
-        };
-        chosen.map_err(|why| BlockError::Unavailable {
-            backend: name_of(wanted.backend),
-            why,
-        })
+        }
     }
 
     /// Takes over the controller that the run was given: the transports of all streams; none with another backend.
     ///
     /// # Errors
     /// When the controller cannot be used.
-    pub(crate) fn take_over(workload: &protocol::BlockWorkload) -> Result<Option<Vec<Transport>>, BlockError> {
+    pub(crate) fn take_over(workload: &protocol::BlockWorkload) -> Result<Option<Vec<Transport>>, RunError> {
         let protocol::Backend::NvmeUser(options) = &workload.backend else {
             return Ok(None);
         };
-        let controller = NvmeController::open(options, workload).map_err(|error| BlockError::Unavailable {
-            backend: name_of(&workload.backend),
-            why: Unavailable::new(
-                error,
-                "see `docs/nvme-driver.md`; every other backend uses the kernel's driver",
-            ),
+        let controller = NvmeController::open(options, workload).map_err(|error| {
+            let hint = "see `docs/nvme-driver.md`; every other backend uses the kernel's driver";
+            Unavailable::new(error, hint).into_error(&workload.backend)
         })?;
         let controller = Arc::new(controller);
         let transport = |_| Transport {
@@ -206,11 +212,11 @@ impl Transport {
     }
 
     /// Runs a job's loop in this thread.
-    pub fn drive<W: Work>(&self, work: W, resources: &JobResources<'_>) -> W::Done {
+    pub fn drive<W: Work>(&self, work: W, resources: &JobResources<'_>) -> Done<W::Found> {
         let clock = resources.clock;
         match (&self.kind, &resources.files) {
             (Kind::Null, _) => work.run(&mut NullBackend::new(clock, resources.queue_depth, resources.spin_ns)),
-            (_, None) => work.refused("a job on real files has no buffers".into()),
+            (_, None) => refused("a job on real files has no buffers".into()),
             (Kind::Blocking { calls, .. }, Some(files)) => work.run(&mut SyncBackend::new(clock, files, calls)),
             (Kind::Libaio, Some(files)) => on_context(work, resources, files),
             (Kind::Uring(features), Some(files)) => on_ring(features, BlockEntries, work, resources, files),
@@ -230,7 +236,7 @@ impl Transport {
             (Kind::NvmeUser(controller), Some(files)) => {
                 match controller.backend(clock, files.arena, resources.queue_depth) {
                     Ok(mut backend) => work.run(&mut backend),
-                    Err(error) => work.refused(format!("no queue pair for a job: {error}")),
+                    Err(error) => refused(format!("no queue pair for a job: {error}")),
                 }
             }
         }
@@ -333,14 +339,14 @@ fn instead_of_uring(queue_depth: u32, refused: &io::Error) -> Transport {
     }
 }
 
-fn on_context<W: Work>(work: W, resources: &JobResources<'_>, files: &JobFiles<'_>) -> W::Done {
+fn on_context<W: Work>(work: W, resources: &JobResources<'_>, files: &JobFiles<'_>) -> Done<W::Found> {
     let depth = resources.queue_depth;
     let context = match AioContext::new(depth) {
         Ok(context) => ManuallyDrop::new(context),
-        Err(error) => return work.refused(format!("no context for {depth} I/Os in flight: {error}")),
+        Err(error) => return refused(format!("no context for {depth} I/Os in flight: {error}")),
     };
     let done = work.run(&mut LibaioBackend::new(&context, resources.clock, files, depth));
-    if !W::has_abandoned(&done) {
+    if !has_abandoned(&done) {
         drop(ManuallyDrop::into_inner(context));
     }
     done
@@ -352,16 +358,16 @@ fn on_ring<W: Work, E: Entries>(
     work: W,
     resources: &JobResources<'_>,
     files: &JobFiles<'_>,
-) -> W::Done {
+) -> Done<W::Found> {
     let mut ring = match features.ring::<E::Submission, E::Completion>(resources.queue_depth) {
         Ok(ring) => ManuallyDrop::new(ring),
-        Err(error) => return work.refused(format!("the ring that was probed cannot be set up: {error}")),
+        Err(error) => return refused(format!("the ring that was probed cannot be set up: {error}")),
     };
     let done = match UringBackend::new(&mut ring, entries, resources.clock, files, features) {
         Ok(mut backend) => work.run(&mut backend),
-        Err(error) => work.refused(format!("the ring that was probed cannot be used: {error}")),
+        Err(error) => refused(format!("the ring that was probed cannot be used: {error}")),
     };
-    if !W::has_abandoned(&done) {
+    if !has_abandoned(&done) {
         drop(ManuallyDrop::into_inner(ring));
     }
     done

@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use iosonde_block::BlockError;
-use iosonde_harness::Control;
+use iosonde_block::Block;
+use iosonde_harness::{Control, RunError, RunInputs, carry_out};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::*;
 use proptest::collection::vec;
@@ -39,7 +39,7 @@ proptest! {
 }
 
 /// As [`run`], without the 20 ms that it takes to calibrate a clock that a simulation never reads.
-fn carried_out(workload: &BlockWorkload) -> Result<(RunResult, Vec<Interval>), BlockError> {
+fn carried_out(workload: &BlockWorkload) -> Result<(RunResult, Vec<Interval>), RunError> {
     let (mut control, _stopper) = Control::new();
     let mut intervals = Vec::new();
     let mut keep = |event| {
@@ -47,14 +47,13 @@ fn carried_out(workload: &BlockWorkload) -> Result<(RunResult, Vec<Interval>), B
             intervals.push(interval);
         }
     };
-    let run = iosonde_block::RunInputs {
-        workload,
+    let inputs = RunInputs {
         seed: 7,
         observe: &Observe::default(),
         clock: Clock::monotonic(),
         targets: &iosonde_target::Targets::default(),
     };
-    let result = iosonde_block::run(&run, &mut control, &mut keep)?;
+    let result = carry_out(&Block(workload), inputs, &mut control, &mut keep)?;
     Ok((result, intervals))
 }
 

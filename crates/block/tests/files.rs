@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use iosonde_harness::Control;
+use iosonde_block::Block;
+use iosonde_harness::{Control, carry_out};
 use iosonde_protocol::*;
 use iosonde_target::Targets;
 
@@ -150,8 +151,8 @@ fn a_stop_ends_the_run_with_a_result() {
         }
     };
     let (observe, targets) = (Observe::default(), Targets::default());
-    let run = input(&workload, &observe, &targets);
-    let result = iosonde_block::run(&run, &mut control, &mut stop_at_first_reads).unwrap();
+    let inputs = inputs(&observe, &targets);
+    let result = carry_out(&Block(&workload), inputs, &mut control, &mut stop_at_first_reads).unwrap();
     assert_eq!(result.outcome, Outcome::Stopped);
     assert!(
         result.end_ns < 60_000_000_000,
@@ -206,15 +207,15 @@ fn specs_that_contradict_themselves_are_refused_with_the_place() {
     let sound = || workload(file(&directory, MIB), uring(), MIB);
     type Change = fn(&mut BlockWorkload);
     let cases: [(Change, &str); 15] = [
-        (|w| w.streams.clear(), "without streams"),
-        (|w| w.interval_ns = 1, "an interval of 1 ns"),
-        (|w| w.streams[0].jobs = 0, "`jobs` is 0"),
+        (|w| w.streams.clear(), "must have a stream"),
+        (|w| w.interval_ns = 1, "at least 100 ms long; got 1 ns"),
+        (|w| w.streams[0].jobs = 0, "1 to 10000 jobs; got 0"),
         (|w| w.streams[0].queue_depth = 100_000, "a queue depth of 100000"),
         (|w| w.backend = Backend::Sync, "a queue depth of 8 with backend `sync`"),
         (|w| w.backend = Backend::Null, "do not go together"),
         (|w| w.streams[0].block_sizes[0].bytes = 100, "block size 100 B"),
         (|w| w.streams[0].span.bytes = 2 * MIB, "beyond the target of 1048576 B"),
-        (|w| w.duration_ns = None, "never ends"),
+        (|w| w.duration_ns = None, "a stream must end"),
         (|w| w.streams[0].limit_bytes = Some(100), "less than one block"),
         (|w| w.streams[0].arrival = Arrival::Poisson { rate: 0.0 }, "`rate` is 0"),
         (

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::*;
-use iosonde_block::BlockError;
+use iosonde_block::verify::check_target;
 use iosonde_block::verify::crc::Crc32c;
-use iosonde_block::verify::{Progress, check_target};
+use iosonde_harness::RunError;
 use iosonde_protocol::*;
 use iosonde_target::Targets;
 
@@ -48,12 +48,8 @@ fn verified(directory: &tempfile::TempDir, when: VerifyWhen) -> BlockWorkload {
     workload
 }
 
-fn check(path: &Path) -> Result<VerificationResult, BlockError> {
-    let mut progress = Progress {
-        report: &mut |_| {},
-        stopped: &mut || false,
-    };
-    check_target(&Targets::default(), path, None, &mut progress)
+fn check(path: &Path) -> Result<VerificationResult, RunError> {
+    check_target(&Targets::default(), path, None, &mut |_| true)
 }
 
 fn data(directory: &tempfile::TempDir) -> PathBuf {
@@ -703,11 +699,7 @@ fn journals_can_lie_elsewhere() {
     run(&workload).unwrap();
     assert!(!journal(&directory).exists());
     assert!(elsewhere.path().join("data.verify").exists());
-    let mut progress = Progress {
-        report: &mut |_| {},
-        stopped: &mut || false,
-    };
-    let result = check_target(&Targets::default(), &data(&directory), Some(&place), &mut progress).unwrap();
+    let result = check_target(&Targets::default(), &data(&directory), Some(&place), &mut |_| true).unwrap();
     assert_eq!((result.checked_bytes, result.findings.len()), (SIZE, 0));
 }
 

@@ -15,17 +15,17 @@ mod memory;
 mod nvme;
 mod output;
 mod stores;
+mod workloads;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use iosonde_block::ProbedBackend;
-use iosonde_harness::Control;
+use iosonde_harness::{Control, Run, RunInputs, Workload, carry_out};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
-    Backend, BlockWorkload, Edge, Event, Failure, Hello, PROTOCOL_VERSION, Phase, PhaseEvent, RunResult, Spec,
-    StoreKind, VerificationResult, Workload,
+    Event, Failure, Hello, Observe, PROTOCOL_VERSION, Phase, RunResult, Spec, StoreKind, VerificationResult,
 };
 use iosonde_target::{NamedIdentity, Targets};
 
@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     let mut output = Output::new();
     let done = match &arguments.verify {
         Some(target) => verify(&arguments, target, &mut output).map(Event::Verification),
-        None => carry_out(&arguments, &mut output).map(|result| Event::Result(Box::new(result))),
+        None => run(&arguments, &mut output).map(|result| Event::Result(Box::new(result))),
     };
     match done {
         Ok(event) => {
@@ -125,93 +125,26 @@ fn main() -> ExitCode {
     }
 }
 
-fn carry_out(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Failure> {
+fn run(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Failure> {
     input::block_signals();
     let (spec, commands) = input::read_spec()?;
     check_version(&spec)?;
-    let targets = targets(arguments, paths(&spec.workload))?;
+    let workload = workloads::of(&spec, &|store| arguments.shim(store));
+    let targets = targets(arguments, workload.paths())?;
     let clock = Clock::start();
-    output.emit(Event::Hello(hello(&spec, &clock)));
+    output.emit(Event::Hello(hello(&*workload, &clock)));
     let (mut control, stopper) = Control::new();
     input::watch(commands, arguments.stop_at_eof, &stopper);
     output.stop_when_closed(stopper);
-    measure(arguments, &spec, &targets, clock, &mut control, output)
-}
-
-/// Carries out the workload.
-fn measure(
-    arguments: &Arguments,
-    spec: &Spec,
-    targets: &Targets,
-    clock: Clock,
-    control: &mut Control,
-    output: &mut Output,
-) -> Result<RunResult, Failure> {
-    let (seed, observe) = (spec.seed, &spec.observe);
-    let context = iosonde_oltp::Context { seed, observe, clock };
-    let emit = &mut |event| output.emit(event);
-    match &spec.workload {
-        Workload::Block(workload) => {
-            let run = iosonde_block::RunInputs {
-                workload,
-                seed,
-                observe,
-                clock,
-                targets,
-            };
-            iosonde_block::run(&run, control, emit).map_err(|error| error.to_failure())
-        }
-        Workload::Kv(workload) => {
-            let shim = arguments.shim(workload.store.kind);
-            stores::run(workload, spec, targets, clock, shim, control, emit).map_err(|error| error.to_failure())
-        }
-        Workload::Tpcc(workload) => {
-            iosonde_oltp::run_tpcc(workload, &context, control, emit).map_err(|error| error.to_failure())
-        }
-        Workload::Commit(workload) => {
-            iosonde_oltp::run_commit(workload, &context, control, emit).map_err(|error| error.to_failure())
-        }
-        Workload::Paging(workload) => {
-            let run = iosonde_paging::RunInputs {
-                workload,
-                seed,
-                observe,
-                clock,
-                targets,
-            };
-            iosonde_paging::run(&run, control, emit).map_err(|error| error.to_failure())
-        }
-        Workload::Graph(workload) => {
-            let run = iosonde_graph::RunInputs {
-                workload,
-                seed,
-                observe,
-                clock,
-                targets,
-            };
-            iosonde_graph::run(&run, control, emit).map_err(|error| error.to_failure())
-        }
-        Workload::Objects(workload) => {
-            let run = iosonde_objects::RunInputs {
-                workload,
-                seed,
-                observe,
-                clock,
-            };
-            iosonde_objects::run(&run, control, emit).map_err(|error| error.to_failure())
-        }
-    }
-}
-
-/// Every path that the workload opens.
-fn paths(workload: &Workload) -> Vec<PathBuf> {
-    match workload {
-        Workload::Block(workload) => iosonde_block::paths(workload),
-        Workload::Kv(workload) => iosonde_kv::paths(workload),
-        Workload::Paging(workload) => iosonde_paging::paths(workload),
-        Workload::Graph(workload) => iosonde_graph::paths(workload),
-        Workload::Tpcc(_) | Workload::Commit(_) | Workload::Objects(_) => Vec::new(),
-    }
+    let inputs = RunInputs {
+        seed: spec.seed,
+        observe: &spec.observe,
+        clock,
+        targets: &targets,
+    };
+    Ok(carry_out(&*workload, inputs, &mut control, &mut |event| {
+        output.emit(event)
+    })?)
 }
 
 /// The identities of the command line, each of which must belong to a path of the run: a misspelt one would protect nothing.
@@ -236,23 +169,19 @@ fn verify(arguments: &Arguments, target: &Path, output: &mut Output) -> Result<V
     used.push(target.into());
     used.extend(journal_directory.map(PathBuf::from));
     let targets = targets(arguments, used)?;
-    let clock = Clock::monotonic();
-    let mut report = |edge, bytes| {
-        output.emit(Event::Phase(PhaseEvent {
-            phase: Phase::Verify,
-            edge,
-            at_ns: clock.now(),
-            bytes,
-        }))
+    let inputs = RunInputs {
+        seed: 0,
+        observe: &Observe::default(),
+        clock: Clock::monotonic(),
+        targets: &targets,
     };
-    report(Edge::Begin, 0);
-    let mut progress = iosonde_block::verify::Progress {
-        report: &mut |bytes| report(Edge::Progress, bytes),
-        stopped: &mut || false,
-    };
-    let checked = iosonde_block::verify::check_target(&targets, target, journal_directory, &mut progress);
-    let result = checked.map_err(|error| error.to_failure())?;
-    report(Edge::End, result.checked_bytes);
+    let (mut control, _stopper) = Control::new();
+    let emit = &mut |event| output.emit(event);
+    let mut run = Run::new(inputs, &mut control, emit)?;
+    run.begin(Phase::Verify);
+    let mut progress = |bytes| run.progress(Phase::Verify, bytes);
+    let result = iosonde_block::verify::check_target(&targets, target, journal_directory, &mut progress)?;
+    run.end(Phase::Verify, result.checked_bytes);
     Ok(result)
 }
 
@@ -271,21 +200,14 @@ fn check_version(spec: &Spec) -> Result<(), Failure> {
     })
 }
 
-fn hello(spec: &Spec, clock: &Clock) -> Hello {
-    let is_virtual = matches!(
-        &spec.workload,
-        Workload::Block(BlockWorkload {
-            backend: Backend::Simulated { .. } | Backend::Ssd { .. },
-            ..
-        })
-    );
+fn hello(workload: &dyn Workload, clock: &Clock) -> Hello {
     Hello {
         protocol: PROTOCOL_VERSION,
         engine: env!("CARGO_PKG_NAME").into(),
         version: env!("CARGO_PKG_VERSION").into(),
         build: env!("IOSONDE_BUILD").into(),
         pid: std::process::id(),
-        clock: if is_virtual { "virtual" } else { clock.name() }.into(),
+        clock: if workload.is_virtual() { "virtual" } else { clock.name() }.into(),
         clock_read_ns: clock.read_cost_ns(),
         realtime_ns: clock.realtime_at_zero_ns(),
     }

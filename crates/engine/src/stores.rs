@@ -3,8 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use iosonde_harness::Control;
-use iosonde_kv::{Contents, KvError, NullOpener, Opener, RunInputs};
+use iosonde_kv::{Contents, NullOpener, Opener, RunError};
 use iosonde_kv_cassandra::CassandraOpener;
 use iosonde_kv_fjall::FjallOpener;
 use iosonde_kv_lmdb::LmdbOpener;
@@ -13,36 +12,9 @@ use iosonde_kv_mongodb::MongodbOpener;
 use iosonde_kv_redb::RedbOpener;
 use iosonde_kv_rocksdb::RocksdbOpener;
 use iosonde_kv_wiredtiger::WiredtigerOpener;
-use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{Event, KvWorkload, RunResult, Spec, StoreKind};
-use iosonde_target::Targets;
+use iosonde_protocol::{Store, StoreKind};
 
 use crate::memory;
-
-/// Carries out a key-value workload on the store that it names.
-pub(crate) fn run(
-    workload: &KvWorkload,
-    spec: &Spec,
-    targets: &Targets,
-    clock: Clock,
-    shim: Option<RawFd>,
-    control: &mut Control,
-    emit: &mut dyn FnMut(Event),
-) -> Result<RunResult, KvError> {
-    iosonde_kv::check(workload)?;
-    let contents = Arc::new(Contents::new(&workload.records));
-    let opener = opener(workload, &contents, shim)?;
-    let run = RunInputs {
-        workload,
-        seed: spec.seed,
-        observe: &spec.observe,
-        clock,
-        opener: &*opener,
-        contents,
-        targets,
-    };
-    iosonde_kv::run(&run, control, emit)
-}
 
 /// Names of the options of each store.
 pub(crate) fn option_names() -> serde_json::Value {
@@ -58,8 +30,12 @@ pub(crate) fn option_names() -> serde_json::Value {
     })
 }
 
-fn opener(workload: &KvWorkload, contents: &Arc<Contents>, shim: Option<RawFd>) -> Result<Box<dyn Opener>, KvError> {
-    let store = &workload.store;
+/// The store that a workload names, not yet open.
+pub(crate) fn opener(
+    store: &Store,
+    contents: &Arc<Contents>,
+    shim: Option<RawFd>,
+) -> Result<Box<dyn Opener>, RunError> {
     match store.kind {
         StoreKind::Null => Ok(Box::new(NullOpener::new(
             contents.clone(),

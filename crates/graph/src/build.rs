@@ -11,11 +11,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use iosonde_block::available_memory_bytes;
+use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{Lists, Target};
 
 use crate::csr::{CHUNK_BYTES, Checksum, EDGE_BYTES, Header, PAGE_BYTES, Places, pages_of};
-use crate::error::GraphError;
 use crate::source::{Edge, Edges};
+use crate::threads::too_little_memory;
 
 /// Bytes of an edge in the sort area: its vertex within the part, and the neighbour.
 const RECORD_BYTES: u64 = 8;
@@ -56,7 +57,7 @@ struct Part {
 
 impl Builder<'_> {
     /// Writes the graph; nothing if it was stopped. The header's build time is the caller's to add.
-    pub(crate) fn build(&self, progress: Progress<'_>) -> Result<Option<Header>, GraphError> {
+    pub(crate) fn build(&self, progress: Progress<'_>) -> Result<Option<Header>, RunError> {
         let done = self.write(progress);
         if !matches!(done, Ok(Some(_))) && matches!(self.target, Target::File { .. }) {
             // What was written is of no use and occupies space; the file stays, because others know it.
@@ -65,7 +66,7 @@ impl Builder<'_> {
         done
     }
 
-    fn write(&self, progress: Progress<'_>) -> Result<Option<Header>, GraphError> {
+    fn write(&self, progress: Progress<'_>) -> Result<Option<Header>, RunError> {
         self.in_io("clear", Header::clear(self.file))?;
         let Some(mut counted) = self.count(progress)? else {
             return Ok(None);
@@ -101,7 +102,7 @@ impl Builder<'_> {
     }
 
     /// First pass: stored edges by vertex.
-    fn count(&self, progress: Progress<'_>) -> Result<Option<Counted>, GraphError> {
+    fn count(&self, progress: Progress<'_>) -> Result<Option<Counted>, RunError> {
         let known = self.edges.vertices().unwrap_or(0);
         check_memory(known)?;
         let mut counted = Counted {
@@ -123,8 +124,8 @@ impl Builder<'_> {
             return Ok(None);
         }
         if counted.counts.iter().all(|count| *count == 0) {
-            return Err(GraphError::new(
-                "invalid_input",
+            return Err(RunError::new(
+                Code::InvalidInput,
                 "the graph has no edges between different vertices",
                 "check the edge list",
             )
@@ -134,7 +135,7 @@ impl Builder<'_> {
     }
 
     /// Divides the vertices so that the edges of a part fit into memory.
-    fn parts(&self, counts: &[u64], places: &Places) -> Result<Vec<Part>, GraphError> {
+    fn parts(&self, counts: &[u64], places: &Places) -> Result<Vec<Part>, RunError> {
         let fitting = self.sort_memory_bytes / RECORD_BYTES;
         let total: u64 = counts.iter().sum();
         let mut at = places.end(total);
@@ -144,8 +145,8 @@ impl Builder<'_> {
             let count = counts.get(vertex).copied();
             if count.is_some_and(|count| count > fitting) {
                 let needed = counts.iter().max().unwrap_or(&0) * RECORD_BYTES;
-                return Err(GraphError::new(
-                    "unsupported",
+                return Err(RunError::new(
+                    Code::Unsupported,
                     format!(
                         "sorting the edges of vertex {vertex} alone needs more than {} bytes",
                         self.sort_memory_bytes
@@ -170,13 +171,13 @@ impl Builder<'_> {
     }
 
     /// Fails early, with what would be needed.
-    fn check_space(&self, parts: &[Part], places: &Places) -> Result<(), GraphError> {
+    fn check_space(&self, parts: &[Part], places: &Places) -> Result<(), RunError> {
         let last = parts.last().expect("the graph has edges");
         let needed = last.at + pages_of(last.records * RECORD_BYTES);
         let no_space = |room: u64, place: &str| {
             let graph = places.end(parts.iter().map(|part| part.records).sum());
-            GraphError::new(
-                "no_space",
+            RunError::new(
+                Code::NoSpace,
                 format!(
                     "the graph needs {needed} bytes of `{}`, {graph} of them permanently, and {place} has {room}",
                     self.path.display()
@@ -202,12 +203,12 @@ impl Builder<'_> {
     }
 
     /// Second pass: every edge to the sort area of its part. Whether it was completed.
-    fn distribute(&self, parts: &[Part], progress: Progress<'_>) -> Result<bool, GraphError> {
+    fn distribute(&self, parts: &[Part], progress: Progress<'_>) -> Result<bool, RunError> {
         let buffer_bytes =
             (self.sort_memory_bytes / parts.len() as u64).min(BUFFER_BYTES_MAX) / PAGE_BYTES * PAGE_BYTES;
         if buffer_bytes == 0 {
-            return Err(GraphError::new(
-                "unsupported",
+            return Err(RunError::new(
+                Code::Unsupported,
                 format!(
                     "{} bytes of memory are too little to sort the edges in {} parts",
                     self.sort_memory_bytes,
@@ -250,7 +251,7 @@ impl Builder<'_> {
         places: &Places,
         counts: &mut Vec<u64>,
         progress: Progress<'_>,
-    ) -> Result<Option<Merged>, GraphError> {
+    ) -> Result<Option<Merged>, RunError> {
         let mut merged = Merged::new(places, counts.len(), self.lists);
         counts.fill(0);
         let before: u64 = parts.iter().map(|part| part.records * RECORD_BYTES).sum();
@@ -281,7 +282,7 @@ impl Builder<'_> {
     }
 
     /// Writes where lists start, and the numbers of outgoing edges; returns their checksum.
-    fn write_index(&self, places: &Places, starts: &[u64], merged: &Merged) -> Result<u64, GraphError> {
+    fn write_index(&self, places: &Places, starts: &[u64], merged: &Merged) -> Result<u64, RunError> {
         let mut writer = Writer::new(places.index_at);
         let mut write = |bytes: &[u8]| writer.push(bytes, self.file);
         self.in_io("write", starts.iter().try_for_each(|start| write(&start.to_le_bytes())))?;
@@ -299,13 +300,13 @@ impl Builder<'_> {
         Ok(writer.checksum.value())
     }
 
-    fn in_io<T>(&self, action: &str, result: io::Result<T>) -> Result<T, GraphError> {
-        result.map_err(|error| GraphError::io(action, self.path, &error).at("phase `layout`"))
+    fn in_io<T>(&self, action: &str, result: io::Result<T>) -> Result<T, RunError> {
+        result.map_err(|error| RunError::io(action, self.path, &error).at("phase `layout`"))
     }
 }
 
 impl Counted {
-    fn add(&mut self, batch: &[Edge], lists: Lists) -> Result<(), GraphError> {
+    fn add(&mut self, batch: &[Edge], lists: Lists) -> Result<(), RunError> {
         for &(from, to) in batch {
             let largest = from.max(to) as usize;
             if largest >= self.counts.len() {
@@ -328,19 +329,19 @@ impl Counted {
     }
 }
 
-fn check_memory(vertices: u64) -> Result<(), GraphError> {
+fn check_memory(vertices: u64) -> Result<(), RunError> {
     let (needed, available) = (vertices * VERTEX_BYTES, available_memory_bytes());
     match needed as f64 > available as f64 * MEMORY_SHARE {
         true => {
-            Err(GraphError::memory(&format!("a graph of {vertices} vertices"), needed, available).at("phase `layout`"))
+            Err(too_little_memory(&format!("a graph of {vertices} vertices"), needed, available).at("phase `layout`"))
         }
         false => Ok(()),
     }
 }
 
 /// Ends a pass over the source that was stopped; never reported.
-fn stopped() -> GraphError {
-    GraphError::new("stopped", "the run was stopped", "")
+fn stopped() -> RunError {
+    RunError::internal("the run was stopped")
 }
 
 /// Edges on their way to the sort area.
@@ -354,7 +355,7 @@ struct SortArea<'a> {
 }
 
 impl SortArea<'_> {
-    fn add(&mut self, batch: &[Edge]) -> Result<(), GraphError> {
+    fn add(&mut self, batch: &[Edge]) -> Result<(), RunError> {
         let lists = self.builder.lists;
         for &(from, to) in batch.iter().filter(|(from, to)| from != to) {
             if lists != Lists::In {
@@ -367,7 +368,7 @@ impl SortArea<'_> {
         Ok(())
     }
 
-    fn push(&mut self, vertex: u32, neighbour: u32) -> Result<(), GraphError> {
+    fn push(&mut self, vertex: u32, neighbour: u32) -> Result<(), RunError> {
         let number = self.parts.partition_point(|part| part.vertices.end <= vertex);
         let Some(part) = self.parts.get(number) else {
             return Err(changed(self.builder.path));
@@ -381,7 +382,7 @@ impl SortArea<'_> {
         Ok(())
     }
 
-    fn write(&mut self, number: usize) -> Result<(), GraphError> {
+    fn write(&mut self, number: usize) -> Result<(), RunError> {
         let (part, buffer) = (&self.parts[number], &mut self.buffers[number]);
         let bytes = buffer.len() as u64;
         if self.written[number] + bytes > part.records * RECORD_BYTES {
@@ -395,7 +396,7 @@ impl SortArea<'_> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<(), GraphError> {
+    fn finish(mut self) -> Result<(), RunError> {
         (0..self.parts.len()).try_for_each(|number| self.write(number))?;
         let is_complete = |(part, written): (&Part, &u64)| part.records * RECORD_BYTES == *written;
         match self.parts.iter().zip(&self.written).all(is_complete) {
@@ -405,9 +406,9 @@ impl SortArea<'_> {
     }
 }
 
-fn changed(path: &Path) -> GraphError {
-    GraphError::new(
-        "invalid_input",
+fn changed(path: &Path) -> RunError {
+    RunError::new(
+        Code::InvalidInput,
         format!(
             "the edge list changed while the graph was written to `{}`",
             path.display()

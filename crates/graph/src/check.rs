@@ -1,34 +1,26 @@
 //! Refuses inconsistent specs before anything is opened.
 
+use iosonde_harness::{RunError, require};
 use iosonde_protocol::{Algorithm, Backend, EdgeSource, GraphWorkload, Lists, PagerankMode, Target};
 
 use crate::csr::PAGE_BYTES;
-use crate::error::GraphError;
 
-const JOBS_MAX: u32 = 1_024;
 const QUEUE_DEPTH_MAX: u32 = 4_096;
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
-const INTERVAL_NS_MIN: u64 = 100_000_000;
 const SORT_MEMORY_MIN: u64 = 1 << 20;
 /// Vertices are stored as `u32`, and the largest number marks a vertex without a parent.
 const SCALE_MAX: u32 = 31;
 const EDGE_FACTOR_MAX: u32 = 4_096;
 
 /// Checks everything that follows from the spec alone.
-pub(crate) fn check(workload: &GraphWorkload) -> Result<(), GraphError> {
+pub(crate) fn check(workload: &GraphWorkload) -> Result<(), RunError> {
     check_target(workload)?;
     check_source(&workload.graph.source)?;
     check_algorithm(workload)?;
-    check_reading(workload)?;
-    require(
-        workload.interval_ns >= INTERVAL_NS_MIN,
-        || format!("an interval of {} ns", workload.interval_ns),
-        "`interval_ns`",
-        "intervals are at least 100 ms long",
-    )
+    check_reading(workload)
 }
 
-fn check_target(workload: &GraphWorkload) -> Result<(), GraphError> {
+fn check_target(workload: &GraphWorkload) -> Result<(), RunError> {
     require(
         matches!(workload.target, Target::File { .. } | Target::Device { .. }),
         || "a graph on this kind of target".into(),
@@ -49,7 +41,7 @@ fn check_target(workload: &GraphWorkload) -> Result<(), GraphError> {
     )
 }
 
-fn check_source(source: &EdgeSource) -> Result<(), GraphError> {
+fn check_source(source: &EdgeSource) -> Result<(), RunError> {
     let EdgeSource::Rmat {
         scale,
         edge_factor,
@@ -81,7 +73,7 @@ fn check_source(source: &EdgeSource) -> Result<(), GraphError> {
     )
 }
 
-fn check_algorithm(workload: &GraphWorkload) -> Result<(), GraphError> {
+fn check_algorithm(workload: &GraphWorkload) -> Result<(), RunError> {
     let lists = workload.graph.lists;
     match workload.algorithm {
         Algorithm::Pagerank {
@@ -116,14 +108,8 @@ fn check_algorithm(workload: &GraphWorkload) -> Result<(), GraphError> {
     }
 }
 
-fn check_reading(workload: &GraphWorkload) -> Result<(), GraphError> {
+fn check_reading(workload: &GraphWorkload) -> Result<(), RunError> {
     let reading = &workload.reading;
-    require(
-        (1..=JOBS_MAX).contains(&workload.jobs),
-        || format!("{} jobs", workload.jobs),
-        "`jobs`",
-        "use 1 to 1024 jobs",
-    )?;
     require(
         (1..=QUEUE_DEPTH_MAX).contains(&reading.queue_depth),
         || format!("a queue depth of {}", reading.queue_depth),
@@ -143,15 +129,4 @@ fn check_reading(workload: &GraphWorkload) -> Result<(), GraphError> {
         "`reading.merge_gap_bytes`",
         "use at most 16 MiB",
     )
-}
-
-fn require(condition: bool, what: impl FnOnce() -> String, context: &str, hint: &str) -> Result<(), GraphError> {
-    match condition {
-        true => Ok(()),
-        false => Err(GraphError::invalid(
-            format!("{} is not supported", what()),
-            context,
-            hint,
-        )),
-    }
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use iosonde_block::{Arena, Backend, Wait};
-use iosonde_harness::{JobPhases, JobTotals, Stage};
+use iosonde_harness::{JobDone, JobPhases, Stage};
 use iosonde_load::Io;
 use iosonde_metrics::usage;
 use iosonde_protocol::Operation;
@@ -51,14 +51,12 @@ pub(crate) struct ReadFailure {
     pub result: i32,
 }
 
-/// What a job amounts to when it is done.
-pub(crate) struct JobOutcome {
-    pub totals: JobTotals,
+/// What a job found besides what its phases count.
+pub(crate) struct Found {
     /// Edges that it processed.
     pub edges: u64,
     pub tally: Tally,
     pub failure: Option<ReadFailure>,
-    pub abandoned: u64,
 }
 
 /// What a job is made from.
@@ -214,11 +212,8 @@ impl<'a, P: Program> Job<'a, P> {
     }
 
     /// Computes until the end.
-    pub(crate) fn drive<B: Backend>(mut self, backend: &mut B) -> io::Result<JobOutcome> {
+    pub(crate) fn drive<B: Backend>(mut self, backend: &mut B) -> io::Result<JobDone<Found>> {
         let begin_ns = self.phases.begin();
-        while backend.now() < begin_ns {
-            backend.submit_and_wait(Wait::Idle(begin_ns))?;
-        }
         self.team.sums().begin_ns.store(begin_ns, Ordering::Relaxed);
         let driven = self.iterate(backend);
         if driven.is_err() {
@@ -229,12 +224,14 @@ impl<'a, P: Program> Job<'a, P> {
         self.phases.advance(now_ns, 0);
         self.phases.end_load(now_ns);
         self.tally.gap_pages = self.planner.gap_pages;
-        driven.map(|()| JobOutcome {
-            totals: self.phases.into_outcome(),
+        let found = Found {
             edges: self.cursor.edges,
             tally: self.tally,
             failure: self.failure,
+        };
+        driven.map(|()| JobDone {
             abandoned: u64::from(self.in_flight),
+            ..JobDone::new(self.phases.into_outcome(), found)
         })
     }
 

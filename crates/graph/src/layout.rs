@@ -4,12 +4,12 @@ use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{GraphWorkload, Layout, LayoutResult, Target};
 use iosonde_target::{OFlags, Targets};
 
 use crate::build::{Builder, Progress};
 use crate::csr::{Csr, Header, PAGE_BYTES, Places, Unreadable};
-use crate::error::GraphError;
 use crate::source::Edges;
 
 /// A graph on the target.
@@ -36,7 +36,7 @@ pub(crate) fn lay_out(
     targets: &Targets,
     now_ns: &dyn Fn() -> u64,
     progress: Progress<'_>,
-) -> Result<Option<Graph>, GraphError> {
+) -> Result<Option<Graph>, RunError> {
     let path = path(&workload.target);
     let file = open(workload, targets, path)?;
     let edges = Edges::open(&workload.graph.source, targets)?;
@@ -66,7 +66,7 @@ pub(crate) fn lay_out(
             };
             header.build_ns = now_ns() - begin_ns;
             let written = header.write(&file);
-            written.map_err(|error| GraphError::io("write", path, &error).at("phase `layout`"))?;
+            written.map_err(|error| RunError::io("write", path, &error).at("phase `layout`"))?;
             let read = Csr::read(&file, header, workload.graph.lists);
             read.map_err(|error| unreadable(path, error))?
         }
@@ -91,10 +91,10 @@ fn identity(workload: &GraphWorkload, edges: &Edges<'_>) -> String {
     format!("{graph} {}", edges.version())
 }
 
-fn existing(file: &File, found: Option<Header>, workload: &GraphWorkload, path: &Path) -> Result<Csr, GraphError> {
+fn existing(file: &File, found: Option<Header>, workload: &GraphWorkload, path: &Path) -> Result<Csr, RunError> {
     let header = found.ok_or_else(|| {
-        GraphError::new(
-            "foreign_data",
+        RunError::new(
+            Code::ForeignData,
             format!("`{}` does not have the graph of this run", path.display()),
             "write it with the layout `missing`",
         )
@@ -103,11 +103,11 @@ fn existing(file: &File, found: Option<Header>, workload: &GraphWorkload, path: 
     Csr::read(file, header, workload.graph.lists).map_err(|error| unreadable(path, error))
 }
 
-fn unreadable(path: &Path, error: Unreadable) -> GraphError {
+fn unreadable(path: &Path, error: Unreadable) -> RunError {
     match error {
-        Unreadable::Io(error) => GraphError::io("read", path, &error),
-        Unreadable::Damaged => GraphError::new(
-            "foreign_data",
+        Unreadable::Io(error) => RunError::io("read", path, &error),
+        Unreadable::Damaged => RunError::new(
+            Code::ForeignData,
             format!(
                 "the index of the graph on `{}` is damaged: it has the wrong checksum",
                 path.display()
@@ -118,19 +118,19 @@ fn unreadable(path: &Path, error: Unreadable) -> GraphError {
     .at("phase `layout`")
 }
 
-fn open(workload: &GraphWorkload, targets: &Targets, path: &Path) -> Result<File, GraphError> {
+fn open(workload: &GraphWorkload, targets: &Targets, path: &Path) -> Result<File, RunError> {
     let is_device = matches!(workload.target, Target::Device { .. });
     let flags = match (workload.layout, is_device) {
         (Layout::Never, _) => OFlags::RDONLY,
         (_, true) => OFlags::RDWR,
         (_, false) => OFlags::RDWR | OFlags::CREATE,
     };
-    let failed = |error: &std::io::Error| GraphError::io("open", path, error).at("phase `layout`");
+    let failed = |error: &std::io::Error| RunError::io("open", path, error).at("phase `layout`");
     let file = targets.open(path, flags).map_err(|error| failed(&error))?;
     let kind = file.metadata().map_err(|error| failed(&error))?.file_type();
     if kind.is_block_device() != is_device || !(kind.is_file() || is_device) {
         let wanted = if is_device { "a block device" } else { "a regular file" };
-        return Err(GraphError::invalid(
+        return Err(RunError::invalid(
             format!("`{}` is not {wanted}", path.display()),
             "`target`",
             "check the target's kind and path",
@@ -140,15 +140,15 @@ fn open(workload: &GraphWorkload, targets: &Targets, path: &Path) -> Result<File
 }
 
 /// As fio opens files: each read would update the access time otherwise. Only a file's owner may ask for it.
-fn open_direct(targets: &Targets, path: &Path) -> Result<File, GraphError> {
+fn open_direct(targets: &Targets, path: &Path) -> Result<File, RunError> {
     let flags = OFlags::RDONLY | OFlags::DIRECT;
     let opened = targets
         .open(path, flags | OFlags::NOATIME)
         .or_else(|_| targets.open(path, flags));
-    let file = opened.map_err(|error| GraphError::io("open", path, &error).at("direct I/O"))?;
-    let mut page = iosonde_block::Buffer::new(PAGE_BYTES)
-        .map_err(|error| GraphError::io("read", path, &error).at("direct I/O"))?;
+    let file = opened.map_err(|error| RunError::io("open", path, &error).at("direct I/O"))?;
+    let mut page =
+        iosonde_block::Buffer::new(PAGE_BYTES).map_err(|error| RunError::io("read", path, &error).at("direct I/O"))?;
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut page, PAGE_BYTES)
-        .map_err(|error| GraphError::io("read", path, &error).at("direct I/O"))?;
+        .map_err(|error| RunError::io("read", path, &error).at("direct I/O"))?;
     Ok(file)
 }

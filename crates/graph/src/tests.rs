@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use iosonde_protocol::{
-    Algorithm, Backend, EdgeFormat, Graph as GraphSpec, Layout, Lists, Reading, Target, UringOptions,
-};
+use iosonde_harness::{Control, RunInputs, carry_out};
+use iosonde_metrics::clock::Clock;
+use iosonde_protocol::{Backend, EdgeFormat, Event, Graph as GraphSpec, Layout, Lists, Observe, Reading, UringOptions};
 use tempfile::TempDir;
 
 use super::*;
@@ -69,9 +69,8 @@ fn workload(directory: &TempDir, source: EdgeSource, lists: Lists, algorithm: Al
     }
 }
 
-fn carry_out(workload: &GraphWorkload) -> Result<(RunResult, Vec<Event>), GraphError> {
+fn measured(workload: &GraphWorkload) -> Result<(RunResult, Vec<Event>), RunError> {
     let inputs = RunInputs {
-        workload,
         seed: 5,
         observe: &Observe::default(),
         clock: Clock::start(),
@@ -79,12 +78,13 @@ fn carry_out(workload: &GraphWorkload) -> Result<(RunResult, Vec<Event>), GraphE
     };
     let (mut control, _stopper) = Control::new();
     let mut events = Vec::new();
-    let result = run(&inputs, &mut control, &mut |event| events.push(event))?;
+    let graph = GraphAlgorithm(workload);
+    let result = carry_out(&graph, inputs, &mut control, &mut |event| events.push(event))?;
     Ok((result, events))
 }
 
 fn facts(workload: &GraphWorkload) -> GraphResult {
-    let (result, events) = carry_out(workload).unwrap();
+    let (result, events) = measured(workload).unwrap();
     let warnings: Vec<_> = events
         .iter()
         .filter(|event| matches!(event, Event::Warning(_)))
@@ -302,7 +302,7 @@ fn a_graph_is_written_once_and_again_when_its_edge_list_changes() {
         format: EdgeFormat::Text,
     };
     let imported = workload(&directory, source, Lists::Both, Algorithm::Components);
-    let written = |workload: &GraphWorkload| carry_out(workload).unwrap().0.layout.written_bytes;
+    let written = |workload: &GraphWorkload| measured(workload).unwrap().0.layout.written_bytes;
     assert!(written(&imported) > 0);
     assert_eq!(written(&imported), 0);
     std::fs::write(&list, "0 1\n1 2\n2 3\n").unwrap();
@@ -317,7 +317,7 @@ fn a_graph_is_written_once_and_again_when_its_edge_list_changes() {
         iterations: 10,
     };
     never.layout = Layout::Never;
-    assert_eq!(carry_out(&never).unwrap_err().to_failure().code, "foreign_data");
+    assert_eq!(measured(&never).unwrap_err().to_failure().code, "foreign_data");
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn wrong_lists_on_the_device_are_found() {
     // Header, then two pages of the index.
     let adjacency_at = 3 * 4096;
     file.write_all_at(&7_u32.to_le_bytes(), adjacency_at + 400).unwrap();
-    let (result, events) = carry_out(&intact).unwrap();
+    let (result, events) = measured(&intact).unwrap();
     assert!(!result.graph.unwrap().check.unwrap().is_intact);
     let codes: Vec<_> = events
         .iter()
@@ -357,7 +357,7 @@ fn wrong_lists_on_the_device_are_found() {
         .collect();
     assert!(codes.contains(&"damaged_graph"), "{codes:?}");
     file.write_all_at(&600_u32.to_le_bytes(), adjacency_at + 400).unwrap();
-    assert_eq!(carry_out(&intact).unwrap_err().to_failure().code, "io_error");
+    assert_eq!(measured(&intact).unwrap_err().to_failure().code, "io_error");
 }
 
 #[test]
@@ -376,11 +376,11 @@ fn lists_of_garbage_leave_nothing_on_the_target() {
         ("", "invalid_input"),
     ] {
         std::fs::write(&list, content).unwrap();
-        assert_eq!(carry_out(&imported).unwrap_err().to_failure().code, code, "{content:?}");
+        assert_eq!(measured(&imported).unwrap_err().to_failure().code, code, "{content:?}");
         assert_eq!(graph_bytes(), 0);
     }
     std::fs::remove_file(&list).unwrap();
-    assert_eq!(carry_out(&imported).unwrap_err().to_failure().code, "vanished");
+    assert_eq!(measured(&imported).unwrap_err().to_failure().code, "vanished");
 }
 
 #[test]
@@ -395,6 +395,6 @@ fn specs_that_contradict_themselves_are_refused() {
     wrong[4].target = Target::Virtual { size_bytes: 1 << 30 };
     wrong[5].algorithm = Algorithm::Bfs { root: Some(512) };
     for spec in wrong {
-        assert_eq!(carry_out(&spec).unwrap_err().to_failure().code, "invalid_spec");
+        assert_eq!(measured(&spec).unwrap_err().to_failure().code, "invalid_spec");
     }
 }

@@ -1,30 +1,26 @@
 //! Runs the jobs of a computation, one thread each, and puts together what they did.
 
-use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 use iosonde_block::{
-    Arena, Backend, JobFiles, JobResources, Transport, Wanted, Work, available_memory_bytes, merge_effects,
+    Arena, Backend, Done, JobFiles, JobResources, Transport, Wanted, Work, available_memory_bytes, has_abandoned,
+    merge_effects,
 };
 use iosonde_harness::{
-    Budget, Control, Finished, Gate, JobPhases, PhasePlan, Recorder, Shared, Supervision, execute, pin,
+    Code, Gate, JobDone, JobStart, Load, LoadPlan, Measured, Place as JobPlace, Run, RunError, RunInputs, StreamPlan,
 };
-use iosonde_metrics::DeviceWatch;
-use iosonde_protocol::{
-    BackendInEffect, Event, GraphResult, GraphWorkload, JobResult, RequestSize, RunResult, Warning,
-};
+use iosonde_protocol::{BackendInEffect, GraphResult, GraphWorkload, Ramp, RequestSize, RunResult, Warning};
 
-use crate::RunInputs;
 use crate::cache::Cache;
 use crate::csr::{PAGE_BYTES, PAGE_EDGES};
-use crate::error::GraphError;
-use crate::job::{Job, JobOutcome, JobPlan, ReadFailure, slots};
+use crate::job::{Found, Job, JobPlan, ReadFailure, slots};
 use crate::layout::{self, Graph};
 use crate::program::{Program, block_share};
 use crate::team::{Place, Team};
 
 /// The only stream of a run.
-pub(crate) const STREAM: &str = "main";
+const STREAM: &str = "main";
 /// State, cache and buffers may take this share of the free memory.
 const MEMORY_SHARE: f64 = 0.8;
 
@@ -35,152 +31,92 @@ pub(crate) struct Computed {
     pub facts: GraphResult,
 }
 
-/// Inputs of a computation.
-#[derive(Clone, Copy)]
-pub(crate) struct Inputs<'a> {
-    pub run: &'a RunInputs<'a>,
-    pub graph: &'a Graph,
+/// The load of a workload.
+pub(crate) fn plan(workload: &GraphWorkload) -> LoadPlan<'_> {
+    LoadPlan {
+        ramp: Ramp::default(),
+        duration_ns: workload.duration_ns,
+        interval_ns: workload.interval_ns,
+        streams: vec![StreamPlan {
+            ends_by_itself: true,
+            ..StreamPlan::closed(STREAM, workload.jobs, &workload.cpus)
+        }],
+    }
 }
 
 /// Fails early if state, cache and buffers do not fit into memory.
-pub(crate) fn check_memory(workload: &GraphWorkload, state_bytes: u64) -> Result<(), GraphError> {
+pub(crate) fn check_memory(workload: &GraphWorkload, state_bytes: u64) -> Result<(), RunError> {
     let reading = &workload.reading;
     let buffers = u64::from(workload.jobs) * u64::from(slots(reading.queue_depth)) * reading.request_bytes;
     let needed = state_bytes + reading.cache_bytes + buffers;
     let available = available_memory_bytes();
     match needed as f64 > available as f64 * MEMORY_SHARE {
-        true => {
-            Err(GraphError::memory("the computation", needed, available).at("vertex state, page cache and buffers"))
-        }
+        true => Err(too_little_memory("the computation", needed, available).at("vertex state, page cache and buffers")),
         false => Ok(()),
     }
 }
 
-impl Inputs<'_> {
-    /// Runs a program to its end.
-    pub(crate) fn compute<P: Program>(
-        &self,
-        program: &P,
-        watch: DeviceWatch,
-        control: &mut Control,
-        emit: &mut dyn FnMut(Event),
-    ) -> Result<Computed, GraphError> {
-        let (run, workload) = (self.run, self.run.workload);
-        let transport = self.choose_transport(emit)?;
-        let (shared, team) = (Shared::default(), Team::new(workload.jobs as usize));
-        let arenas = self.arenas(&transport)?;
-        let buffer_bytes = arenas.iter().map(|arena| arena.bytes() as u64).sum();
-        let threads = Threads {
-            inputs: *self,
-            program,
-            transport: &transport,
-            shared: &shared,
-            team: &team,
-        };
-        let shares = self.graph.csr.shares(workload.jobs);
-        let jobs = (0..).zip(arenas).zip(shares);
-        let jobs = jobs
-            .map(|((job, arena), vertices)| (0, threads.job(job, arena, vertices)))
-            .collect();
-        let supervision = Supervision {
-            clock: run.clock,
-            shared: &shared,
-            ramp_ns: 0,
-            ramp_may_end_early: false,
-            ramp_until_steady: None,
-            duration_ns: workload.duration_ns,
-            interval_ns: workload.interval_ns,
-            streams: vec![(STREAM.to_owned(), false)],
-            watch,
-            pinned_cpus: pinned_cpus(workload),
-        };
-        let mut facts = GraphResult::default();
-        let mut result = execute(supervision, jobs, control, emit, |returned| {
-            self.gather(returned, &mut facts)
-        })?;
-        (facts.iterations, facts.is_complete) = team.into_iterations();
-        result.buffer_bytes = buffer_bytes;
-        Ok(Computed { result, facts })
-    }
-
-    fn choose_transport(&self, emit: &mut dyn FnMut(Event)) -> Result<Transport, GraphError> {
-        let workload = self.run.workload;
-        let (transport, refused) = Transport::choose(&Wanted {
-            backend: &workload.backend,
-            file: Some(&self.graph.file),
-            queue_depth: workload.reading.queue_depth,
-            may_poll: true,
-            largest_bytes: workload.reading.request_bytes,
-            durable_writes: false,
-        })?;
-        if let Some(error) = refused {
-            emit(Event::Warning(Warning {
-                code: "uring_unavailable".into(),
-                message: format!("the run uses the backend `sync`, one read at a time in each job: io_uring failed: {error}"),
-                hint: "allow io_uring (`sysctl kernel.io_uring_disabled=0`, or the container's seccomp profile), or use more jobs"
-                    .into(),
-            }));
-        }
-        Ok(transport)
-    }
-
-    fn arenas(&self, transport: &Transport) -> Result<Vec<Arena>, GraphError> {
-        let (workload, reading) = (self.run.workload, &self.run.workload.reading);
-        let arena = |_| transport.arena(slots(reading.queue_depth), reading.request_bytes);
-        let arenas: io::Result<Vec<Arena>> = (0..workload.jobs).map(arena).collect();
-        arenas.map_err(|error| {
-            GraphError::new(
-                "unsupported",
-                format!("no memory for the buffers: {error}"),
-                "use fewer jobs, a smaller queue depth or smaller requests",
-            )
-        })
-    }
-
-    /// What all jobs did, or the first failure among them.
-    fn gather(
-        &self,
-        returned: Vec<std::thread::Result<Returned>>,
-        facts: &mut GraphResult,
-    ) -> Result<Finished, GraphError> {
-        let path = layout::path(&self.run.workload.target);
-        let mut backend = BackendInEffect::default();
-        let mut jobs = Vec::new();
-        let mut end_ns = None;
-        for (job, joined) in (0..).zip(returned) {
-            let panicked = |_| GraphError::new("internal", "a job's thread panicked", REPORT);
-            let Some(done) = joined.map_err(panicked)?? else {
-                continue;
-            };
-            if let Some(failure) = done.outcome.failure {
-                return Err(failed(&failure, path));
-            }
-            merge_effects(&mut backend, done.in_effect);
-            note(facts, &done.outcome);
-            let totals = done.outcome.totals;
-            end_ns = end_ns.max(Some(totals.end_ns));
-            jobs.push(JobResult {
-                stream: STREAM.to_owned(),
-                job,
-                operations: totals.operations,
-                bytes: totals.bytes,
-                last_completion_ns: totals.last_completion_ns,
-                usage: totals.usage,
-                abandoned: done.outcome.abandoned,
-                schedule: None,
-                pacing: Some(totals.pacing),
-            });
-        }
-        Ok(Finished { jobs, end_ns, backend })
-    }
+/// More memory is needed than there is.
+pub(crate) fn too_little_memory(what: &str, needed: u64, available: u64) -> RunError {
+    RunError::unsupported(
+        format!("{what} needs {needed} bytes of memory and {available} are available"),
+        "use a smaller graph, fewer jobs, a smaller page cache or smaller requests",
+    )
 }
 
-const REPORT: &str = "please report this with the spec that caused it";
+/// Runs a program to its end.
+pub(crate) fn compute<P: Program>(
+    workload: &GraphWorkload,
+    graph: &Graph,
+    program: &P,
+    run: &mut Run<'_>,
+) -> Result<Computed, RunError> {
+    let transport = choose_transport(workload, graph, run)?;
+    let computation = Computation {
+        workload,
+        inputs: run.inputs,
+        graph,
+        program,
+        transport: &transport,
+        team: Team::new(workload.jobs as usize),
+        shares: graph.csr.shares(workload.jobs),
+    };
+    let Measured { mut result, found } = run.measure(&plan(workload), &computation, &mut |_| {})?;
+    let mut facts = GraphResult::default();
+    for part in found {
+        merge_effects(&mut result.backend, part.in_effect);
+        result.buffer_bytes += part.buffer_bytes;
+        note(&mut facts, &part.found);
+    }
+    (facts.iterations, facts.is_complete) = computation.team.into_iterations();
+    Ok(Computed { result, facts })
+}
+
+fn choose_transport(workload: &GraphWorkload, graph: &Graph, run: &mut Run<'_>) -> Result<Transport, RunError> {
+    let wanted = Wanted {
+        backend: &workload.backend,
+        file: Some(&graph.file),
+        queue_depth: workload.reading.queue_depth,
+        may_poll: true,
+        largest_bytes: workload.reading.request_bytes,
+        durable_writes: false,
+    };
+    let (transport, refused) = Transport::choose(&wanted).map_err(|why| why.into_error(&workload.backend))?;
+    if let Some(error) = refused {
+        run.warn(Warning {
+            code: "uring_unavailable".into(),
+            message: format!("the run uses the backend `sync`, one read at a time in each job: io_uring failed: {error}"),
+            hint: "allow io_uring (`sysctl kernel.io_uring_disabled=0`, or the container's seccomp profile), or use more jobs"
+                .into(),
+        });
+    }
+    Ok(transport)
+}
 
 /// Adds what a job found.
-fn note(facts: &mut GraphResult, outcome: &JobOutcome) {
-    let tally = &outcome.tally;
-    facts.traversed_edges += outcome.edges;
+fn note(facts: &mut GraphResult, found: &Found) {
+    let tally = &found.tally;
+    facts.traversed_edges += found.edges;
     facts.io_wait_ns += tally.io_wait_ns;
     facts.job_wait_ns += tally.job_wait_ns;
     facts.needed_bytes += (tally.needed_pages - tally.gap_pages) * PAGE_BYTES;
@@ -195,15 +131,14 @@ fn note(facts: &mut GraphResult, outcome: &JobOutcome) {
     }
 }
 
-fn failed(failure: &ReadFailure, path: &std::path::Path) -> GraphError {
+fn failed(failure: &ReadFailure, path: &Path) -> RunError {
     let (offset, bytes) = (failure.offset_bytes, failure.bytes);
     if failure.result < 0 {
-        let error = io::Error::from_raw_os_error(-failure.result);
-        return GraphError::io(&format!("read {bytes} bytes at offset {offset} of"), path, &error)
-            .at("phase `measure`");
+        let error = std::io::Error::from_raw_os_error(-failure.result);
+        return RunError::io(&format!("read {bytes} bytes at offset {offset} of"), path, &error).at("phase `measure`");
     }
-    GraphError::new(
-        "io_error",
+    RunError::new(
+        Code::IoError,
         format!(
             "reading {bytes} bytes at offset {offset} of `{}` returned only {} bytes",
             path.display(),
@@ -214,77 +149,92 @@ fn failed(failure: &ReadFailure, path: &std::path::Path) -> GraphError {
     .at("phase `measure`")
 }
 
-/// What the jobs of a run share.
-struct Threads<'a, P: Program> {
-    inputs: Inputs<'a>,
+/// The load: what its jobs share.
+struct Computation<'a, P: Program> {
+    workload: &'a GraphWorkload,
+    inputs: RunInputs<'a>,
+    graph: &'a Graph,
     program: &'a P,
     transport: &'a Transport,
-    shared: &'a Shared,
-    team: &'a Team,
+    team: Team,
+    /// Vertices of each job.
+    shares: Vec<std::ops::Range<u32>>,
 }
 
-/// What a job's thread returns; nothing if the run was cancelled before it started.
-type Returned = Result<Option<Done>, GraphError>;
-
-struct Done {
-    outcome: JobOutcome,
+/// What a job found, and how it read.
+struct Part {
+    found: Found,
     in_effect: BackendInEffect,
+    buffer_bytes: u64,
 }
 
-impl<'a, P: Program> Threads<'a, P> {
-    fn job(&self, job: u32, arena: Arena, vertices: std::ops::Range<u32>) -> iosonde_harness::Job<'a, Returned> {
-        let Threads {
-            inputs,
-            program,
-            transport,
-            shared,
-            team,
-        } = *self;
-        let workload = inputs.run.workload;
-        let plan = self.plan(job, vertices);
-        Box::new(move |gate: &Gate<'_>, recorder: Recorder| {
-            pin(&workload.cpus, job);
-            let resources = JobResources {
-                clock: inputs.run.clock,
-                queue_depth: plan.depth,
+impl<P: Program> Load for Computation<'_, P> {
+    type Found = Part;
+
+    fn job(&self, start: JobStart<'_>) -> Done<Part> {
+        let plan = self.plan(start.place);
+        let arena = self.arena()?;
+        let resources = JobResources {
+            clock: self.inputs.clock,
+            queue_depth: plan.depth,
+            spin_ns: 0,
+            files: Some(JobFiles {
+                fd: self.graph.file.as_raw_fd(),
+                arena: &arena,
                 spin_ns: 0,
-                files: Some(JobFiles {
-                    fd: inputs.graph.file.as_raw_fd(),
-                    arena: &arena,
-                    spin_ns: 0,
-                }),
-            };
-            let phases = JobPhases::new(phase_plan(workload), shared, recorder);
-            let cache = inputs.cache(&plan);
-            let worker = Worker {
-                job: Job::new(plan, program, &inputs.graph.csr, team, phases, &arena, cache),
-                shared,
-                team,
-                gate,
-            };
-            let done = transport.drive(worker, &resources);
-            if <Worker<'_, '_, P> as Work>::has_abandoned(&done) {
-                arena.leak();
-            }
-            done
+            }),
+        };
+        let (cache, csr) = (self.cache(&plan), &self.graph.csr);
+        let worker = Worker {
+            job: Job::new(plan, self.program, csr, &self.team, start.phases, &arena, cache),
+            team: &self.team,
+            gate: start.gate,
+            buffer_bytes: arena.bytes() as u64,
+        };
+        let done = self.transport.drive(worker, &resources);
+        if has_abandoned(&done) {
+            arena.leak();
+        }
+        match done {
+            Ok(Some(JobDone {
+                found:
+                    Part {
+                        found: Found {
+                            failure: Some(failure), ..
+                        },
+                        ..
+                    },
+                ..
+            })) => Err(failed(&failure, layout::path(&self.workload.target))),
+            done => done,
+        }
+    }
+}
+
+impl<P: Program> Computation<'_, P> {
+    fn arena(&self) -> Result<Arena, RunError> {
+        let reading = &self.workload.reading;
+        let arena = self.transport.arena(slots(reading.queue_depth), reading.request_bytes);
+        arena.map_err(|error| {
+            RunError::unsupported(
+                format!("no memory for the buffers: {error}"),
+                "use fewer jobs, a smaller queue depth or smaller requests",
+            )
         })
     }
 
-    fn plan(&self, job: u32, vertices: std::ops::Range<u32>) -> JobPlan {
-        let (workload, csr) = (self.inputs.run.workload, &self.inputs.graph.csr);
-        let reading = &workload.reading;
+    fn plan(&self, JobPlace { job, .. }: JobPlace) -> JobPlan {
+        let reading = &self.workload.reading;
         JobPlan {
             largest: reading.request_bytes / PAGE_BYTES,
             gap: reading.merge_gap_bytes / PAGE_BYTES,
             depth: self.transport.depth_of_thread(reading.queue_depth),
             is_blocking: self.transport.is_blocking(),
-            vertices,
-            applied: block_share(csr.vertices(), job, workload.jobs),
+            vertices: self.shares[job as usize].clone(),
+            applied: block_share(self.graph.csr.vertices(), job, self.workload.jobs),
         }
     }
-}
 
-impl Inputs<'_> {
     /// A job's part of the page cache, in its own thread, so that its memory is near.
     fn cache(&self, plan: &JobPlan) -> Cache {
         let csr = &self.graph.csr;
@@ -296,67 +246,37 @@ impl Inputs<'_> {
                 first..csr.list(vertices.end - 1).end.div_ceil(PAGE_EDGES).max(first)
             }
         };
-        let workload = self.run.workload;
-        Cache::new(pages, workload.reading.cache_bytes / u64::from(workload.jobs))
+        Cache::new(pages, self.workload.reading.cache_bytes / u64::from(self.workload.jobs))
     }
 }
 
-fn phase_plan(workload: &GraphWorkload) -> PhasePlan {
-    PhasePlan {
-        ramp: None,
-        measure: Budget::UNLIMITED,
-        duration_ns: workload.duration_ns,
-        active: None,
-        largest_bytes: 0,
-    }
-}
-
-struct Worker<'a, 'g, P: Program> {
-    job: Job<'g, P>,
-    shared: &'a Shared,
+struct Worker<'a, P: Program> {
+    job: Job<'a, P>,
     team: &'a Team,
-    gate: &'g Gate<'g>,
+    gate: &'a Gate<'a>,
+    buffer_bytes: u64,
 }
 
-impl<P: Program> Work for Worker<'_, '_, P> {
-    type Done = Returned;
+impl<P: Program> Work for Worker<'_, P> {
+    type Found = Part;
 
-    fn run<B: Backend>(self, backend: &mut B) -> Returned {
+    fn run<B: Backend>(self, backend: &mut B) -> Done<Part> {
         let _place = Place(self.team);
         if !self.gate.pass() {
             return Ok(None);
         }
         let driven = self.job.drive(backend);
-        if !matches!(&driven, Ok(outcome) if outcome.failure.is_none()) {
-            self.shared.stop();
-        }
-        let outcome = driven.map_err(|error| {
-            GraphError::new(
-                "internal",
-                format!("the kernel refused to take or return reads: {error}"),
-                REPORT,
-            )
-        })?;
-        let in_effect = backend.in_effect();
-        Ok(Some(Done { outcome, in_effect }))
+        let done = driven
+            .map_err(|error| RunError::internal(format!("the kernel refused to take or return reads: {error}")))?;
+        Ok(Some(JobDone {
+            totals: done.totals,
+            schedule: None,
+            abandoned: done.abandoned,
+            found: Part {
+                found: done.found,
+                in_effect: backend.in_effect(),
+                buffer_bytes: self.buffer_bytes,
+            },
+        }))
     }
-
-    fn refused(self, reason: String) -> Returned {
-        self.gate.cancel();
-        Err(GraphError::new("internal", reason, REPORT))
-    }
-
-    fn has_abandoned(done: &Returned) -> bool {
-        match done {
-            Ok(Some(done)) => done.outcome.abandoned > 0,
-            Ok(None) => false,
-            Err(_) => true,
-        }
-    }
-}
-
-/// The CPUs that jobs are pinned to, each once.
-fn pinned_cpus(workload: &GraphWorkload) -> Vec<u32> {
-    let cpus: std::collections::BTreeSet<u32> = workload.cpus.iter().take(workload.jobs as usize).copied().collect();
-    cpus.into_iter().collect()
 }

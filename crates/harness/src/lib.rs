@@ -1,24 +1,35 @@
-//! The base of every workload: the phases of a run, its intervals, its threads, and its result.
+//! The base of every workload: the driver of a run, its phases, intervals and threads, its result and its errors.
 //!
-//! A workload brings jobs: closures that run one thread each, with a [`JobPhases`] that decides when to load, when to
-//! count and when to stop. The [`execute`] function starts them together, keeps time, emits intervals and puts the result together. The jobs' side
-//! neither allocates nor locks while load is applied; everything they share is a handful of atomics and two lock-free
-//! queues each.
+//! A workload implements [`Workload`]: it checks its spec, lists its paths, prepares its target, and makes a result of what was
+//! found. Between, [`Run::measure`] drives its [`Load`], whose jobs run one thread each, with a [`JobPhases`] that decides when
+//! to load, when to count and when to stop. The jobs' side neither allocates nor locks while load is applied; everything they
+//! share is a handful of atomics and two lock-free queues each.
 
 mod collector;
 mod control;
-mod execute;
+mod error;
 mod heartbeat;
+mod measure;
+mod pacing;
+mod page_cache;
 mod phases;
 mod pin;
+mod plan;
 mod ramp;
 mod recorder;
+mod run;
 mod supervisor;
+mod workload;
 
 pub use collector::Collector;
 pub use control::{Control, Stopper};
-pub use execute::{CannotStart, Finished, execute};
+pub use error::{Code, RunError, require};
+pub use measure::{JobDone, JobStart, Load, Measured, job_results};
+pub use pacing::{SPIN_NS, wait_until, wait_until_due};
+pub use page_cache::prepare_page_cache;
 pub use phases::{Budget, JobPhases, JobTotals, PhasePlan, Row, Shared, Stage};
-pub use pin::pin;
+pub use plan::{LoadPlan, Place, StreamPlan};
 pub use recorder::{Exchange, Recorder};
-pub use supervisor::{Gate, Job, Supervision};
+pub use run::{Run, RunInputs};
+pub use supervisor::Gate;
+pub use workload::{Workload, carry_out};

@@ -16,13 +16,15 @@ use iosonde_metrics::device::{self, DeviceWatch};
 use iosonde_metrics::kernel_threads;
 use iosonde_metrics::machine::{self, Machine};
 use iosonde_metrics::usage;
-use iosonde_protocol::{DeviceUsage, EngineStalls, Event, KernelTime, Phase, SteadyRamp, Usage};
+use iosonde_protocol::{DeviceUsage, EngineStalls, Event, KernelTime, Phase, Usage};
 use rustix::thread::{gettid, set_current_timer_slack};
 
 use crate::collector::Collector;
 use crate::control::Control;
 use crate::heartbeat::Heartbeat;
+use crate::pacing::wait_until;
 use crate::phases::Shared;
+use crate::plan::LoadPlan;
 use crate::recorder::{Exchange, Recorder};
 
 /// From the last thread's readiness to the first operation.
@@ -37,23 +39,11 @@ const RAMP_END_POLL_NS: u64 = 1_000_000;
 const KICK_NS: u64 = 20_000_000;
 
 /// What the controller needs to know of a run.
-pub struct Supervision<'a> {
-    /// The run's clock.
+pub(crate) struct Supervision<'a> {
     pub clock: Clock,
     /// What the jobs read.
     pub shared: &'a Shared,
-    /// Length of the ramp at most, in nanoseconds.
-    pub ramp_ns: u64,
-    /// Whether the ramp may end before that, because all jobs have issued their share.
-    pub ramp_may_end_early: bool,
-    /// When the ramp ends before that, because the load is steady.
-    pub ramp_until_steady: Option<SteadyRamp>,
-    /// Length of the measurement at most, in nanoseconds.
-    pub duration_ns: Option<u64>,
-    /// Length of an interval, in nanoseconds.
-    pub interval_ns: u64,
-    /// Each stream's name, and whether it is open loop.
-    pub streams: Vec<(String, bool)>,
+    pub plan: &'a LoadPlan<'a>,
     /// The block devices to watch.
     pub watch: DeviceWatch,
     /// The CPUs that jobs are pinned to.
@@ -130,27 +120,28 @@ impl StartLine {
 /// A job that returns or panics before it has passed cancels the run, so that no job waits for it forever.
 pub struct Gate<'a> {
     start: &'a StartLine,
+    clock: Clock,
+    shared: &'a Shared,
     passed: Cell<bool>,
 }
 
 impl Gate<'_> {
-    /// Waits for all jobs; false if one of them could not prepare, and none starts.
+    /// Waits for all jobs and for the run's first instant; false if one of them could not prepare, and none starts.
     pub fn pass(&self) -> bool {
         self.passed.set(true);
-        self.start.arrive()
-    }
-
-    /// Cancels the run for all jobs, because this one cannot start.
-    pub fn cancel(&self) {
-        self.start.cancel();
-        self.pass();
+        if !self.start.arrive() {
+            return false;
+        }
+        while wait_until(self.clock, self.shared.begin()) < self.shared.begin() {}
+        true
     }
 }
 
 impl Drop for Gate<'_> {
     fn drop(&mut self) {
         if !self.passed.get() {
-            self.cancel();
+            self.start.cancel();
+            self.start.arrive();
         }
     }
 }
@@ -170,18 +161,26 @@ pub(crate) fn supervise<'a, T: Send>(
     interruptible_by_kick();
     let start = StartLine::default();
     let thread_ids: Vec<AtomicI32> = jobs.iter().map(|_| AtomicI32::new(0)).collect();
-    let clock = supervision.clock;
-    let mut collector = Collector::new(supervision.streams.into_iter(), supervision.interval_ns)
+    let Supervision {
+        clock, shared, plan, ..
+    } = supervision;
+    let mut collector = Collector::new(plan.open_loops(), plan.interval_ns)
         .await_usage()
-        .with_ramp(supervision.ramp_until_steady)
+        .with_ramp(plan.ramp.until_steady)
         .with_heartbeat(Heartbeat::start(clock)?);
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for ((stream, job), thread_id) in jobs.into_iter().zip(&thread_ids) {
             let exchange = Exchange::new();
             collector.add(stream, exchange.clone());
-            let recorder = Recorder::new(exchange, supervision.interval_ns);
-            let body = thread_body(job, recorder, thread_id, &start, control.job_end_sender());
+            let recorder = Recorder::new(exchange, plan.interval_ns);
+            let gate = Gate {
+                start: &start,
+                clock,
+                shared,
+                passed: Cell::new(false),
+            };
+            let body = thread_body(job, recorder, thread_id, gate, control.job_end_sender());
             match thread::Builder::new().spawn_scoped(scope, body) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -194,11 +193,8 @@ pub(crate) fn supervise<'a, T: Send>(
         let sampler = Sampler::new(supervision.watch, supervision.pinned_cpus, clock);
         let mut controller = Controller {
             clock,
-            shared: supervision.shared,
-            ramp_ns: supervision.ramp_ns,
-            ramp_may_end_early: supervision.ramp_may_end_early,
-            duration_ns: supervision.duration_ns,
-            interval_ns: supervision.interval_ns,
+            shared,
+            plan,
             thread_ids: &thread_ids,
             collector,
             sampler,
@@ -208,7 +204,7 @@ pub(crate) fn supervise<'a, T: Send>(
         controller.start();
         if control.is_stopped() {
             // Asked for before the load, for example while a database was loaded: jobs must not run to their own end.
-            supervision.shared.stop();
+            shared.stop();
         }
         start.open();
         controller.watch_over(&threads, control);
@@ -231,16 +227,12 @@ fn thread_body<'a, T: Send + 'a>(
     job: Job<'a, T>,
     recorder: Recorder,
     thread_id: &'a AtomicI32,
-    start: &'a StartLine,
+    gate: Gate<'a>,
     finished: impl Fn() + Send + 'static,
 ) -> impl FnOnce() -> T + Send + 'a {
     move || {
         thread_id.store(gettid().as_raw_nonzero().get(), Ordering::Release);
         wake_precisely();
-        let gate = Gate {
-            start,
-            passed: Cell::new(false),
-        };
         let returned = job(&gate, recorder);
         drop(gate);
         finished();
@@ -249,7 +241,7 @@ fn thread_body<'a, T: Send + 'a>(
 }
 
 /// A job's thread: it gets the gate to pass and the recorder to write to.
-pub type Job<'a, T> = Box<dyn FnOnce(&Gate<'_>, Recorder) -> T + Send + 'a>;
+pub(crate) type Job<'a, T> = Box<dyn FnOnce(&Gate<'_>, Recorder) -> T + Send + 'a>;
 
 /// Samples what process and devices did, at the boundaries of intervals.
 struct Sampler {
@@ -327,10 +319,7 @@ impl Sampler {
 struct Controller<'a, 'e> {
     clock: Clock,
     shared: &'a Shared,
-    ramp_ns: u64,
-    ramp_may_end_early: bool,
-    duration_ns: Option<u64>,
-    interval_ns: u64,
+    plan: &'a LoadPlan<'a>,
     thread_ids: &'e [AtomicI32],
     collector: Collector,
     sampler: Sampler,
@@ -343,9 +332,13 @@ impl Controller<'_, '_> {
         // Before any measured time starts: it may take milliseconds.
         self.sampler.measure_kernel = kernel_threads::snapshot();
         let begin_ns = self.clock.now() + LEAD_NS;
-        self.shared.set_begin(begin_ns, begin_ns + self.ramp_ns);
+        self.shared.set_begin(begin_ns, begin_ns + self.plan.ramp.duration_ns);
         self.sampler.sample();
-        let first = if self.ramp_ns > 0 { Phase::Ramp } else { Phase::Measure };
+        let first = if self.plan.ramp.duration_ns > 0 {
+            Phase::Ramp
+        } else {
+            Phase::Measure
+        };
         self.sampler.begin_phase(first, begin_ns);
     }
 
@@ -398,7 +391,7 @@ impl Controller<'_, '_> {
         let measure_begin_ns = self.shared.measure_begin();
         if self.sampler.grid.phase == Phase::Ramp && now_ns >= measure_begin_ns {
             let (process, devices) = self.sampler.sample();
-            let last = (measure_begin_ns - 1).saturating_sub(self.sampler.grid.begin_ns) / self.interval_ns;
+            let last = (measure_begin_ns - 1).saturating_sub(self.sampler.grid.begin_ns) / self.plan.interval_ns;
             self.collector.note_usage(Phase::Ramp, last, process, devices);
             if let Some(warning) = self.collector.end_ramp() {
                 (self.emit)(Event::Warning(warning));
@@ -436,13 +429,14 @@ impl Controller<'_, '_> {
 
     fn next_boundary_ns(&self) -> u64 {
         let Grid { begin_ns, index, .. } = self.sampler.grid;
-        begin_ns.saturating_add((index + 1) * self.interval_ns)
+        begin_ns.saturating_add((index + 1) * self.plan.interval_ns)
     }
 
     /// How long the engine did not run during the measurement.
     fn stalls(&self) -> EngineStalls {
         let begin_ns = self.shared.measure_begin();
         let limit_ns = self
+            .plan
             .duration_ns
             .map_or(u64::MAX, |duration_ns| begin_ns.saturating_add(duration_ns));
         self.collector.stalls(begin_ns..limit_ns.min(self.clock.now()))
@@ -450,7 +444,10 @@ impl Controller<'_, '_> {
 
     fn is_over(&self, now_ns: u64) -> bool {
         let begin_ns = self.shared.measure_begin();
-        let end_ns = self.duration_ns.map(|duration_ns| begin_ns.saturating_add(duration_ns));
+        let end_ns = self
+            .plan
+            .duration_ns
+            .map(|duration_ns| begin_ns.saturating_add(duration_ns));
         self.shared.is_stopped() || end_ns.is_some_and(|end_ns| now_ns > end_ns)
     }
 
@@ -462,7 +459,7 @@ impl Controller<'_, '_> {
         let in_ramp = self.sampler.grid.phase == Phase::Ramp;
         let longest = if self.is_over(now_ns) {
             KICK_NS
-        } else if in_ramp && self.ramp_may_end_early {
+        } else if in_ramp && self.plan.ramp.bytes.is_some() {
             RAMP_END_POLL_NS
         } else if in_ramp {
             let left_ns = self.shared.measure_begin().saturating_sub(now_ns);
@@ -502,18 +499,25 @@ fn kick(thread_id: i32) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use iosonde_protocol::Ramp;
 
-    fn supervision(shared: &Shared) -> Supervision<'_> {
+    use super::*;
+    use crate::plan::StreamPlan;
+
+    fn plan() -> LoadPlan<'static> {
+        LoadPlan {
+            ramp: Ramp::default(),
+            duration_ns: Some(1),
+            interval_ns: 1_000_000,
+            streams: vec![StreamPlan::closed("main", 1, &[])],
+        }
+    }
+
+    fn supervision<'a>(shared: &'a Shared, plan: &'a LoadPlan<'a>) -> Supervision<'a> {
         Supervision {
             clock: Clock::start(),
             shared,
-            ramp_ns: 0,
-            ramp_may_end_early: false,
-            ramp_until_steady: None,
-            duration_ns: Some(1),
-            interval_ns: 1_000_000,
-            streams: vec![("main".to_owned(), false)],
+            plan,
             watch: DeviceWatch::open(&[]).unwrap(),
             pinned_cpus: Vec::new(),
         }
@@ -521,25 +525,25 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_before_the_gate_cancels_the_run_for_all() {
-        let shared = Shared::default();
+        let (shared, plan) = (Shared::default(), plan());
         let (mut control, _stopper) = Control::new();
         let jobs: Vec<(usize, Job<'_, bool>)> = vec![
             (0, Box::new(|gate, _| gate.pass())),
             (0, Box::new(|_, _| panic!("cannot prepare"))),
             (0, Box::new(|_, _| true)),
         ];
-        let supervised = supervise(supervision(&shared), jobs, &mut control, &mut |_| ()).unwrap();
+        let supervised = supervise(supervision(&shared, &plan), jobs, &mut control, &mut |_| ()).unwrap();
         let returned: Vec<_> = supervised.jobs.into_iter().map(Result::ok).collect();
         assert_eq!(returned, [Some(false), None, Some(true)]);
     }
 
     #[test]
     fn a_run_that_was_stopped_before_its_load_is_stopped_however_soon_its_jobs_end() {
-        let shared = Shared::default();
+        let (shared, plan) = (Shared::default(), plan());
         let (mut control, stopper) = Control::new();
         stopper.stop();
         let jobs: Vec<(usize, Job<'_, bool>)> = vec![(0, Box::new(|gate, _| gate.pass()))];
-        supervise(supervision(&shared), jobs, &mut control, &mut |_| ()).unwrap();
+        supervise(supervision(&shared, &plan), jobs, &mut control, &mut |_| ()).unwrap();
         assert!(shared.is_stopped());
     }
 }

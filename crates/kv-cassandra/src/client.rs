@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use iosonde_kv::{Code, KvError};
+use iosonde_kv::{Code, RunError};
 use scylla::client::PoolSize;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session as Driver;
@@ -68,9 +68,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn connect(endpoint: &Endpoint, settings: &Settings) -> Result<Client, KvError> {
+    pub(crate) fn connect(endpoint: &Endpoint, settings: &Settings) -> Result<Client, RunError> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
-        let runtime = runtime.map_err(|error| KvError::store(NAME, "start its client", error))?;
+        let runtime = runtime.map_err(|error| RunError::store(NAME, "start its client", error))?;
         let profile = ExecutionProfile::builder()
             .consistency(settings.consistency())
             .request_timeout(Some(ANSWER))
@@ -97,17 +97,17 @@ impl Client {
     }
 
     /// Executes a statement without parameters.
-    pub(crate) fn query(&self, statement: &str) -> Result<(), KvError> {
+    pub(crate) fn query(&self, statement: &str) -> Result<(), RunError> {
         self.rows(statement).map(|_| ())
     }
 
-    fn rows(&self, statement: &str) -> Result<QueryResult, KvError> {
+    fn rows(&self, statement: &str) -> Result<QueryResult, RunError> {
         let done = self.runtime.block_on(self.driver.query_unpaged(statement, ()));
         done.map_err(|error| failed(&format!("execute `{statement}`"), &error))
     }
 
     /// Whether a keyspace has a table of this name.
-    pub(crate) fn has_table(&self, keyspace: &str, table: &str) -> Result<bool, KvError> {
+    pub(crate) fn has_table(&self, keyspace: &str, table: &str) -> Result<bool, RunError> {
         let rows = self.rows(&format!(
             "SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}' AND table_name = '{table}'"
         ))?;
@@ -122,18 +122,18 @@ impl Client {
     }
 
     /// Product and version: ScyllaDB reports the version of Cassandra that it is compatible with, and its own elsewhere.
-    pub(crate) fn version(&self) -> Result<(Product, String), KvError> {
+    pub(crate) fn version(&self) -> Result<(Product, String), RunError> {
         if let Some(version) = self.text("SELECT version FROM system.versions") {
             return Ok((Product::ScyllaDb, version));
         }
         match self.text("SELECT release_version FROM system.local") {
             Some(version) => Ok((Product::Cassandra, version)),
-            None => Err(KvError::store(NAME, "report its version", "`system.local` is empty")),
+            None => Err(RunError::store(NAME, "report its version", "`system.local` is empty")),
         }
     }
 
     /// When writes are acknowledged: `periodic`, `batch` or `group`; of a server that does not report it, `periodic`.
-    pub(crate) fn commitlog_sync(&self) -> Result<String, KvError> {
+    pub(crate) fn commitlog_sync(&self) -> Result<String, RunError> {
         let own = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
         let of_scylla = "SELECT value FROM system.config WHERE name = 'commitlog_sync'";
         let found = self.text(own).or_else(|| self.text(of_scylla));
@@ -158,7 +158,7 @@ impl Client {
     }
 
     /// Prepares the statements of a load.
-    pub(crate) fn prepare(self, endpoint: &Endpoint) -> Result<Prepared, KvError> {
+    pub(crate) fn prepare(self, endpoint: &Endpoint) -> Result<Prepared, RunError> {
         let table = endpoint.table();
         let prepare = |statement: String| {
             let done = self.runtime.block_on(self.driver.prepare(statement.as_str()));
@@ -187,7 +187,7 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// The value of a key, lent until [`Prepared::release`].
     #[inline]
-    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         let Client { driver, runtime, .. } = &self.client;
         let answer = runtime.block_on(driver.execute_unpaged(&self.select, (key,)));
         let answer = answer.map_err(|error| failed("read a record", &error))?;
@@ -203,7 +203,7 @@ impl Prepared {
     }
 
     /// Carries out writes, each as one statement.
-    pub(crate) fn write(&self, writes: &Writes) -> Result<(), KvError> {
+    pub(crate) fn write(&self, writes: &Writes) -> Result<(), RunError> {
         let Client { runtime, in_flight, .. } = &self.client;
         match writes.as_slice() {
             [] => Ok(()),
@@ -217,7 +217,7 @@ impl Prepared {
         }
     }
 
-    async fn execute(&self, write: &Write) -> Result<(), KvError> {
+    async fn execute(&self, write: &Write) -> Result<(), RunError> {
         let Client { driver, .. } = &self.client;
         let done = match &write.deletes {
             false => {
@@ -274,7 +274,7 @@ impl Writes {
 
 /// A connection that failed: the server denied access, or it cannot be reached.
 #[cold]
-fn cannot_connect(endpoint: &Endpoint, error: &NewSessionError) -> KvError {
+fn cannot_connect(endpoint: &Endpoint, error: &NewSessionError) -> RunError {
     let place = format!("at `{}`", endpoint.address());
     match setup_error(error) {
         Some(ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, message)) => {
@@ -283,7 +283,7 @@ fn cannot_connect(endpoint: &Endpoint, error: &NewSessionError) -> KvError {
         Some(ConnectionSetupRequestErrorKind::MissingAuthentication) => {
             denied("the server requires a user and a password, and the address names no user").at(place)
         }
-        _ => KvError::new(
+        _ => RunError::new(
             Code::ConnectionRefused,
             format!("cannot connect to {NAME} at `{}`: {error}", endpoint.address()),
             "see whether the server is running, and whether it requires encryption, which is not supported",
@@ -304,8 +304,8 @@ fn setup_error(error: &NewSessionError) -> Option<&ConnectionSetupRequestErrorKi
 }
 
 #[cold]
-fn denied(message: &str) -> KvError {
-    KvError::new(
+fn denied(message: &str) -> RunError {
+    RunError::new(
         Code::Authentication,
         format!("{NAME} denied access: {message}"),
         format!(
@@ -315,7 +315,7 @@ fn denied(message: &str) -> KvError {
 }
 
 #[cold]
-fn failed(action: &str, error: &ExecutionError) -> KvError {
+fn failed(action: &str, error: &ExecutionError) -> RunError {
     if let ExecutionError::LastAttemptError(RequestAttemptError::DbError(DbError::Unauthorized, message)) = error {
         return denied(message);
     }
@@ -327,13 +327,13 @@ fn failed(action: &str, error: &ExecutionError) -> KvError {
     );
     match is_gone {
         true => vanished(action, error),
-        false => KvError::store(NAME, action, error),
+        false => RunError::store(NAME, action, error),
     }
 }
 
 #[cold]
-fn vanished(action: &str, error: &dyn std::error::Error) -> KvError {
-    KvError::new(
+fn vanished(action: &str, error: &dyn std::error::Error) -> RunError {
+    RunError::new(
         Code::ServerVanished,
         format!("{NAME} closed the connection, so it could not {action}: {error}"),
         "see its messages",
@@ -341,20 +341,20 @@ fn vanished(action: &str, error: &dyn std::error::Error) -> KvError {
 }
 
 #[cold]
-fn unprepared(statement: &str, error: &PrepareError) -> KvError {
+fn unprepared(statement: &str, error: &PrepareError) -> RunError {
     let action = format!("prepare `{statement}`");
     match error {
         PrepareError::ConnectionPoolError(_) => vanished(&action, error),
         PrepareError::AllAttemptsFailed {
             first_attempt: RequestAttemptError::DbError(DbError::Unauthorized, message),
         } => denied(message),
-        _ => KvError::store(NAME, action, error),
+        _ => RunError::store(NAME, action, error),
     }
 }
 
 #[cold]
-fn unreadable(error: &dyn std::error::Error) -> KvError {
-    KvError::store(NAME, "return a record", error)
+fn unreadable(error: &dyn std::error::Error) -> RunError {
+    RunError::store(NAME, "return a record", error)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod settings;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use iosonde_kv::{About, Code, Demands, KvError, Lent, Opener, Place, Session, Store};
+use iosonde_kv::{About, Code, Demands, Lent, Opener, Place, RunError, Session, Store};
 use iosonde_protocol::{Direction, StoreDurability};
 use serde_json::Value;
 
@@ -43,7 +43,7 @@ impl CassandraOpener {
     ///
     /// # Errors
     /// When an option is unknown or its value invalid.
-    pub fn new(options: &BTreeMap<String, Value>) -> Result<CassandraOpener, KvError> {
+    pub fn new(options: &BTreeMap<String, Value>) -> Result<CassandraOpener, RunError> {
         Ok(CassandraOpener {
             settings: Settings::read(options)?,
         })
@@ -51,16 +51,16 @@ impl CassandraOpener {
 }
 
 impl Opener for CassandraOpener {
-    fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
+    fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
         let Place::Server { database, .. } = place else {
-            return Err(KvError::unsupported(
+            return Err(RunError::unsupported(
                 format!("{NAME} is a server, and needs an address"),
                 "use the target `server`",
             )
             .at("`target`"));
         };
         if !is_name(database) {
-            return Err(KvError::invalid(
+            return Err(RunError::invalid(
                 format!("`{database}` is not a valid keyspace name"),
                 "`target.database`",
                 "use lower-case letters, digits and `_`, 48 at most",
@@ -76,7 +76,7 @@ impl Opener for CassandraOpener {
             ),
         ];
         match limits.into_iter().find(|(bytes, most, ..)| bytes > most) {
-            Some((bytes, most, place, what)) => Err(KvError::unsupported(
+            Some((bytes, most, place, what)) => Err(RunError::unsupported(
                 format!("{what} of {bytes} bytes: those of {NAME} have {most} at most"),
                 format!("use smaller {what}"),
             )
@@ -85,19 +85,19 @@ impl Opener for CassandraOpener {
         }
     }
 
-    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         Ok(Box::new(CassandraStore::open(endpoint(place)?, self.settings.clone())?))
     }
 
     /// Drops the table and creates it again: a truncated one keeps its settings, which may be those of another run.
     ///
     /// Only in a keyspace that iosonde created.
-    fn clear(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
+    fn clear(&self, place: &Place, _demands: &Demands) -> Result<(), RunError> {
         let endpoint = endpoint(place)?;
         let table = endpoint.table();
         let client = Client::connect(&endpoint, &self.settings)?;
         if !client.has_table(&endpoint.keyspace, OWNER)? {
-            return Err(KvError::new(
+            return Err(RunError::new(
                 Code::ForeignData,
                 format!("the keyspace `{}` was not created by iosonde", endpoint.keyspace),
                 "it was not changed; create one through `iosonde run --server`",
@@ -113,7 +113,7 @@ impl Opener for CassandraOpener {
     }
 }
 
-fn endpoint(place: &Place) -> Result<Endpoint, KvError> {
+fn endpoint(place: &Place) -> Result<Endpoint, RunError> {
     match place {
         Place::Server {
             host,
@@ -126,7 +126,7 @@ fn endpoint(place: &Place) -> Result<Endpoint, KvError> {
             keyspace: database.clone(),
             user: user.clone(),
         }),
-        _ => Err(KvError::new(
+        _ => Err(RunError::new(
             Code::Internal,
             "cassandra was opened without an address",
             "",
@@ -149,7 +149,7 @@ struct CassandraStore {
 }
 
 impl CassandraStore {
-    fn open(endpoint: Endpoint, settings: Settings) -> Result<CassandraStore, KvError> {
+    fn open(endpoint: Endpoint, settings: Settings) -> Result<CassandraStore, RunError> {
         let client = Client::connect(&endpoint, &settings)?;
         let commitlog_sync = client.commitlog_sync()?;
         Ok(CassandraStore {
@@ -171,14 +171,14 @@ impl CassandraStore {
 }
 
 impl Store for CassandraStore {
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         Ok(Box::new(CassandraSession {
             client: Client::connect(&self.endpoint, &self.settings)?.prepare(&self.endpoint)?,
             writes: Writes::default(),
         }))
     }
 
-    fn about(&self) -> Result<About, KvError> {
+    fn about(&self) -> Result<About, RunError> {
         let (product, version) = self.ask(Client::version)?;
         let mut options = self.settings.in_effect();
         options.insert("commitlog_sync".into(), self.commitlog_sync.clone());
@@ -198,11 +198,11 @@ impl Store for CassandraStore {
     }
 
     /// The server decides when it syncs its commit log, for all writes alike.
-    fn set_sync(&self, sync: bool) -> Result<(), KvError> {
+    fn set_sync(&self, sync: bool) -> Result<(), RunError> {
         if !sync || self.waits_for_sync() {
             return Ok(());
         }
-        Err(KvError::unsupported(
+        Err(RunError::unsupported(
             format!(
                 "the server acknowledges writes before its commit log is synced (`commitlog_sync: {}`)",
                 self.commitlog_sync
@@ -224,7 +224,7 @@ impl Store for CassandraStore {
     }
 
     /// CQL has no statement that flushes memtables; an orderly shutdown of the server does it.
-    fn flush(&self) -> Result<(), KvError> {
+    fn flush(&self) -> Result<(), RunError> {
         Ok(())
     }
 
@@ -245,31 +245,31 @@ struct CassandraSession {
 
 impl Session for CassandraSession {
     #[inline]
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         self.client.get(key)
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError> {
         self.writes.add(key, Some(value));
         Ok(())
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, key: &[u8]) -> Result<(), RunError> {
         self.writes.add(key, None);
         Ok(())
     }
 
-    fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+    fn commit(&mut self, _sync: bool) -> Result<(), RunError> {
         let written = self.client.write(&self.writes);
         self.writes.clear();
         written
     }
 
-    fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), KvError> {
+    fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), RunError> {
         Err(unordered())
     }
 
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
         Err(unordered())
     }
 
@@ -279,8 +279,8 @@ impl Session for CassandraSession {
 }
 
 #[cold]
-fn unordered() -> KvError {
-    KvError::unsupported(
+fn unordered() -> RunError {
+    RunError::unsupported(
         format!("{NAME} orders records by the hash of their keys, so they cannot be scanned by key"),
         "use `read`, `update`, `insert` and `delete`",
     )

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use iosonde_kv::{KvError, options};
+use iosonde_kv::{RunError, options};
 use scylla::statement::Consistency;
 use serde_json::Value;
 
@@ -64,7 +64,7 @@ impl Default for Settings {
 impl Settings {
     pub(crate) const NAMES: [&str; 4] = ["compaction", "compression", "consistency", "in_flight"];
 
-    pub(crate) fn read(given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
+    pub(crate) fn read(given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
         let mut settings = Settings::default();
         for (name, value) in given {
             match name.as_str() {
@@ -124,7 +124,7 @@ impl Settings {
 }
 
 /// The name of a Java class, which becomes part of a statement.
-fn class(name: &str, value: &Value) -> Result<String, KvError> {
+fn class(name: &str, value: &Value) -> Result<String, RunError> {
     let text = options::text(NAME, name, value)?;
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
     match text.bytes().all(is_part) {
@@ -133,7 +133,7 @@ fn class(name: &str, value: &Value) -> Result<String, KvError> {
     }
 }
 
-fn consistency(name: &str, value: &Value) -> Result<String, KvError> {
+fn consistency(name: &str, value: &Value) -> Result<String, RunError> {
     let text = options::text(NAME, name, value)?.to_lowercase();
     match CONSISTENCIES.iter().any(|(known, _)| *known == text) {
         true => Ok(text),
@@ -150,7 +150,7 @@ fn consistency(name: &str, value: &Value) -> Result<String, KvError> {
 mod tests {
     use super::*;
 
-    fn read(given: &[(&str, Value)]) -> Result<Settings, KvError> {
+    fn read(given: &[(&str, Value)]) -> Result<Settings, RunError> {
         let given = given.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         Settings::read(&given.collect())
     }

@@ -10,7 +10,7 @@ use fjall::config::{BlockSizePolicy, CompressionPolicy};
 use fjall::{
     CompressionType, Database, Iter, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode, UserKey, UserValue,
 };
-use iosonde_kv::{About, Demands, KvError, Lent, Opener, Place, Session, Store, options};
+use iosonde_kv::{About, Demands, Lent, Opener, Place, RunError, Session, Store, options};
 use iosonde_protocol::{Direction, StoreDurability};
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ impl Settings {
         "journal_compression",
     ];
 
-    fn read(given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
+    fn read(given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
         let mut settings = Settings::default();
         for (name, value) in given {
             match name.as_str() {
@@ -113,7 +113,7 @@ impl Settings {
     }
 }
 
-fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64, KvError> {
+fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64, RunError> {
     let number = options::integer(NAME, name, value)?;
     if (least..=most).contains(&number) {
         Ok(number)
@@ -127,7 +127,7 @@ fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64, KvErr
     }
 }
 
-fn compression(name: &str, value: &Value) -> Result<String, KvError> {
+fn compression(name: &str, value: &Value) -> Result<String, RunError> {
     match value.as_str() {
         Some(text @ ("none" | "lz4")) => Ok(text.into()),
         _ => Err(options::wrong(NAME, name, value, "`none` or `lz4`")),
@@ -157,7 +157,7 @@ impl FjallOpener {
     ///
     /// # Errors
     /// When an option is unknown or its value invalid.
-    pub fn new(options: &BTreeMap<String, Value>) -> Result<FjallOpener, KvError> {
+    pub fn new(options: &BTreeMap<String, Value>) -> Result<FjallOpener, RunError> {
         Ok(FjallOpener {
             settings: Settings::read(options)?,
         })
@@ -165,17 +165,17 @@ impl FjallOpener {
 }
 
 impl Opener for FjallOpener {
-    fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
+    fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
         demands.check_keys(NAME, KEY_BYTES_MAX)?;
         place.single_directory(NAME)?;
         Ok(())
     }
 
-    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         let path = place.single_directory(NAME)?;
         let opened = self.settings.open(path);
         let (database, keyspace) =
-            opened.map_err(|error| KvError::store(NAME, format!("open `{}`", path.display()), error))?;
+            opened.map_err(|error| RunError::store(NAME, format!("open `{}`", path.display()), error))?;
         Ok(Box::new(FjallStore {
             database,
             keyspace,
@@ -197,7 +197,7 @@ struct FjallStore {
 }
 
 impl Store for FjallStore {
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         Ok(Box::new(FjallSession {
             store: self,
             lent: None,
@@ -208,7 +208,7 @@ impl Store for FjallStore {
         }))
     }
 
-    fn about(&self) -> Result<About, KvError> {
+    fn about(&self) -> Result<About, RunError> {
         Ok(About {
             version: VERSION.into(),
             build: BTreeMap::from([("library".into(), "compiled in".into())]),
@@ -263,12 +263,12 @@ impl Store for FjallStore {
         }
     }
 
-    fn flush(&self) -> Result<(), KvError> {
+    fn flush(&self) -> Result<(), RunError> {
         let flushed = self
             .keyspace
             .rotate_memtable_and_wait()
             .and_then(|()| self.database.persist(PersistMode::SyncAll));
-        flushed.map_err(|error| KvError::store(NAME, "flush its memory table", error))
+        flushed.map_err(|error| RunError::store(NAME, "flush its memory table", error))
     }
 
     fn is_busy(&self) -> bool {
@@ -287,25 +287,25 @@ struct FjallSession<'a> {
 }
 
 impl Session for FjallSession<'_> {
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         let got = self.store.keyspace.get(key);
-        self.lent = got.map_err(|error| KvError::store(NAME, "get a record", error))?;
+        self.lent = got.map_err(|error| RunError::store(NAME, "get a record", error))?;
         Ok(self.lent.as_deref())
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError> {
         let batch = self.batch.get_or_insert_with(|| self.store.database.batch());
         batch.insert(&self.store.keyspace, key, value);
         Ok(())
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, key: &[u8]) -> Result<(), RunError> {
         let batch = self.batch.get_or_insert_with(|| self.store.database.batch());
         batch.remove(&self.store.keyspace, key);
         Ok(())
     }
 
-    fn commit(&mut self, sync: bool) -> Result<(), KvError> {
+    fn commit(&mut self, sync: bool) -> Result<(), RunError> {
         let Some(batch) = self.batch.take() else { return Ok(()) };
         let mode = if sync {
             PersistMode::SyncData
@@ -313,10 +313,10 @@ impl Session for FjallSession<'_> {
             PersistMode::Buffer
         };
         let committed = batch.durability(Some(mode)).commit();
-        committed.map_err(|error| KvError::store(NAME, "write", error))
+        committed.map_err(|error| RunError::store(NAME, "write", error))
     }
 
-    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError> {
         self.release();
         let keyspace = &self.store.keyspace;
         self.iterator = Some(match (key, direction) {
@@ -328,7 +328,7 @@ impl Session for FjallSession<'_> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
         let Some(iterator) = &mut self.iterator else {
             return Ok(None);
         };
@@ -337,7 +337,7 @@ impl Session for FjallSession<'_> {
             Direction::Reverse => iterator.next_back(),
         };
         let record = next.map(fjall::Guard::into_inner).transpose();
-        self.record = record.map_err(|error| KvError::store(NAME, "iterate", error))?;
+        self.record = record.map_err(|error| RunError::store(NAME, "iterate", error))?;
         Ok(self.record.as_ref().map(|(key, value)| (&key[..], &value[..])))
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{null, null_mut};
 
-use iosonde_kv::{About, Code, KvError, Lent, Session, Store};
+use iosonde_kv::{About, Code, Lent, RunError, Session, Store};
 use iosonde_protocol::{Direction, StoreDurability};
 use lmdb_master3_sys as ffi;
 
@@ -39,7 +39,7 @@ impl Environment {
         path: &Path,
         settings: &Settings,
         device: Option<&Path>,
-    ) -> Result<Environment, KvError> {
+    ) -> Result<Environment, RunError> {
         let mut environment = Environment {
             library: library.clone(),
             call: library.call,
@@ -56,7 +56,7 @@ impl Environment {
         check(created, opening("prepare"))?;
         environment.configure().map_err(opening("prepare"))?;
         let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
+            .map_err(|_| RunError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
         let flags = settings.flags | ffi::MDB_NOTLS;
         // SAFETY: the handle is new and configured, the path is a C string. Should it fail, the handle is to be closed,
         // which dropping it does.
@@ -133,7 +133,7 @@ impl Drop for Environment {
 }
 
 impl Store for Environment {
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         let mut reader = null_mut();
         // SAFETY: the environment is open; with MDB_NOTLS a read transaction belongs to its handle.
         let began = unsafe { (self.call.mdb_txn_begin)(self.env, null_mut(), ffi::MDB_RDONLY, &mut reader) };
@@ -152,7 +152,7 @@ impl Store for Environment {
         }))
     }
 
-    fn about(&self) -> Result<About, KvError> {
+    fn about(&self) -> Result<About, RunError> {
         let mut options = BTreeMap::new();
         for (name, is_set) in Settings::flags_by_name(self.flags()) {
             options.insert(name.to_owned(), is_set.to_string());
@@ -189,10 +189,10 @@ impl Store for Environment {
         ])
     }
 
-    fn set_sync(&self, sync: bool) -> Result<(), KvError> {
+    fn set_sync(&self, sync: bool) -> Result<(), RunError> {
         if self.settings.never_syncs() {
             return if sync {
-                Err(KvError::invalid(
+                Err(RunError::invalid(
                     "`sync` is set, and LMDB is opened with `MDB_NOSYNC`",
                     "`store.options.MDB_NOSYNC`",
                     "omit the flag, or set `sync` to false",
@@ -218,7 +218,7 @@ impl Store for Environment {
         }
     }
 
-    fn flush(&self) -> Result<(), KvError> {
+    fn flush(&self) -> Result<(), RunError> {
         // SAFETY: the environment is open.
         check(unsafe { (self.call.mdb_env_sync)(self.env, 1) }, |status| {
             failed(&self.call, "sync", status)
@@ -255,7 +255,7 @@ enum Step {
 
 impl LmdbSession<'_> {
     #[inline]
-    fn begin_reading(&mut self) -> Result<(), KvError> {
+    fn begin_reading(&mut self) -> Result<(), RunError> {
         if !self.is_reading {
             // SAFETY: the transaction is one of this session and reset.
             let renewed = unsafe { (self.call.mdb_txn_renew)(self.reader) };
@@ -266,7 +266,7 @@ impl LmdbSession<'_> {
     }
 
     #[inline]
-    fn begin_writing(&mut self) -> Result<(), KvError> {
+    fn begin_writing(&mut self) -> Result<(), RunError> {
         if self.writer.is_null() {
             let env = self.environment.env;
             // SAFETY: the environment is open; this thread has no write transaction, so it waits at most for other threads.
@@ -291,7 +291,7 @@ impl LmdbSession<'_> {
         &mut self,
         key: &mut ffi::MDB_val,
         operation: ffi::MDB_cursor_op,
-    ) -> Result<Option<ffi::MDB_val>, KvError> {
+    ) -> Result<Option<ffi::MDB_val>, RunError> {
         let mut value = empty();
         // SAFETY: the cursor is open in a transaction that is under way; key and value are valid places.
         match unsafe { (self.call.mdb_cursor_get)(self.cursor, key, &mut value, operation) } {
@@ -304,7 +304,7 @@ impl LmdbSession<'_> {
 
 impl Session for LmdbSession<'_> {
     #[inline]
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         self.begin_reading()?;
         let (mut key, mut value) = (borrowed(key), empty());
         // SAFETY: the read transaction is under way; LMDB does not write through the key.
@@ -317,7 +317,7 @@ impl Session for LmdbSession<'_> {
     }
 
     #[inline]
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError> {
         self.begin_writing()?;
         let (mut key, mut value) = (borrowed(key), borrowed(value));
         let database = self.environment.database;
@@ -329,7 +329,7 @@ impl Session for LmdbSession<'_> {
         })
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, key: &[u8]) -> Result<(), RunError> {
         self.begin_writing()?;
         let mut key = borrowed(key);
         // SAFETY: the write transaction is under way; without sorted duplicates the value may be null.
@@ -343,7 +343,7 @@ impl Session for LmdbSession<'_> {
     }
 
     #[inline]
-    fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+    fn commit(&mut self, _sync: bool) -> Result<(), RunError> {
         let writer = std::mem::replace(&mut self.writer, null_mut());
         if writer.is_null() {
             return Ok(());
@@ -360,7 +360,7 @@ impl Session for LmdbSession<'_> {
         }
     }
 
-    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError> {
         self.release();
         self.begin_reading()?;
         // SAFETY: the read transaction is under way; the place for the handle is valid.
@@ -390,7 +390,7 @@ impl Session for LmdbSession<'_> {
     }
 
     #[inline]
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
         let (operation, direction) = match self.step {
             Step::End => return Ok(None),
             Step::Here(direction) => (ffi::MDB_GET_CURRENT, direction),
@@ -468,7 +468,7 @@ fn status(status: i32) -> Result<(), i32> {
 }
 
 #[inline]
-fn check(status: i32, error: impl FnOnce(i32) -> KvError) -> Result<(), KvError> {
+fn check(status: i32, error: impl FnOnce(i32) -> RunError) -> Result<(), RunError> {
     if status == ffi::MDB_SUCCESS {
         Ok(())
     } else {
@@ -478,20 +478,20 @@ fn check(status: i32, error: impl FnOnce(i32) -> KvError) -> Result<(), KvError>
 
 /// The error of a status: LMDB's own codes are negative, others are the kernel's.
 #[cold]
-fn failed(call: &Functions, action: &str, status: i32) -> KvError {
+fn failed(call: &Functions, action: &str, status: i32) -> RunError {
     // SAFETY: the call returns a static or thread-local C string for any number.
     let words = unsafe { CStr::from_ptr((call.mdb_strerror)(status)) }.to_string_lossy();
     match status {
-        ffi::MDB_MAP_FULL => KvError::new(
+        ffi::MDB_MAP_FULL => RunError::new(
             Code::MapFull,
             format!("{NAME} failed to {action}: {words}"),
             "raise `mapsize`: it limits the database, including old pages that readers still use",
         ),
-        libc::ENOSPC | libc::EDQUOT => KvError::new(
+        libc::ENOSPC | libc::EDQUOT => RunError::new(
             Code::NoSpace,
             format!("{NAME} failed to {action}: {words}"),
             "free some space, or use fewer or smaller records",
         ),
-        _ => KvError::store(NAME, action, words),
+        _ => RunError::store(NAME, action, words),
     }
 }

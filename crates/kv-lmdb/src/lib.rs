@@ -14,7 +14,7 @@ mod settings;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use iosonde_kv::{Code, Demands, KvError, Opener, Place, Store, free_bytes};
+use iosonde_kv::{Code, Demands, Opener, Place, RunError, Store, free_bytes};
 use serde_json::Value;
 
 use crate::environment::Environment;
@@ -53,7 +53,7 @@ impl LmdbOpener {
         library: Option<&str>,
         options: &BTreeMap<String, Value>,
         record_bytes: u64,
-    ) -> Result<LmdbOpener, KvError> {
+    ) -> Result<LmdbOpener, RunError> {
         Settings::read(options, record_bytes)?;
         Ok(LmdbOpener {
             library: Lmdb::load(library)?,
@@ -63,7 +63,7 @@ impl LmdbOpener {
     }
 
     /// Refuses what only the LMDB that is compiled in supports.
-    fn check_library(&self, place: &Place, settings: &Settings) -> Result<(), KvError> {
+    fn check_library(&self, place: &Place, settings: &Settings) -> Result<(), RunError> {
         if self.library.file.is_none() {
             return Ok(());
         }
@@ -74,16 +74,16 @@ impl LmdbOpener {
             _ => return Ok(()),
         };
         let message = format!("{} does not support {what}", self.library.version());
-        Err(KvError::unsupported(message, "omit `library` to use the LMDB in the engine").at(context))
+        Err(RunError::unsupported(message, "omit `library` to use the LMDB in the engine").at(context))
     }
 
-    fn settings(&self, place: &Place, demands: &Demands) -> Result<Settings, KvError> {
+    fn settings(&self, place: &Place, demands: &Demands) -> Result<Settings, RunError> {
         let mut settings = Settings::read(&self.options, self.record_bytes)?;
         settings.maxreaders = settings.maxreaders.max(demands.sessions as u32 + 1);
         if let Place::Device { bytes, path } = place {
             let room = bytes / DEVICE_STEP * DEVICE_STEP;
             if settings.mapsize_given && settings.mapsize > room {
-                return Err(KvError::invalid(
+                return Err(RunError::invalid(
                     format!(
                         "a map of {} bytes on `{}`, which has {room} usable bytes",
                         settings.mapsize,
@@ -104,26 +104,26 @@ impl LmdbOpener {
 }
 
 impl Opener for LmdbOpener {
-    fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
+    fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
         let settings = self.settings(place, demands)?;
         self.check_library(place, &settings)?;
         demands.check_keys(NAME, KEY_BYTES_MAX)?;
         match place {
-            Place::Directory { log: Some(_), .. } => Err(KvError::unsupported(
+            Place::Directory { log: Some(_), .. } => Err(RunError::unsupported(
                 format!("{NAME} has no separate log"),
                 "omit `log_path`",
             )
             .at("`target.log_path`")),
             Place::Directory { path, log: None, .. } if settings.writes_by_map() => check_space(path, settings.mapsize),
             Place::Directory { .. } => Ok(()),
-            Place::Device { bytes, path } if settings.mapsize < DEVICE_STEP => Err(KvError::invalid(
+            Place::Device { bytes, path } if settings.mapsize < DEVICE_STEP => Err(RunError::invalid(
                 format!("{bytes} bytes of `{}` are too few for {NAME}", path.display()),
                 "`target.size_bytes`",
                 "use at least 4 MiB",
             )),
             Place::Device { .. } => Ok(()),
             Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => {
-                Err(KvError::unsupported(
+                Err(RunError::unsupported(
                     format!("{NAME} needs a directory of its own or a device"),
                     "only `rocksdb` supports databases of yours, and only `null` a virtual target",
                 )
@@ -132,13 +132,13 @@ impl Opener for LmdbOpener {
         }
     }
 
-    fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         let settings = self.settings(place, demands)?;
         let environment = match place {
             Place::Directory { path, .. } => Environment::open(&self.library, path, &settings, None)?,
             Place::Device { path, .. } => open_device(&self.library, path, &settings)?,
             Place::Virtual | Place::Socket { .. } | Place::Server { .. } | Place::ReadOnly { .. } => {
-                return Err(KvError::new(Code::Internal, "LMDB was opened without a target", ""));
+                return Err(RunError::new(Code::Internal, "LMDB was opened without a target", ""));
             }
         };
         Ok(Box::new(environment))
@@ -153,19 +153,19 @@ impl Opener for LmdbOpener {
 
 /// LMDB creates a lock file next to the device. A symbolic link to the device moves it from `/dev` to a temporary directory,
 /// which is removed once the environment is open.
-fn open_device(library: &Lmdb, device: &Path, settings: &Settings) -> Result<Environment, KvError> {
+fn open_device(library: &Lmdb, device: &Path, settings: &Settings) -> Result<Environment, RunError> {
     let directory = tempfile::Builder::new()
         .prefix("iosonde-lmdb-")
         .tempdir()
-        .map_err(|error| KvError::io("create a directory in", &std::env::temp_dir(), &error))?;
+        .map_err(|error| RunError::io("create a directory in", &std::env::temp_dir(), &error))?;
     let link = directory.path().join("device");
-    std::os::unix::fs::symlink(device, &link).map_err(|error| KvError::io("create", &link, &error))?;
+    std::os::unix::fs::symlink(device, &link).map_err(|error| RunError::io("create", &link, &error))?;
     Environment::open(library, &link, settings, Some(device))
 }
 
 /// A written map is as large as the file: if the file system has no space for a page of it, the kernel kills the process
 /// (SIGBUS) instead of returning an error.
-fn check_space(path: &Path, mapsize: u64) -> Result<(), KvError> {
+fn check_space(path: &Path, mapsize: u64) -> Result<(), RunError> {
     let existing = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(path);
     let Some(free) = free_bytes(existing) else {
         return Ok(());
@@ -173,7 +173,7 @@ fn check_space(path: &Path, mapsize: u64) -> Result<(), KvError> {
     if mapsize <= free {
         return Ok(());
     }
-    Err(KvError::new(
+    Err(RunError::new(
         Code::NoSpace,
         format!(
             "with `MDB_WRITEMAP` the whole map needs {mapsize} bytes, and the file system of `{}` has {free}",

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::path::{Path, PathBuf};
 
-use iosonde_kv::{Code, KvError, library};
+use iosonde_kv::{Code, RunError, library};
 use libloading::os::unix::Library;
 use lmdb_master3_sys as ffi;
 
@@ -91,7 +91,7 @@ pub(crate) struct Lmdb {
 
 impl Lmdb {
     /// The LMDB that is compiled in, the system's, or the library at a path.
-    pub(crate) fn load(named: Option<&str>) -> Result<Lmdb, KvError> {
+    pub(crate) fn load(named: Option<&str>) -> Result<Lmdb, RunError> {
         let Some(named) = named else {
             return Ok(Lmdb {
                 call: Functions::compiled_in(),
@@ -124,10 +124,10 @@ impl Lmdb {
     }
 }
 
-fn load_file(path: &Path) -> Result<Lmdb, KvError> {
+fn load_file(path: &Path) -> Result<Lmdb, RunError> {
     let name = path.display();
     let library = library::load(path).map_err(|reason| {
-        KvError::new(
+        RunError::new(
             Code::Library,
             format!("the library `{name}` cannot be loaded: {reason}"),
             "install LMDB (Debian and Ubuntu: `apt-get install liblmdb0`), or omit `library` for the one in the engine",
@@ -135,7 +135,7 @@ fn load_file(path: &Path) -> Result<Lmdb, KvError> {
     })?;
     // SAFETY: functions with LMDB's names have its interface, which releases 0.9.x have not changed.
     let call = unsafe { Functions::resolve(&library) }.map_err(|missing| {
-        KvError::new(
+        RunError::new(
             Code::Library,
             format!("the library `{name}` is not LMDB 0.9: it has no function `{missing}`"),
             "name LMDB's shared library, `liblmdb.so.0`",
@@ -150,7 +150,7 @@ fn load_file(path: &Path) -> Result<Lmdb, KvError> {
     if lmdb.version().starts_with("LMDB 0.9.") {
         return Ok(lmdb);
     }
-    Err(KvError::new(
+    Err(RunError::new(
         Code::Library,
         format!("the library `{name}` is {}, and 0.9 is supported", lmdb.version()),
         "name a release 0.9.x of LMDB, or omit `library` for the one in the engine",

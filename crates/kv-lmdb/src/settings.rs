@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use iosonde_kv::{KvError, options};
+use iosonde_kv::{RunError, options};
 use lmdb_master3_sys as ffi;
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ impl Settings {
     }
 
     /// Reads options; unknown names and values of the wrong kind are errors.
-    pub(crate) fn read(given: &BTreeMap<String, Value>, record_bytes: u64) -> Result<Settings, KvError> {
+    pub(crate) fn read(given: &BTreeMap<String, Value>, record_bytes: u64) -> Result<Settings, RunError> {
         let mut settings = Settings {
             mapsize: record_bytes.saturating_mul(MAP_FACTOR) + MAP_BYTES_MIN,
             mapsize_given: false,
@@ -91,7 +91,7 @@ impl Settings {
         FLAGS.iter().map(move |(name, flag)| (*name, flags & flag != 0))
     }
 
-    fn set(&mut self, name: &str, value: &Value) -> Result<(), KvError> {
+    fn set(&mut self, name: &str, value: &Value) -> Result<(), RunError> {
         if let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == name) {
             if options::flag(NAME, name, value)? {
                 self.flags |= flag;
@@ -117,7 +117,7 @@ impl Settings {
     }
 }
 
-fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64, KvError> {
+fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64, RunError> {
     let number = options::integer(NAME, name, value)?;
     if (least..=most).contains(&number) {
         Ok(number)
@@ -135,7 +135,7 @@ fn number(name: &str, value: &Value, least: u64, most: u64) -> Result<u64, KvErr
 mod tests {
     use super::*;
 
-    fn read(name: &str, value: impl Into<Value>) -> Result<Settings, KvError> {
+    fn read(name: &str, value: impl Into<Value>) -> Result<Settings, RunError> {
         Settings::read(&BTreeMap::from([(name.to_owned(), value.into())]), 1 << 30)
     }
 

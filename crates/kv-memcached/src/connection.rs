@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use iosonde_kv::{Code, KvError};
+use iosonde_kv::{Code, RunError};
 
 use crate::NAME;
 use crate::protocol::{Answer, Requests, answer, first_line};
@@ -33,9 +33,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn open(socket: &Path) -> Result<Connection, KvError> {
+    pub(crate) fn open(socket: &Path) -> Result<Connection, RunError> {
         let stream = UnixStream::connect(socket).map_err(|error| {
-            KvError::new(
+            RunError::new(
                 Code::ConnectionRefused,
                 format!("cannot connect to {NAME} at `{}`: {error}", socket.display()),
                 "see whether the server is running",
@@ -53,7 +53,7 @@ impl Connection {
 
     /// Sends gets; forgets the answers to those before.
     #[inline]
-    pub(crate) fn send_gets<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> Result<(), KvError> {
+    pub(crate) fn send_gets<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> Result<(), RunError> {
         (self.filled, self.parsed) = (0, 0);
         self.answers.clear();
         self.requests.clear();
@@ -66,7 +66,7 @@ impl Connection {
 
     /// Waits until something arrives; returns the places of the answers that are complete now and were not before.
     #[inline]
-    pub(crate) fn receive_answers(&mut self) -> Result<Range<usize>, KvError> {
+    pub(crate) fn receive_answers(&mut self) -> Result<Range<usize>, RunError> {
         self.receive()?;
         let begin = self.answers.len();
         loop {
@@ -95,7 +95,7 @@ impl Connection {
     }
 
     /// Sends writes and waits until the server has carried out all of them.
-    pub(crate) fn write(&mut self, requests: &mut Requests) -> Result<(), KvError> {
+    pub(crate) fn write(&mut self, requests: &mut Requests) -> Result<(), RunError> {
         self.exchange(requests.with_end(), b"MN\r\n")?;
         // Quiet deletes of records that are not there are answered all the same.
         while self.buffer[self.parsed..self.filled].starts_with(b"NF\r\n") {
@@ -108,7 +108,7 @@ impl Connection {
     }
 
     /// The server's version; refuses servers that are too old.
-    pub(crate) fn version(&mut self) -> Result<String, KvError> {
+    pub(crate) fn version(&mut self) -> Result<String, RunError> {
         self.exchange(b"version\r\n", b"\r\n")?;
         let line = first_line(&self.buffer[..self.filled]);
         let version = line.strip_prefix("VERSION ").unwrap_or(&line).to_owned();
@@ -116,14 +116,14 @@ impl Connection {
         if numbers.as_slice() >= &OLDEST {
             return Ok(version);
         }
-        Err(KvError::unsupported(
+        Err(RunError::unsupported(
             format!("{NAME} reports the version `{version}`, and 1.6 or newer is required"),
             "install a newer server",
         ))
     }
 
     /// The numbers among the server's statistics.
-    pub(crate) fn statistics(&mut self) -> Result<BTreeMap<String, u64>, KvError> {
+    pub(crate) fn statistics(&mut self) -> Result<BTreeMap<String, u64>, RunError> {
         self.exchange(b"stats\r\n", b"END\r\n")?;
         let text = String::from_utf8_lossy(&self.buffer[..self.filled]);
         let number = |line: &str| {
@@ -134,7 +134,7 @@ impl Connection {
     }
 
     /// Sends something and receives until its last answer, or until an error has arrived.
-    fn exchange(&mut self, request: &[u8], end: &[u8]) -> Result<(), KvError> {
+    fn exchange(&mut self, request: &[u8], end: &[u8]) -> Result<(), RunError> {
         (self.filled, self.parsed) = (0, 0);
         self.stream.write_all(request).map_err(|error| vanished(&error))?;
         loop {
@@ -151,7 +151,7 @@ impl Connection {
     }
 
     #[inline]
-    fn receive(&mut self) -> Result<(), KvError> {
+    fn receive(&mut self) -> Result<(), RunError> {
         loop {
             match self.stream.read(&mut self.buffer[self.filled..]) {
                 Ok(0) => return Err(vanished(&ErrorKind::UnexpectedEof.into())),
@@ -175,9 +175,9 @@ impl Connection {
 
     /// The server's own words where they are not the expected ones.
     #[cold]
-    fn unexpected(&self, action: &str) -> KvError {
+    fn unexpected(&self, action: &str) -> RunError {
         let words = first_line(&self.buffer[self.parsed..self.filled]);
-        let error = KvError::store(NAME, action, &words);
+        let error = RunError::store(NAME, action, &words);
         let hint = if words.contains("too large") {
             "use smaller values, or raise the server's `max-item-size`"
         } else if words.contains("out of memory") {
@@ -187,7 +187,7 @@ impl Connection {
         } else {
             return error;
         };
-        KvError {
+        RunError {
             hint: hint.into(),
             ..error
         }
@@ -201,8 +201,8 @@ impl AsFd for Connection {
 }
 
 #[cold]
-fn vanished(error: &io::Error) -> KvError {
-    KvError::new(
+fn vanished(error: &io::Error) -> RunError {
+    RunError::new(
         Code::ServerVanished,
         format!("{NAME} closed the connection: {error}"),
         "see why the server ended: its messages, and the kernel log if memory ran out",

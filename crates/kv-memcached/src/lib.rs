@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use iosonde_kv::{About, Code, Demands, Keys, KvError, Lent, Opener, Place, Session, Store, options};
+use iosonde_kv::{About, Code, Demands, Keys, Lent, Opener, Place, RunError, Session, Store, options};
 use iosonde_protocol::{Direction, StoreDurability};
 use rustix::event::epoll;
 use serde_json::Value;
@@ -46,7 +46,7 @@ struct Settings {
 impl Settings {
     const NAMES: [&str; 2] = ["connections", "ttl_s"];
 
-    fn read(given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
+    fn read(given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
         let mut settings = Settings {
             connections: 1,
             ttl_s: 0,
@@ -83,7 +83,7 @@ impl MemcachedOpener {
     ///
     /// # Errors
     /// When an option is unknown or its value invalid.
-    pub fn new(options: &BTreeMap<String, Value>) -> Result<MemcachedOpener, KvError> {
+    pub fn new(options: &BTreeMap<String, Value>) -> Result<MemcachedOpener, RunError> {
         Ok(MemcachedOpener {
             settings: Settings::read(options)?,
         })
@@ -91,11 +91,11 @@ impl MemcachedOpener {
 }
 
 impl Opener for MemcachedOpener {
-    fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
+    fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
         demands.check_keys(NAME, KEY_BYTES_MAX)?;
         match place {
             Place::Socket { .. } => Ok(()),
-            _ => Err(KvError::unsupported(
+            _ => Err(RunError::unsupported(
                 format!("{NAME} is a server, and needs a socket"),
                 "use the target `socket`",
             )
@@ -103,9 +103,9 @@ impl Opener for MemcachedOpener {
         }
     }
 
-    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         let Place::Socket { path } = place else {
-            return Err(KvError::new(
+            return Err(RunError::new(
                 Code::Internal,
                 "memcached was opened without a socket",
                 "",
@@ -126,17 +126,17 @@ struct MemcachedStore {
 }
 
 impl MemcachedStore {
-    fn version(&self) -> Result<String, KvError> {
+    fn version(&self) -> Result<String, RunError> {
         Connection::open(&self.socket)?.version()
     }
 }
 
 impl Store for MemcachedStore {
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         Ok(Box::new(MemcachedSession::open(self)?))
     }
 
-    fn about(&self) -> Result<About, KvError> {
+    fn about(&self) -> Result<About, RunError> {
         Ok(About {
             version: self.version()?,
             build: BTreeMap::from([("library".into(), "own client, meta protocol".into())]),
@@ -156,7 +156,7 @@ impl Store for MemcachedStore {
         StoreDurability::Nothing
     }
 
-    fn flush(&self) -> Result<(), KvError> {
+    fn flush(&self) -> Result<(), RunError> {
         Ok(())
     }
 
@@ -182,7 +182,7 @@ struct MemcachedSession<'a> {
 }
 
 impl MemcachedSession<'_> {
-    fn open(store: &MemcachedStore) -> Result<MemcachedSession<'_>, KvError> {
+    fn open(store: &MemcachedStore) -> Result<MemcachedSession<'_>, RunError> {
         let number = store.settings.connections;
         let connections: Vec<Connection> = (0..number)
             .map(|_| Connection::open(&store.socket))
@@ -208,7 +208,7 @@ impl MemcachedSession<'_> {
     }
 
     /// Sends writes before the commit when there are too many of them.
-    fn send_full_batch(&mut self) -> Result<(), KvError> {
+    fn send_full_batch(&mut self) -> Result<(), RunError> {
         match self.writes.writes() {
             WRITES_MAX => self.commit(false),
             _ => Ok(()),
@@ -217,7 +217,7 @@ impl MemcachedSession<'_> {
 }
 
 impl Session for MemcachedSession<'_> {
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         let turn = self.turn();
         let connection = &mut self.connections[turn];
         connection.send_gets(std::iter::once(key))?;
@@ -225,22 +225,22 @@ impl Session for MemcachedSession<'_> {
         Ok(connection.answer(0))
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError> {
         self.writes.set(key, value, self.store.settings.ttl_s);
         self.send_full_batch()
     }
 
-    fn put_with_ttl(&mut self, key: &[u8], value: &[u8], ttl_s: u32) -> Result<(), KvError> {
+    fn put_with_ttl(&mut self, key: &[u8], value: &[u8], ttl_s: u32) -> Result<(), RunError> {
         self.writes.set(key, value, u64::from(ttl_s));
         self.send_full_batch()
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, key: &[u8]) -> Result<(), RunError> {
         self.writes.delete(key);
         self.send_full_batch()
     }
 
-    fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+    fn commit(&mut self, _sync: bool) -> Result<(), RunError> {
         if self.writes.writes() == 0 {
             return Ok(());
         }
@@ -250,11 +250,11 @@ impl Session for MemcachedSession<'_> {
         written
     }
 
-    fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), KvError> {
+    fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), RunError> {
         Err(unordered())
     }
 
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
         Err(unordered())
     }
 
@@ -263,7 +263,7 @@ impl Session for MemcachedSession<'_> {
     }
 
     #[inline]
-    fn send_gets(&mut self, connection: usize, keys: &Keys) -> Result<(), KvError> {
+    fn send_gets(&mut self, connection: usize, keys: &Keys) -> Result<(), RunError> {
         if keys.len() > GETS_MAX {
             return Err(too_many(keys.len()));
         }
@@ -271,7 +271,7 @@ impl Session for MemcachedSession<'_> {
     }
 
     #[inline]
-    fn receive_answers(&mut self, arrived: &mut dyn FnMut(usize, Range<usize>)) -> Result<(), KvError> {
+    fn receive_answers(&mut self, arrived: &mut dyn FnMut(usize, Range<usize>)) -> Result<(), RunError> {
         let connections = &mut self.connections;
         let mut receive = |index: usize| {
             let places = connections[index].receive_answers()?;
@@ -296,8 +296,8 @@ impl Session for MemcachedSession<'_> {
 }
 
 /// Watches connections for answers; an event has the place of its connection.
-fn watch(connections: &[Connection]) -> Result<OwnedFd, KvError> {
-    let watching = |error: rustix::io::Errno| KvError::store(NAME, "watch its connections", error);
+fn watch(connections: &[Connection]) -> Result<OwnedFd, RunError> {
+    let watching = |error: rustix::io::Errno| RunError::store(NAME, "watch its connections", error);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(watching)?;
     for (place, connection) in connections.iter().enumerate() {
         let data = epoll::EventData::new_u64(place as u64);
@@ -307,27 +307,27 @@ fn watch(connections: &[Connection]) -> Result<OwnedFd, KvError> {
 }
 
 /// Waits until at least one connection has answers.
-fn wait(epoll: &OwnedFd, ready: &mut Vec<epoll::Event>) -> Result<(), KvError> {
+fn wait(epoll: &OwnedFd, ready: &mut Vec<epoll::Event>) -> Result<(), RunError> {
     loop {
         match epoll::wait(epoll, rustix::buffer::spare_capacity(ready), None) {
             Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(KvError::store(NAME, "wait for answers", error)),
+            Err(error) => return Err(RunError::store(NAME, "wait for answers", error)),
             Ok(_) => return Ok(()),
         }
     }
 }
 
 #[cold]
-fn too_many(gets: usize) -> KvError {
-    KvError::unsupported(
+fn too_many(gets: usize) -> RunError {
+    RunError::unsupported(
         format!("{gets} gets in flight on a connection"),
         format!("use more `connections`, or a `batch` of at most {GETS_MAX} for each"),
     )
 }
 
 #[cold]
-fn unordered() -> KvError {
-    KvError::unsupported(
+fn unordered() -> RunError {
+    RunError::unsupported(
         format!("{NAME} has no order, so it cannot be scanned"),
         "use `read`, `update`, `insert` and `delete`",
     )

@@ -206,7 +206,7 @@ fn refused_values_are_errors_with_the_words_of_the_server() {
     let mut session = store.session().unwrap();
     session.put(&key(1), b"too large").unwrap();
     let error = session.commit(false).unwrap_err();
-    assert_eq!(error.code, Code::Store);
+    assert_eq!(error.code, Code::StoreError);
     assert!(
         error.message.ends_with("SERVER_ERROR object too large for cache"),
         "{error}"

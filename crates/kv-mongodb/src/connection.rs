@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use iosonde_kv::{Code, KvError};
+use iosonde_kv::{Code, RunError};
 use mongodb::bson::{Document, RawDocumentBuf};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{
@@ -51,9 +51,9 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects to exactly this server, also if it is a member of a replica set.
-    pub(crate) fn open(address: &Address, settings: &Settings) -> Result<Connection, KvError> {
+    pub(crate) fn open(address: &Address, settings: &Settings) -> Result<Connection, RunError> {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| KvError::store(NAME, "start its client", error))?;
+        let runtime = runtime.map_err(|error| RunError::store(NAME, "start its client", error))?;
         let client = {
             let _context = runtime.enter();
             Client::with_options(client_options(address, settings)?)
@@ -75,24 +75,24 @@ impl Connection {
         &self,
         action: &str,
         operation: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, KvError> {
+    ) -> Result<T, RunError> {
         let done = self.runtime.block_on(operation);
         done.map_err(|error| explain(action, &self.server, &error))
     }
 
     /// Runs a command on the database of the records.
-    pub(crate) fn command(&self, action: &str, command: RawDocumentBuf) -> Result<Document, KvError> {
+    pub(crate) fn command(&self, action: &str, command: RawDocumentBuf) -> Result<Document, RunError> {
         self.wait(action, self.database.run_raw_command(command).into_future())
     }
 
     /// Runs a command on the database `admin`.
-    pub(crate) fn admin_command(&self, command: RawDocumentBuf) -> Result<Document, KvError> {
+    pub(crate) fn admin_command(&self, command: RawDocumentBuf) -> Result<Document, RunError> {
         let admin = self.client.database("admin");
         self.wait("describe itself", admin.run_raw_command(command).into_future())
     }
 }
 
-fn client_options(address: &Address, settings: &Settings) -> Result<ClientOptions, KvError> {
+fn client_options(address: &Address, settings: &Settings) -> Result<ClientOptions, RunError> {
     let host = ServerAddress::Tcp {
         host: address.host.clone(),
         port: Some(address.port),
@@ -120,9 +120,9 @@ fn client_options(address: &Address, settings: &Settings) -> Result<ClientOption
     Ok(options)
 }
 
-fn credential(user: &str, settings: &Settings) -> Result<Credential, KvError> {
+fn credential(user: &str, settings: &Settings) -> Result<Credential, RunError> {
     let password = std::env::var(PASSWORD).map_err(|_| {
-        KvError::new(
+        RunError::new(
             Code::Authentication,
             format!("the user `{user}` of {NAME} has no password"),
             format!("set the environment variable `{PASSWORD}`"),
@@ -137,38 +137,38 @@ fn credential(user: &str, settings: &Settings) -> Result<Credential, KvError> {
 
 /// The driver's or the server's error, in their words.
 #[cold]
-fn explain(action: &str, server: &str, error: &Error) -> KvError {
+fn explain(action: &str, server: &str, error: &Error) -> RunError {
     match &*error.kind {
         ErrorKind::Authentication { message, .. } => denied(message),
         ErrorKind::Command(refused) => refusal(action, refused.code, &refused.message),
         ErrorKind::ServerSelection { message, .. } if message.contains("Authentication") => denied(message),
-        ErrorKind::ServerSelection { message, .. } => KvError::new(
+        ErrorKind::ServerSelection { message, .. } => RunError::new(
             Code::ConnectionRefused,
             format!("cannot connect to {NAME} at `{server}`: {message}"),
             "see whether the server is running, and whether it requires encryption, which is not supported",
         ),
-        ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } => KvError::new(
+        ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } => RunError::new(
             Code::ServerVanished,
             format!("{NAME} at `{server}` closed the connection: {}", error.kind),
             "see the messages of the server",
         ),
-        kind => KvError::store(NAME, action, kind),
+        kind => RunError::store(NAME, action, kind),
     }
 }
 
 /// The error of a command that the server refused.
 #[cold]
-pub(crate) fn refusal(action: &str, code: i32, message: &str) -> KvError {
+pub(crate) fn refusal(action: &str, code: i32, message: &str) -> RunError {
     match code {
         UNAUTHORIZED | AUTHENTICATION_FAILED => denied(message),
-        OUT_OF_DISK_SPACE => KvError::store(NAME, action, format!("No space left: {message}")),
-        _ => KvError::store(NAME, action, format!("{message} (code {code})")),
+        OUT_OF_DISK_SPACE => RunError::store(NAME, action, format!("No space left: {message}")),
+        _ => RunError::store(NAME, action, format!("{message} (code {code})")),
     }
 }
 
 #[cold]
-fn denied(message: &str) -> KvError {
-    KvError::new(
+fn denied(message: &str) -> RunError {
+    RunError::new(
         Code::Authentication,
         format!("{NAME} denied access: {message}"),
         format!("name the user in the address, and set its password in `{PASSWORD}`; it needs the role `readWrite`"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use iosonde_kv::KvError;
+use iosonde_kv::RunError;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, rawdoc};
 
 use crate::connection::Connection;
@@ -61,7 +61,7 @@ pub(crate) struct Server {
 }
 
 /// Asks a server. Users without the role `clusterMonitor` cannot read settings and storage engine.
-pub(crate) fn ask(connection: &Connection) -> Result<Server, KvError> {
+pub(crate) fn ask(connection: &Connection) -> Result<Server, RunError> {
     let build = connection.admin_command(rawdoc! { "buildInfo": 1 })?;
     let status = connection
         .admin_command(rawdoc! { "serverStatus": 1 })

@@ -16,7 +16,7 @@ mod writes;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use iosonde_kv::{About, Code, Demands, KvError, Opener, Place, Session, Store};
+use iosonde_kv::{About, Code, Demands, Opener, Place, RunError, Session, Store};
 use iosonde_protocol::StoreDurability;
 use mongodb::bson::raw::CStr;
 use mongodb::bson::{cstr, doc, rawdoc};
@@ -56,20 +56,20 @@ impl MongodbOpener {
     ///
     /// # Errors
     /// When an option is unknown or its value invalid.
-    pub fn new(options: &BTreeMap<String, Value>) -> Result<MongodbOpener, KvError> {
+    pub fn new(options: &BTreeMap<String, Value>) -> Result<MongodbOpener, RunError> {
         Ok(MongodbOpener {
             settings: Settings::read(options)?,
         })
     }
 
     /// Connects to a database that iosonde created, and to no other.
-    fn connect(&self, place: &Place) -> Result<(Address, Connection), KvError> {
+    fn connect(&self, place: &Place) -> Result<(Address, Connection), RunError> {
         let address = address_of(place)?;
         let connection = Connection::open(&address, &self.settings)?;
         let owners = connection.database.collection::<mongodb::bson::Document>(OWNER);
         let owner = connection.wait("read", owners.find_one(doc! { "_id": "created_by" }).into_future())?;
         if owner.is_none() {
-            return Err(KvError::new(
+            return Err(RunError::new(
                 Code::ForeignData,
                 format!("the database `{}` was not created by iosonde", address.database),
                 "it was not changed; create one through `iosonde run --server`",
@@ -81,10 +81,10 @@ impl MongodbOpener {
 }
 
 impl Opener for MongodbOpener {
-    fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
+    fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
         let bytes = demands.key_bytes_max + demands.value_bytes_max;
         if bytes > RECORD_BYTES_MAX {
-            return Err(KvError::unsupported(
+            return Err(RunError::unsupported(
                 format!("records of {bytes} bytes: documents of {NAME} have 16 MiB at most"),
                 "use smaller values",
             )
@@ -93,7 +93,7 @@ impl Opener for MongodbOpener {
         address_of(place).map(drop)
     }
 
-    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         let (address, connection) = self.connect(place)?;
         Ok(Box::new(MongodbStore {
             address,
@@ -103,7 +103,7 @@ impl Opener for MongodbOpener {
         }))
     }
 
-    fn clear(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
+    fn clear(&self, place: &Place, _demands: &Demands) -> Result<(), RunError> {
         let (_, connection) = self.connect(place)?;
         match connection.command("drop the collection", rawdoc! { "drop": COLLECTION }) {
             Err(error) if !error.message.contains(NAMESPACE_NOT_FOUND) => Err(error),
@@ -112,7 +112,7 @@ impl Opener for MongodbOpener {
     }
 }
 
-fn address_of(place: &Place) -> Result<Address, KvError> {
+fn address_of(place: &Place) -> Result<Address, RunError> {
     match place {
         Place::Server {
             host,
@@ -125,7 +125,7 @@ fn address_of(place: &Place) -> Result<Address, KvError> {
             database: database.clone(),
             user: user.clone(),
         }),
-        _ => Err(KvError::unsupported(
+        _ => Err(RunError::unsupported(
             format!("{NAME} is a server, and needs an address"),
             "use the target `server`",
         )
@@ -150,12 +150,12 @@ impl MongodbStore {
 }
 
 impl Store for MongodbStore {
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         let connection = Connection::open(&self.address, &self.settings)?;
         Ok(Box::new(MongodbSession::new(connection, &self.settings)))
     }
 
-    fn about(&self) -> Result<About, KvError> {
+    fn about(&self) -> Result<About, RunError> {
         let mut options = self.settings.shown();
         options.extend(self.server.settings.clone());
         Ok(About {
@@ -178,7 +178,7 @@ impl Store for MongodbStore {
         }
     }
 
-    fn flush(&self) -> Result<(), KvError> {
+    fn flush(&self) -> Result<(), RunError> {
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The access of one thread.
 
-use iosonde_kv::{Code, KvError, Lent, Session};
+use iosonde_kv::{Code, Lent, RunError, Session};
 use iosonde_protocol::Direction;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, RawDocument, RawDocumentBuf, doc};
@@ -39,7 +39,7 @@ impl<'a> MongodbSession<'a> {
 }
 
 impl Session for MongodbSession<'_> {
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         let filter = doc! { "_id": binary(key) };
         self.read = self
             .connection
@@ -50,7 +50,7 @@ impl Session for MongodbSession<'_> {
             .transpose()
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError> {
         match self.adds {
             true => self.writes.insert(key, value),
             false => self.writes.replace(key, value),
@@ -58,19 +58,19 @@ impl Session for MongodbSession<'_> {
         Ok(())
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, key: &[u8]) -> Result<(), RunError> {
         self.writes.delete(key);
         Ok(())
     }
 
-    fn commit(&mut self, sync: bool) -> Result<(), KvError> {
+    fn commit(&mut self, sync: bool) -> Result<(), RunError> {
         let write_concern = self.settings.write_concern(sync);
         let connection = &self.connection;
         let mut commands = self.writes.commands(&write_concern);
         commands.try_for_each(|command| writes::check(&connection.command("write", command)?))
     }
 
-    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError> {
         let (bound, order) = match direction {
             Direction::Forward => ("$gte", 1),
             Direction::Reverse => ("$lte", -1),
@@ -85,7 +85,7 @@ impl Session for MongodbSession<'_> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
         let Some(cursor) = &mut self.cursor else {
             return Ok(None);
         };
@@ -115,11 +115,11 @@ fn binary(key: &[u8]) -> Binary {
 }
 
 /// A binary field of a record.
-fn bytes<'d>(record: &'d RawDocument, field: &str) -> Result<&'d [u8], KvError> {
+fn bytes<'d>(record: &'d RawDocument, field: &str) -> Result<&'d [u8], RunError> {
     let found = record.get_binary(field);
     found.map(|binary| binary.bytes).map_err(|error| {
-        KvError::new(
-            Code::Store,
+        RunError::new(
+            Code::StoreError,
             format!("{NAME} returned a record without `{field}`: {error}"),
             "another client changed the collection",
         )

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use iosonde_kv::{KvError, options};
+use iosonde_kv::{RunError, options};
 use mongodb::bson::{RawDocumentBuf, rawdoc};
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ pub(crate) struct Settings {
 impl Settings {
     const NAMES: [&str; 5] = ["auth_source", "j", "read_concern", "w", "wtimeout_ms"];
 
-    pub(crate) fn read(given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
+    pub(crate) fn read(given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
         let mut settings = Settings {
             w: Members::Number(1),
             j: None,
@@ -92,7 +92,7 @@ pub(crate) fn names() -> Vec<&'static str> {
     Settings::NAMES.to_vec()
 }
 
-fn members(name: &str, value: &Value) -> Result<Members, KvError> {
+fn members(name: &str, value: &Value) -> Result<Members, RunError> {
     match (value.as_u64(), value.as_str()) {
         (_, Some("majority")) => Ok(Members::Majority),
         (Some(number @ 1..=MEMBERS_MAX), _) => Ok(Members::Number(number as i32)),
@@ -106,14 +106,14 @@ fn members(name: &str, value: &Value) -> Result<Members, KvError> {
 }
 
 /// A limited time, because a write for members that are down would otherwise wait forever.
-fn milliseconds(name: &str, value: &Value) -> Result<u64, KvError> {
+fn milliseconds(name: &str, value: &Value) -> Result<u64, RunError> {
     match options::integer(NAME, name, value)? {
         number @ 1..=3_600_000 => Ok(number),
         _ => Err(options::wrong(NAME, name, value, "1 to 3600000, in milliseconds")),
     }
 }
 
-fn read_concern(name: &str, value: &Value) -> Result<String, KvError> {
+fn read_concern(name: &str, value: &Value) -> Result<String, RunError> {
     match value.as_str() {
         Some(level) if READ_CONCERNS.contains(&level) => Ok(level.into()),
         _ => Err(options::wrong(
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(given: Value) -> Result<Settings, KvError> {
+    fn read(given: Value) -> Result<Settings, RunError> {
         Settings::read(&serde_json::from_value(given).unwrap())
     }
 

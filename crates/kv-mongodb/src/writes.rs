@@ -3,7 +3,7 @@
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Document, RawArrayBuf, RawBinaryRef, RawDocumentBuf, cstr, rawdoc};
 
-use iosonde_kv::KvError;
+use iosonde_kv::RunError;
 
 use crate::connection::refusal;
 use crate::{COLLECTION, VALUE};
@@ -110,7 +110,7 @@ fn binary(bytes: &[u8]) -> RawBinaryRef<'_> {
 }
 
 /// The error of a command whose answer is `ok`, although some of its writes failed or were not replicated.
-pub(crate) fn check(answer: &Document) -> Result<(), KvError> {
+pub(crate) fn check(answer: &Document) -> Result<(), RunError> {
     let failed = answer
         .get_array("writeErrors")
         .ok()

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iosonde_kv::{About, Demands, KvError, Lent, Opener, Place, Session, Store, options};
+use iosonde_kv::{About, Demands, Lent, Opener, Place, RunError, Session, Store, options};
 use iosonde_protocol::{Direction, StoreDurability};
 use redb::{AccessGuard, Database, Durability, Range, ReadableDatabase, TableDefinition, WriteTransaction};
 use serde_json::Value;
@@ -43,7 +43,7 @@ struct Settings {
 impl Settings {
     const NAMES: [&str; 4] = ["cache_size", "durability", "quick_repair", "two_phase_commit"];
 
-    fn read(given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
+    fn read(given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
         let mut settings = Settings {
             cache_size: CACHE_BYTES,
             quick_repair: false,
@@ -69,7 +69,7 @@ pub fn option_names() -> Vec<&'static str> {
 }
 
 /// redb's durability of writes without `sync`: `immediate` without fsync, or `none`.
-fn is_none(name: &str, value: &Value) -> Result<bool, KvError> {
+fn is_none(name: &str, value: &Value) -> Result<bool, RunError> {
     match value.as_str() {
         Some("immediate") => Ok(false),
         Some("none") => Ok(true),
@@ -87,7 +87,7 @@ impl RedbOpener {
     ///
     /// # Errors
     /// When an option is unknown or its value invalid.
-    pub fn new(options: &BTreeMap<String, Value>) -> Result<RedbOpener, KvError> {
+    pub fn new(options: &BTreeMap<String, Value>) -> Result<RedbOpener, RunError> {
         Ok(RedbOpener {
             settings: Settings::read(options)?,
         })
@@ -95,14 +95,15 @@ impl RedbOpener {
 }
 
 impl Opener for RedbOpener {
-    fn check(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
+    fn check(&self, place: &Place, _demands: &Demands) -> Result<(), RunError> {
         place.single_directory(NAME)?;
         Ok(())
     }
 
-    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         let file = place.single_directory(NAME)?.join(FILE);
-        let opening = |error: &dyn std::fmt::Display| KvError::store(NAME, format!("open `{}`", file.display()), error);
+        let opening =
+            |error: &dyn std::fmt::Display| RunError::store(NAME, format!("open `{}`", file.display()), error);
         let skips_sync = Arc::new(AtomicBool::new(false));
         let backend = Backend::open(&file, skips_sync.clone()).map_err(|error| opening(&error))?;
         let opened = Database::builder()
@@ -131,8 +132,8 @@ impl RedbStore {
         &self,
         change: impl FnOnce(&mut redb::Table<'_, &'static [u8], &'static [u8]>) -> Result<(), redb::StorageError>,
         durability: Durability,
-    ) -> Result<(), KvError> {
-        let writing = |error: redb::Error| KvError::store(NAME, "write", error);
+    ) -> Result<(), RunError> {
+        let writing = |error: redb::Error| RunError::store(NAME, "write", error);
         let transaction = self.begin_write(durability).map_err(writing)?;
         {
             let mut table = transaction.open_table(TABLE).map_err(|error| writing(error.into()))?;
@@ -151,7 +152,7 @@ impl RedbStore {
 }
 
 impl Store for RedbStore {
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         Ok(Box::new(RedbSession {
             store: self,
             lent: None,
@@ -162,7 +163,7 @@ impl Store for RedbStore {
         }))
     }
 
-    fn about(&self) -> Result<About, KvError> {
+    fn about(&self) -> Result<About, RunError> {
         Ok(About {
             version: VERSION.into(),
             build: BTreeMap::from([("library".into(), "compiled in".into())]),
@@ -190,7 +191,7 @@ impl Store for RedbStore {
         ])
     }
 
-    fn set_sync(&self, sync: bool) -> Result<(), KvError> {
+    fn set_sync(&self, sync: bool) -> Result<(), RunError> {
         self.skips_sync
             .store(!sync && !self.settings.in_memory, Ordering::Release);
         Ok(())
@@ -209,7 +210,7 @@ impl Store for RedbStore {
         }
     }
 
-    fn flush(&self) -> Result<(), KvError> {
+    fn flush(&self) -> Result<(), RunError> {
         let skipped = self.skips_sync.swap(false, Ordering::AcqRel);
         let flushed = self.write(|_| Ok(()), Durability::Immediate);
         self.skips_sync.store(skipped, Ordering::Release);
@@ -235,24 +236,24 @@ impl RedbSession<'_> {
 }
 
 impl Session for RedbSession<'_> {
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
-        let reading = |error: redb::Error| KvError::store(NAME, "get a record", error);
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
+        let reading = |error: redb::Error| RunError::store(NAME, "get a record", error);
         let table = self.table().map_err(reading)?;
         self.lent = table.get(key).map_err(|error| reading(error.into()))?;
         Ok(self.lent.as_ref().map(AccessGuard::value))
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError> {
         self.changes.push((key.to_vec(), Some(value.to_vec())));
         Ok(())
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, key: &[u8]) -> Result<(), RunError> {
         self.changes.push((key.to_vec(), None));
         Ok(())
     }
 
-    fn commit(&mut self, sync: bool) -> Result<(), KvError> {
+    fn commit(&mut self, sync: bool) -> Result<(), RunError> {
         let durability = match sync || !self.store.settings.in_memory {
             true => Durability::Immediate,
             false => Durability::None,
@@ -272,9 +273,9 @@ impl Session for RedbSession<'_> {
         )
     }
 
-    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError> {
         self.release();
-        let seeking = |error: redb::Error| KvError::store(NAME, "seek", error);
+        let seeking = |error: redb::Error| RunError::store(NAME, "seek", error);
         let table = self.table().map_err(seeking)?;
         let range = match (key, direction) {
             (None, _) => table.range::<&[u8]>(..),
@@ -286,7 +287,7 @@ impl Session for RedbSession<'_> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
         let Some(range) = &mut self.range else { return Ok(None) };
         let next = match self.direction {
             Direction::Forward => range.next(),
@@ -294,7 +295,7 @@ impl Session for RedbSession<'_> {
         };
         self.record = next
             .transpose()
-            .map_err(|error| KvError::store(NAME, "iterate", error))?;
+            .map_err(|error| RunError::store(NAME, "iterate", error))?;
         Ok(self.record.as_ref().map(|(key, value)| (key.value(), value.value())))
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use iosonde_kv::{ASSERTIONS, About, CachePlace, Code, KvError, Lent, Place, Session, Store};
+use iosonde_kv::{ASSERTIONS, About, CachePlace, Code, Lent, Place, RunError, Session, Store};
 use iosonde_protocol::{Direction, StoreDurability};
 
 use crate::NAME;
@@ -50,15 +50,15 @@ impl Database {
     pub(crate) fn open(
         library: &RocksDb,
         settings: &Settings,
-        shim: Option<Result<&Shim, &KvError>>,
+        shim: Option<Result<&Shim, &RunError>>,
         place: &Place,
-    ) -> Result<Database, KvError> {
+    ) -> Result<Database, RunError> {
         let (path, log, read_cache, is_read_only) = match place {
             Place::Directory { path, log, read_cache } => (path, log.as_ref(), read_cache.as_ref(), false),
             Place::ReadOnly { path } => (path, None, None, true),
             Place::Device { .. } | Place::Virtual | Place::Socket { .. } | Place::Server { .. } => {
                 let message = "RocksDB was opened without a directory";
-                return Err(KvError::new(Code::Internal, message, ""));
+                return Err(RunError::new(Code::Internal, message, ""));
             }
         };
         let mut text = settings.text.clone();
@@ -66,9 +66,9 @@ impl Database {
             text = format!("wal_dir={};{text}", log.display());
         }
         let options =
-            Options::parse(library, &text).map_err(|words| KvError::store(NAME, "take its options", words))?;
+            Options::parse(library, &text).map_err(|words| RunError::store(NAME, "take its options", words))?;
         let name = CString::new(path.as_os_str().as_bytes())
-            .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
+            .map_err(|_| RunError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
         let (shim, shim_problem) = match shim {
             Some(Ok(shim)) => (Some(*shim), None),
             Some(Err(error)) => (None, Some(error.to_string())),
@@ -88,7 +88,7 @@ impl Database {
                 true => (library.call.open_for_read_only)(options.handle, name.as_ptr(), 0, error),
             })
         };
-        let handle = handle.map_err(|words| KvError::store(NAME, format!("open `{}`", path.display()), words))?;
+        let handle = handle.map_err(|words| RunError::store(NAME, format!("open `{}`", path.display()), words))?;
         let database = Database {
             library: library.clone(),
             settings: settings.clone(),
@@ -141,8 +141,8 @@ impl Database {
     }
 
     /// The newest file in which RocksDB lists every option in effect.
-    fn options_file(&self) -> Result<String, KvError> {
-        let reading = |error: std::io::Error| KvError::io("read the options in", &self.path, &error);
+    fn options_file(&self) -> Result<String, RunError> {
+        let reading = |error: std::io::Error| RunError::io("read the options in", &self.path, &error);
         let entries = std::fs::read_dir(&self.path).map_err(reading)?;
         let newest = entries
             .flatten()
@@ -170,7 +170,7 @@ impl Drop for Database {
 }
 
 impl Store for Database {
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         let call = &self.library.call;
         // SAFETY: the level is this thread's, in which the session is used; the objects are made here and destroyed with it.
         unsafe {
@@ -205,7 +205,7 @@ impl Store for Database {
         }
     }
 
-    fn about(&self) -> Result<About, KvError> {
+    fn about(&self) -> Result<About, RunError> {
         let (version, mut options) = read_options_file(&self.options_file()?);
         options.extend(self.settings.calls());
         if let Some(capacity) = self.number("rocksdb.block-cache-capacity") {
@@ -255,7 +255,7 @@ impl Store for Database {
         }
     }
 
-    fn flush(&self) -> Result<(), KvError> {
+    fn flush(&self) -> Result<(), RunError> {
         let call = &self.library.call;
         // SAFETY: the options are made and destroyed here; the database is open. Flushing waits by default.
         let flushed = unsafe {
@@ -264,7 +264,7 @@ impl Store for Database {
             (call.flushoptions_destroy)(options);
             flushed
         };
-        flushed.map_err(|words| KvError::store(NAME, "flush its memory tables", words))
+        flushed.map_err(|words| RunError::store(NAME, "flush its memory tables", words))
     }
 
     fn is_busy(&self) -> bool {
@@ -273,7 +273,7 @@ impl Store for Database {
             || !self.settings.no_auto_compactions && is_working(&statistics::COMPACTION_PENDING)
     }
 
-    fn close(self: Box<Self>) -> Result<(), KvError> {
+    fn close(self: Box<Self>) -> Result<(), RunError> {
         self.destroy();
         Ok(())
     }
@@ -288,18 +288,18 @@ fn attach_read_cache(
     shim: Option<Shim>,
     options: &Options<'_>,
     cache: &CachePlace,
-) -> Result<(), KvError> {
-    let shim = shim.ok_or_else(|| KvError::new(Code::Internal, "a read cache was not checked", ""))?;
+) -> Result<(), RunError> {
+    let shim = shim.ok_or_else(|| RunError::new(Code::Internal, "a read cache was not checked", ""))?;
     let failed = |words: &dyn std::fmt::Display| {
         let action = format!(
             "create a read cache of {} bytes in `{}`",
             cache.bytes,
             cache.path.display()
         );
-        KvError::store(NAME, action, words).at("`target.read_cache`")
+        RunError::store(NAME, action, words).at("`target.read_cache`")
     };
     let path = CString::new(cache.path.as_os_str().as_bytes())
-        .map_err(|_| KvError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
+        .map_err(|_| RunError::new(Code::NotWritable, "a path with a zero byte", "use another path"))?;
     // A RocksDB with assertions aborts the process where a size is refused, or it cannot create the directory.
     if cache.bytes < SMALLEST_READ_CACHE {
         return Err(failed(&format_args!("it needs at least {SMALLEST_READ_CACHE} bytes")));
@@ -348,13 +348,13 @@ struct RocksdbSession<'a> {
 
 impl RocksdbSession<'_> {
     #[cold]
-    fn failed(&self, action: &str, words: String) -> KvError {
-        KvError::store(NAME, action, words)
+    fn failed(&self, action: &str, words: String) -> RunError {
+        RunError::store(NAME, action, words)
     }
 
     /// A value in the reader's own slice.
     #[inline]
-    fn read(&self, reader: &Reader, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    fn read(&self, reader: &Reader, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         let (mut bytes, mut error) = (0, null_mut());
         // SAFETY: the database is open, the reader this thread's; RocksDB reads the key during the call only.
         let value =
@@ -368,7 +368,7 @@ impl RocksdbSession<'_> {
 
     /// There is no record, or an error if there is one.
     #[cold]
-    fn no_value(&self, error: *mut c_char) -> Result<Option<&[u8]>, KvError> {
+    fn no_value(&self, error: *mut c_char) -> Result<Option<&[u8]>, RunError> {
         match self.database.library.take_text(error) {
             None => Ok(None),
             Some(words) => Err(self.failed("get a record", words)),
@@ -384,7 +384,7 @@ impl Session for RocksdbSession<'_> {
     }
 
     #[inline]
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         if let Some(reader) = &self.reader {
             return self.read(reader, key);
         }
@@ -410,7 +410,7 @@ impl Session for RocksdbSession<'_> {
     }
 
     #[inline]
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError> {
         // SAFETY: the batch is this session's; RocksDB copies key and value.
         unsafe {
             (self.database.library.call.writebatch_put)(
@@ -424,14 +424,14 @@ impl Session for RocksdbSession<'_> {
         Ok(())
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, key: &[u8]) -> Result<(), RunError> {
         // SAFETY: as for `put`.
         unsafe { (self.database.library.call.writebatch_delete)(self.batch, key.as_ptr().cast(), key.len()) };
         Ok(())
     }
 
     #[inline]
-    fn commit(&mut self, sync: bool) -> Result<(), KvError> {
+    fn commit(&mut self, sync: bool) -> Result<(), RunError> {
         let Database { library, handle, .. } = self.database;
         let options = self.write_options[usize::from(sync)];
         // SAFETY: the database is open; options and batch are this session's.
@@ -446,7 +446,7 @@ impl Session for RocksdbSession<'_> {
         })
     }
 
-    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError> {
         self.release();
         let Database { library, handle, .. } = self.database;
         // SAFETY: the database is open; the iterator is destroyed by `release`. RocksDB reads the key during the call only.
@@ -468,7 +468,7 @@ impl Session for RocksdbSession<'_> {
     }
 
     #[inline]
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
         if self.iterator.is_null() {
             return Ok(None);
         }

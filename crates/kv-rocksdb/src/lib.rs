@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::path::Path;
 
-use iosonde_kv::{Code, Demands, KvError, Opener, Place, Store};
+use iosonde_kv::{Code, Demands, Opener, Place, RunError, Store};
 use serde_json::Value;
 
 use crate::database::Database;
@@ -37,7 +37,7 @@ pub struct RocksdbOpener {
     library: RocksDb,
     settings: Settings,
     /// Absent where none was given.
-    shim: Option<Result<Shim, KvError>>,
+    shim: Option<Result<Shim, RunError>>,
 }
 
 impl RocksdbOpener {
@@ -50,7 +50,7 @@ impl RocksdbOpener {
         library: Option<&str>,
         options: &BTreeMap<String, Value>,
         shim: Option<RawFd>,
-    ) -> Result<RocksdbOpener, KvError> {
+    ) -> Result<RocksdbOpener, RunError> {
         let library = RocksDb::load(library)?;
         let settings = Settings::read(&library, options)?;
         let shim = shim.map(|descriptor| Shim::load(descriptor, &library));
@@ -62,12 +62,12 @@ impl RocksdbOpener {
     }
 
     /// A read cache needs the shim.
-    fn check_read_cache(&self) -> Result<(), KvError> {
+    fn check_read_cache(&self) -> Result<(), RunError> {
         let missing = || {
             let message =
                 format!("the C interface of {NAME} has no persistent read cache, and the C++ shim is missing");
             let hint = "install `g++` and `librocksdb-dev`, or run `db_bench --read_cache_path` as an external command";
-            KvError::new(Code::Library, message, hint)
+            RunError::new(Code::Library, message, hint)
         };
         match &self.shim {
             Some(Ok(_)) => Ok(()),
@@ -79,14 +79,14 @@ impl RocksdbOpener {
 }
 
 impl Opener for RocksdbOpener {
-    fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError> {
+    fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError> {
         demands.check_keys(NAME, KEY_BYTES_MAX)?;
         match place {
             Place::Directory {
                 read_cache: Some(_), ..
             } => self.check_read_cache(),
             Place::Directory { .. } | Place::ReadOnly { .. } => Ok(()),
-            Place::Device { path, .. } => Err(KvError::unsupported(
+            Place::Device { path, .. } => Err(RunError::unsupported(
                 format!(
                     "{NAME} stores a database in files, so it cannot use `{}` without a file system",
                     path.display()
@@ -94,7 +94,7 @@ impl Opener for RocksdbOpener {
                 "name a directory; only `lmdb` supports devices",
             )
             .at("`target`")),
-            Place::Virtual | Place::Socket { .. } | Place::Server { .. } => Err(KvError::unsupported(
+            Place::Virtual | Place::Socket { .. } | Place::Server { .. } => Err(RunError::unsupported(
                 format!("{NAME} needs a directory"),
                 "only the store `null` has a virtual target",
             )
@@ -102,7 +102,7 @@ impl Opener for RocksdbOpener {
         }
     }
 
-    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         let shim = self.shim.as_ref().map(Result::as_ref);
         Ok(Box::new(Database::open(&self.library, &self.settings, shim, place)?))
     }
@@ -121,7 +121,7 @@ mod tests {
     use iosonde_kv::{CachePlace, contract};
     use iosonde_protocol::StoreDurability;
 
-    fn opener(options: &[(&str, Value)]) -> Result<RocksdbOpener, KvError> {
+    fn opener(options: &[(&str, Value)]) -> Result<RocksdbOpener, RunError> {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         RocksdbOpener::new(None, &options.collect(), None)
     }
@@ -195,7 +195,7 @@ mod tests {
             let error = opener.open(&place, &contract::DEMANDS).err().expect("it is refused");
             assert_eq!(
                 (error.code, error.context.as_str()),
-                (Code::Store, "`target.read_cache`")
+                (Code::StoreError, "`target.read_cache`")
             );
         }
     }
@@ -406,7 +406,7 @@ mod tests {
         std::fs::write(directory.path().join("database/CURRENT"), "nonsense").unwrap();
         let error = opener(&[]).unwrap().open(&place(&directory), &contract::DEMANDS).err();
         let error = error.expect("it cannot be opened");
-        assert_eq!(error.code, Code::Store);
+        assert_eq!(error.code, Code::StoreError);
         assert!(error.to_string().starts_with("RocksDB failed to open"), "{error}");
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::path::{Path, PathBuf};
 
 use iosonde_kv::library::{self, file_of};
-use iosonde_kv::{Code, KvError};
+use iosonde_kv::{Code, RunError};
 
 /// The name of the RocksDB that is compiled in.
 const BUNDLED: &str = "bundled";
@@ -125,7 +125,7 @@ pub(crate) struct RocksDb {
 
 impl RocksDb {
     /// The named library, or the newest installed one.
-    pub(crate) fn load(named: Option<&str>) -> Result<RocksDb, KvError> {
+    pub(crate) fn load(named: Option<&str>) -> Result<RocksDb, RunError> {
         match named {
             Some(BUNDLED) => bundled_library(),
             Some(name) => load_file(Path::new(name)),
@@ -159,7 +159,7 @@ impl RocksDb {
 }
 
 #[cfg(feature = "bundled")]
-fn bundled_library() -> Result<RocksDb, KvError> {
+fn bundled_library() -> Result<RocksDb, RunError> {
     // SAFETY: the addresses are those of the functions of these names, linked in from RocksDB itself.
     let call = unsafe { Functions::from_addresses(&bundled::addresses()) };
     Ok(RocksDb {
@@ -169,18 +169,18 @@ fn bundled_library() -> Result<RocksDb, KvError> {
 }
 
 #[cfg(not(feature = "bundled"))]
-fn bundled_library() -> Result<RocksDb, KvError> {
-    Err(KvError::new(
+fn bundled_library() -> Result<RocksDb, RunError> {
+    Err(RunError::new(
         Code::Library,
         "this engine was built without RocksDB",
         "name a `librocksdb.so`, or build with `cargo build --features iosonde-kv-rocksdb/bundled`",
     ))
 }
 
-fn load_file(path: &Path) -> Result<RocksDb, KvError> {
+fn load_file(path: &Path) -> Result<RocksDb, RunError> {
     let name = path.display();
     let library = library::load(path).map_err(|reason| {
-        KvError::new(
+        RunError::new(
             Code::Library,
             format!("the library `{name}` cannot be loaded: {reason}"),
             "install RocksDB (Debian and Ubuntu: `apt-get install librocksdb7.8` or another version), or name its `librocksdb.so`",
@@ -201,14 +201,14 @@ fn load_file(path: &Path) -> Result<RocksDb, KvError> {
         .map(|(name, _)| *name)
         .collect();
     if missing.len() == NAMES.len() {
-        return Err(KvError::new(
+        return Err(RunError::new(
             Code::Library,
             format!("the library `{name}` is not RocksDB: it has none of its functions"),
             "name RocksDB's shared library, `librocksdb.so`",
         ));
     }
     if let Some(first) = missing.first() {
-        return Err(KvError::new(
+        return Err(RunError::new(
             Code::Library,
             format!(
                 "the library `{name}` lacks {} of {} required functions, for example `{first}`",
@@ -230,7 +230,7 @@ fn load_file(path: &Path) -> Result<RocksDb, KvError> {
 mod tests {
     use super::*;
 
-    fn refused(named: &str) -> KvError {
+    fn refused(named: &str) -> RunError {
         let error = RocksDb::load(Some(named)).err().expect("it cannot be used");
         assert_eq!(error.code, Code::Library);
         assert_eq!(error.context, "`store.library`");

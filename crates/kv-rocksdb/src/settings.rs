@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 
-use iosonde_kv::{KvError, options};
+use iosonde_kv::{RunError, options};
 use serde_json::Value;
 
 use crate::NAME;
@@ -211,7 +211,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Validates every option with RocksDB.
-    pub(crate) fn read(library: &RocksDb, given: &BTreeMap<String, Value>) -> Result<Settings, KvError> {
+    pub(crate) fn read(library: &RocksDb, given: &BTreeMap<String, Value>) -> Result<Settings, RunError> {
         let mut settings = Settings {
             text: String::new(),
             beside: BTreeMap::new(),
@@ -228,7 +228,7 @@ impl Settings {
         for (name, value) in given {
             if let Some((_, hint)) = OURS.iter().find(|(ours, _)| ours == name) {
                 let message = format!("option `{name}` of {NAME} is set by the engine");
-                return Err(KvError::invalid(message, format!("`store.options.{name}`"), *hint));
+                return Err(RunError::invalid(message, format!("`store.options.{name}`"), *hint));
             }
             if CALLS.contains(&name.as_str()) {
                 settings.set_call(name, value)?;
@@ -254,7 +254,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn set_call(&mut self, name: &str, value: &Value) -> Result<(), KvError> {
+    fn set_call(&mut self, name: &str, value: &Value) -> Result<(), RunError> {
         match name {
             "disableWAL" => self.disable_wal = options::flag(NAME, name, value)?,
             "verify_checksums" => self.verify_checksums = options::flag(NAME, name, value)?,
@@ -318,7 +318,7 @@ fn nested(table: &[String]) -> String {
 }
 
 /// Requires that neither name nor value contains a further option: RocksDB splits its text at semicolons outside of braces.
-fn require_single(name: &str, value: &Value, text: &str) -> Result<(), KvError> {
+fn require_single(name: &str, value: &Value, text: &str) -> Result<(), RunError> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_.".contains(letter);
     if name.is_empty() || !name.chars().all(plain) {
         return Err(options::unknown(NAME, name, names()));
@@ -341,7 +341,7 @@ fn require_single(name: &str, value: &Value, text: &str) -> Result<(), KvError> 
 }
 
 /// Validates one option with RocksDB.
-fn judge(library: &RocksDb, name: &str, value: &Value, text: &str) -> Result<(), KvError> {
+fn judge(library: &RocksDb, name: &str, value: &Value, text: &str) -> Result<(), RunError> {
     let Err(words) = Options::parse(library, text) else {
         return Ok(());
     };

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_uchar, c_void};
 use std::os::fd::RawFd;
 
 use iosonde_kv::library::{self, file_of};
-use iosonde_kv::{Code, KvError};
+use iosonde_kv::{Code, RunError};
 use libloading::os::unix::Library;
 
 use crate::NAME;
@@ -30,7 +30,7 @@ struct Version([u8; 32]);
 
 impl Shim {
     /// Loads the shim from a descriptor, for a library that is loaded already.
-    pub(crate) fn load(descriptor: RawFd, rocksdb: &RocksDb) -> Result<Shim, KvError> {
+    pub(crate) fn load(descriptor: RawFd, rocksdb: &RocksDb) -> Result<Shim, RunError> {
         let library = library::load_descriptor(descriptor)
             .map_err(|reason| unusable(&format!("it cannot be loaded: {reason}")))?;
         // SAFETY: the types are those of the functions in `rocksdb.cc`.
@@ -97,8 +97,8 @@ impl Version {
     }
 }
 
-fn unusable(reason: &str) -> KvError {
-    KvError::new(
+fn unusable(reason: &str) -> RunError {
+    RunError::new(
         Code::Library,
         format!("the C++ shim of {NAME} cannot be used: {reason}"),
         "install headers of the same version as the library (Debian and Ubuntu: `apt-get install librocksdb-dev g++`)",

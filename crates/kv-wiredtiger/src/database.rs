@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 
-use iosonde_kv::{About, KvError, Lent, Session, Store};
+use iosonde_kv::{About, Lent, RunError, Session, Store};
 use iosonde_protocol::{Direction, StoreDurability};
 
 use crate::NAME;
@@ -39,8 +39,8 @@ impl Database {
         path: &Path,
         log: Option<&PathBuf>,
         sessions: u64,
-    ) -> Result<Database, KvError> {
-        let failed = |words: String| KvError::store(NAME, format!("open `{}`", path.display()), words);
+    ) -> Result<Database, RunError> {
+        let failed = |words: String| RunError::store(NAME, format!("open `{}`", path.display()), words);
         let config = settings.of_connection(log.map(PathBuf::as_path), sessions)?;
         let owner = Owner::create(shim).map_err(failed)?;
         let home = c_text(&path.display().to_string()).map_err(failed)?;
@@ -64,10 +64,10 @@ impl Database {
     }
 
     /// Refuses direct I/O that is configured and not in effect.
-    fn check_direct_io(&self, kind: &str, access: Option<Access>) -> Result<(), KvError> {
+    fn check_direct_io(&self, kind: &str, access: Option<Access>) -> Result<(), RunError> {
         match access {
             Some(access) if access != Access::Direct && self.settings.asks_for_direct_io(kind) => {
-                Err(KvError::unsupported(
+                Err(RunError::unsupported(
                     format!(
                         "{NAME} has opened its {kind} files without `O_DIRECT` ({}), though `direct_io` includes `{kind}`",
                         access.name()
@@ -80,14 +80,14 @@ impl Database {
         }
     }
 
-    fn attempt(&self, action: &str, code: c_int) -> Result<(), KvError> {
+    fn attempt(&self, action: &str, code: c_int) -> Result<(), RunError> {
         self.owner
             .check(code)
-            .map_err(|words| KvError::store(NAME, action, words))
+            .map_err(|words| RunError::store(NAME, action, words))
     }
 
     /// The options with which the table was created; empty for other types than `file`.
-    fn table_options(&self) -> Result<BTreeMap<String, String>, KvError> {
+    fn table_options(&self) -> Result<BTreeMap<String, String>, RunError> {
         let file = c_text(FILE).expect("it has no zero byte");
         let mut text = vec![0_u8; CONFIG_BYTES];
         // SAFETY: the database is open; the call writes a C string of at most this many bytes.
@@ -101,7 +101,7 @@ impl Database {
 }
 
 impl Store for Database {
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         let mut handle = null_mut();
         // SAFETY: the database is open; the session is closed when it is dropped, before the database.
         let code = unsafe { (self.owner.shim.session_open)(self.owner.handle, &mut handle) };
@@ -116,7 +116,7 @@ impl Store for Database {
         }))
     }
 
-    fn about(&self) -> Result<About, KvError> {
+    fn about(&self) -> Result<About, RunError> {
         let mut build = BTreeMap::from([
             ("library".to_owned(), self.library.file.display().to_string()),
             ("release".to_owned(), self.library.release.clone()),
@@ -168,7 +168,7 @@ impl Store for Database {
         }
     }
 
-    fn flush(&self) -> Result<(), KvError> {
+    fn flush(&self) -> Result<(), RunError> {
         // SAFETY: the database is open.
         let code = unsafe { (self.owner.shim.checkpoint)(self.owner.handle) };
         self.attempt("write a checkpoint", code)
@@ -178,8 +178,10 @@ impl Store for Database {
         self.statistics().get(statistics::CHECKPOINT_RUNNING) == Some(&1)
     }
 
-    fn close(self: Box<Self>) -> Result<(), KvError> {
-        self.owner.close().map_err(|words| KvError::store(NAME, "close", words))
+    fn close(self: Box<Self>) -> Result<(), RunError> {
+        self.owner
+            .close()
+            .map_err(|words| RunError::store(NAME, "close", words))
     }
 }
 
@@ -232,7 +234,7 @@ impl WiredtigerSession<'_> {
 
 impl Session for WiredtigerSession<'_> {
     #[inline]
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         let (mut value, mut bytes) = (null(), 0);
         // SAFETY: the session is open; WiredTiger reads the key during the call only.
         let code = unsafe { (self.shim().get)(self.handle, key.as_ptr().cast(), key.len(), &mut value, &mut bytes) };
@@ -242,7 +244,7 @@ impl Session for WiredtigerSession<'_> {
     }
 
     #[inline]
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError> {
         let begin = self.memory.len();
         self.memory.extend_from_slice(key);
         let end = self.memory.len();
@@ -251,7 +253,7 @@ impl Session for WiredtigerSession<'_> {
         Ok(())
     }
 
-    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, key: &[u8]) -> Result<(), RunError> {
         let begin = self.memory.len();
         self.memory.extend_from_slice(key);
         self.entries.push((begin, self.memory.len(), None));
@@ -259,7 +261,7 @@ impl Session for WiredtigerSession<'_> {
     }
 
     #[inline]
-    fn commit(&mut self, sync: bool) -> Result<(), KvError> {
+    fn commit(&mut self, sync: bool) -> Result<(), RunError> {
         if self.entries.is_empty() {
             return Ok(());
         }
@@ -269,7 +271,7 @@ impl Session for WiredtigerSession<'_> {
         self.database.attempt("write", code)
     }
 
-    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError> {
         self.direction = direction;
         let (start, bytes) = key.map_or((null(), 0), |key| (key.as_ptr().cast(), key.len()));
         // SAFETY: the session is open; WiredTiger reads the key during the call only.
@@ -278,7 +280,7 @@ impl Session for WiredtigerSession<'_> {
     }
 
     #[inline]
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
         let (mut key, mut key_bytes, mut value, mut value_bytes) = (null(), 0, null(), 0);
         // SAFETY: the session is open, and the places for the results are valid.
         let code = unsafe {

@@ -14,7 +14,7 @@ mod statistics;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
-use iosonde_kv::{Demands, KvError, Opener, Place, Store};
+use iosonde_kv::{Demands, Opener, Place, RunError, Store};
 use serde_json::Value;
 
 use crate::database::Database;
@@ -34,7 +34,7 @@ pub fn option_names() -> Vec<&'static str> {
 
 /// Sets the function that ends the process after a panic of WiredTiger, such as a log that cannot be written: threads that wait
 /// for the log then wait forever (seen in 3.2.1), and WiredTiger's documentation asks to exit.
-pub fn on_panic(end: fn(&KvError)) {
+pub fn on_panic(end: fn(&RunError)) {
     shim::on_panic(end);
 }
 
@@ -54,7 +54,7 @@ impl WiredtigerOpener {
         library: Option<&str>,
         options: &BTreeMap<String, Value>,
         shim: Option<RawFd>,
-    ) -> Result<WiredtigerOpener, KvError> {
+    ) -> Result<WiredtigerOpener, RunError> {
         let library = WiredTiger::load(library)?;
         let shim = Shim::load(shim, &library)?;
         let settings = Settings::read(&library, &shim, options)?;
@@ -67,12 +67,12 @@ impl WiredtigerOpener {
 }
 
 impl Opener for WiredtigerOpener {
-    fn check(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
+    fn check(&self, place: &Place, _demands: &Demands) -> Result<(), RunError> {
         place.directory(NAME)?;
         Ok(())
     }
 
-    fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         let (path, log) = place.directory(NAME)?;
         let sessions = demands.sessions + SESSIONS_BESIDE;
         let database = Database::open(&self.library, &self.shim, &self.settings, path, log, sessions)?;
@@ -116,12 +116,12 @@ mod tests {
         SHIM.get_or_init(|| compile("")).as_raw_fd()
     }
 
-    fn opener(options: &[(&str, Value)]) -> Result<WiredtigerOpener, KvError> {
+    fn opener(options: &[(&str, Value)]) -> Result<WiredtigerOpener, RunError> {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
         WiredtigerOpener::new(None, &options.collect(), Some(shim()))
     }
 
-    fn refused(options: &[(&str, Value)]) -> KvError {
+    fn refused(options: &[(&str, Value)]) -> RunError {
         opener(options).err().expect("it is refused")
     }
 
@@ -270,7 +270,7 @@ mod tests {
             ("direct_io", "[everything]".into()),
             ("transaction_sync.method", "hope".into()),
         ] {
-            let error: KvError = refused(&[(name, value)]);
+            let error: RunError = refused(&[(name, value)]);
             assert_eq!(error.code, Code::InvalidSpec);
             assert!(
                 error.hint.contains("WiredTiger 3.") && error.hint.contains("reports: "),
@@ -364,7 +364,7 @@ mod tests {
             .open(&place(directory.path()), &contract::DEMANDS)
             .err();
         let error = error.expect("it cannot be opened");
-        assert_eq!(error.code, Code::Store);
+        assert_eq!(error.code, Code::StoreError);
         assert!(error.to_string().starts_with("WiredTiger failed to open"), "{error}");
     }
 }

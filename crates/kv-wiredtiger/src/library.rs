@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use iosonde_kv::library::{self, file_of};
-use iosonde_kv::{Code, KvError};
+use iosonde_kv::{Code, RunError};
 
 const FILE: &str = "libwiredtiger.so";
 const NAMES: [&str; 4] = [
@@ -52,7 +52,7 @@ unsafe impl Sync for WiredTiger {}
 
 impl WiredTiger {
     /// The named library, or the newest installed one.
-    pub(crate) fn load(named: Option<&str>) -> Result<WiredTiger, KvError> {
+    pub(crate) fn load(named: Option<&str>) -> Result<WiredTiger, RunError> {
         let path = named.map_or_else(|| library::newest_installed(FILE), PathBuf::from);
         load_file(&path).map_err(|error| error.at("`store.library`"))
     }
@@ -64,10 +64,10 @@ impl WiredTiger {
     }
 }
 
-fn load_file(path: &Path) -> Result<WiredTiger, KvError> {
+fn load_file(path: &Path) -> Result<WiredTiger, RunError> {
     let name = path.display();
     let library = library::load(path).map_err(|reason| {
-        KvError::new(
+        RunError::new(
             Code::Library,
             format!("the library `{name}` cannot be loaded: {reason}"),
             "install WiredTiger (Debian and Ubuntu: `apt-get install libwiredtiger-dev`), or name its `libwiredtiger.so`",
@@ -83,7 +83,7 @@ fn load_file(path: &Path) -> Result<WiredTiger, KvError> {
     // WiredTiger leaves threads behind, so the library stays loaded.
     std::mem::forget(library);
     let [open, validate, strerror, version] = found[..] else {
-        return Err(KvError::new(
+        return Err(RunError::new(
             Code::Library,
             format!(
                 "the library `{name}` is not WiredTiger: it has {} of the functions `{}`",
@@ -118,7 +118,7 @@ fn load_file(path: &Path) -> Result<WiredTiger, KvError> {
 mod tests {
     use super::*;
 
-    fn refused(named: &str) -> KvError {
+    fn refused(named: &str) -> RunError {
         let error = WiredTiger::load(Some(named)).unwrap_err();
         assert_eq!((error.code, error.context.as_str()), (Code::Library, "`store.library`"));
         assert!(!error.hint.is_empty());

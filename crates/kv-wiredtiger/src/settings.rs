@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use iosonde_kv::{Code, KvError, options};
+use iosonde_kv::{Code, RunError, options};
 use serde_json::Value;
 
 use crate::NAME;
@@ -136,7 +136,7 @@ impl Settings {
         library: &WiredTiger,
         shim: &Shim,
         given: &BTreeMap<String, Value>,
-    ) -> Result<Settings, KvError> {
+    ) -> Result<Settings, RunError> {
         let mut settings = Settings {
             connection: BTreeMap::from([
                 ("log.enabled".to_owned(), "true".to_owned()),
@@ -157,10 +157,10 @@ impl Settings {
         Ok(settings)
     }
 
-    fn set(&mut self, library: &WiredTiger, shim: &Shim, name: &str, value: &Value) -> Result<(), KvError> {
+    fn set(&mut self, library: &WiredTiger, shim: &Shim, name: &str, value: &Value) -> Result<(), RunError> {
         if let Some((_, hint)) = OURS.iter().find(|(ours, _)| *ours == name) {
             let message = format!("option `{name}` of {NAME} is set by the engine");
-            return Err(KvError::invalid(message, format!("`store.options.{name}`"), *hint));
+            return Err(RunError::invalid(message, format!("`store.options.{name}`"), *hint));
         }
         if name == LOG_FLUSH {
             self.log_flush = options::flag(NAME, name, value)?;
@@ -200,7 +200,7 @@ impl Settings {
     }
 
     /// The configuration of `wiredtiger_open`, for this many sessions of the run.
-    pub(crate) fn of_connection(&self, log: Option<&Path>, sessions: u64) -> Result<String, KvError> {
+    pub(crate) fn of_connection(&self, log: Option<&Path>, sessions: u64) -> Result<String, RunError> {
         let mut options = self.connection.clone();
         options
             .entry("session_max".to_owned())
@@ -210,7 +210,7 @@ impl Settings {
             if log.contains(['"', '\\']) {
                 let message =
                     format!("{NAME} cannot have its log in `{log}`, a path with quotation marks or backslashes");
-                return Err(KvError::new(Code::NotWritable, message, "use another path"));
+                return Err(RunError::new(Code::NotWritable, message, "use another path"));
             }
             options.insert("log.path".to_owned(), format!("\"{log}\""));
         }
@@ -255,7 +255,7 @@ impl Settings {
 }
 
 /// The library that a compressor needs; none if it is compiled in, which opening the database shows.
-fn extension(library: &WiredTiger, name: &str, value: &Value, text: &str) -> Result<Option<String>, KvError> {
+fn extension(library: &WiredTiger, name: &str, value: &Value, text: &str) -> Result<Option<String>, RunError> {
     if !text.chars().all(|c| c.is_ascii_alphanumeric()) {
         return Err(options::wrong(
             NAME,

@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
 
-use iosonde_kv::{Code, KvError, library};
+use iosonde_kv::{Code, RunError, library};
 use libloading::os::unix::Library;
 
 use crate::NAME;
@@ -77,7 +77,7 @@ functions! {
 
 impl Shim {
     /// Loads the shim from a descriptor, and binds it to a library of the version that it was compiled for.
-    pub(crate) fn load(descriptor: Option<RawFd>, wiredtiger: &WiredTiger) -> Result<Shim, KvError> {
+    pub(crate) fn load(descriptor: Option<RawFd>, wiredtiger: &WiredTiger) -> Result<Shim, RunError> {
         let Some(descriptor) = descriptor else {
             return Err(unusable("it was not handed over"));
         };
@@ -122,10 +122,10 @@ impl Shim {
 }
 
 /// Ends the process after a panic of WiredTiger; see [`crate::on_panic`].
-static END: OnceLock<fn(&KvError)> = OnceLock::new();
+static END: OnceLock<fn(&RunError)> = OnceLock::new();
 
 /// Sets what is called after a panic.
-pub(crate) fn on_panic(end: fn(&KvError)) {
+pub(crate) fn on_panic(end: fn(&RunError)) {
     let _ = END.set(end);
 }
 
@@ -135,7 +135,7 @@ unsafe extern "C" fn panicked(text: *const c_char) {
     if let Some(end) = END.get() {
         // SAFETY: guaranteed by the caller.
         let words = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-        end(&KvError::store(NAME, "use its files", words).at("`store`"));
+        end(&RunError::store(NAME, "use its files", words).at("`store`"));
     }
 }
 
@@ -199,8 +199,8 @@ impl Drop for Owner {
     }
 }
 
-fn unusable(reason: &str) -> KvError {
-    KvError::new(
+fn unusable(reason: &str) -> RunError {
+    RunError::new(
         Code::Library,
         format!("the C shim of {NAME} cannot be used: {reason}"),
         "install a compiler and the header of the library's version (Debian and Ubuntu: `apt-get install gcc libwiredtiger-dev`)",

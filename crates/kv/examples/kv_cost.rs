@@ -8,10 +8,8 @@
 //! of the whole loop divided by its operations: choosing, two readings of the clock, comparing, counting in the histogram.
 //! The best of some runs counts, since whatever else the machine does only adds. The last line is the process's peak memory.
 
-use std::sync::Arc;
-
-use iosonde_harness::Control;
-use iosonde_kv::{Contents, NullOpener, RunInputs};
+use iosonde_harness::{Control, RunInputs, carry_out};
+use iosonde_kv::{Kv, NullOpener};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
     Arrival, Coverage, Database, Direction, KeyOrder, KvChoice, KvDistribution, KvOperation, KvShare, KvSize, KvStream,
@@ -49,19 +47,18 @@ fn main() {
 }
 
 fn cost_ns(workload: &KvWorkload) -> f64 {
-    let contents = Arc::new(Contents::new(&workload.records));
-    let opener = NullOpener::new(contents.clone(), std::iter::empty());
-    let run = RunInputs {
+    let kv = Kv {
         workload,
+        opener: Box::new(|contents| Ok(Box::new(NullOpener::new(contents.clone(), std::iter::empty())))),
+    };
+    let inputs = RunInputs {
         seed: 1,
         observe: &Observe::default(),
         clock: Clock::start(),
-        opener: &opener,
-        contents,
         targets: &iosonde_target::Targets::default(),
     };
     let (mut control, _stopper) = Control::new();
-    let result = iosonde_kv::run(&run, &mut control, &mut |_| {}).expect("the null store does not fail");
+    let result = carry_out(&kv, inputs, &mut control, &mut |_| {}).expect("the null store does not fail");
     let used = result.jobs[0].usage;
     (used.user_ns + used.system_ns) as f64 / OPERATIONS as f64
 }

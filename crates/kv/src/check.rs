@@ -1,17 +1,15 @@
 //! Refuses inconsistent specs before a store or target is opened.
 
+use iosonde_harness::{RunError, require};
 use iosonde_load::error::{RATE_MAX, validate_arrival};
 use iosonde_protocol::{
     Arrival, Coverage, Database, KvChoice, KvDistribution, KvOperation, KvSize, KvStream, KvWorkload, Records,
     StoreKind, StoreTarget,
 };
 
-use crate::error::KvError;
 use crate::freshness::RECORDS_MAX;
 use crate::records::{HEADER_BYTES, NUMBER_BYTES};
 
-const JOBS_MAX: u32 = 4_096;
-const INTERVAL_NS_MIN: u64 = 100_000_000;
 const BATCH_MAX: u32 = 1_000_000;
 const SPEED_MAX: f64 = 1e6;
 const BYTES_MAX: u64 = 64 << 20;
@@ -19,14 +17,8 @@ const BYTES_MAX: u64 = 64 << 20;
 const CACHE_KEY_BYTES: u64 = 2 * NUMBER_BYTES as u64;
 
 /// Checks everything that follows from the spec alone.
-pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
+pub(crate) fn check(workload: &KvWorkload) -> Result<(), RunError> {
     check_records(workload)?;
-    require(
-        workload.interval_ns >= INTERVAL_NS_MIN,
-        || format!("an interval of {} ns", workload.interval_ns),
-        "`interval_ns`",
-        "intervals are at least 100 ms long",
-    )?;
     require(
         workload.store.library.is_none() || workload.store.kind.has_library(),
         || format!("a library for store `{}`", workload.store.kind.name()),
@@ -67,21 +59,14 @@ pub(crate) fn check(workload: &KvWorkload) -> Result<(), KvError> {
         "`streams`",
         "add a stream that is not in the background",
     )?;
-    let mut names = std::collections::BTreeSet::new();
-    for stream in &workload.streams {
-        require(
-            names.insert(&stream.name),
-            || format!("two streams named `{}`", stream.name),
-            "`streams`",
-            "give each its own name",
-        )?;
-        check_stream(workload, stream)?;
-    }
-    Ok(())
+    workload
+        .streams
+        .iter()
+        .try_for_each(|stream| check_stream(workload, stream))
 }
 
 /// A user's database is only read.
-fn check_read_only(workload: &KvWorkload) -> Result<(), KvError> {
+fn check_read_only(workload: &KvWorkload) -> Result<(), RunError> {
     if !matches!(workload.target, StoreTarget::ReadOnly { .. }) {
         return Ok(());
     }
@@ -108,7 +93,7 @@ fn check_read_only(workload: &KvWorkload) -> Result<(), KvError> {
 }
 
 /// Only a store that orders its records can be scanned.
-fn check_order(workload: &KvWorkload) -> Result<(), KvError> {
+fn check_order(workload: &KvWorkload) -> Result<(), RunError> {
     let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
     require(
         workload.store.kind.is_ordered()
@@ -120,7 +105,7 @@ fn check_order(workload: &KvWorkload) -> Result<(), KvError> {
 }
 
 /// A cache keeps nothing, and has keys that a line of its protocol can contain.
-fn check_cache(workload: &KvWorkload) -> Result<(), KvError> {
+fn check_cache(workload: &KvWorkload) -> Result<(), RunError> {
     let reads_through = workload.streams.iter().any(|stream| stream.read_through.is_some());
     if !workload.store.kind.is_cache() {
         return require(
@@ -151,7 +136,7 @@ fn check_cache(workload: &KvWorkload) -> Result<(), KvError> {
 }
 
 /// MongoDB orders binary keys by their length first, so records of keys of several lengths cannot be scanned in order.
-fn check_server(workload: &KvWorkload) -> Result<(), KvError> {
+fn check_server(workload: &KvWorkload) -> Result<(), RunError> {
     if workload.store.kind != StoreKind::Mongodb {
         return Ok(());
     }
@@ -166,7 +151,7 @@ fn check_server(workload: &KvWorkload) -> Result<(), KvError> {
 }
 
 /// Freshness is known of single writes to records that exist before the run and are not deleted.
-fn check_freshness(workload: &KvWorkload) -> Result<(), KvError> {
+fn check_freshness(workload: &KvWorkload) -> Result<(), RunError> {
     if !workload.streams.iter().any(|stream| stream.freshness) {
         return Ok(());
     }
@@ -188,12 +173,12 @@ fn check_freshness(workload: &KvWorkload) -> Result<(), KvError> {
 }
 
 /// A trace decides operations, sizes and instants, so nothing else may.
-fn check_trace(workload: &KvWorkload) -> Result<(), KvError> {
+fn check_trace(workload: &KvWorkload) -> Result<(), RunError> {
     let Some(trace) = workload.streams.iter().find_map(|stream| stream.trace.as_ref()) else {
         return Ok(());
     };
     let [stream] = &workload.streams[..] else {
-        return Err(KvError::invalid(
+        return Err(RunError::invalid(
             "a trace beside other streams",
             "`streams`",
             "a trace is replayed by one stream",
@@ -223,7 +208,7 @@ fn check_trace(workload: &KvWorkload) -> Result<(), KvError> {
     )
 }
 
-fn check_records(workload: &KvWorkload) -> Result<(), KvError> {
+fn check_records(workload: &KvWorkload) -> Result<(), RunError> {
     let records = &workload.records;
     require(
         records.count > 0 && records.count <= 1 << 50,
@@ -248,7 +233,7 @@ fn check_records(workload: &KvWorkload) -> Result<(), KvError> {
     )
 }
 
-fn check_fields(records: &Records) -> Result<(), KvError> {
+fn check_fields(records: &Records) -> Result<(), RunError> {
     let fields = u64::from(records.fields);
     let fits = match records.value_bytes {
         KvSize::Fixed { bytes } => fields > 0 && bytes % fields == 0 && bytes / fields >= HEADER_BYTES as u64,
@@ -262,7 +247,7 @@ fn check_fields(records: &Records) -> Result<(), KvError> {
     )
 }
 
-fn check_size(size: &KvSize, least: u64, context: &str, what: &str) -> Result<(), KvError> {
+fn check_size(size: &KvSize, least: u64, context: &str, what: &str) -> Result<(), RunError> {
     let sizes: Vec<u64> = match size {
         KvSize::Fixed { bytes } => vec![*bytes],
         KvSize::Uniform { min_bytes, max_bytes } => {
@@ -309,14 +294,8 @@ fn check_size(size: &KvSize, least: u64, context: &str, what: &str) -> Result<()
     Ok(())
 }
 
-fn check_stream(workload: &KvWorkload, stream: &KvStream) -> Result<(), KvError> {
+fn check_stream(workload: &KvWorkload, stream: &KvStream) -> Result<(), RunError> {
     let at = |field: &str| format!("stream `{}`, `{field}`", stream.name);
-    require(
-        (1..=JOBS_MAX).contains(&stream.jobs),
-        || format!("{} jobs", stream.jobs),
-        at("jobs"),
-        format!("use 1 to {JOBS_MAX}"),
-    )?;
     check_operations(workload, stream, &at)?;
     check_choice(workload, stream, &at)?;
     require(
@@ -331,11 +310,10 @@ fn check_stream(workload: &KvWorkload, stream: &KvStream) -> Result<(), KvError>
         "use at least 1, and no more than `scan_records_max`",
     )?;
     check_batch(stream.batch, at("batch"))?;
-    check_pace(stream, &at)?;
-    check_ends(workload, stream, &at)
+    check_pace(stream, &at)
 }
 
-fn check_operations(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
+fn check_operations(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
     let operations = || stream.operations.iter().map(|share| share.operation);
     require(
         !stream.operations.is_empty()
@@ -366,7 +344,7 @@ fn check_operations(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) 
     )
 }
 
-fn check_choice(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
+fn check_choice(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
     if let KvChoice::Random { coverage, distribution } = stream.choice {
         require(
             coverage == Coverage::WithReplacement || distribution == KvDistribution::Uniform,
@@ -417,7 +395,7 @@ fn check_choice(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> S
     )
 }
 
-fn check_batch(batch: u32, context: impl Into<String>) -> Result<(), KvError> {
+fn check_batch(batch: u32, context: impl Into<String>) -> Result<(), RunError> {
     require(
         (1..=BATCH_MAX).contains(&batch),
         || format!("a batch of {batch}"),
@@ -426,7 +404,7 @@ fn check_batch(batch: u32, context: impl Into<String>) -> Result<(), KvError> {
     )
 }
 
-fn check_pace(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
+fn check_pace(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
     match (&stream.arrival, &stream.trace) {
         (Arrival::Trace { speed }, Some(_)) => require(
             *speed > 0.0 && *speed <= SPEED_MAX,
@@ -435,7 +413,7 @@ fn check_pace(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvEr
             "use a speed above 0 and up to a million",
         )?,
         _ => validate_arrival(&stream.arrival)
-            .map_err(|error| KvError::invalid(error.to_string(), at("arrival"), error.hint()))?,
+            .map_err(|error| RunError::invalid(error.to_string(), at("arrival"), error.hint()))?,
     }
     require(
         stream.rate_limit.is_none_or(|rate| rate > 0.0 && rate <= RATE_MAX),
@@ -456,39 +434,4 @@ fn check_pace(stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvEr
         at("batch"),
         "operations of an open loop arrive one by one: use 1, or a closed loop",
     )
-}
-
-/// A stream must end, and its limits must allow each job an operation.
-fn check_ends(workload: &KvWorkload, stream: &KvStream, at: &dyn Fn(&str) -> String) -> Result<(), KvError> {
-    require(
-        stream.background
-            || workload.duration_ns.is_some()
-            || stream.limit_bytes.is_some()
-            || stream.limit_operations.is_some()
-            || stream.trace.is_some(),
-        || "a stream that never ends".into(),
-        at("limit_operations"),
-        "give the run a duration, or the stream a limit of bytes or operations",
-    )?;
-    require(
-        stream
-            .limit_operations
-            .is_none_or(|operations| operations >= u64::from(stream.jobs)),
-        || "a limit of less than one operation for each job".into(),
-        at("limit_operations"),
-        "raise the limit or use fewer jobs",
-    )
-}
-
-fn require(
-    holds: bool,
-    message: impl FnOnce() -> String,
-    context: impl Into<String>,
-    hint: impl Into<String>,
-) -> Result<(), KvError> {
-    if holds {
-        Ok(())
-    } else {
-        Err(KvError::invalid(message(), context, hint))
-    }
 }

@@ -13,12 +13,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::{Code, RunError, prepare_page_cache};
 use iosonde_protocol::{KvWorkload, PageCache, ReadCache, StoreTarget};
 use iosonde_target::{Directory, OFlags, Targets, WrongTarget, held_path};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{Copied, copy_directory};
-use crate::error::{Code, KvError};
 use crate::records::CONTENTS_VERSION;
 use crate::store::{CachePlace, Opener, Place};
 
@@ -96,7 +96,7 @@ struct HeldReadCache {
 }
 
 impl HeldReadCache {
-    fn open(targets: &Targets, cache: &ReadCache) -> Result<HeldReadCache, KvError> {
+    fn open(targets: &Targets, cache: &ReadCache) -> Result<HeldReadCache, RunError> {
         let (directory, _) = HeldDirectory::open(targets, &cache.path, READ_CACHE)?;
         Ok(HeldReadCache {
             directory,
@@ -106,7 +106,7 @@ impl HeldReadCache {
     }
 
     /// Replaces the cache by an empty one.
-    fn empty(&mut self, marker: &Marker) -> Result<CachePlace, KvError> {
+    fn empty(&mut self, marker: &Marker) -> Result<CachePlace, RunError> {
         write_mark_in(&self.directory.parent, &marker_text(marker))?;
         self.directory.remove()?;
         self.directory.create()?;
@@ -129,10 +129,10 @@ struct HeldDirectory {
 
 impl HeldDirectory {
     /// Opens a directory of the target; returns its marker, if it has one.
-    fn open(targets: &Targets, path: &str, name: &'static str) -> Result<(HeldDirectory, Option<Marker>), KvError> {
+    fn open(targets: &Targets, path: &str, name: &'static str) -> Result<(HeldDirectory, Option<Marker>), RunError> {
         let parent = targets
             .open_directory(Path::new(path))
-            .map_err(|error| KvError::io("open", Path::new(path), &error))?;
+            .map_err(|error| RunError::io("open", Path::new(path), &error))?;
         let mark = survey_directory(&parent)?;
         let held = HeldDirectory {
             parent,
@@ -161,7 +161,7 @@ impl HeldDirectory {
     }
 
     /// Opens the database's own directory, and refuses files that a store must not write through.
-    fn enter(&mut self) -> Result<PathBuf, KvError> {
+    fn enter(&mut self) -> Result<PathBuf, RunError> {
         let directory = self
             .parent
             .open_directory(self.name)
@@ -170,53 +170,53 @@ impl HeldDirectory {
                     .check_contents_beside(&self.checkpoint_path())
                     .map(|()| directory)
             })
-            .map_err(|error| KvError::io("open", &self.path(), &error))?;
+            .map_err(|error| RunError::io("open", &self.path(), &error))?;
         Ok(self.inside.insert(directory).held_path())
     }
 
     /// Creates the database's own directory.
-    fn create(&mut self) -> Result<(), KvError> {
+    fn create(&mut self) -> Result<(), RunError> {
         self.parent
             .create_directory(self.name)
-            .map_err(|error| KvError::io("create", &self.path(), &error))
+            .map_err(|error| RunError::io("create", &self.path(), &error))
     }
 
-    fn remove(&mut self) -> Result<(), KvError> {
+    fn remove(&mut self) -> Result<(), RunError> {
         self.inside = None;
         self.parent
             .remove_directory(self.name)
-            .map_err(|error| KvError::io("remove", &self.path(), &error))
+            .map_err(|error| RunError::io("remove", &self.path(), &error))
     }
 
-    fn remove_checkpoint(&self) -> Result<(), KvError> {
+    fn remove_checkpoint(&self) -> Result<(), RunError> {
         self.parent
             .remove_directory(&self.checkpoint_name())
-            .map_err(|error| KvError::io("remove", &self.parent.path().join(self.checkpoint_name()), &error))
+            .map_err(|error| RunError::io("remove", &self.parent.path().join(self.checkpoint_name()), &error))
     }
 
     /// Copies the database, which is closed, to its checkpoint.
-    fn save(&mut self, opener: &dyn Opener) -> Result<Copied, KvError> {
+    fn save(&mut self, opener: &dyn Opener) -> Result<Copied, RunError> {
         self.remove_checkpoint()?;
         let from = self.enter()?;
         self.parent
             .create_directory(&self.checkpoint_name())
             .and_then(|()| copy_directory(&from, &self.checkpoint_path(), &|path| opener.is_immutable(path)))
-            .map_err(|error| KvError::io("create a checkpoint of", &self.path(), &error))
+            .map_err(|error| RunError::io("create a checkpoint of", &self.path(), &error))
     }
 
     /// Replaces the database, which is closed, by its checkpoint.
-    fn restore(&mut self, opener: &dyn Opener) -> Result<Copied, KvError> {
+    fn restore(&mut self, opener: &dyn Opener) -> Result<Copied, RunError> {
         self.remove()?;
         self.create()?;
         let to = self.parent.held_path().join(self.name);
         copy_directory(&self.checkpoint_path(), &to, &|path| opener.is_immutable(path))
-            .map_err(|error| KvError::io("restore", &self.path(), &error))
+            .map_err(|error| RunError::io("restore", &self.path(), &error))
     }
 }
 
 impl Location {
     /// Examines a target, claims a device, and refuses foreign data. Writes nothing.
-    pub(crate) fn survey(targets: &Targets, workload: &KvWorkload, opener: &dyn Opener) -> Result<Location, KvError> {
+    pub(crate) fn survey(targets: &Targets, workload: &KvWorkload, opener: &dyn Opener) -> Result<Location, RunError> {
         let mut read_cache = None;
         let (held, found, occupied) = match &workload.target {
             StoreTarget::Virtual => (Held::Virtual, None, false),
@@ -232,7 +232,7 @@ impl Location {
             }
             StoreTarget::ReadOnly { path } => {
                 let opened = targets.open_directory(Path::new(path));
-                let directory = opened.map_err(|error| KvError::io("open", Path::new(path), &error))?;
+                let directory = opened.map_err(|error| RunError::io("open", Path::new(path), &error))?;
                 (Held::ReadOnly(directory), None, true)
             }
             StoreTarget::Directory {
@@ -276,7 +276,7 @@ impl Location {
     }
 
     /// Removes the contents of the read cache.
-    pub(crate) fn remove_read_cache(&mut self) -> Result<(), KvError> {
+    pub(crate) fn remove_read_cache(&mut self) -> Result<(), RunError> {
         match &mut self.read_cache {
             Some(cache) => cache.directory.remove(),
             None => Ok(()),
@@ -298,7 +298,7 @@ impl Location {
     }
 
     /// Copies the complete and closed database, for later runs to restore.
-    pub(crate) fn save_checkpoint(&mut self, opener: &dyn Opener) -> Result<Copied, KvError> {
+    pub(crate) fn save_checkpoint(&mut self, opener: &dyn Opener) -> Result<Copied, RunError> {
         let mut copied = Copied::default();
         if let Held::Directories(directories) = &mut self.held {
             for directory in directories {
@@ -310,7 +310,7 @@ impl Location {
     }
 
     /// Restores the database from its checkpoint; an interrupted restore leaves it incomplete.
-    pub(crate) fn restore_checkpoint(&mut self, opener: &dyn Opener) -> Result<Copied, KvError> {
+    pub(crate) fn restore_checkpoint(&mut self, opener: &dyn Opener) -> Result<Copied, RunError> {
         self.write_mark(State::Incomplete, true)?;
         let mut copied = Copied::default();
         if let Held::Directories(directories) = &mut self.held {
@@ -328,7 +328,7 @@ impl Location {
     }
 
     /// Paths for the store that lead to the open descriptors, whatever happens to the names. Empties the read cache.
-    pub(crate) fn held_place(&mut self) -> Result<Place, KvError> {
+    pub(crate) fn held_place(&mut self) -> Result<Place, RunError> {
         let marker = self.marker(State::Incomplete, false);
         let read_cache = self.read_cache.as_mut().map(|cache| cache.empty(&marker)).transpose()?;
         match &mut self.held {
@@ -351,12 +351,12 @@ impl Location {
     }
 
     /// Checks the files again after the store has opened them: one may have been replaced by a link meanwhile.
-    pub(crate) fn check_contents(&self) -> Result<(), KvError> {
+    pub(crate) fn check_contents(&self) -> Result<(), RunError> {
         for directory in self.directories() {
             let Some(inside) = &directory.inside else { continue };
             inside
                 .check_contents_beside(&directory.checkpoint_path())
-                .map_err(|error| KvError::io("open", &directory.path(), &error))?;
+                .map_err(|error| RunError::io("open", &directory.path(), &error))?;
         }
         Ok(())
     }
@@ -375,7 +375,7 @@ impl Location {
     }
 
     /// Removes an engine's database with its checkpoint, and prepares for a new one, marked as incomplete.
-    pub(crate) fn clear(&mut self) -> Result<(), KvError> {
+    pub(crate) fn clear(&mut self) -> Result<(), RunError> {
         if self.has_checkpoint() {
             self.write_mark(State::Incomplete, false)?;
         }
@@ -383,7 +383,7 @@ impl Location {
             Held::Virtual | Held::Server(_) => {}
             Held::ReadOnly(directory) => {
                 let message = format!("`{}` was to be cleared, but is read-only", directory.path().display());
-                return Err(KvError::new(Code::Internal, message, ""));
+                return Err(RunError::new(Code::Internal, message, ""));
             }
             // The marker is written last, so that an interrupted removal can be continued.
             Held::Directories(directories) => directories.iter_mut().try_for_each(|directory| {
@@ -393,7 +393,7 @@ impl Location {
             Held::Device { file, path, bytes } => {
                 write_zeros(file, 0, HEAD_BYTES.min(*bytes as usize))
                     .and_then(|()| file.sync_all())
-                    .map_err(|error| KvError::io("write to", path, &error))?;
+                    .map_err(|error| RunError::io("write to", path, &error))?;
             }
         }
         self.write_mark(State::Incomplete, false)?;
@@ -404,7 +404,7 @@ impl Location {
     }
 
     /// Records the state of the database.
-    pub(crate) fn mark(&mut self, state: State) -> Result<(), KvError> {
+    pub(crate) fn mark(&mut self, state: State) -> Result<(), RunError> {
         self.write_mark(state, self.has_checkpoint())
     }
 
@@ -416,7 +416,7 @@ impl Location {
         }
     }
 
-    fn write_mark(&mut self, state: State, has_checkpoint: bool) -> Result<(), KvError> {
+    fn write_mark(&mut self, state: State, has_checkpoint: bool) -> Result<(), RunError> {
         let mark = self.marker(state, has_checkpoint);
         let text = marker_text(&mark);
         match &self.held {
@@ -431,7 +431,7 @@ impl Location {
                 block.resize(MARK_BYTES as usize, 0);
                 file.write_all_at(&block, bytes - MARK_BYTES)
                     .and_then(|()| file.sync_all())
-                    .map_err(|error| KvError::io("write to", path, &error))?;
+                    .map_err(|error| RunError::io("write to", path, &error))?;
             }
         }
         self.found = Some(mark);
@@ -440,7 +440,7 @@ impl Location {
     }
 
     /// Records that the set of records changes from now on.
-    pub(crate) fn mark_incomplete(&mut self) -> Result<(), KvError> {
+    pub(crate) fn mark_incomplete(&mut self) -> Result<(), RunError> {
         match &self.found {
             Some(marker) if marker.state == State::Complete => self.mark(State::Incomplete),
             _ => Ok(()),
@@ -459,14 +459,14 @@ impl Location {
 
     /// Adds the free space to an error of a store on a full disk, which stores report in many ways (LMDB: `Input/output
     /// error`), and replaces paths of descriptors by those of the spec.
-    pub(crate) fn explain(&self, mut error: KvError) -> KvError {
+    pub(crate) fn explain(&self, mut error: RunError) -> RunError {
         for text in [&mut error.message, &mut error.context, &mut error.hint] {
             *text = self.with_names(text);
         }
         for directory in self.every_directory() {
             let path = directory.path();
             match free_bytes(directory.parent.path()) {
-                Some(free) if error.code == Code::Store && free < FULL_BYTES => {
+                Some(free) if error.code == Code::StoreError && free < FULL_BYTES => {
                     error.code = Code::NoSpace;
                     error.message += &format!("; the file system of `{}` has {free} bytes free", path.display());
                     error.hint = "free some space, or use fewer or smaller records".into();
@@ -522,13 +522,9 @@ impl Location {
     }
 
     /// Drops or reads the pages of the closed database.
-    pub(crate) fn prepare_page_cache(&self, wanted: PageCache) -> Result<(), KvError> {
-        let prepare = |file: &File| match wanted {
-            PageCache::Keep => Ok(()),
-            PageCache::Drop => drop_page_cache(file),
-            PageCache::Warm => warm_page_cache(file),
-        };
-        let failed = |path: &Path, error: &io::Error| KvError::io("prepare the page cache of", path, error);
+    pub(crate) fn prepare_page_cache(&self, wanted: PageCache) -> Result<(), RunError> {
+        let prepare = |file: &File| prepare_page_cache(file, wanted, u64::MAX);
+        let failed = |path: &Path, error: &io::Error| RunError::io("prepare the page cache of", path, error);
         if let Held::Device { file, path, .. } = &self.held {
             return prepare(file).map_err(|error| failed(path, &error));
         }
@@ -603,10 +599,10 @@ fn marker_text(marker: &Marker) -> Vec<u8> {
     serde_json::to_vec(marker).expect("a marker consists of plain values")
 }
 
-fn write_mark_in(directory: &Directory, text: &[u8]) -> Result<(), KvError> {
+fn write_mark_in(directory: &Directory, text: &[u8]) -> Result<(), RunError> {
     directory
         .replace(MARK, text)
-        .map_err(|error| KvError::io("write", &directory.path().join(MARK), &error))
+        .map_err(|error| RunError::io("write", &directory.path().join(MARK), &error))
 }
 
 /// Bytes of a device that a database may use: the marker occupies the others.
@@ -614,9 +610,9 @@ pub(crate) fn usable_bytes(size_bytes: u64) -> u64 {
     size_bytes.saturating_sub(MARK_BYTES)
 }
 
-fn survey_directory(directory: &Directory) -> Result<Option<Marker>, KvError> {
+fn survey_directory(directory: &Directory) -> Result<Option<Marker>, RunError> {
     let path = directory.path();
-    let entries = fs::read_dir(directory.held_path()).map_err(|error| KvError::io("list", path, &error))?;
+    let entries = fs::read_dir(directory.held_path()).map_err(|error| RunError::io("list", path, &error))?;
     let mut names: Vec<String> = entries
         .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
         .filter(|name| name != HARMLESS)
@@ -627,7 +623,7 @@ fn survey_directory(directory: &Directory) -> Result<Option<Marker>, KvError> {
     }
     let mut text = Vec::new();
     match directory.open(Path::new(MARK), OFlags::RDONLY) {
-        Err(error) if WrongTarget::from_error(&error).is_some() => return Err(KvError::io("open", path, &error)),
+        Err(error) if WrongTarget::from_error(&error).is_some() => return Err(RunError::io("open", path, &error)),
         // An unreadable marker counts as none.
         opened => drop(opened.and_then(|mut mark| mark.read_to_end(&mut text))),
     }
@@ -635,7 +631,7 @@ fn survey_directory(directory: &Directory) -> Result<Option<Marker>, KvError> {
         return Ok(Some(mark));
     }
     let shown = names.iter().take(3).map(|name| format!("`{name}`")).collect::<Vec<_>>();
-    Err(KvError::new(
+    Err(RunError::new(
         Code::ForeignData,
         format!(
             "`{}` contains {} not created by iosonde: {}",
@@ -649,18 +645,18 @@ fn survey_directory(directory: &Directory) -> Result<Option<Marker>, KvError> {
 }
 
 /// Claims a device as long as the file is open (open(2), O_EXCL on block devices), unless the parent process does.
-fn claim(targets: &Targets, path: &Path, is_claimed: bool) -> Result<File, KvError> {
+fn claim(targets: &Targets, path: &Path, is_claimed: bool) -> Result<File, RunError> {
     let exclusive = if is_claimed { OFlags::empty() } else { OFlags::EXCL };
     let claim = targets
         .open(path, OFlags::RDWR | exclusive)
-        .map_err(|error| KvError::io("claim", path, &error).at("`target`"))?;
+        .map_err(|error| RunError::io("claim", path, &error).at("`target`"))?;
     let is_device = claim
         .metadata()
         .is_ok_and(|metadata| metadata.file_type().is_block_device());
     if is_device {
         Ok(claim)
     } else {
-        Err(KvError::invalid(
+        Err(RunError::invalid(
             format!("`{}` is not a block device", path.display()),
             "`target`",
             "check the target's kind and path",
@@ -673,10 +669,10 @@ fn survey_device(
     path: &Path,
     size_bytes: u64,
     opener: &dyn Opener,
-) -> Result<(Option<Marker>, bool), KvError> {
-    let reading = |error: io::Error| KvError::io("read", path, &error).at("`target`");
+) -> Result<(Option<Marker>, bool), RunError> {
+    let reading = |error: io::Error| RunError::io("read", path, &error).at("`target`");
     if size_bytes < (HEAD_BYTES as u64) + MARK_BYTES {
-        return Err(KvError::invalid(
+        return Err(RunError::invalid(
             format!("`{}` is too small for a database: {size_bytes} bytes", path.display()),
             "`target.size_bytes`",
             "use a larger part of the device",
@@ -697,7 +693,7 @@ fn survey_device(
     if is_zero(&head) && is_zero(&tail) {
         return Ok((None, false));
     }
-    Err(KvError::new(
+    Err(RunError::new(
         Code::ForeignData,
         format!("`{}` contains {}", path.display(), what_is(&head)),
         "name another device, or erase this one first (`wipefs --all`, `blkdiscard`) if nothing on it is needed",
@@ -754,19 +750,6 @@ fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) {
 /// Opens a file of the database; links are refused.
 fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path)
-}
-
-fn drop_page_cache(file: &File) -> io::Result<()> {
-    file.sync_all()?;
-    // SAFETY: the descriptor is open; clean pages are dropped, no data changes.
-    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
-    }
-}
-
-fn warm_page_cache(mut file: &File) -> io::Result<()> {
-    io::copy(&mut file, &mut io::sink()).map(|_| ())
 }
 
 /// Free bytes of a file system for this user.

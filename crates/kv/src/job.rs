@@ -9,30 +9,24 @@ mod row;
 
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use iosonde_harness::{JobPhases, JobTotals, Stage};
-use iosonde_load::{Rng, Schedule};
+use iosonde_harness::{Code, JobDone, JobPhases, RunError, Stage, wait_until, wait_until_due};
+use iosonde_load::{Arrivals, Rng, Schedule};
 use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{Direction, KvOperation, KvStream, Operation, ScheduleResult};
+use iosonde_protocol::{Direction, KvOperation, KvStream, Operation};
 
 use crate::choice::{Chooser, Inserts};
-use crate::error::{Code, KvError};
 use crate::freshness::Freshness;
 use crate::records::{Contents, prefetch};
 use crate::sample::Sample;
 use crate::store::{Lent, Session};
+use crate::threads::Found;
 use crate::trace::Replay;
 use gets::Gets;
 use row::Reads;
 
-/// The longest sleep of a job that waits for its next operation: it must notice the end.
-const NAP_NS: u64 = 50_000_000;
 /// The smallest page that a machine maps.
 const PAGE_BYTES: usize = 4096;
-/// Sleeping is not exact to the microsecond, so a job spins for the last part.
-const SPIN_NS: u64 = 60_000;
-
 /// State that the jobs of a run share.
 pub(crate) struct Common<'a> {
     pub clock: Clock,
@@ -64,7 +58,7 @@ pub(crate) type Tallies = [Tally; Operation::ALL.len()];
 pub(crate) struct JobPlan<'a> {
     pub stream: &'a KvStream,
     pub chooser: Chooser,
-    pub schedule: Option<iosonde_load::Arrivals>,
+    pub arrivals: Option<Arrivals>,
     /// Which of the inserting jobs this is.
     pub inserter: Option<usize>,
     pub generations: Rng,
@@ -81,7 +75,7 @@ pub(crate) struct Job<'a> {
     session: Box<dyn Session + 'a>,
     chooser: Chooser,
     pace: Pace,
-    arrivals: Option<iosonde_load::Arrivals>,
+    arrivals: Option<Arrivals>,
     /// Its batches, if it has any, may consist of reads.
     reads_in_batches: bool,
     /// A connection whose answers have arrived gets its next reads at once, without waiting for the others.
@@ -110,9 +104,9 @@ pub(crate) struct Job<'a> {
     /// A record being updated, and its new field.
     value: Vec<u8>,
     field: Vec<u8>,
-    pub(crate) tallies: Tallies,
+    tallies: Tallies,
     /// Number of the first record with a corrupted value.
-    pub(crate) first_corrupted: Option<u64>,
+    first_corrupted: Option<u64>,
 }
 
 /// Start of the next operation.
@@ -139,7 +133,7 @@ impl<'a> Job<'a> {
             true => Arrival::FirstPageRead,
             false => Arrival::NothingRead,
         };
-        let is_paced = plan.schedule.is_some() || plan.stream.rate_limit.is_some();
+        let is_paced = plan.arrivals.is_some() || plan.stream.rate_limit.is_some();
         let is_simple = only_reads && plan.stream.read_through.is_none() && !is_paced;
         let reads_in_rows = is_simple
             && plan.stream.batch <= 1
@@ -160,7 +154,7 @@ impl<'a> Job<'a> {
                 },
                 None => Pace::Closed,
             },
-            arrivals: plan.schedule,
+            arrivals: plan.arrivals,
             reads_in_batches: (plan.stream.operations.iter()).any(|share| share.operation == KvOperation::Read),
             reads_on: is_simple && plan.stream.batch > 1,
             reads: reads_in_rows.then(Default::default),
@@ -187,15 +181,12 @@ impl<'a> Job<'a> {
     }
 
     /// Runs until the load ends: the measuring loop.
-    pub(crate) fn drive(&mut self) -> Result<(), KvError> {
+    pub(crate) fn drive(&mut self) -> Result<(), RunError> {
         let begin_ns = self.phases.begin();
         if let Some(arrivals) = self.arrivals.take() {
             self.pace = Pace::Open(Box::new(Schedule::new(arrivals, begin_ns)));
         }
-        let mut now_ns = wait_until(self.common.clock, begin_ns);
-        while now_ns < begin_ns {
-            now_ns = wait_until(self.common.clock, begin_ns);
-        }
+        let mut now_ns = self.common.clock.now();
         loop {
             self.phases.advance(now_ns, self.gets.in_flight());
             if self.stream.background && self.common.foreground.load(Ordering::Relaxed) == 0 {
@@ -222,13 +213,8 @@ impl<'a> Job<'a> {
             }
             let due_ns = self.due_ns();
             if due_ns > now_ns {
-                let woken_ns = wait_until(self.common.clock, due_ns);
-                self.spun_ns += if due_ns - now_ns <= SPIN_NS {
-                    woken_ns - now_ns
-                } else {
-                    0
-                };
-                now_ns = woken_ns;
+                let until_ns = due_ns.min(self.phases.idle_until(now_ns));
+                now_ns = wait_until_due(self.common.clock, now_ns, until_ns, &mut self.spun_ns);
             } else {
                 now_ns = self.step(now_ns)?;
             }
@@ -238,7 +224,7 @@ impl<'a> Job<'a> {
     /// Ends the load of a job that has replayed all its rows, but not before the measurement starts; returns the time.
     fn end_of_trace(&mut self, now_ns: u64) -> u64 {
         match self.phases.stage() {
-            Stage::Ramp => wait_until(self.common.clock, now_ns + NAP_NS),
+            Stage::Ramp => wait_until(self.common.clock, u64::MAX),
             Stage::Measure | Stage::Drain => {
                 self.phases.end_load(now_ns);
                 now_ns
@@ -255,19 +241,25 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Totals of the job, and its schedule in open loop.
-    pub(crate) fn into_outcome(self) -> (JobTotals, Option<ScheduleResult>) {
+    pub(crate) fn into_done(self) -> JobDone<Found> {
         let end_ns = self.phases.ended_ns();
         let schedule = match self.pace {
             Pace::Open(schedule) => Some(schedule.into_result(end_ns, self.spun_ns)),
             Pace::Closed | Pace::Limited { .. } => None,
         };
-        (self.phases.into_outcome(), schedule)
+        let found = Found {
+            tallies: self.tallies,
+            first_corrupted: self.first_corrupted,
+        };
+        JobDone {
+            schedule,
+            ..JobDone::new(self.phases.into_outcome(), found)
+        }
     }
 
     /// One operation or batch; returns the instant of its completion.
     #[inline]
-    fn step(&mut self, now_ns: u64) -> Result<u64, KvError> {
+    fn step(&mut self, now_ns: u64) -> Result<u64, RunError> {
         self.found_ns = now_ns;
         if let Some(mut reads) = self.reads.take() {
             let end_ns = self.read_row(&mut reads, now_ns);
@@ -329,7 +321,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn read(&mut self, now_ns: u64) -> Result<u64, KvError> {
+    fn read(&mut self, now_ns: u64) -> Result<u64, RunError> {
         let number = self.chooser.record(self.common.inserts);
         self.set_key(number);
         self.common.contents.prefetch(number);
@@ -355,7 +347,7 @@ impl<'a> Job<'a> {
     }
 
     /// A batch of operations of one kind, which is drawn once for all: reads and writes cannot be sent together.
-    fn batch_of_one_kind(&mut self, records: u64, now_ns: u64) -> Result<u64, KvError> {
+    fn batch_of_one_kind(&mut self, records: u64, now_ns: u64) -> Result<u64, RunError> {
         let operation = self.chooser.operation();
         if operation == KvOperation::Read {
             return self.read_many(records, now_ns);
@@ -367,7 +359,7 @@ impl<'a> Job<'a> {
         self.write(now_ns)
     }
 
-    fn read_modify_write(&mut self, now_ns: u64) -> Result<u64, KvError> {
+    fn read_modify_write(&mut self, now_ns: u64) -> Result<u64, RunError> {
         self.batch.clear();
         self.add(KvOperation::Update);
         let number = self.batch.entries[0].number;
@@ -400,7 +392,7 @@ impl<'a> Job<'a> {
     }
 
     /// Reads the chosen record, replaces one of its fields, and writes it, as YCSB does on stores that know no fields.
-    fn update_field(&mut self, now_ns: u64, operation: Operation) -> Result<u64, KvError> {
+    fn update_field(&mut self, now_ns: u64, operation: Operation) -> Result<u64, RunError> {
         let contents = self.common.contents;
         let number = self.chooser.record(self.common.inserts);
         let field = self.chooser.field(contents.fields());
@@ -444,7 +436,7 @@ impl<'a> Job<'a> {
         Ok(end_ns)
     }
 
-    fn scan(&mut self, now_ns: u64) -> Result<u64, KvError> {
+    fn scan(&mut self, now_ns: u64) -> Result<u64, RunError> {
         let number = self.chooser.record(self.common.inserts);
         self.set_key(number);
         let records = self.chooser.scan_records();
@@ -477,7 +469,7 @@ impl<'a> Job<'a> {
         Ok(end_ns)
     }
 
-    fn iterate(&mut self, now_ns: u64) -> Result<u64, KvError> {
+    fn iterate(&mut self, now_ns: u64) -> Result<u64, RunError> {
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
         let mut found = None;
@@ -549,7 +541,7 @@ impl<'a> Job<'a> {
 
     /// Writes the batch.
     #[inline]
-    fn write(&mut self, now_ns: u64) -> Result<u64, KvError> {
+    fn write(&mut self, now_ns: u64) -> Result<u64, RunError> {
         let records = self.batch.entries.len() as u64;
         let intended_ns = self.start(records, now_ns);
         let begin_ns = self.common.clock.now_early();
@@ -838,24 +830,12 @@ fn check_record(
 }
 
 #[cold]
-fn empty_database() -> KvError {
-    KvError::new(
+fn empty_database() -> RunError {
+    RunError::new(
         Code::InvalidSpec,
         "the database is empty, so there are no records to iterate over",
         "load it first (`database` of kind `loaded`)",
     )
-}
-
-/// Sleeps for at most [`NAP_NS`], then spins; returns the time.
-fn wait_until(clock: Clock, instant_ns: u64) -> u64 {
-    let now_ns = clock.now();
-    let left_ns = instant_ns.saturating_sub(now_ns);
-    if left_ns > SPIN_NS {
-        std::thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(NAP_NS)));
-    } else {
-        std::hint::spin_loop();
-    }
-    clock.now()
 }
 
 /// Records of one write.

@@ -1,6 +1,6 @@
 //! The key-value workload: one spec's worth of operations on a store.
 //!
-//! [`run`] lists its steps. `check` validates the spec, `database` locates and protects a database, `checkpoint` copies it,
+//! [`Kv`] lists its steps. `check` validates the spec, `database` locates and protects a database, `checkpoint` copies it,
 //! `records` defines its contents, `load` writes them, `sample` draws keys of a user's database, `choice` chooses records,
 //! `trace` reads a trace instead, `job` is the measuring loop, `freshness` its check for old values, `threads` runs jobs. Stores
 //! implement the traits in [`store`]; `null` is the one defined here. [`options`] has helpers for their options, [`library`] finds
@@ -12,7 +12,6 @@ mod choice;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod database;
-pub mod error;
 mod freshness;
 mod job;
 pub mod library;
@@ -31,16 +30,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iosonde_harness::Control;
-use iosonde_metrics::clock::Clock;
+use iosonde_harness::{LoadPlan, Run, RunInputs, Workload};
 use iosonde_protocol::{
-    Coverage, Database, Edge, Event, KvChoice, KvOperation, KvWorkload, LayoutResult, Observe, Outcome, PageCache,
-    Phase, PhaseEvent, RunResult, StoreResult, StoreTarget, Warning,
+    Coverage, Database, KvChoice, KvOperation, KvWorkload, LayoutResult, Outcome, PageCache, Phase, RunResult,
+    StoreResult, StoreTarget, Warning,
 };
-use iosonde_target::Targets;
 
 pub use database::free_bytes;
-pub use error::{Code, KvError};
+pub use iosonde_harness::{Code, RunError};
 pub use null::NullOpener;
 pub use records::Contents;
 pub use store::{About, CachePlace, Demands, Keys, Lent, Opener, Place, Session, Store};
@@ -51,37 +48,77 @@ use crate::load::Loading;
 use crate::sample::Sample;
 use crate::trace::Trace;
 
-/// Intervals at which a settling store is polled, and progress is reported.
+/// How often a settling store is polled.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
-const REPORT_NS: u64 = 1_000_000_000;
 
 /// The build fact of whether assertions are compiled in: `on` or `off`.
 pub const ASSERTIONS: &str = "assertions";
 
-/// Inputs of a run.
-pub struct RunInputs<'a> {
-    /// The workload.
+/// Makes a store ready for its contents, not yet open.
+pub type MakeOpener<'a> = dyn Fn(&Arc<Contents>) -> Result<Box<dyn Opener>, RunError> + 'a;
+
+/// The key-value workload of a spec, on the store that `opener` makes.
+pub struct Kv<'a> {
+    /// The spec.
     pub workload: &'a KvWorkload,
-    /// The run's seed.
-    pub seed: u64,
-    /// Devices to observe.
-    pub observe: &'a Observe,
-    /// The run's clock.
-    pub clock: Clock,
-    /// The store of the workload, not yet open.
-    pub opener: &'a dyn Opener,
-    /// The contents of its records.
-    pub contents: Arc<Contents>,
-    /// Opens the paths of the workload.
-    pub targets: &'a Targets,
+    /// Makes the store.
+    pub opener: Box<MakeOpener<'a>>,
 }
 
-/// Every path that a run of this workload opens.
-pub fn paths(workload: &KvWorkload) -> Vec<PathBuf> {
-    let traces = workload.streams.iter().filter_map(|stream| stream.trace.as_ref());
-    let mut paths: Vec<PathBuf> = traces.map(|trace| PathBuf::from(&trace.path)).collect();
-    paths.extend(target_paths(workload));
-    paths
+impl Workload for Kv<'_> {
+    fn plan(&self) -> Option<LoadPlan<'_>> {
+        Some(threads::plan(self.workload))
+    }
+
+    fn check(&self) -> Result<(), RunError> {
+        check::check(self.workload)
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        let traces = self.workload.streams.iter().filter_map(|stream| stream.trace.as_ref());
+        let mut paths: Vec<PathBuf> = traces.map(|trace| PathBuf::from(&trace.path)).collect();
+        paths.extend(target_paths(self.workload));
+        paths
+    }
+
+    fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
+        let contents = Arc::new(Contents::new(&self.workload.records));
+        let opener = (self.opener)(&contents)?;
+        let input = Input {
+            workload: self.workload,
+            run: run.inputs,
+            opener: &*opener,
+            contents,
+        };
+        let trace = Trace::for_workload(self.workload, run.inputs.targets)?;
+        let demands = demands(&input, trace.as_ref());
+        let place = match database::place(&self.workload.target) {
+            Place::Device { path, bytes } => Place::Device {
+                path,
+                bytes: database::usable_bytes(bytes),
+            },
+            place => place,
+        };
+        opener.check(&place, &demands)?;
+        let mut location = Location::survey(run.inputs.targets, self.workload, &*opener)?;
+        let stage = Stage {
+            input: &input,
+            demands,
+            trace: trace.as_ref(),
+            run,
+        };
+        let result = at_location(stage, &mut location).map_err(|error| location.explain(error));
+        let removed = location.remove_read_cache();
+        result.and_then(|result| removed.map(|()| result))
+    }
+}
+
+/// What the steps of a run share.
+struct Input<'a> {
+    workload: &'a KvWorkload,
+    run: RunInputs<'a>,
+    opener: &'a dyn Opener,
+    contents: Arc<Contents>,
 }
 
 fn target_paths(workload: &KvWorkload) -> Vec<PathBuf> {
@@ -100,47 +137,10 @@ fn target_paths(workload: &KvWorkload) -> Vec<PathBuf> {
     }
 }
 
-/// Checks the spec by itself, before contents and store are created from it.
-///
-/// # Errors
-/// When the spec contradicts itself.
-pub fn check(workload: &KvWorkload) -> Result<(), KvError> {
-    check::check(workload)
-}
-
-/// Carries out a checked key-value workload and emits its events: phases, intervals, warnings. The caller emits the result.
-///
-/// # Errors
-/// When the store or the target cannot be used, or an operation fails. Events emitted before stay true.
-pub fn run(run: &RunInputs<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, KvError> {
-    let workload = run.workload;
-    let trace = Trace::for_workload(workload, run.targets)?;
-    let demands = demands(run, trace.as_ref());
-    let place = match database::place(&workload.target) {
-        Place::Device { path, bytes } => Place::Device {
-            path,
-            bytes: database::usable_bytes(bytes),
-        },
-        place => place,
-    };
-    run.opener.check(&place, &demands)?;
-    let mut location = Location::survey(run.targets, workload, run.opener)?;
-    let stage = Stage {
-        run,
-        demands,
-        trace: trace.as_ref(),
-        control,
-        emit,
-    };
-    let result = at_location(stage, &mut location).map_err(|error| location.explain(error));
-    let removed = location.remove_read_cache();
-    result.and_then(|result| removed.map(|()| result))
-}
-
 /// The run on a target that may be used.
-fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunResult, KvError> {
-    let run = stage.run;
-    let workload = run.workload;
+fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunResult, RunError> {
+    let (input, clock) = (stage.input, stage.run.inputs.clock);
+    let workload = input.workload;
     let Prepared {
         store,
         layout,
@@ -157,7 +157,7 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     let cached_bytes_at_start = location.cached_bytes();
     let statistics_at_start = store.statistics();
     let cancelled_at_start = cancelled_write_bytes();
-    let measured = threads::run(run, &*store, sample.as_ref(), stage.trace, stage.control, stage.emit)?;
+    let measured = threads::measure(input, &*store, sample.as_ref(), stage.trace, stage.run)?;
     let measured_cancelled_write_bytes = cancelled_write_bytes()
         .zip(cancelled_at_start)
         .map(|(end, begin)| end - begin);
@@ -169,9 +169,9 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     };
     let statistics_at_end = store.statistics();
     let used_bytes = store.used_bytes();
-    let closing_ns = run.clock.now();
+    let closing_ns = clock.now();
     store.close().map_err(|error| error.at("closing the database"))?;
-    let close_ns = run.clock.now() - closing_ns;
+    let close_ns = clock.now() - closing_ns;
     let mut result = measured.result;
     if result.outcome == Outcome::Complete && writes_every_record(workload) {
         location.mark(State::Complete)?;
@@ -192,7 +192,7 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
         restored_copied_bytes: restored.map(|restored| restored.copied_bytes),
         restored_linked_bytes: restored.map(|restored| restored.linked_bytes),
         database_bytes: used_bytes.unwrap_or_else(|| location.allocated_bytes()),
-        record_bytes: sample.map_or_else(|| run.contents.record_bytes(), |sample| sample.record_bytes),
+        record_bytes: sample.map_or_else(|| input.contents.record_bytes(), |sample| sample.record_bytes),
         cancelled_write_bytes: cancelled_write_bytes(),
         measured_cancelled_write_bytes,
         cached_bytes_at_start,
@@ -207,15 +207,15 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     Ok(result)
 }
 
-fn demands(run: &RunInputs<'_>, trace: Option<&Trace>) -> Demands {
+fn demands(input: &Input<'_>, trace: Option<&Trace>) -> Demands {
     let (key_bytes_max, value_bytes_max) = match trace {
         Some(trace) => (trace.key_bytes_max, trace.value_bytes_max),
-        None => run.contents.bytes_max(),
+        None => input.contents.bytes_max(),
     };
     Demands {
         key_bytes_max,
         value_bytes_max,
-        sessions: run
+        sessions: input
             .workload
             .streams
             .iter()
@@ -278,18 +278,17 @@ struct Prepared {
 
 /// The steps before and after the measurement.
 struct Stage<'a, 'r> {
-    run: &'a RunInputs<'r>,
+    input: &'a Input<'a>,
     demands: Demands,
     trace: Option<&'a Trace>,
-    control: &'a mut Control,
-    emit: &'a mut dyn FnMut(Event),
+    run: &'a mut Run<'r>,
 }
 
 impl Stage<'_, '_> {
     /// Opens the database with the contents that the workload requires.
-    fn prepare(&mut self, location: &mut Location) -> Result<Prepared, KvError> {
-        match self.run.workload.database {
-            Database::Existing if matches!(self.run.workload.target, StoreTarget::ReadOnly { .. }) => {
+    fn prepare(&mut self, location: &mut Location) -> Result<Prepared, RunError> {
+        match self.input.workload.database {
+            Database::Existing if matches!(self.input.workload.target, StoreTarget::ReadOnly { .. }) => {
                 self.sample(location)
             }
             Database::Existing => {
@@ -337,14 +336,14 @@ impl Stage<'_, '_> {
     }
 
     /// Removes the database, and prepares for a new one.
-    fn clear(&self, location: &mut Location) -> Result<(), KvError> {
+    fn clear(&self, location: &mut Location) -> Result<(), RunError> {
         location.clear()?;
-        let place = database::place(&self.run.workload.target);
-        let cleared = self.run.opener.clear(&place, &self.demands);
+        let place = database::place(&self.input.workload.target);
+        let cleared = self.input.opener.clear(&place, &self.demands);
         cleared.map_err(|error| error.at("removing the records of the database"))
     }
 
-    fn as_it_is(&self, location: &mut Location) -> Result<Prepared, KvError> {
+    fn as_it_is(&self, location: &mut Location) -> Result<Prepared, RunError> {
         Ok(Prepared {
             store: self.open(location)?,
             layout: LayoutResult::default(),
@@ -354,9 +353,9 @@ impl Stage<'_, '_> {
         })
     }
 
-    fn keep(&self, location: &mut Location) -> Result<Prepared, KvError> {
+    fn keep(&self, location: &mut Location) -> Result<Prepared, RunError> {
         let layout = LayoutResult {
-            kept_bytes: self.run.contents.record_bytes(),
+            kept_bytes: self.input.contents.record_bytes(),
             ..LayoutResult::default()
         };
         Ok(Prepared {
@@ -366,7 +365,7 @@ impl Stage<'_, '_> {
         })
     }
 
-    fn reload(&mut self, location: &mut Location, loading: Loading) -> Result<Prepared, KvError> {
+    fn reload(&mut self, location: &mut Location, loading: Loading) -> Result<Prepared, RunError> {
         self.clear(location)?;
         let mut prepared = self.as_it_is(location)?;
         let loaded = self.load(&*prepared.store, loading);
@@ -379,10 +378,10 @@ impl Stage<'_, '_> {
     }
 
     /// Restores the database from its checkpoint; phase `layout`.
-    fn restore(&mut self, location: &mut Location) -> Result<Prepared, KvError> {
-        self.report(Phase::Layout, Edge::Begin, 0);
-        let restored = location.restore_checkpoint(self.run.opener)?;
-        self.report(Phase::Layout, Edge::End, restored.copied_bytes);
+    fn restore(&mut self, location: &mut Location) -> Result<Prepared, RunError> {
+        self.run.begin(Phase::Layout);
+        let restored = location.restore_checkpoint(self.input.opener)?;
+        self.run.end(Phase::Layout, restored.copied_bytes);
         let layout = LayoutResult {
             written_bytes: restored.copied_bytes,
             kept_bytes: restored.linked_bytes,
@@ -395,10 +394,10 @@ impl Stage<'_, '_> {
     }
 
     /// Copies the loaded database, which is closed for this, for later runs.
-    fn save_checkpoint(&mut self, prepared: Prepared, location: &mut Location) -> Result<Prepared, KvError> {
+    fn save_checkpoint(&mut self, prepared: Prepared, location: &mut Location) -> Result<Prepared, RunError> {
         let closed = prepared.store.close();
         closed.map_err(|error| error.at("closing the database for its checkpoint"))?;
-        location.save_checkpoint(self.run.opener)?;
+        location.save_checkpoint(self.input.opener)?;
         Ok(Prepared {
             store: self.open(location)?,
             ..prepared
@@ -406,19 +405,14 @@ impl Stage<'_, '_> {
     }
 
     /// Opens a user's database and samples its keys; phase `layout`. It is opened again, so that caches are empty.
-    fn sample(&mut self, location: &mut Location) -> Result<Prepared, KvError> {
+    fn sample(&mut self, location: &mut Location) -> Result<Prepared, RunError> {
         let store = self.open(location)?;
-        self.report(Phase::Layout, Edge::Begin, 0);
-        let (clock, emit, control) = (self.run.clock, &mut *self.emit, &mut *self.control);
-        let mut reported_ns = clock.now();
-        let sample = Sample::draw(&*store, self.run.workload.records.count, self.run.seed, &mut |bytes| {
-            if clock.now() >= reported_ns + REPORT_NS {
-                reported_ns = clock.now();
-                emit(phase_event(Phase::Layout, Edge::Progress, reported_ns, bytes));
-            }
-            !control.is_stopped()
+        self.run.begin(Phase::Layout);
+        let (records, seed) = (self.input.workload.records.count, self.run.inputs.seed);
+        let sample = Sample::draw(&*store, records, seed, &mut |bytes| {
+            self.run.progress(Phase::Layout, bytes)
         })?;
-        self.report(Phase::Layout, Edge::End, sample.record_bytes);
+        self.run.end(Phase::Layout, sample.record_bytes);
         store
             .close()
             .map_err(|error| error.at("closing the database after sampling"))?;
@@ -429,31 +423,22 @@ impl Stage<'_, '_> {
         })
     }
 
-    fn open(&self, location: &mut Location) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, location: &mut Location) -> Result<Box<dyn Store>, RunError> {
         let place = location.held_place()?;
-        let opened = self.run.opener.open(&place, &self.demands);
+        let opened = self.input.opener.open(&place, &self.demands);
         let store = opened.map_err(|error| error.at("opening the database"))?;
         location.check_contents()?;
         Ok(store)
     }
 
-    fn load(&mut self, store: &dyn Store, loading: Loading) -> Result<(u64, bool), KvError> {
-        let clock = self.run.clock;
-        self.report(Phase::Layout, Edge::Begin, 0);
-        let mut reported_ns = clock.now();
-        let (emit, control) = (&mut *self.emit, &mut *self.control);
-        let mut go_on = |bytes| {
-            if clock.now() >= reported_ns + REPORT_NS {
-                reported_ns = clock.now();
-                emit(phase_event(Phase::Layout, Edge::Progress, reported_ns, bytes));
-            }
-            !control.is_stopped()
-        };
+    fn load(&mut self, store: &dyn Store, loading: Loading) -> Result<(u64, bool), RunError> {
+        self.run.begin(Phase::Layout);
+        let mut go_on = |bytes| self.run.progress(Phase::Layout, bytes);
         let loaded = match self.trace {
-            Some(trace) => load::load_trace(store, &self.run.contents, trace.rows(1, 0), loading, &mut go_on),
-            None => load::load(store, &self.run.contents, loading, &mut go_on),
+            Some(trace) => load::load_trace(store, &self.input.contents, trace.rows(1, 0), loading, &mut go_on),
+            None => load::load(store, &self.input.contents, loading, &mut go_on),
         }?;
-        self.report(Phase::Layout, Edge::End, loaded.0);
+        self.run.end(Phase::Layout, loaded.0);
         Ok(loaded)
     }
 
@@ -462,13 +447,13 @@ impl Stage<'_, '_> {
         &mut self,
         mut store: Box<dyn Store>,
         location: &mut Location,
-    ) -> Result<(Box<dyn Store>, u64), KvError> {
-        let transition = self.run.workload.transition;
+    ) -> Result<(Box<dyn Store>, u64), RunError> {
+        let transition = self.input.workload.transition;
         let reopen = transition.reopen || transition.page_cache != PageCache::Keep;
         if !reopen && !transition.settle {
             return Ok((store, 0));
         }
-        self.report(Phase::Precondition, Edge::Begin, 0);
+        self.run.begin(Phase::Precondition);
         let settle_ns = match transition.settle {
             true => self.settle(&*store, Phase::Precondition)?,
             false => 0,
@@ -480,47 +465,38 @@ impl Stage<'_, '_> {
             location.prepare_page_cache(transition.page_cache)?;
             store = self.open(location)?;
         }
-        self.report(Phase::Precondition, Edge::End, 0);
+        self.run.end(Phase::Precondition, 0);
         Ok((store, settle_ns))
     }
 
     /// Waits until background work is done, or the run is stopped; returns the duration.
-    fn settle(&mut self, store: &dyn Store, phase: Phase) -> Result<u64, KvError> {
-        let begin_ns = self.run.clock.now();
+    fn settle(&mut self, store: &dyn Store, phase: Phase) -> Result<u64, RunError> {
+        let begin_ns = self.run.inputs.clock.now();
         if phase == Phase::Settle {
-            self.report(phase, Edge::Begin, 0);
+            self.run.begin(phase);
         }
         store.flush().map_err(|error| error.at("settling"))?;
-        let mut reported_ns = begin_ns;
-        while store.is_busy() && !self.control.is_stopped() {
-            self.control.wait(SETTLE_POLL);
-            if self.run.clock.now() >= reported_ns + REPORT_NS {
-                reported_ns = self.run.clock.now();
-                self.report(phase, Edge::Progress, 0);
-            }
+        while store.is_busy() && self.run.progress(phase, 0) {
+            self.run.wait(SETTLE_POLL);
         }
         if phase == Phase::Settle {
-            self.report(phase, Edge::End, 0);
+            self.run.end(phase, 0);
         }
-        Ok(self.run.clock.now() - begin_ns)
-    }
-
-    fn report(&mut self, phase: Phase, edge: Edge, bytes: u64) {
-        (self.emit)(phase_event(phase, edge, self.run.clock.now(), bytes));
+        Ok(self.run.inputs.clock.now() - begin_ns)
     }
 
     /// Warns of a library with assertions, which is slower than release builds.
     fn warn_of_assertions(&mut self, about: &About) {
         if about.build.get(ASSERTIONS).is_some_and(|assertions| assertions == "on") {
-            (self.emit)(Event::Warning(Warning {
+            self.run.warn(Warning {
                 code: "assertions_enabled".into(),
                 message: format!(
                     "the library of `{}`, version {}, was built with assertions, which slow it down",
-                    self.run.workload.store.kind.name(),
+                    self.input.workload.store.kind.name(),
                     about.version
                 ),
                 hint: "compare it only with runs on the same library, or name a release build in `library`".into(),
-            }));
+            });
         }
     }
 
@@ -530,28 +506,28 @@ impl Stage<'_, '_> {
         let values: u64 = checks.iter().map(|check| check.values).sum();
         if corrupted > 0 {
             let first = first_corrupted.map_or(String::new(), |number| format!(", first of record {number}"));
-            (self.emit)(Event::Warning(Warning {
+            self.run.warn(Warning {
                 code: "corrupted_values".into(),
                 message: format!("{corrupted} of {values} values read are corrupted or out of order{first}"),
                 hint: "the store, file system or device returned wrong data: repeat the run, and check the kernel log"
                     .into(),
-            }));
+            });
         }
         let stale: u64 = checks.iter().map(|check| check.stale).sum();
         if stale > 0 {
-            (self.emit)(Event::Warning(Warning {
+            self.run.warn(Warning {
                 code: "stale_values".into(),
                 message: format!("{stale} of {values} values read are older than an acknowledged write"),
                 hint: "the store returned an old value after it had confirmed a new one: repeat the run".into(),
-            }));
+            });
         }
         let missing: u64 = checks.iter().map(|check| check.missing).sum();
-        if missing > 0 && must_be_complete(self.run.workload) {
-            (self.emit)(Event::Warning(Warning {
+        if missing > 0 && must_be_complete(self.input.workload) {
+            self.run.warn(Warning {
                 code: "missing_records".into(),
                 message: format!("{missing} records were not found in a database that was loaded with all of them"),
                 hint: "the store lost them: load again (`reload`) and repeat the run".into(),
-            }));
+            });
         }
     }
 }
@@ -563,13 +539,4 @@ fn must_be_complete(workload: &KvWorkload) -> bool {
         && !workload.store.kind.is_cache()
         && workload.streams.iter().all(|stream| stream.trace.is_none())
         && operations.all(|share| share.operation != KvOperation::Delete)
-}
-
-fn phase_event(phase: Phase, edge: Edge, at_ns: u64, bytes: u64) -> Event {
-    Event::Phase(PhaseEvent {
-        phase,
-        edge,
-        at_ns,
-        bytes,
-    })
 }

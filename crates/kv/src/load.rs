@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use iosonde_harness::RunError;
 use iosonde_load::{Permutation, Rng};
 use iosonde_protocol::LoadOrder;
 
-use crate::error::KvError;
 use crate::records::Contents;
 use crate::store::Store;
 use crate::trace::{Request, Rows};
@@ -50,7 +50,7 @@ pub(crate) fn load(
     contents: &Contents,
     loading: Loading,
     go_on: &mut dyn FnMut(u64) -> bool,
-) -> Result<(u64, bool), KvError> {
+) -> Result<(u64, bool), RunError> {
     store.set_sync(loading.sync)?;
     let mut session = store.session()?;
     if loading.order == LoadOrder::Sequential && contents.sorts_by_number() {
@@ -90,7 +90,7 @@ pub(crate) fn load_trace(
     mut rows: Rows,
     loading: Loading,
     go_on: &mut dyn FnMut(u64) -> bool,
-) -> Result<(u64, bool), KvError> {
+) -> Result<(u64, bool), RunError> {
     store.set_sync(loading.sync)?;
     let mut session = store.session()?;
     let (mut key, mut value) = (Vec::new(), Vec::new());

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use iosonde_harness::RunError;
 use iosonde_protocol::{Direction, StoreDurability};
 
-use crate::error::KvError;
 use crate::options;
 use crate::records::{Contents, HEADER_BYTES, PIECE};
 use crate::store::{About, Demands, Lent, Opener, Place, Session, Store};
@@ -31,20 +31,20 @@ impl NullOpener {
 }
 
 impl Opener for NullOpener {
-    fn check(&self, place: &Place, _demands: &Demands) -> Result<(), KvError> {
+    fn check(&self, place: &Place, _demands: &Demands) -> Result<(), RunError> {
         if let Some(name) = self.options.first() {
             return Err(options::unknown("null", name, std::iter::empty()));
         }
         match place {
             Place::Virtual => Ok(()),
-            _ => Err(KvError::unsupported(
+            _ => Err(RunError::unsupported(
                 "the store `null` stores nothing, so it cannot have a target",
                 "use the target `virtual`",
             )),
         }
     }
 
-    fn open(&self, _place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, KvError> {
+    fn open(&self, _place: &Place, _demands: &Demands) -> Result<Box<dyn Store>, RunError> {
         Ok(Box::new(Null {
             contents: self.contents.clone(),
         }))
@@ -56,7 +56,7 @@ struct Null {
 }
 
 impl Store for Null {
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError> {
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError> {
         let text = self.contents.text();
         let mut memory = vec![0; HEADER_BYTES + text.len()];
         memory[HEADER_BYTES..].copy_from_slice(text);
@@ -71,7 +71,7 @@ impl Store for Null {
         }))
     }
 
-    fn about(&self) -> Result<About, KvError> {
+    fn about(&self) -> Result<About, RunError> {
         Ok(About {
             version: env!("CARGO_PKG_VERSION").into(),
             ..About::default()
@@ -86,7 +86,7 @@ impl Store for Null {
         StoreDurability::Nothing
     }
 
-    fn flush(&self) -> Result<(), KvError> {
+    fn flush(&self) -> Result<(), RunError> {
         Ok(())
     }
 }
@@ -127,26 +127,26 @@ impl NullSession<'_> {
 
 impl Session for NullSession<'_> {
     #[inline]
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
         match self.contents.number(key) {
             Some(number) => Ok(Some(self.value(number))),
             None => Ok(None),
         }
     }
 
-    fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), RunError> {
         Ok(())
     }
 
-    fn delete(&mut self, _key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, _key: &[u8]) -> Result<(), RunError> {
         Ok(())
     }
 
-    fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+    fn commit(&mut self, _sync: bool) -> Result<(), RunError> {
         Ok(())
     }
 
-    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError> {
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError> {
         let edge = match direction {
             Direction::Forward => 0,
             Direction::Reverse => self.contents.count() - 1,
@@ -156,7 +156,7 @@ impl Session for NullSession<'_> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
         let Some((number, direction)) = self.position else {
             return Ok(None);
         };

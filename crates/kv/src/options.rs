@@ -1,14 +1,13 @@
 //! Helpers for options by a store's own names: values, and the nearest name of a misspelt option.
 
+use iosonde_harness::RunError;
 use serde_json::Value;
-
-use crate::error::KvError;
 
 /// The text of a scalar.
 ///
 /// # Errors
 /// When it is a list, an object or null.
-pub fn text(store: &str, name: &str, value: &Value) -> Result<String, KvError> {
+pub fn text(store: &str, name: &str, value: &Value) -> Result<String, RunError> {
     match value {
         Value::Bool(flag) => Ok(flag.to_string()),
         Value::Number(number) => Ok(number.to_string()),
@@ -21,7 +20,7 @@ pub fn text(store: &str, name: &str, value: &Value) -> Result<String, KvError> {
 ///
 /// # Errors
 /// When it is anything else.
-pub fn integer(store: &str, name: &str, value: &Value) -> Result<u64, KvError> {
+pub fn integer(store: &str, name: &str, value: &Value) -> Result<u64, RunError> {
     value
         .as_u64()
         .ok_or_else(|| wrong(store, name, value, "a whole number"))
@@ -31,15 +30,15 @@ pub fn integer(store: &str, name: &str, value: &Value) -> Result<u64, KvError> {
 ///
 /// # Errors
 /// When it is anything else.
-pub fn flag(store: &str, name: &str, value: &Value) -> Result<bool, KvError> {
+pub fn flag(store: &str, name: &str, value: &Value) -> Result<bool, RunError> {
     value
         .as_bool()
         .ok_or_else(|| wrong(store, name, value, "true or false"))
 }
 
 /// The error of an invalid value.
-pub fn wrong(store: &str, name: &str, value: &Value, wanted: &str) -> KvError {
-    KvError::invalid(
+pub fn wrong(store: &str, name: &str, value: &Value, wanted: &str) -> RunError {
+    RunError::invalid(
         format!("option `{name}` of {store} cannot be `{value}`"),
         format!("`store.options.{name}`"),
         format!("it takes {wanted}"),
@@ -47,7 +46,7 @@ pub fn wrong(store: &str, name: &str, value: &Value, wanted: &str) -> KvError {
 }
 
 /// The error of an unknown option, with the nearest name and, if they are few, all names.
-pub fn unknown<'a>(store: &str, name: &str, known: impl Iterator<Item = &'a str>) -> KvError {
+pub fn unknown<'a>(store: &str, name: &str, known: impl Iterator<Item = &'a str>) -> RunError {
     let known: Vec<&str> = known.collect();
     let nearest = known.iter().min_by_key(|candidate| distance(name, candidate));
     let mut hint = nearest.map_or(format!("{store} has no options"), |nearest| {
@@ -57,7 +56,7 @@ pub fn unknown<'a>(store: &str, name: &str, known: impl Iterator<Item = &'a str>
         let names: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
         hint += &format!("; all names: {}", names.join(", "));
     }
-    KvError::invalid(
+    RunError::invalid(
         format!("{store} has no option `{name}`"),
         format!("`store.options.{name}`"),
         hint,

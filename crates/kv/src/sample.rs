@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_load::Rng;
 use iosonde_protocol::Direction;
 
-use crate::error::{Code, KvError};
 use crate::store::Store;
 
 /// Keys of a database in their order, at most as many as requested, each as likely.
@@ -26,7 +26,7 @@ impl Sample {
         at_most: u64,
         seed: u64,
         go_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Sample, KvError> {
+    ) -> Result<Sample, RunError> {
         let mut rng = Rng::new(seed, &[0x5a3b]);
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         let (mut records, mut record_bytes) = (0, 0);
@@ -49,7 +49,7 @@ impl Sample {
         }
         session.release();
         if keys.is_empty() {
-            return Err(KvError::new(
+            return Err(RunError::new(
                 Code::InvalidSpec,
                 "the database has no records to read",
                 "name a database with records in its default column family",

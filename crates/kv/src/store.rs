@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::RunError;
 use iosonde_protocol::{Direction, StoreDurability};
-
-use crate::error::KvError;
 
 /// Location of a database, already checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,14 +60,14 @@ impl Place {
     ///
     /// # Errors
     /// When it is no directory of the store's own.
-    pub fn directory(&self, store: &str) -> Result<(&Path, Option<&PathBuf>), KvError> {
+    pub fn directory(&self, store: &str) -> Result<(&Path, Option<&PathBuf>), RunError> {
         match self {
             Place::Directory { path, log, .. } => Ok((path, log.as_ref())),
             Place::Device { .. }
             | Place::Virtual
             | Place::Socket { .. }
             | Place::Server { .. }
-            | Place::ReadOnly { .. } => Err(KvError::unsupported(
+            | Place::ReadOnly { .. } => Err(RunError::unsupported(
                 format!("{store} needs a directory of its own"),
                 "only `lmdb` supports devices, only `rocksdb` databases of yours, and only `null` a virtual target",
             )
@@ -80,11 +79,12 @@ impl Place {
     ///
     /// # Errors
     /// When it is no directory of the store's own, or there is another one for the log.
-    pub fn single_directory(&self, store: &str) -> Result<&Path, KvError> {
+    pub fn single_directory(&self, store: &str) -> Result<&Path, RunError> {
         match self.directory(store)? {
             (path, None) => Ok(path),
             (_, Some(_)) => Err(
-                KvError::unsupported(format!("{store} has no separate log"), "omit `log_path`").at("`target.log_path`"),
+                RunError::unsupported(format!("{store} has no separate log"), "omit `log_path`")
+                    .at("`target.log_path`"),
             ),
         }
     }
@@ -117,13 +117,13 @@ impl Demands {
     ///
     /// # Errors
     /// `unsupported`, when there are such keys.
-    pub fn check_keys(&self, store: &str, bytes_max: u64) -> Result<(), KvError> {
+    pub fn check_keys(&self, store: &str, bytes_max: u64) -> Result<(), RunError> {
         let bytes = self.key_bytes_max;
         if bytes <= bytes_max {
             return Ok(());
         }
         let problem = format!("{store} supports keys of at most {bytes_max} bytes, not {bytes}");
-        Err(KvError::unsupported(problem, "use shorter keys").at("`records.key_bytes`"))
+        Err(RunError::unsupported(problem, "use shorter keys").at("`records.key_bytes`"))
     }
 }
 
@@ -133,19 +133,19 @@ pub trait Opener: Sync {
     ///
     /// # Errors
     /// `unsupported`, `invalid_spec` or `library`.
-    fn check(&self, place: &Place, demands: &Demands) -> Result<(), KvError>;
+    fn check(&self, place: &Place, demands: &Demands) -> Result<(), RunError>;
 
     /// Opens the database at a place, or creates it.
     ///
     /// # Errors
     /// Those of the store.
-    fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, KvError>;
+    fn open(&self, place: &Place, demands: &Demands) -> Result<Box<dyn Store>, RunError>;
 
     /// Removes all records from a database of a server; files and devices are cleared by the caller.
     ///
     /// # Errors
     /// Those of the store.
-    fn clear(&self, _place: &Place, _demands: &Demands) -> Result<(), KvError> {
+    fn clear(&self, _place: &Place, _demands: &Demands) -> Result<(), RunError> {
         Ok(())
     }
 
@@ -178,13 +178,13 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn session(&self) -> Result<Box<dyn Session + '_>, KvError>;
+    fn session(&self) -> Result<Box<dyn Session + '_>, RunError>;
 
     /// Version, build and options.
     ///
     /// # Errors
     /// Those of the store.
-    fn about(&self) -> Result<About, KvError>;
+    fn about(&self) -> Result<About, RunError>;
 
     /// The store's own statistics: counters since it was opened, and levels.
     fn statistics(&self) -> BTreeMap<String, u64>;
@@ -194,7 +194,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn set_sync(&self, _sync: bool) -> Result<(), KvError> {
+    fn set_sync(&self, _sync: bool) -> Result<(), RunError> {
         Ok(())
     }
 
@@ -210,7 +210,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn flush(&self) -> Result<(), KvError>;
+    fn flush(&self) -> Result<(), RunError>;
 
     /// Whether background work is running or pending.
     fn is_busy(&self) -> bool {
@@ -226,7 +226,7 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// Those of the store.
-    fn close(self: Box<Self>) -> Result<(), KvError> {
+    fn close(self: Box<Self>) -> Result<(), RunError> {
         Ok(())
     }
 }
@@ -279,7 +279,7 @@ pub trait Session {
     ///
     /// # Errors
     /// Those of the store.
-    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError>;
+    fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError>;
 
     /// Whether [`Session::get`] reads the byte before each value that it lends, as a store does that keeps a record's key
     /// or size there: then that page is in memory, also of a mapped file.
@@ -291,13 +291,13 @@ pub trait Session {
     ///
     /// # Errors
     /// Those of the store.
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError>;
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), RunError>;
 
     /// The same of a record that a cache drops after this many seconds; 0: never. Other stores keep it.
     ///
     /// # Errors
     /// Those of the store.
-    fn put_with_ttl(&mut self, key: &[u8], value: &[u8], _ttl_s: u32) -> Result<(), KvError> {
+    fn put_with_ttl(&mut self, key: &[u8], value: &[u8], _ttl_s: u32) -> Result<(), RunError> {
         self.put(key, value)
     }
 
@@ -305,26 +305,26 @@ pub trait Session {
     ///
     /// # Errors
     /// Those of the store.
-    fn delete(&mut self, key: &[u8]) -> Result<(), KvError>;
+    fn delete(&mut self, key: &[u8]) -> Result<(), RunError>;
 
     /// Writes everything added since the last commit, atomically.
     ///
     /// # Errors
     /// Those of the store.
-    fn commit(&mut self, sync: bool) -> Result<(), KvError>;
+    fn commit(&mut self, sync: bool) -> Result<(), RunError>;
 
     /// Positions an iterator so that [`Session::next`] returns the first record at or after `key` in that direction, or the
     /// first of all without a key.
     ///
     /// # Errors
     /// Those of the store.
-    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), KvError>;
+    fn seek(&mut self, key: Option<&[u8]>, direction: Direction) -> Result<(), RunError>;
 
     /// The iterator's next record, lent until the session is used again; `None` at the end.
     ///
     /// # Errors
     /// Those of the store.
-    fn next(&mut self) -> Result<Option<Lent<'_>>, KvError>;
+    fn next(&mut self) -> Result<Option<Lent<'_>>, RunError>;
 
     /// Declares that every key put from now on is larger than all keys in the database.
     fn expect_ascending_keys(&mut self) {}
@@ -338,7 +338,7 @@ pub trait Session {
     ///
     /// # Errors
     /// Those of the store.
-    fn send_gets(&mut self, _connection: usize, _keys: &Keys) -> Result<(), KvError> {
+    fn send_gets(&mut self, _connection: usize, _keys: &Keys) -> Result<(), RunError> {
         Err(one_at_a_time())
     }
 
@@ -347,7 +347,7 @@ pub trait Session {
     ///
     /// # Errors
     /// Those of the store.
-    fn receive_answers(&mut self, _arrived: &mut dyn FnMut(usize, Range<usize>)) -> Result<(), KvError> {
+    fn receive_answers(&mut self, _arrived: &mut dyn FnMut(usize, Range<usize>)) -> Result<(), RunError> {
         Err(one_at_a_time())
     }
 
@@ -362,8 +362,8 @@ pub trait Session {
 }
 
 #[cold]
-fn one_at_a_time() -> KvError {
-    KvError::unsupported(
+fn one_at_a_time() -> RunError {
+    RunError::unsupported(
         "this store gets one record at a time",
         "leave out `batch` and `read_through`",
     )

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU32;
 
-use iosonde_harness::{Budget, Exchange, JobPhases, JobTotals, PhasePlan, Recorder, Shared};
+use iosonde_harness::{Budget, Exchange, JobPhases, JobTotals, PhasePlan, Recorder, RunError, Shared};
 use iosonde_load::Rng;
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{
@@ -11,7 +11,6 @@ use iosonde_protocol::{
 };
 
 use crate::choice::{Chooser, Inserts};
-use crate::error::KvError;
 use crate::job::{Common, Job, JobPlan, Tally};
 use crate::records::Contents;
 use crate::store::Session;
@@ -23,7 +22,7 @@ pub(crate) const RECORD_BYTES: u64 = 116;
 
 /// What a job did.
 pub(crate) struct Driven {
-    pub result: Result<(), KvError>,
+    pub result: Result<(), RunError>,
     pub totals: JobTotals,
     pub reads: Tally,
     pub first_corrupted: Option<u64>,
@@ -69,7 +68,7 @@ pub(crate) fn driven(
     let plan = JobPlan {
         stream,
         chooser: Chooser::new(stream, 0, 0, RECORDS, 1),
-        schedule: None,
+        arrivals: None,
         inserter: None,
         generations: Rng::new(1, &[]),
         latencies: Rng::new(2, &[]),
@@ -77,11 +76,12 @@ pub(crate) fn driven(
     };
     let mut job = Job::new(plan, &common, phases, connect(&contents));
     let result = job.drive();
+    let done = job.into_done();
     Driven {
         result,
-        reads: job.tallies[Operation::Read as usize],
-        first_corrupted: job.first_corrupted,
-        totals: job.into_outcome().0,
+        reads: done.found.tallies[Operation::Read as usize],
+        first_corrupted: done.found.first_corrupted,
+        totals: done.totals,
     }
 }
 

@@ -3,24 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use iosonde_harness::{
-    Budget, Control, Finished, Gate, JobPhases, JobTotals, PhasePlan, Recorder, Shared, Supervision, execute, pin,
-};
+use iosonde_harness::{Code, JobDone, JobStart, Load, LoadPlan, Measured as Harness, Place, Run, RunError, StreamPlan};
 use iosonde_load::{Arrivals, Rng};
-use iosonde_metrics::device::DeviceWatch;
 use iosonde_protocol::{
-    Arrival, BackendInEffect, Database, Event, JobResult, KeyOrder, KvChoice, KvOperation, KvStream, KvWorkload,
-    Operation, Outcome, RunResult, ScheduleResult, StoreCheck, StoreDurability,
+    Arrival, BackendInEffect, Database, KeyOrder, KvChoice, KvOperation, KvStream, KvWorkload, Operation, Outcome,
+    RunResult, StoreCheck, StoreDurability,
 };
 
 use crate::choice::{Chooser, Inserts};
-use crate::error::{Code, KvError};
 use crate::freshness::Freshness;
 use crate::job::{Common, Job, JobPlan, Tallies};
 use crate::sample::Sample;
 use crate::store::Store;
 use crate::trace::{OwnTiming, Replay, Trace};
-use crate::{RunInputs, must_be_complete};
+use crate::{Input, must_be_complete};
 
 /// Outcome of the measurement.
 pub(crate) struct Measured {
@@ -30,97 +26,84 @@ pub(crate) struct Measured {
     pub first_corrupted: Option<u64>,
 }
 
+/// The load of a workload.
+pub(crate) fn plan(workload: &KvWorkload) -> LoadPlan<'_> {
+    let streams = workload.streams.iter().map(|stream| StreamPlan {
+        arrival: &stream.arrival,
+        limit_bytes: stream.limit_bytes,
+        limit_operations: stream.limit_operations,
+        // Sizes are known only afterwards: a limit of bytes is passed by less than one operation.
+        largest_bytes: 1,
+        ends_by_itself: stream.background || stream.trace.is_some(),
+        ..StreamPlan::closed(&stream.name, stream.jobs, &stream.cpus)
+    });
+    LoadPlan {
+        ramp: workload.ramp,
+        duration_ns: workload.duration_ns,
+        interval_ns: workload.interval_ns,
+        streams: streams.collect(),
+    }
+}
+
 /// Carries out ramp and measurement, on sampled keys of a user's database or a trace if there is one.
-pub(crate) fn run(
-    run: &RunInputs<'_>,
+pub(crate) fn measure(
+    input: &Input<'_>,
     store: &dyn Store,
     sample: Option<&Sample>,
     trace: Option<&Trace>,
-    control: &mut Control,
-    emit: &mut dyn FnMut(Event),
-) -> Result<Measured, KvError> {
-    let workload = run.workload;
+    run: &mut Run<'_>,
+) -> Result<Measured, RunError> {
+    let (workload, seed) = (input.workload, input.run.seed);
     set_sync(&workload.streams, store)?;
-    let watch = watch(&run.observe.block_devices)?;
-    let planned_jobs = planned_jobs(&workload.streams);
-    let inserters = planned_jobs.iter().filter(|planned| planned.inserter.is_some()).count();
-    let inserts = Inserts::new(sample.map_or(workload.records.count, Sample::count), inserters);
+    let plan = plan(workload);
+    let inserters = plan.streams.iter().zip(&workload.streams);
+    let inserters = inserters
+        .filter(|(_, stream)| inserts(stream))
+        .map(|(plan, _)| plan.jobs as usize);
+    let inserts = Inserts::new(sample.map_or(workload.records.count, Sample::count), inserters.sum());
     let foreground = AtomicU32::new(foreground_jobs(&workload.streams));
-    let freshness = freshness(workload, run.seed);
+    let freshness = freshness(workload, seed);
     let common = Common {
-        clock: run.clock,
-        contents: &run.contents,
+        clock: input.run.clock,
+        contents: &input.contents,
         sample,
         inserts: &inserts,
         foreground: &foreground,
         // Iterators return hashed keys in another order.
-        complete_below: match must_be_complete(workload) && run.contents.sorts_by_number() {
+        complete_below: match must_be_complete(workload) && input.contents.sorts_by_number() {
             true => workload.records.count,
             false => 0,
         },
         freshness: freshness.as_ref(),
     };
-    let shared = Shared::default();
-    let workers = Workers {
-        run,
+    let operations = Operations {
+        workload,
+        seed,
         store,
         common: &common,
-        shared: &shared,
         trace,
     };
-    let jobs = planned_jobs
-        .iter()
-        .map(|planned| (planned.stream, workers.job(*planned)))
-        .collect();
-    let supervision = Supervision {
-        clock: run.clock,
-        shared: &shared,
-        ramp_ns: workload.ramp.duration_ns,
-        ramp_may_end_early: workload.ramp.bytes.is_some(),
-        ramp_until_steady: workload.ramp.until_steady,
-        duration_ns: workload.duration_ns,
-        interval_ns: workload.interval_ns,
-        streams: open_loops(&workload.streams),
-        watch,
-        pinned_cpus: pinned_cpus(&workload.streams),
+    let Harness { mut result, found } =
+        run.measure(&plan, &operations, &mut |interval| interval.store = store.statistics())?;
+    result.backend = BackendInEffect {
+        kind: workload.store.kind.name().into(),
+        ..BackendInEffect::default()
     };
-    let mut with_statistics = |event| match event {
-        Event::Interval(mut interval) => {
-            interval.store = store.statistics();
-            emit(Event::Interval(interval));
-        }
-        other => emit(other),
-    };
-    let (mut found, mut first_corrupted) = (Vec::new(), None);
-    let result = execute(supervision, jobs, control, &mut with_statistics, |returned| {
-        let finished_jobs = gather(&workload.streams, &planned_jobs, returned)?;
-        found = checks(&workload.streams, &planned_jobs, &finished_jobs);
-        first_corrupted = finished_jobs.iter().find_map(|job| job.first_corrupted);
-        Ok::<_, KvError>(finished(workload, &planned_jobs, &finished_jobs))
-    })?;
     if trace.is_some() {
         check_replayed(&result)?;
     }
+    let streams: Vec<usize> = plan.places(|_| 1).iter().map(|place| place.stream).collect();
     Ok(Measured {
         result,
-        checks: found,
-        first_corrupted,
+        checks: checks(&workload.streams, &streams, &found),
+        first_corrupted: found.iter().find_map(|job| job.first_corrupted),
     })
 }
 
-/// Name of each stream, and whether it is an open loop.
-fn open_loops(streams: &[KvStream]) -> Vec<(String, bool)> {
-    let is_open = |stream: &KvStream| stream.arrival != Arrival::Closed;
-    streams
-        .iter()
-        .map(|stream| (stream.name.clone(), is_open(stream)))
-        .collect()
-}
-
 /// Refuses a replay that had no row left for the measurement.
-fn check_replayed(result: &RunResult) -> Result<(), KvError> {
+fn check_replayed(result: &RunResult) -> Result<(), RunError> {
     if result.outcome == Outcome::Complete && result.jobs.iter().all(|job| job.operations == 0) {
-        return Err(KvError::new(
+        return Err(RunError::new(
             Code::InvalidSpec,
             "the trace ended before the measurement started",
             "use a shorter `ramp`, or a longer trace",
@@ -129,59 +112,9 @@ fn check_replayed(result: &RunResult) -> Result<(), KvError> {
     Ok(())
 }
 
-fn watch(devices: &[String]) -> Result<DeviceWatch, KvError> {
-    DeviceWatch::open(devices).map_err(|error| {
-        KvError::invalid(
-            error.to_string(),
-            "`observe.block_devices`",
-            "name devices as `major:minor`, as in `lsblk`",
-        )
-    })
-}
-
-fn finished(workload: &KvWorkload, planned_jobs: &[PlannedJob], finished_jobs: &[FinishedJob]) -> Finished {
-    Finished {
-        end_ns: finished_jobs.iter().map(|job| job.phases.end_ns).max(),
-        jobs: planned_jobs
-            .iter()
-            .zip(finished_jobs)
-            .map(|(planned, job)| job_result(&workload.streams[planned.stream], planned, job))
-            .collect(),
-        backend: BackendInEffect {
-            kind: workload.store.kind.name().into(),
-            ..BackendInEffect::default()
-        },
-    }
-}
-
-/// A job's place in the run.
-#[derive(Debug, Clone, Copy)]
-struct PlannedJob {
-    stream: usize,
-    job: u32,
-    /// Which of the inserting jobs it is.
-    inserter: Option<usize>,
-}
-
-fn planned_jobs(streams: &[KvStream]) -> Vec<PlannedJob> {
-    let mut inserters = 0;
-    let mut planned_jobs = Vec::new();
-    for (number, stream) in streams.iter().enumerate() {
-        let inserts = stream
-            .operations
-            .iter()
-            .any(|share| share.operation == KvOperation::Insert);
-        for job in 0..stream.jobs {
-            let inserter = inserts.then_some(inserters);
-            inserters += usize::from(inserts);
-            planned_jobs.push(PlannedJob {
-                stream: number,
-                job,
-                inserter,
-            });
-        }
-    }
-    planned_jobs
+fn inserts(stream: &KvStream) -> bool {
+    let mut operations = stream.operations.iter();
+    operations.any(|share| share.operation == KvOperation::Insert)
 }
 
 /// Whether the only job writes every record once, by key, into an empty database.
@@ -213,10 +146,10 @@ fn foreground_jobs(streams: &[KvStream]) -> u32 {
 }
 
 /// Sets the durability of stores with one setting for all sessions; streams that write must then agree.
-fn set_sync(streams: &[KvStream], store: &dyn Store) -> Result<(), KvError> {
+fn set_sync(streams: &[KvStream], store: &dyn Store) -> Result<(), RunError> {
     let settings = sync_settings(streams);
     if settings.len() > 1 && !store.has_sync_of_session() {
-        return Err(KvError::unsupported(
+        return Err(RunError::unsupported(
             "this store has one durability for all writers, and streams differ in `sync`",
             "give all streams that write the same `sync`",
         )
@@ -245,176 +178,95 @@ pub(crate) fn durability(streams: &[KvStream], store: &dyn Store) -> Option<Stor
         .min()
 }
 
-/// The CPUs that jobs are pinned to, each once.
-fn pinned_cpus(streams: &[KvStream]) -> Vec<u32> {
-    let cpus: BTreeSet<u32> = streams.iter().flat_map(|stream| stream.cpus.clone()).collect();
-    cpus.into_iter().collect()
-}
-
-/// Outcome of a job.
-struct FinishedJob {
-    phases: JobTotals,
-    schedule: Option<ScheduleResult>,
-    tallies: Tallies,
-    first_corrupted: Option<u64>,
-}
-
-/// Returned by a job's thread; `None` if it did not start because another job failed to.
-type Returned = Result<Option<FinishedJob>, KvError>;
-
-/// State that all jobs share.
-#[derive(Clone, Copy)]
-struct Workers<'a> {
-    run: &'a RunInputs<'a>,
+/// The load: what its jobs share.
+struct Operations<'a> {
+    workload: &'a KvWorkload,
+    seed: u64,
     store: &'a dyn Store,
     common: &'a Common<'a>,
-    shared: &'a Shared,
     trace: Option<&'a Trace>,
 }
 
-impl<'a> Workers<'a> {
-    /// A job's thread: prepares, waits for the others, runs the loop.
-    fn job(self, planned: PlannedJob) -> iosonde_harness::Job<'a, Returned> {
-        Box::new(move |gate, recorder| {
-            let stream = &self.run.workload.streams[planned.stream];
-            pin(&stream.cpus, planned.job);
-            let worked = self.work(planned, stream, gate, recorder);
-            if !stream.background {
-                self.common.foreground.fetch_sub(1, Ordering::Relaxed);
-            }
-            if worked.is_err() {
-                self.shared.stop();
-            }
-            worked.map_err(|error| error.at(format!("stream `{}`", stream.name)))
-        })
-    }
+/// What a job found.
+pub(crate) struct Found {
+    pub tallies: Tallies,
+    /// Number of the first record with a corrupted value.
+    pub first_corrupted: Option<u64>,
+}
 
-    fn work(self, planned: PlannedJob, stream: &'a KvStream, gate: &Gate, recorder: Recorder) -> Returned {
-        let session = match self.store.session() {
-            Ok(mut session) => {
-                if is_ordered_load(self.run.workload) {
-                    session.expect_ascending_keys();
-                }
-                session
-            }
-            Err(error) => {
-                gate.cancel();
-                return Err(error);
-            }
-        };
-        let phases = JobPhases::new(self.phase_plan(stream, planned.job), self.shared, recorder);
-        let plan = match self.plan(planned, stream) {
-            Ok(plan) => plan,
-            Err(error) => {
-                gate.cancel();
-                return Err(error);
-            }
-        };
-        let mut job = Job::new(plan, self.common, phases, session);
-        if !gate.pass() {
+impl Load for Operations<'_> {
+    type Found = Found;
+
+    fn job(&self, start: JobStart<'_>) -> Result<Option<JobDone<Found>>, RunError> {
+        let stream = &self.workload.streams[start.place.stream];
+        let done = self.work(stream, start);
+        if !stream.background {
+            self.common.foreground.fetch_sub(1, Ordering::Relaxed);
+        }
+        done
+    }
+}
+
+impl Operations<'_> {
+    fn work(&self, stream: &KvStream, start: JobStart<'_>) -> Result<Option<JobDone<Found>>, RunError> {
+        let mut session = self.store.session()?;
+        if is_ordered_load(self.workload) {
+            session.expect_ascending_keys();
+        }
+        let plan = self.plan(stream, start.place, start.arrivals)?;
+        let mut job = Job::new(plan, self.common, start.phases, session);
+        if !start.gate.pass() {
             return Ok(None);
         }
         let driven = job.drive();
         if driven.is_err() {
-            job.phases.end_load(self.run.clock.now());
+            job.phases.end_load(self.common.clock.now());
         }
         driven?;
-        let (tallies, first_corrupted) = (job.tallies, job.first_corrupted);
-        let (phases, schedule) = job.into_outcome();
-        Ok(Some(FinishedJob {
-            phases,
-            schedule,
-            tallies,
-            first_corrupted,
-        }))
+        Ok(Some(job.into_done()))
     }
 
-    fn plan(self, planned: PlannedJob, stream: &'a KvStream) -> Result<JobPlan<'a>, KvError> {
-        let (number, job, seed) = (planned.stream as u64, planned.job, self.run.seed);
+    fn plan<'s>(
+        &self,
+        stream: &'s KvStream,
+        place: Place,
+        arrivals: Option<Arrivals>,
+    ) -> Result<JobPlan<'s>, RunError> {
+        let (number, job, seed) = (place.stream as u64, place.job, self.seed);
         let rows = self.trace.map(|trace| trace.rows(stream.jobs, job));
         Ok(JobPlan {
             stream,
             chooser: Chooser::new(stream, number, job, self.common.inserts.first(), seed),
-            schedule: match (&rows, &stream.arrival) {
+            arrivals: match (&rows, &stream.arrival) {
                 (Some(rows), Arrival::Trace { speed }) => Some(Arrivals::given(Box::new(OwnTiming {
                     rows: rows.clone(),
                     speed: *speed,
                 }))),
-                _ => Arrivals::new(&stream.arrival, stream.jobs, job, 0, seed, number),
+                _ => arrivals,
             },
-            inserter: planned.inserter,
+            inserter: inserts(stream).then(|| self.inserters_before(place.stream) + job as usize),
             generations: Rng::new(seed, &[0x6e6, number, u64::from(job)]),
             latencies: Rng::new(seed, &[0xbac, number, u64::from(job)]),
             replay: rows.map(Replay::new).transpose()?,
         })
     }
 
-    fn phase_plan(self, stream: &KvStream, job: u32) -> PhasePlan {
-        let (jobs, job) = (u64::from(stream.jobs), u64::from(job));
-        let share = |total: u64| total / jobs + u64::from(job < total % jobs);
-        let ramp = self.run.workload.ramp;
-        PhasePlan {
-            ramp: (ramp.duration_ns > 0).then(|| Budget {
-                bytes: ramp.bytes.map_or(u64::MAX, share),
-                ..Budget::UNLIMITED
-            }),
-            measure: Budget {
-                bytes: stream.limit_bytes.map_or(u64::MAX, share),
-                operations: stream.limit_operations.map_or(u64::MAX, share),
-            },
-            duration_ns: self.run.workload.duration_ns,
-            active: None,
-            // Sizes are known only afterwards: a limit of bytes is passed by less than one operation.
-            largest_bytes: 1,
-        }
-    }
-}
-
-/// What all jobs did, or the first failure among them.
-fn gather(
-    streams: &[KvStream],
-    planned_jobs: &[PlannedJob],
-    jobs: Vec<std::thread::Result<Returned>>,
-) -> Result<Vec<FinishedJob>, KvError> {
-    let mut finished_jobs = Vec::new();
-    for (joined, planned) in jobs.into_iter().zip(planned_jobs) {
-        let panicked = |_| {
-            let name = &streams[planned.stream].name;
-            KvError::new(
-                Code::Internal,
-                "a job's thread panicked",
-                "please report this with the spec that caused it",
-            )
-            .at(format!("stream `{name}`"))
-        };
-        finished_jobs.extend(joined.map_err(panicked)??);
-    }
-    Ok(finished_jobs)
-}
-
-fn job_result(stream: &KvStream, planned: &PlannedJob, finished_jobs: &FinishedJob) -> JobResult {
-    JobResult {
-        stream: stream.name.clone(),
-        job: planned.job,
-        operations: finished_jobs.phases.operations,
-        bytes: finished_jobs.phases.bytes,
-        last_completion_ns: finished_jobs.phases.last_completion_ns,
-        usage: finished_jobs.phases.usage,
-        abandoned: 0,
-        schedule: finished_jobs.schedule,
-        pacing: Some(finished_jobs.phases.pacing),
+    /// Inserting jobs of earlier streams.
+    fn inserters_before(&self, stream: usize) -> usize {
+        let earlier = self.workload.streams[..stream].iter();
+        earlier
+            .filter(|stream| inserts(stream))
+            .map(|stream| stream.jobs as usize)
+            .sum()
     }
 }
 
 /// Sums the tallies of each stream's jobs; operations that read nothing are left out.
-fn checks(streams: &[KvStream], planned_jobs: &[PlannedJob], finished_jobs: &[FinishedJob]) -> Vec<StoreCheck> {
+fn checks(streams: &[KvStream], stream_of: &[usize], found: &[Found]) -> Vec<StoreCheck> {
     let mut checks = Vec::new();
     for (number, stream) in streams.iter().enumerate() {
         for operation in Operation::ALL {
-            let jobs = planned_jobs
-                .iter()
-                .zip(finished_jobs)
-                .filter(|(planned, _)| planned.stream == number);
+            let jobs = stream_of.iter().zip(found).filter(|(stream, _)| **stream == number);
             let mut check = StoreCheck {
                 stream: stream.name.clone(),
                 operation,

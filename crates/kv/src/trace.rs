@@ -13,11 +13,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_load::Instants;
 use iosonde_protocol::{KvTrace, KvWorkload};
 use iosonde_target::{OFlags, Targets};
 
-use crate::error::{Code, KvError};
 use crate::records::HEADER_BYTES;
 
 const MAGIC: [u8; 8] = *b"iostrace";
@@ -93,16 +93,16 @@ pub(crate) struct Trace {
 
 impl Trace {
     /// The trace of a workload, if it has one.
-    pub(crate) fn for_workload(workload: &KvWorkload, targets: &Targets) -> Result<Option<Trace>, KvError> {
+    pub(crate) fn for_workload(workload: &KvWorkload, targets: &Targets) -> Result<Option<Trace>, RunError> {
         let mut traces = workload.streams.iter().filter_map(|stream| stream.trace.as_ref());
         traces.next().map(|trace| Trace::open(trace, targets)).transpose()
     }
 
-    fn open(trace: &KvTrace, targets: &Targets) -> Result<Trace, KvError> {
+    fn open(trace: &KvTrace, targets: &Targets) -> Result<Trace, RunError> {
         let path = Path::new(&trace.path);
         let file = targets
             .open(path, OFlags::RDONLY)
-            .map_err(|error| KvError::io("open the trace", path, &error))?;
+            .map_err(|error| RunError::io("open the trace", path, &error))?;
         let mut head = [0; HEAD_BYTES];
         let length = file
             .read_exact_at(&mut head, 0)
@@ -164,7 +164,7 @@ impl fmt::Debug for Rows {
 
 impl Rows {
     /// The next row of this job; `None` after the last.
-    pub(crate) fn next(&mut self) -> Result<Option<Row>, KvError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Row>, RunError> {
         loop {
             if self.place == self.buffer.len() && !self.fill()? {
                 return Ok(None);
@@ -180,7 +180,7 @@ impl Rows {
 
     /// Reads the next rows; false after the last.
     #[cold]
-    fn fill(&mut self) -> Result<bool, KvError> {
+    fn fill(&mut self) -> Result<bool, RunError> {
         let rows = (self.rows - self.read).min(BUFFER_ROWS as u64);
         self.buffer.resize(rows as usize * ROW_BYTES, 0);
         self.place = 0;
@@ -200,7 +200,7 @@ pub(crate) struct Replay {
 }
 
 impl Replay {
-    pub(crate) fn new(mut rows: Rows) -> Result<Replay, KvError> {
+    pub(crate) fn new(mut rows: Rows) -> Result<Replay, RunError> {
         let next = rows.next()?;
         Ok(Replay { rows, next })
     }
@@ -209,7 +209,7 @@ impl Replay {
         self.next.is_none()
     }
 
-    pub(crate) fn take(&mut self) -> Result<Option<Row>, KvError> {
+    pub(crate) fn take(&mut self) -> Result<Option<Row>, RunError> {
         let row = self.next;
         self.next = self.rows.next()?;
         Ok(row)
@@ -237,8 +237,8 @@ impl Instants for OwnTiming {
     }
 }
 
-fn damaged(path: &Path) -> KvError {
-    KvError::new(
+fn damaged(path: &Path) -> RunError {
+    RunError::new(
         Code::InvalidSpec,
         format!(
             "`{}` is no converted trace, or not the one of this plan",
@@ -248,8 +248,8 @@ fn damaged(path: &Path) -> KvError {
     )
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> KvError {
-    KvError::io("read the trace", path, error)
+fn unreadable(path: &Path, error: &io::Error) -> RunError {
+    RunError::io("read the trace", path, error)
 }
 
 #[cfg(test)]
@@ -280,7 +280,7 @@ mod tests {
         file
     }
 
-    fn open(file: &tempfile::NamedTempFile, rows: u64) -> Result<Trace, KvError> {
+    fn open(file: &tempfile::NamedTempFile, rows: u64) -> Result<Trace, RunError> {
         let trace = KvTrace {
             path: file.path().to_str().unwrap().into(),
             rows,

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use iosonde_protocol::DeviceUsage;
+use iosonde_protocol::{DeviceUsage, MediaUsage};
 
 /// Where the kernel lists block devices by number.
 const BLOCK_DEVICES: &str = "/sys/dev/block";
@@ -256,8 +256,23 @@ fn change(later: &DeviceUsage, earlier: &DeviceUsage) -> DeviceUsage {
         discards: later.discards - earlier.discards,
         discard_bytes: later.discard_bytes - earlier.discard_bytes,
         flushes: later.flushes - earlier.flushes,
-        // The kernel does not see the media.
-        media: None,
+        media: later
+            .media
+            .zip(earlier.media)
+            .map(|(later, earlier)| media_change(&later, &earlier)),
+    }
+}
+
+/// Of a simulated drive: the kernel does not see the media.
+fn media_change(later: &MediaUsage, earlier: &MediaUsage) -> MediaUsage {
+    MediaUsage {
+        media_read_bytes: later.media_read_bytes - earlier.media_read_bytes,
+        media_write_bytes: later.media_write_bytes - earlier.media_write_bytes,
+        copied_bytes: later.copied_bytes - earlier.copied_bytes,
+        padded_bytes: later.padded_bytes - earlier.padded_bytes,
+        erases: later.erases - earlier.erases,
+        buffer_read_hits: later.buffer_read_hits - earlier.buffer_read_hits,
+        buffer_write_hits: later.buffer_write_hits - earlier.buffer_write_hits,
     }
 }
 

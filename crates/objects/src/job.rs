@@ -3,10 +3,10 @@
 //! A write's contents are made before the clock is read, a read's are compared after it. Latency is from the start of the
 //! operation to its completion, as the store reports it.
 
-use iosonde_harness::{JobPhases, JobTotals, Stage};
+use iosonde_harness::{JobDone, JobPhases, SPIN_NS, Stage};
 use iosonde_load::{Arrivals, Rng, Schedule};
 use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{ObjectOperation, Operation, ScheduleResult};
+use iosonde_protocol::{ObjectOperation, Operation};
 
 use crate::content::Contents;
 use crate::store::{Done, Session};
@@ -15,8 +15,6 @@ use crate::store::{Done, Session};
 const DRAIN_NS: u64 = 5_000_000_000;
 /// The longest wait.
 const POLL_NS: u64 = 50_000_000;
-/// Before an intended start the thread stops sleeping and watches the clock for so long.
-const SPIN_NS: u64 = 60_000;
 
 /// Which object is next.
 pub(crate) enum Choice {
@@ -46,21 +44,12 @@ pub(crate) struct Failed {
     pub result: i32,
 }
 
-/// What came of the reads of a job.
+/// What a job found: what came of its reads, and which objects it used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct Found {
     pub checked: u64,
     pub wrong: u64,
     pub first_wrong: Option<u64>,
-}
-
-/// What a job amounts to.
-pub(crate) struct Outcome {
-    pub totals: JobTotals,
-    pub schedule: Option<ScheduleResult>,
-    pub abandoned: u64,
-    pub failed: Option<Failed>,
-    pub tally: Tally,
     /// The highest number of an object that was used, plus 1.
     pub used: u64,
 }
@@ -94,8 +83,7 @@ pub(crate) struct Flight {
     schedule: Option<Schedule>,
     spun_ns: u64,
     failed: Option<Failed>,
-    tally: Tally,
-    used: u64,
+    found: Found,
 }
 
 impl Flight {
@@ -107,8 +95,7 @@ impl Flight {
             schedule: None,
             spun_ns: 0,
             failed: None,
-            tally: Tally::default(),
-            used: 0,
+            found: Found::default(),
         }
     }
 
@@ -119,11 +106,11 @@ impl Flight {
 
 impl Job<'_> {
     /// Loads until the end of the measurement, and waits for what is in flight.
-    pub(crate) fn drive(mut self) -> Outcome {
+    ///
+    /// # Errors
+    /// The first operation that failed.
+    pub(crate) fn drive(mut self) -> Result<JobDone<Found>, Failed> {
         let begin_ns = self.phases.begin();
-        while self.clock.now() < begin_ns {
-            std::hint::spin_loop();
-        }
         self.flight.schedule = self.arrivals.take().map(|arrivals| Schedule::new(arrivals, begin_ns));
         loop {
             let now_ns = self.clock.now();
@@ -134,7 +121,7 @@ impl Job<'_> {
             let drains = self.phases.stage() == Stage::Drain;
             let gives_up = drains && now_ns >= self.phases.ended_ns() + DRAIN_NS;
             if gives_up || (drains && self.flight.in_flight() == 0) {
-                return self.into_outcome();
+                return self.into_done();
             }
             self.wait(now_ns);
         }
@@ -172,11 +159,11 @@ impl Job<'_> {
 
     fn compare(&mut self, done: &Done, object: u64) {
         let read = &self.session.buffer(done.slot)[..done.result as usize];
-        let tally = &mut self.flight.tally;
-        tally.checked += 1;
+        let found = &mut self.flight.found;
+        found.checked += 1;
         if !self.contents.is_correct(object, read) {
-            tally.wrong += 1;
-            tally.first_wrong.get_or_insert(object);
+            found.wrong += 1;
+            found.first_wrong.get_or_insert(object);
         }
     }
 
@@ -190,7 +177,7 @@ impl Job<'_> {
                 return;
             };
             let object = self.choice.next(self.objects);
-            self.flight.used = self.flight.used.max(object + 1);
+            self.flight.found.used = self.flight.found.used.max(object + 1);
             let intended_ns = self.flight.schedule.as_mut().map_or(0, Schedule::take);
             if self.operation == ObjectOperation::Write {
                 self.contents.fill(object, self.session.buffer(slot));
@@ -243,18 +230,19 @@ impl Job<'_> {
         self.phases.end_load(now_ns);
     }
 
-    fn into_outcome(self) -> Outcome {
+    fn into_done(self) -> Result<JobDone<Found>, Failed> {
         let end_ns = self.phases.window().end.min(self.phases.ended_ns());
         let flight = self.flight;
-        Outcome {
-            abandoned: (flight.slots.len() - flight.free.len()) as u64,
+        if let Some(failed) = flight.failed {
+            return Err(failed);
+        }
+        Ok(JobDone {
+            totals: self.phases.into_outcome(),
+            abandoned: flight.in_flight(),
             schedule: flight
                 .schedule
                 .map(|schedule| schedule.into_result(end_ns, flight.spun_ns)),
-            failed: flight.failed,
-            tally: flight.tally,
-            used: flight.used,
-            totals: self.phases.into_outcome(),
-        }
+            found: flight.found,
+        })
     }
 }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_metrics::clock::Clock;
 
-use crate::error::ObjectsError;
 use crate::store::{Done, Session, Store};
 
 /// The store.
@@ -33,7 +33,7 @@ impl Store for Memory {
         ("memory".into(), String::new())
     }
 
-    fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, ObjectsError> {
+    fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, RunError> {
         Ok(Box::new(MemorySession {
             store: self,
             buffers: vec![vec![0; object_bytes]; slots as usize],
@@ -41,12 +41,8 @@ impl Store for Memory {
         }))
     }
 
-    fn explain(&self, result: i32) -> (&'static str, String, &'static str) {
-        (
-            "missing_object",
-            format!("error {result}"),
-            "see whether it was written",
-        )
+    fn explain(&self, result: i32) -> RunError {
+        RunError::new(Code::Vanished, format!("error {result}"), "see whether it was written")
     }
 }
 

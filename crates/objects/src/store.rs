@@ -1,6 +1,6 @@
 //! What an object store has to offer: asynchronous operations on whole objects, from several threads.
 
-use crate::error::ObjectsError;
+use iosonde_harness::RunError;
 
 /// An operation that has completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,10 +19,10 @@ pub(crate) trait Store: Sync {
     fn client(&self) -> (String, String);
 
     /// What a thread needs: `slots` operations in flight at most, with a buffer for each.
-    fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, ObjectsError>;
+    fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, RunError>;
 
-    /// What an error number of an operation means: code, sentence, hint.
-    fn explain(&self, result: i32) -> (&'static str, String, &'static str);
+    /// What an error number of an operation means.
+    fn explain(&self, result: i32) -> RunError;
 }
 
 /// The operations of one thread. Between the start and the completion of an operation its slot's buffer belongs to the store.

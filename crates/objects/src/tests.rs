@@ -1,5 +1,10 @@
 //! Runs on objects in memory: which objects a load uses, what is checked, and what fails.
 
+use iosonde_harness::{Control, carry_out};
+use iosonde_metrics::clock::Clock;
+use iosonde_protocol::{Arrival, Edge, Event, Observe, PhaseEvent};
+use iosonde_target::Targets;
+
 use super::*;
 
 fn workload(operation: ObjectOperation, arrival: Arrival) -> ObjectsWorkload {
@@ -24,29 +29,29 @@ fn workload(operation: ObjectOperation, arrival: Arrival) -> ObjectsWorkload {
     }
 }
 
-fn carry_out(workload: &ObjectsWorkload, store: Option<&Memory>) -> Result<(RunResult, Vec<Event>), ObjectsError> {
-    let clock = Clock::start();
-    let observe = Observe::default();
-    let this = RunInputs {
-        workload,
+/// Runs a workload, on this store if one is given.
+fn measured(
+    workload: &ObjectsWorkload,
+    store: Option<&Memory>,
+    emit: &mut dyn FnMut(Event),
+) -> Result<RunResult, RunError> {
+    let inputs = RunInputs {
         seed: 1,
-        observe: &observe,
-        clock,
+        observe: &Observe::default(),
+        clock: Clock::start(),
+        targets: &Targets::default(),
     };
     let (mut control, _stopper) = Control::new();
-    let mut events = Vec::new();
-    let emit = &mut |event| events.push(event);
-    let result = match store {
-        Some(store) => run_on(&this, store, &mut control, emit),
-        None => run(&this, &mut control, emit),
-    }?;
-    Ok((result, events))
+    match store {
+        Some(store) => run_on(workload, store, &mut Run::new(inputs, &mut control, emit)?),
+        None => carry_out(&Objects(workload), inputs, &mut control, emit),
+    }
 }
 
 #[test]
 fn reads_are_loaded_compared_and_deleted() {
     for operation in [ObjectOperation::RandomRead, ObjectOperation::SequentialRead] {
-        let (result, _) = carry_out(&workload(operation, Arrival::Closed), None).unwrap();
+        let result = measured(&workload(operation, Arrival::Closed), None, &mut |_| {}).unwrap();
         let facts = result.objects.unwrap();
         assert_eq!((facts.loaded, facts.deleted, facts.wrong), (10, 10, 0));
         let operations: u64 = result.jobs.iter().map(|job| job.operations).sum();
@@ -60,7 +65,7 @@ fn writes_go_through_the_objects_in_order_and_leave_readable_ones() {
     let mut load = workload(ObjectOperation::Write, Arrival::Closed);
     load.delete_after = false;
     let store = Memory::new(Clock::start());
-    let (result, _) = carry_out(&load, Some(&store)).unwrap();
+    let result = measured(&load, Some(&store), &mut |_| {}).unwrap();
     assert_eq!(result.objects.unwrap().loaded, 0);
     let contents = Contents::new(1, 100);
     let objects = store.objects();
@@ -74,11 +79,8 @@ fn writes_go_through_the_objects_in_order_and_leave_readable_ones() {
 
 #[test]
 fn an_open_loop_starts_what_is_due() {
-    let (result, _) = carry_out(
-        &workload(ObjectOperation::Write, Arrival::Constant { rate: 1000.0 }),
-        None,
-    )
-    .unwrap();
+    let load = workload(ObjectOperation::Write, Arrival::Constant { rate: 1000.0 });
+    let result = measured(&load, None, &mut |_| {}).unwrap();
     let due: u64 = result.jobs.iter().map(|job| job.schedule.unwrap().due).sum();
     assert_eq!(due, 100, "arrivals within 100 ms at 1000 per second");
 }
@@ -88,15 +90,6 @@ fn wrong_contents_are_counted_and_reported() {
     let store = Memory::new(Clock::start());
     let mut load = workload(ObjectOperation::SequentialRead, Arrival::Closed);
     load.delete_after = false;
-    let clock = Clock::start();
-    let observe = Observe::default();
-    let this = RunInputs {
-        workload: &load,
-        seed: 1,
-        observe: &observe,
-        clock,
-    };
-    let (mut control, _stopper) = Control::new();
     let mut warnings = Vec::new();
     // What is loaded is corrupted as soon as it is there.
     let mut emit = |event| match event {
@@ -108,7 +101,7 @@ fn wrong_contents_are_counted_and_reported() {
         Event::Warning(warning) => warnings.push(warning),
         _ => {}
     };
-    let facts = run_on(&this, &store, &mut control, &mut emit).unwrap().objects.unwrap();
+    let facts = measured(&load, Some(&store), &mut emit).unwrap().objects.unwrap();
     assert!(facts.wrong > 0 && facts.wrong < facts.checked);
     assert_eq!(facts.first_wrong.as_deref(), Some("iosonde-000000000004"));
     assert_eq!(warnings[0].code, "wrong_objects");
@@ -118,14 +111,6 @@ fn wrong_contents_are_counted_and_reported() {
 fn a_missing_object_fails_the_run() {
     let store = Memory::new(Clock::start());
     let load = workload(ObjectOperation::SequentialRead, Arrival::Closed);
-    let observe = Observe::default();
-    let this = RunInputs {
-        workload: &load,
-        seed: 1,
-        observe: &observe,
-        clock: Clock::start(),
-    };
-    let (mut control, _stopper) = Control::new();
     let mut emit = |event| {
         if matches!(
             event,
@@ -138,8 +123,11 @@ fn a_missing_object_fails_the_run() {
             store.objects().remove(&4);
         }
     };
-    let failure = run_on(&this, &store, &mut control, &mut emit).unwrap_err().to_failure();
-    assert_eq!(failure.code, "missing_object");
+    let failure = measured(&load, Some(&store), &mut emit).unwrap_err().to_failure();
+    assert_eq!(
+        (failure.code.as_str(), failure.context.as_str()),
+        ("vanished", "stream `main`")
+    );
     assert!(
         failure
             .message
@@ -154,7 +142,7 @@ fn wrong_specs_are_refused() {
     let refused = |change: fn(&mut ObjectsWorkload)| {
         let mut load = workload(ObjectOperation::Write, Arrival::Closed);
         change(&mut load);
-        carry_out(&load, None).unwrap_err().to_failure()
+        measured(&load, None, &mut |_| {}).unwrap_err().to_failure()
     };
     assert_eq!(refused(|load| load.object_bytes = 63).context, "`object_bytes`");
     assert_eq!(refused(|load| load.objects = 0).context, "`objects`");

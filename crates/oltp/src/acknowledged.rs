@@ -7,9 +7,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::{Code, RunError};
 use iosonde_protocol::DurabilityResult;
-
-use crate::error::{Code, OltpError};
 
 const MAGIC: &[u8; 16] = b"iosonde-acked-1\n";
 const SUFFIX: &str = "acked";
@@ -41,34 +40,34 @@ pub(crate) fn note_lost(result: &mut DurabilityResult, name: impl FnOnce() -> St
 }
 
 /// Removes the files of an earlier run.
-pub(crate) fn prepare(directory: &Path) -> Result<(), OltpError> {
+pub(crate) fn prepare(directory: &Path) -> Result<(), RunError> {
     for path in files(directory)? {
-        fs::remove_file(&path).map_err(|error| OltpError::io("remove", &path, &error))?;
+        fs::remove_file(&path).map_err(|error| RunError::io("remove", &path, &error))?;
     }
     Ok(())
 }
 
 impl Log {
     /// A new file in the directory.
-    pub(crate) fn create(directory: &Path, terminal: u32) -> Result<Log, OltpError> {
+    pub(crate) fn create(directory: &Path, terminal: u32) -> Result<Log, RunError> {
         let path = directory.join(format!("{terminal:06}.{SUFFIX}"));
         let file = OpenOptions::new().append(true).create_new(true).open(&path);
-        let mut file = file.map_err(|error| OltpError::io("create", &path, &error))?;
+        let mut file = file.map_err(|error| RunError::io("create", &path, &error))?;
         file.write_all(MAGIC)
-            .map_err(|error| OltpError::io("write", &path, &error))?;
+            .map_err(|error| RunError::io("write", &path, &error))?;
         Ok(Log { file, path, written: 0 })
     }
 
     /// Appends an identifier.
     #[inline]
-    pub(crate) fn append(&mut self, id: Acknowledged) -> Result<(), OltpError> {
+    pub(crate) fn append(&mut self, id: Acknowledged) -> Result<(), RunError> {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&id.group.to_le_bytes());
         bytes[4..8].copy_from_slice(&id.part.to_le_bytes());
         bytes[8..].copy_from_slice(&id.number.to_le_bytes());
         self.written += 1;
         let written = self.file.write_all(&bytes);
-        written.map_err(|error| OltpError::io("write", &self.path, &error).at("noting an acknowledged commit"))
+        written.map_err(|error| RunError::io("write", &self.path, &error).at("noting an acknowledged commit"))
     }
 
     /// Identifiers written.
@@ -78,22 +77,22 @@ impl Log {
 }
 
 /// Every identifier in the files of a directory, sorted. Bytes of a record that was cut off are ignored.
-pub(crate) fn read(directory: &Path) -> Result<Vec<Acknowledged>, OltpError> {
+pub(crate) fn read(directory: &Path) -> Result<Vec<Acknowledged>, RunError> {
     let mut all = Vec::new();
     let paths = files(directory)?;
     if paths.is_empty() {
         let message = format!("`{}` has no file of acknowledged commits", directory.display());
         let hint = "name the directory that the earlier run had in `acknowledged`";
-        return Err(OltpError::invalid(message, "`verify_acknowledged`", hint));
+        return Err(RunError::invalid(message, "`verify_acknowledged`", hint));
     }
     for path in paths {
         let mut bytes = Vec::new();
         File::open(&path)
             .and_then(|mut file| file.read_to_end(&mut bytes))
-            .map_err(|error| OltpError::io("read", &path, &error))?;
+            .map_err(|error| RunError::io("read", &path, &error))?;
         let Some(records) = bytes.strip_prefix(MAGIC) else {
             let message = format!("`{}` is no file of acknowledged commits", path.display());
-            return Err(OltpError::new(
+            return Err(RunError::new(
                 Code::ForeignData,
                 message,
                 "remove it from the directory",
@@ -112,8 +111,8 @@ pub(crate) fn read(directory: &Path) -> Result<Vec<Acknowledged>, OltpError> {
     Ok(all)
 }
 
-fn files(directory: &Path) -> Result<Vec<PathBuf>, OltpError> {
-    let entries = fs::read_dir(directory).map_err(|error| OltpError::io("read", directory, &error))?;
+fn files(directory: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let entries = fs::read_dir(directory).map_err(|error| RunError::io("read", directory, &error))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     Ok(paths
         .filter(|path| path.extension().is_some_and(|extension| extension == SUFFIX))

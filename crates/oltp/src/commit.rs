@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use iosonde_harness::{Run, RunError};
 use iosonde_load::Rng;
 use iosonde_protocol::{
     CommitMeasurement, CommitOperation, CommitWorkload, DurabilityResult, Event, OltpResult, Operation, Phase,
@@ -14,23 +15,18 @@ use iosonde_protocol::{
 use iosonde_sql::{Connection, Param, SqlError, Statement, Traffic};
 
 use crate::acknowledged::{self, Acknowledged};
-use crate::error::OltpError;
 use crate::marker::{self, Contents, State};
-use crate::stage::Stage;
 use crate::terminal::{Done, Work};
-use crate::threads::{Load, measure};
-use crate::{Context, server, unmeasured, warn_of_loss};
+use crate::threads::{Rules, measure};
+use crate::{Commit, server, warn_of_loss};
 
 /// Name of the workload in the marker of its databases.
 const NAME: &str = "commit";
 const TABLES: [&str; 2] = ["commit_log", "commit_row"];
 
 /// Carries out the steps of the workload.
-pub(crate) fn run(
-    workload: &CommitWorkload,
-    context: &Context<'_>,
-    stage: &mut Stage<'_>,
-) -> Result<RunResult, OltpError> {
+pub(crate) fn run(commit: &Commit<'_>, run: &mut Run<'_>) -> Result<RunResult, RunError> {
+    let workload = commit.0;
     let mut connection = server::open_first(&workload.server)?;
     let mut result = OltpResult {
         server: server::about(&workload.server, &mut *connection)?,
@@ -39,21 +35,21 @@ pub(crate) fn run(
     let contents = Contents::survey(&workload.server, &mut *connection, NAME, &TABLES)?;
     contents.refuse_foreign(&workload.server)?;
     if let Some(directory) = &workload.verify_acknowledged {
-        result.durability = Some(verify(workload.operation, directory, &mut *connection, stage)?);
+        result.durability = Some(verify(workload.operation, directory, &mut *connection, run)?);
     }
-    let mut run_result = unmeasured(&workload.server, context.clock, stage.is_stopped());
-    if let Some(measurement) = workload.measurement.as_ref().filter(|_| !stage.is_stopped()) {
+    let mut run_result = run.unmeasured();
+    if let Some(measurement) = workload.measurement.as_ref().filter(|_| !run.is_stopped()) {
         create(workload, measurement.clients, &mut *connection)?;
         drop(connection);
-        run_result = measured(workload, measurement, context, &mut result, stage)?;
-        warn_of_loss(&result, stage);
+        run_result = measured(commit, measurement, &mut result, run)?;
+        warn_of_loss(&result, run);
     }
     run_result.oltp = Some(result);
     Ok(run_result)
 }
 
 /// Drops and creates the table.
-fn create(workload: &CommitWorkload, clients: u32, connection: &mut dyn Connection) -> Result<(), OltpError> {
+fn create(workload: &CommitWorkload, clients: u32, connection: &mut dyn Connection) -> Result<(), RunError> {
     for table in TABLES {
         connection.query(&format!("DROP TABLE IF EXISTS {table}"))?;
     }
@@ -77,32 +73,19 @@ fn create(workload: &CommitWorkload, clients: u32, connection: &mut dyn Connecti
 }
 
 fn measured(
-    workload: &CommitWorkload,
+    commit: &Commit<'_>,
     measurement: &CommitMeasurement,
-    context: &Context<'_>,
     result: &mut OltpResult,
-    stage: &mut Stage<'_>,
-) -> Result<RunResult, OltpError> {
-    let load = Load {
-        kind: workload.server.kind,
-        stream: "clients",
-        terminals: measurement.clients,
-        arrival: &measurement.arrival,
-        retries: 0,
-        ramp_ns: measurement.ramp_ns,
-        duration_ns: measurement.duration_ns,
-        interval_ns: measurement.interval_ns,
-        acknowledged: measurement.acknowledged.as_ref(),
-        server_loss: measurement.server_loss,
-        cpus: &measurement.cpus,
-    };
+    run: &mut Run<'_>,
+) -> Result<RunResult, RunError> {
+    let (workload, seed) = (commit.0, run.inputs.seed);
     let connect = |number: u32| {
         let mut connection = server::open(&workload.server)?;
         let statement = connection.prepare(match workload.operation {
             CommitOperation::Insert => "INSERT INTO commit_log (sequence, payload, client) VALUES (?, ?, ?)",
             CommitOperation::Update => "UPDATE commit_row SET sequence = ?, payload = ? WHERE client = ?",
         })?;
-        let mut rng = Rng::new(context.seed, &[0xc0, u64::from(number)]);
+        let mut rng = Rng::new(seed, &[0xc0, u64::from(number)]);
         let letters = (0..workload.payload_bytes).map(|_| b'a' + rng.below(26) as u8);
         Ok(Client {
             connection,
@@ -112,12 +95,12 @@ fn measured(
             sequence: 0,
         })
     };
-    let measured = measure(&load, context, &connect, stage)?;
-    result.transactions = measured.transactions;
-    result.counters = measured.counters;
-    result.acknowledged = measured.acknowledged;
-    result.server_vanished_ns = measured.server_vanished_ns;
-    Ok(measured.result)
+    let rules = Rules {
+        retries: 0,
+        acknowledged: measurement.acknowledged.as_ref(),
+        server_loss: measurement.server_loss,
+    };
+    measure(commit, &rules, &connect, result, run)
 }
 
 /// A client on its connection.
@@ -170,17 +153,17 @@ fn verify(
     operation: CommitOperation,
     directory: &str,
     connection: &mut dyn Connection,
-    stage: &mut Stage<'_>,
-) -> Result<DurabilityResult, OltpError> {
+    run: &mut Run<'_>,
+) -> Result<DurabilityResult, RunError> {
     let all = acknowledged::read(Path::new(directory))?;
-    stage.begin(Phase::Verify);
+    run.begin(Phase::Verify);
     let sql = match operation {
         CommitOperation::Insert => "SELECT client, sequence FROM commit_log ORDER BY client, sequence",
         CommitOperation::Update => "SELECT client, sequence FROM commit_row",
     };
     let rows = connection
         .query(sql)
-        .map_err(|error| OltpError::from(error).at("looking up acknowledged commits"))?;
+        .map_err(|error| RunError::from(error).at("looking up acknowledged commits"))?;
     let present = rows.iter().filter_map(|row| match &row[..] {
         [Some(client), Some(sequence)] => Some((client.parse::<u32>().ok()?, sequence.parse::<u64>().ok()?)),
         _ => None,
@@ -197,8 +180,8 @@ fn verify(
             })
         }
     };
-    stage.end(Phase::Verify, 0);
-    stage.emit(Event::Durability(result.clone()));
+    run.end(Phase::Verify, 0);
+    run.emit(Event::Durability(result.clone()));
     Ok(result)
 }
 

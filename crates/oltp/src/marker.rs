@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{SqlServer, SqlServerKind};
 use iosonde_sql::Connection;
-
-use crate::error::{Code, OltpError};
 
 const TABLE: &str = "iosonde_database";
 
@@ -48,7 +47,7 @@ impl Contents {
         connection: &mut dyn Connection,
         workload: &str,
         tables: &[&str],
-    ) -> Result<Contents, OltpError> {
+    ) -> Result<Contents, RunError> {
         let sql = match server.kind {
             SqlServerKind::Postgresql => "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
             SqlServerKind::Mariadb => "SHOW TABLES",
@@ -82,9 +81,9 @@ impl Contents {
     }
 
     /// Refuses a foreign database.
-    pub(crate) fn refuse_foreign(&self, server: &SqlServer) -> Result<(), OltpError> {
+    pub(crate) fn refuse_foreign(&self, server: &SqlServer) -> Result<(), RunError> {
         let Contents::Foreign(table) = self else { return Ok(()) };
-        Err(OltpError::new(
+        Err(RunError::new(
             Code::ForeignData,
             format!(
                 "the database `{}` has a table `{table}` that this workload did not create",
@@ -115,7 +114,7 @@ pub(crate) fn create(
     connection: &mut dyn Connection,
     workload: &str,
     values: &[(&str, String)],
-) -> Result<(), OltpError> {
+) -> Result<(), RunError> {
     connection.query(&format!("DROP TABLE IF EXISTS {TABLE}"))?;
     connection.query(&format!(
         "CREATE TABLE {TABLE} (name VARCHAR(40) NOT NULL PRIMARY KEY, value VARCHAR(200) NOT NULL)"
@@ -131,7 +130,7 @@ pub(crate) fn create(
 }
 
 /// Notes how far the database has come.
-pub(crate) fn set(connection: &mut dyn Connection, state: State) -> Result<(), OltpError> {
+pub(crate) fn set(connection: &mut dyn Connection, state: State) -> Result<(), RunError> {
     let state = state.name();
     connection.query(&format!("UPDATE {TABLE} SET value = '{state}' WHERE name = 'state'"))?;
     Ok(())

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_protocol::{Isolation, MissingDatabase, SqlAddress, SqlServer, SqlServerAbout, SqlServerKind};
 use iosonde_sql::{Address, Connection, ErrorKind, Login, Protocol, SqlError, connect};
-
-use crate::error::{Code, OltpError};
 
 /// Oldest supported versions.
 const OLDEST: [(&str, [u32; 2]); 3] = [("PostgreSQL", [11, 0]), ("MariaDB", [10, 4]), ("MySQL", [8, 0])];
@@ -21,7 +20,7 @@ pub(crate) fn open(server: &SqlServer) -> Result<Box<dyn Connection>, SqlError> 
 }
 
 /// The first connection: creates the database if it is missing and may be created, and checks the version.
-pub(crate) fn open_first(server: &SqlServer) -> Result<Box<dyn Connection>, OltpError> {
+pub(crate) fn open_first(server: &SqlServer) -> Result<Box<dyn Connection>, RunError> {
     let connection = match open(server) {
         Err(error) if error.kind == ErrorKind::NoDatabase && server.missing_database == MissingDatabase::Create => {
             create_database(server)?;
@@ -30,7 +29,7 @@ pub(crate) fn open_first(server: &SqlServer) -> Result<Box<dyn Connection>, Oltp
         other => other,
     };
     let connection = connection
-        .map_err(OltpError::from)
+        .map_err(RunError::from)
         .map_err(|error| error.at("connecting to the server"))?;
     check_version(server, &*connection)?;
     Ok(connection)
@@ -52,7 +51,7 @@ fn login(server: &SqlServer, database: &str) -> Login {
     }
 }
 
-fn create_database(server: &SqlServer) -> Result<(), OltpError> {
+fn create_database(server: &SqlServer) -> Result<(), RunError> {
     let name = &server.database;
     let (maintenance, sql) = match server.kind {
         SqlServerKind::Postgresql => (
@@ -67,10 +66,10 @@ fn create_database(server: &SqlServer) -> Result<(), OltpError> {
     let created = connect(&login(server, maintenance)).and_then(|mut connection| connection.query(&sql));
     created
         .map(drop)
-        .map_err(|error| OltpError::from(error).at(format!("creating the database `{name}`")))
+        .map_err(|error| RunError::from(error).at(format!("creating the database `{name}`")))
 }
 
-fn check_version(server: &SqlServer, connection: &dyn Connection) -> Result<(), OltpError> {
+fn check_version(server: &SqlServer, connection: &dyn Connection) -> Result<(), RunError> {
     let version = connection.version();
     let supported = OLDEST.iter().find(|(product, _)| *product == version.product);
     let oldest: Vec<u32> = match &server.version_min {
@@ -82,7 +81,7 @@ fn check_version(server: &SqlServer, connection: &dyn Connection) -> Result<(), 
     }
     let wanted: Vec<String> = oldest.iter().map(u32::to_string).collect();
     let (product, text) = (version.product, &version.text);
-    Err(OltpError::new(
+    Err(RunError::new(
         Code::WrongVersion,
         format!(
             "the server is {product} {text}, and {} or newer is required",
@@ -94,14 +93,14 @@ fn check_version(server: &SqlServer, connection: &dyn Connection) -> Result<(), 
 }
 
 /// The server's description of the database.
-pub(crate) fn about(server: &SqlServer, connection: &mut dyn Connection) -> Result<SqlServerAbout, OltpError> {
+pub(crate) fn about(server: &SqlServer, connection: &mut dyn Connection) -> Result<SqlServerAbout, RunError> {
     let sql = match server.kind {
         SqlServerKind::Postgresql => {
             "SELECT pg_encoding_to_char(encoding), datcollate FROM pg_database WHERE datname = current_database()"
         }
         SqlServerKind::Mariadb => "SELECT @@character_set_database, @@collation_database",
     };
-    let rows = connection.query(sql).map_err(OltpError::from)?;
+    let rows = connection.query(sql).map_err(RunError::from)?;
     let mut values = rows.into_iter().flatten().map(Option::unwrap_or_default);
     let version = connection.version();
     Ok(SqlServerAbout {
@@ -114,7 +113,7 @@ pub(crate) fn about(server: &SqlServer, connection: &mut dyn Connection) -> Resu
 }
 
 /// Requires UTF-8 and a binary collation: customers are sorted by name, and the order must not depend on the server.
-pub(crate) fn check_encoding(server: &SqlServer, about: &SqlServerAbout) -> Result<(), OltpError> {
+pub(crate) fn check_encoding(server: &SqlServer, about: &SqlServerAbout) -> Result<(), RunError> {
     let is_right = match server.kind {
         SqlServerKind::Postgresql => about.encoding == "UTF8" && BINARY_COLLATIONS.contains(&about.collation.as_str()),
         SqlServerKind::Mariadb => about.encoding.starts_with("utf8") && about.collation.ends_with("_bin"),
@@ -123,7 +122,7 @@ pub(crate) fn check_encoding(server: &SqlServer, about: &SqlServerAbout) -> Resu
         return Ok(());
     }
     let (name, encoding, collation) = (&server.database, &about.encoding, &about.collation);
-    Err(OltpError::new(
+    Err(RunError::new(
         Code::WrongEncoding,
         format!("the database `{name}` has encoding `{encoding}` and collation `{collation}`"),
         match server.kind {

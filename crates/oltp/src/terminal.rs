@@ -5,21 +5,14 @@
 //! nothing is allocated, locked, logged or formatted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use iosonde_harness::{JobPhases, JobTotals, Stage};
+use iosonde_harness::{JobDone, JobPhases, RunError, Stage, wait_until, wait_until_due};
 use iosonde_load::{Arrivals, Schedule};
 use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{OltpCounters, Operation, ScheduleResult};
+use iosonde_protocol::{OltpCounters, Operation};
 use iosonde_sql::{ErrorKind, SqlError, Traffic};
 
 use crate::acknowledged::{Acknowledged, Log};
-use crate::error::OltpError;
-
-/// Before an intended start the thread stops sleeping and watches the clock for so long.
-const SPIN_NS: u64 = 100_000;
-/// Longest sleep.
-const NAP_NS: u64 = 50_000_000;
 
 /// How a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,10 +115,8 @@ pub(crate) struct Terminal<'a, W> {
     pub published: &'a Published,
 }
 
-/// What a terminal did.
-pub(crate) struct Finished {
-    pub totals: JobTotals,
-    pub schedule: Option<ScheduleResult>,
+/// What a terminal found.
+pub(crate) struct Found {
     pub tallies: Tallies,
     pub counters: OltpCounters,
     pub acknowledged: u64,
@@ -149,7 +140,7 @@ impl<W: Work> Terminal<'_, W> {
     ///
     /// # Errors
     /// When a transaction fails for a reason that repeating cannot help with.
-    pub(crate) fn drive(mut self) -> Result<Finished, OltpError> {
+    pub(crate) fn drive(mut self) -> Result<JobDone<Found>, RunError> {
         let begin_ns = self.phases.begin();
         let schedule = self.arrivals.take().map(|arrivals| Schedule::new(arrivals, begin_ns));
         let mut running = Running {
@@ -162,7 +153,7 @@ impl<W: Work> Terminal<'_, W> {
             realtime_at_zero_us: (self.common.clock.realtime_at_zero_ns() / 1000) as i64,
             terminal: &mut self,
         };
-        let driven = running.drive(begin_ns);
+        let driven = running.drive();
         let (schedule, spun_ns, tallies) = (running.schedule.take(), running.spun_ns, running.tallies);
         let counters = difference(
             running.counters,
@@ -172,20 +163,22 @@ impl<W: Work> Terminal<'_, W> {
         self.phases.end_load(now_ns);
         driven?;
         let end_ns = self.phases.ended_ns();
-        Ok(Finished {
-            totals: self.phases.into_outcome(),
-            schedule: schedule.map(|schedule| schedule.into_result(end_ns, spun_ns)),
+        let found = Found {
             tallies,
             counters,
             acknowledged: self.log.map_or(0, |log| log.written()),
+        };
+        Ok(JobDone {
+            schedule: schedule.map(|schedule| schedule.into_result(end_ns, spun_ns)),
+            ..JobDone::new(self.phases.into_outcome(), found)
         })
     }
 }
 
 impl<W: Work> Running<'_, '_, W> {
-    fn drive(&mut self, begin_ns: u64) -> Result<(), OltpError> {
+    fn drive(&mut self) -> Result<(), RunError> {
         let clock = self.terminal.common.clock;
-        let mut now_ns = self.wait_to(begin_ns);
+        let mut now_ns = clock.now();
         loop {
             self.terminal.phases.advance(now_ns, 0);
             self.note_measurement();
@@ -198,13 +191,8 @@ impl<W: Work> Running<'_, '_, W> {
             }
             let due_ns = self.schedule.as_ref().map_or(0, Schedule::next_ns);
             if due_ns > now_ns {
-                let woken_ns = wait_until(clock, due_ns.min(self.terminal.phases.idle_until(now_ns)));
-                self.spun_ns += if due_ns - now_ns <= SPIN_NS {
-                    woken_ns - now_ns
-                } else {
-                    0
-                };
-                now_ns = woken_ns;
+                let until_ns = due_ns.min(self.terminal.phases.idle_until(now_ns));
+                now_ns = wait_until_due(clock, now_ns, until_ns, &mut self.spun_ns);
                 continue;
             }
             match self.step(now_ns)? {
@@ -215,7 +203,7 @@ impl<W: Work> Running<'_, '_, W> {
     }
 
     /// One transaction with its pauses; returns when it ended, or none if the load is over.
-    fn step(&mut self, now_ns: u64) -> Result<Option<u64>, OltpError> {
+    fn step(&mut self, now_ns: u64) -> Result<Option<u64>, RunError> {
         let (operation, keying_ns, think_ns) = self.terminal.work.choose();
         if keying_ns > 0 {
             self.wait_to(now_ns + keying_ns);
@@ -255,7 +243,7 @@ impl<W: Work> Running<'_, '_, W> {
         begin_ns: u64,
         end_ns: u64,
         intended_ns: Option<u64>,
-    ) -> Result<(), OltpError> {
+    ) -> Result<(), RunError> {
         let is_counted = self.terminal.phases.stage() == Stage::Measure;
         let tally = &mut self.tallies[operation as usize];
         let Some(done) = done else {
@@ -284,14 +272,14 @@ impl<W: Work> Running<'_, '_, W> {
     }
 
     /// Repeats the transaction while that may help. The outer none: the server is gone and the load over; the inner: given up.
-    fn attempts(&mut self, operation: Operation, begin_ns: u64) -> Result<Option<Option<Done>>, OltpError> {
+    fn attempts(&mut self, operation: Operation, begin_ns: u64) -> Result<Option<Option<Done>>, RunError> {
         let at_us = self.realtime_at_zero_us + (begin_ns / 1000) as i64;
         for attempt in 0..=self.terminal.common.retries {
             match self.terminal.work.attempt(at_us) {
                 Ok(done) => return Ok(Some(Some(done))),
                 Err(error) if error.kind == ErrorKind::Vanished => return self.lost(error),
                 Err(error) if error.kind.is_retryable() => self.note_abort(operation, error.kind),
-                Err(error) => return Err(OltpError::from(error).at(format!("transaction {operation:?}"))),
+                Err(error) => return Err(RunError::from(error).at(format!("transaction {operation:?}"))),
             }
             if let Err(error) = self.terminal.work.abort() {
                 return match error.kind {
@@ -326,11 +314,11 @@ impl<W: Work> Running<'_, '_, W> {
     }
 
     #[cold]
-    fn lost(&mut self, error: SqlError) -> Result<Option<Option<Done>>, OltpError> {
+    fn lost(&mut self, error: SqlError) -> Result<Option<Option<Done>>, RunError> {
         let now_ns = self.terminal.common.clock.now();
         self.terminal.common.vanished_ns.fetch_min(now_ns, Ordering::Relaxed);
         if !self.terminal.common.tolerates_loss {
-            return Err(OltpError::from(error).at("ramp and measurement"));
+            return Err(RunError::from(error).at("ramp and measurement"));
         }
         self.terminal.phases.end_load(now_ns);
         Ok(None)
@@ -368,17 +356,6 @@ impl<W: Work> Running<'_, '_, W> {
         }
         now_ns
     }
-}
-
-/// Sleeps, at most for [`NAP_NS`], and spins the last of the way; returns the time.
-fn wait_until(clock: Clock, instant_ns: u64) -> u64 {
-    let left_ns = instant_ns.saturating_sub(clock.now());
-    if left_ns > SPIN_NS {
-        std::thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(NAP_NS)));
-    } else {
-        std::hint::spin_loop();
-    }
-    clock.now()
 }
 
 fn difference(end: OltpCounters, begin: OltpCounters) -> OltpCounters {

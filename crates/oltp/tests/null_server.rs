@@ -1,16 +1,19 @@
 //! Whole runs against the null server, in both protocols, and against peers with another protocol.
 
+mod null;
+
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use iosonde_harness::Control;
+use iosonde_harness::{Code, Control, RunError, RunInputs, carry_out};
 use iosonde_metrics::clock::Clock;
-use iosonde_oltp::{Code, Context, OltpError, null, run_tpcc};
+use iosonde_oltp::Tpcc;
 use iosonde_protocol::{
     Arrival, Event, HomeWarehouse, Isolation, MissingDatabase, Observe, Operation, RunResult, ServerLoss, SqlAddress,
     SqlServer, SqlServerKind, ThinkTime, TpccCheck, TpccDatabase, TpccMeasurement, TpccWorkload, TransactionMix,
 };
+use iosonde_target::Targets;
 
 const WAREHOUSES: u32 = 3;
 
@@ -54,16 +57,16 @@ fn workload(kind: SqlServerKind, socket: &Path, pipelining: bool) -> TpccWorkloa
     }
 }
 
-fn run(workload: &TpccWorkload) -> (Result<RunResult, OltpError>, Vec<Event>) {
+fn run(workload: &TpccWorkload) -> (Result<RunResult, RunError>, Vec<Event>) {
     let (mut control, _stopper) = Control::new();
-    let observe = Observe::default();
-    let context = Context {
+    let inputs = RunInputs {
         seed: 1,
-        observe: &observe,
+        observe: &Observe::default(),
         clock: Clock::start(),
+        targets: &Targets::default(),
     };
     let mut events = Vec::new();
-    let result = run_tpcc(workload, &context, &mut control, &mut |event| events.push(event));
+    let result = carry_out(&Tpcc(workload), inputs, &mut control, &mut |event| events.push(event));
     (result, events)
 }
 

@@ -8,9 +8,9 @@
 //! `measuring_cost_ns` (found by the run itself: the loop less the same accesses without clock, check and histogram), and
 //! `clock_read_ns`. `bench/paging_cost.py` repeats it and takes the best.
 
-use iosonde_harness::Control;
+use iosonde_harness::{Control, RunInputs, carry_out};
 use iosonde_metrics::clock::Clock;
-use iosonde_paging::RunInputs;
+use iosonde_paging::Paging;
 use iosonde_protocol::{Advice, Observe, PageCache, PagingStream, PagingWorkload, Pattern, Ramp, Target};
 
 const ACCESSES: u64 = 20_000_000;
@@ -38,15 +38,14 @@ fn main() {
         interval_ns: 1_000_000_000,
         verify_after: false,
     };
-    let run = RunInputs {
-        workload: &workload,
+    let inputs = RunInputs {
         seed: 1,
         observe: &Observe::default(),
         clock,
         targets: &iosonde_target::Targets::default(),
     };
     let (mut control, _stopper) = Control::new();
-    let result = iosonde_paging::run(&run, &mut control, &mut |_| {}).expect("a mebibyte can be mapped");
+    let result = carry_out(&Paging(&workload), inputs, &mut control, &mut |_| {}).expect("a mebibyte can be mapped");
     let used = result.jobs[0].usage;
     let cpu_ns = (used.user_ns + used.system_ns) as f64 / ACCESSES as f64;
     let measuring_ns = result.paging.map_or(f64::NAN, |facts| facts.measuring_cost_ns);

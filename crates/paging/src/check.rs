@@ -1,22 +1,17 @@
 //! Refuses inconsistent specs before anything is mapped.
 
-use std::collections::BTreeSet;
-
+use iosonde_harness::{RunError, require};
 use iosonde_protocol::{PagingStream, PagingWorkload, Pattern, Target};
 
-use crate::error::PagingError;
-
-const JOBS_MAX: u32 = 4_096;
-const INTERVAL_NS_MIN: u64 = 100_000_000;
 /// More cannot be mapped on the machines that there are.
 const BYTES_MAX: u64 = 1 << 46;
 
 /// Checks everything that follows from the spec alone.
-pub(crate) fn check(workload: &PagingWorkload, page_bytes: u64) -> Result<(), PagingError> {
+pub(crate) fn check(workload: &PagingWorkload, page_bytes: u64) -> Result<(), RunError> {
     let size_bytes = match &workload.target {
         Target::Virtual { size_bytes } | Target::File { size_bytes, .. } => *size_bytes,
         _ => {
-            return Err(PagingError::invalid(
+            return Err(RunError::invalid(
                 "only anonymous memory and single files can be mapped",
                 "`target`",
                 "use a target of the kind `virtual` or `file`",
@@ -25,58 +20,38 @@ pub(crate) fn check(workload: &PagingWorkload, page_bytes: u64) -> Result<(), Pa
     };
     require(
         (page_bytes..=BYTES_MAX).contains(&size_bytes),
-        || format!("a mapping of {size_bytes} bytes"),
+        || format!("a mapping must have one page to 64 TiB; got {size_bytes} bytes"),
         "`target.size_bytes`",
-        "map at least one page, and at most 64 TiB",
+        "use another size",
     )?;
     require(
         (0.0..1.0).contains(&workload.compressible_fraction),
-        || format!("a compressible fraction of {}", workload.compressible_fraction),
+        || {
+            format!(
+                "the compressible fraction must be at least 0 and below 1; got {}",
+                workload.compressible_fraction
+            )
+        },
         "`compressible_fraction`",
-        "use 0 to below 1",
+        "use another fraction",
     )?;
-    require(
-        workload.interval_ns >= INTERVAL_NS_MIN,
-        || format!("an interval of {} ns", workload.interval_ns),
-        "`interval_ns`",
-        "intervals are at least 100 ms long",
-    )?;
-    require(
-        !workload.streams.is_empty(),
-        || "a paging workload without streams".into(),
-        "`streams`",
-        "add a stream",
-    )?;
-    let mut names = BTreeSet::new();
-    for stream in &workload.streams {
-        require(
-            names.insert(&stream.name),
-            || format!("two streams named `{}`", stream.name),
-            "`streams`",
-            "give each its own name",
-        )?;
-        check_stream(workload, stream)?;
-    }
-    Ok(())
+    workload
+        .streams
+        .iter()
+        .try_for_each(|stream| check_stream(workload, stream))
 }
 
-fn check_stream(workload: &PagingWorkload, stream: &PagingStream) -> Result<(), PagingError> {
+fn check_stream(workload: &PagingWorkload, stream: &PagingStream) -> Result<(), RunError> {
     let at = format!("stream `{}`", stream.name);
     require(
-        (1..=JOBS_MAX).contains(&stream.jobs),
-        || format!("{} jobs", stream.jobs),
-        &at,
-        "use 1 to 4096 jobs",
-    )?;
-    require(
         (0.0..=1.0).contains(&stream.read_fraction),
-        || format!("a read fraction of {}", stream.read_fraction),
+        || format!("the read fraction must be 0 to 1; got {}", stream.read_fraction),
         &at,
-        "use 0 to 1",
+        "use another fraction",
     )?;
     require(
         stream.read_fraction == 1.0 || matches!(workload.target, Target::Virtual { .. }),
-        || "writes to a mapped file".into(),
+        || "a mapped file cannot be written".into(),
         &at,
         "files are mapped read-only: use a read fraction of 1",
     )?;
@@ -87,25 +62,13 @@ fn check_stream(workload: &PagingWorkload, stream: &PagingStream) -> Result<(), 
     };
     require(
         is_positive,
-        || format!("the pattern {:?}", stream.pattern),
+        || {
+            format!(
+                "skew and deviation must be above 0, a deviation at most 100; got {:?}",
+                stream.pattern
+            )
+        },
         &at,
-        "use a skew above 0, or a deviation above 0 and up to 100",
-    )?;
-    require(
-        workload.duration_ns.is_some() || stream.limit_operations.is_some(),
-        || "a stream without an end".into(),
-        &at,
-        "set `duration_ns`, or `limit_operations` of every stream",
+        "use another pattern",
     )
-}
-
-fn require(condition: bool, what: impl FnOnce() -> String, context: &str, hint: &str) -> Result<(), PagingError> {
-    match condition {
-        true => Ok(()),
-        false => Err(PagingError::invalid(
-            format!("{} is not supported", what()),
-            context,
-            hint,
-        )),
-    }
 }

@@ -4,12 +4,11 @@
 use std::hint::black_box;
 use std::sync::atomic::Ordering;
 
-use iosonde_harness::{Budget, Exchange, JobPhases, PhasePlan, Recorder, Shared};
+use iosonde_harness::{Budget, Exchange, JobPhases, PhasePlan, Recorder, RunError, Shared};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::{PagingStream, Pattern};
 
 use crate::content::Contents;
-use crate::error::PagingError;
 use crate::faults::Faults;
 use crate::job::{Job, Tally};
 use crate::mapping::Mapping;
@@ -22,7 +21,7 @@ const ACCESSES: u32 = 10_000;
 const BATCHES: u32 = 10;
 
 /// Nanoseconds that measuring adds to an access that hits.
-pub(crate) fn measuring_cost_ns(clock: Clock) -> Result<f64, PagingError> {
+pub(crate) fn measuring_cost_ns(clock: Clock) -> Result<f64, RunError> {
     let mapping = Mapping::anonymous(Contents::new(1, 4096, 0.0), PAGES, false)?;
     (0..PAGES).for_each(|page| mapping.fill(page));
     let shared = Shared::default();

@@ -1,16 +1,14 @@
 //! The file of a file mapping: its contents and its pages in the page cache.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use iosonde_harness::{RunError, prepare_page_cache};
 use iosonde_protocol::{LayoutResult, PageCache};
 use iosonde_target::{OFlags, Targets};
 
 use crate::content::{Contents, WORD_BYTES};
-use crate::error::PagingError;
 
 /// Pages that are compared to decide whether a file has its contents already.
 const SAMPLED_PAGES: u64 = 64;
@@ -31,10 +29,10 @@ impl<'a> PageFile<'a> {
         path: &'a Path,
         contents: Contents,
         pages: u64,
-    ) -> Result<PageFile<'a>, PagingError> {
+    ) -> Result<PageFile<'a>, RunError> {
         let file = targets
             .open(path, OFlags::RDWR | OFlags::CREATE)
-            .map_err(|error| PagingError::io("open", path, &error))?;
+            .map_err(|error| RunError::io("open", path, &error))?;
         Ok(PageFile {
             path,
             file,
@@ -49,7 +47,7 @@ impl<'a> PageFile<'a> {
     }
 
     /// Writes all pages unless the file has them; `progress` receives the bytes so far and returns whether to continue.
-    pub(crate) fn lay_out(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<LayoutResult, PagingError> {
+    pub(crate) fn lay_out(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<LayoutResult, RunError> {
         let page_bytes = self.contents.words() * WORD_BYTES;
         if self.has_contents() {
             return Ok(LayoutResult {
@@ -63,7 +61,7 @@ impl<'a> PageFile<'a> {
             let chunk: Vec<u8> = (first..last).flat_map(|page| self.bytes_of(page)).collect();
             self.file
                 .write_all_at(&chunk, first * page_bytes)
-                .map_err(|error| PagingError::io("write", self.path, &error))?;
+                .map_err(|error| RunError::io("write", self.path, &error))?;
             written_bytes += chunk.len() as u64;
             if !progress(written_bytes) {
                 break;
@@ -71,7 +69,7 @@ impl<'a> PageFile<'a> {
         }
         self.file
             .sync_all()
-            .map_err(|error| PagingError::io("sync", self.path, &error))?;
+            .map_err(|error| RunError::io("sync", self.path, &error))?;
         Ok(LayoutResult {
             written_bytes,
             kept_bytes: 0,
@@ -79,31 +77,10 @@ impl<'a> PageFile<'a> {
     }
 
     /// Brings the file's pages in the page cache into the state that the spec requires.
-    pub(crate) fn prepare_cache(&self, page_cache: PageCache) -> Result<(), PagingError> {
-        let failed = |action: &str, error: &io::Error| PagingError::io(action, self.path, error);
-        if page_cache == PageCache::Keep {
-            return Ok(());
-        }
-        self.file.sync_all().map_err(|error| failed("sync", &error))?;
-        // SAFETY: the call takes a descriptor that is open and plain numbers.
-        let status = unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        if status != 0 {
-            return Err(failed(
-                "drop from the page cache",
-                &io::Error::from_raw_os_error(status),
-            ));
-        }
-        if page_cache == PageCache::Warm {
-            let page_bytes = self.contents.words() * WORD_BYTES;
-            let mut chunk = vec![0; (CHUNK_PAGES * page_bytes) as usize];
-            for first in (0..self.pages).step_by(CHUNK_PAGES as usize) {
-                let length = (CHUNK_PAGES.min(self.pages - first) * page_bytes) as usize;
-                self.file
-                    .read_exact_at(&mut chunk[..length], first * page_bytes)
-                    .map_err(|error| failed("read", &error))?;
-            }
-        }
-        Ok(())
+    pub(crate) fn prepare_cache(&self, page_cache: PageCache) -> Result<(), RunError> {
+        let bytes = self.pages * self.contents.words() * WORD_BYTES;
+        prepare_page_cache(&self.file, page_cache, bytes)
+            .map_err(|error| RunError::io("prepare the page cache of", self.path, &error))
     }
 
     /// Whether pages evenly spaced over the file, the first and the last among them, have their contents.

@@ -4,9 +4,8 @@
 //! lock and makes no system call, except for the two that classify an access which took as long as a fault.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use iosonde_harness::{JobPhases, JobTotals, Stage};
+use iosonde_harness::{JobDone, JobPhases, Stage, wait_until};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::Operation;
 
@@ -14,11 +13,6 @@ use crate::content::Judgement;
 use crate::faults::Faults;
 use crate::mapping::Mapping;
 use crate::pattern::Chooser;
-
-/// The longest sleep of a job that has nothing to do: it must notice the end.
-const NAP_NS: u64 = 50_000_000;
-/// Sleeping is not exact to the microsecond, so a job spins for the last part.
-const SPIN_NS: u64 = 60_000;
 
 /// One job; see the module.
 pub(crate) struct Job<'a> {
@@ -59,12 +53,9 @@ impl Tally {
 
 impl Job<'_> {
     /// Loads until the end of the measurement.
-    pub(crate) fn drive(mut self) -> (JobTotals, Tally) {
-        let begin_ns = self.phases.begin();
+    pub(crate) fn drive(mut self) -> JobDone<Tally> {
+        self.phases.begin();
         let mut now_ns = self.clock.now();
-        while now_ns < begin_ns {
-            now_ns = wait_until(self.clock, begin_ns);
-        }
         let faults_at_start = Faults::of_thread();
         self.seen = faults_at_start;
         self.phases.started(1, now_ns, now_ns);
@@ -79,7 +70,7 @@ impl Job<'_> {
             self.phases.notice_exhaustion(now_ns, 0);
             if self.phases.stage() == Stage::Drain {
                 self.tally.faults = Faults::of_thread().since(faults_at_start);
-                return (self.phases.into_outcome(), self.tally);
+                return JobDone::new(self.phases.into_outcome(), self.tally);
             }
             now_ns = wait_until(self.clock, self.phases.idle_until(now_ns));
         }
@@ -153,14 +144,4 @@ impl Job<'_> {
         }
         self.tally.first_wrong_page.get_or_insert(page);
     }
-}
-
-fn wait_until(clock: Clock, instant_ns: u64) -> u64 {
-    let left_ns = instant_ns.saturating_sub(clock.now());
-    if left_ns > SPIN_NS {
-        std::thread::sleep(Duration::from_nanos((left_ns - SPIN_NS).min(NAP_NS)));
-    } else {
-        std::hint::spin_loop();
-    }
-    clock.now()
 }

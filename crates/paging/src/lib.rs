@@ -1,6 +1,6 @@
 //! The paging workload: accesses to mapped memory that is larger than what may be resident (PMbench's method).
 //!
-//! [`run`] lists its steps. `mapping` is the memory, `content` what its pages contain, `file` the file of a file mapping,
+//! [`Paging`] lists its steps. `mapping` is the memory, `content` what its pages contain, `file` the file of a file mapping,
 //! `pattern` chooses pages, `job` is the measuring loop, `faults` decides which accesses were page faults, `cost` finds out
 //! what measuring costs, `statistics` reads the kernel's counters over time. The engine's own memory is locked where the
 //! kernel permits it, so that only the mapping is paged.
@@ -8,7 +8,6 @@
 mod check;
 mod content;
 mod cost;
-pub mod error;
 mod faults;
 mod file;
 mod job;
@@ -19,19 +18,12 @@ mod statistics;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use iosonde_harness::{
-    Budget, Control, Finished, Gate, JobPhases, JobTotals, PhasePlan, Recorder, Shared, Supervision, execute, pin,
-};
-use iosonde_metrics::DeviceWatch;
-use iosonde_metrics::clock::Clock;
+use iosonde_harness::{JobDone, JobStart, Load, LoadPlan, Measured, Run, RunError, RunInputs, StreamPlan, Workload};
 use iosonde_protocol::{
-    BackendInEffect, Edge, Event, Fallback, JobResult, LayoutResult, Observe, PagingResult, PagingStream,
-    PagingWorkload, Phase, PhaseEvent, RunResult, Target, Warning,
+    BackendInEffect, Fallback, Interval, LayoutResult, PagingResult, PagingWorkload, Phase, RunResult, Target, Warning,
 };
-use iosonde_target::Targets;
 
 use crate::content::Contents;
-pub use crate::error::PagingError;
 use crate::faults::{Classification, Faults};
 use crate::file::PageFile;
 use crate::job::{Job, Tally};
@@ -39,83 +31,81 @@ use crate::mapping::Mapping;
 use crate::pattern::Chooser;
 use crate::statistics::Statistics;
 
-/// How often progress of filling and verifying is reported.
-const REPORT_NS: u64 = 1_000_000_000;
 /// Pages between two looks at the clock while filling and verifying.
 const PAGES_BETWEEN_LOOKS: u64 = 256;
 
-/// Inputs of a run.
-pub struct RunInputs<'a> {
-    /// The workload.
-    pub workload: &'a PagingWorkload,
-    /// The run's seed.
-    pub seed: u64,
-    /// Devices to observe.
-    pub observe: &'a Observe,
-    /// The run's clock.
-    pub clock: Clock,
-    /// Opens the paths of the workload.
-    pub targets: &'a Targets,
-}
+/// The paging workload of a spec.
+pub struct Paging<'a>(pub &'a PagingWorkload);
 
-/// Every path that a run of this workload opens.
-pub fn paths(workload: &PagingWorkload) -> Vec<PathBuf> {
-    match &workload.target {
-        Target::File { path, .. } => vec![path.into()],
-        _ => Vec::new(),
+impl Workload for Paging<'_> {
+    fn plan(&self) -> Option<LoadPlan<'_>> {
+        let streams = self.0.streams.iter().map(|stream| StreamPlan {
+            limit_operations: stream.limit_operations,
+            ..StreamPlan::closed(&stream.name, stream.jobs, &stream.cpus)
+        });
+        Some(LoadPlan {
+            ramp: self.0.ramp,
+            duration_ns: self.0.duration_ns,
+            interval_ns: self.0.interval_ns,
+            streams: streams.collect(),
+        })
+    }
+
+    fn check(&self) -> Result<(), RunError> {
+        check::check(self.0, page_bytes())
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        match &self.0.target {
+            Target::File { path, .. } => vec![path.into()],
+            _ => Vec::new(),
+        }
+    }
+
+    fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
+        let clock = run.inputs.clock;
+        let classification = Classification::calibrate(clock);
+        let mut facts = PagingResult {
+            page_bytes: page_bytes(),
+            threshold_ns: classification.threshold_ns,
+            fastest_minor_fault_ns: classification.fastest_minor_fault_ns,
+            classification_cost_ns: 2.0 * classification.counters_cost_ns,
+            measuring_cost_ns: cost::measuring_cost_ns(clock)?,
+            is_locked: mapping::lock_own_memory(),
+            ..PagingResult::default()
+        };
+        let (mapping, layout) = self.map(run)?;
+        facts.pages = mapping.pages();
+        let mut result = self.measure(run, &mapping, &mut facts)?;
+        if self.0.verify_after {
+            verify(run, &mapping, &mut facts);
+        }
+        warn_of(run, &facts);
+        result.backend = self.backend(facts.is_locked);
+        result.layout = layout;
+        result.paging = Some(facts);
+        Ok(result)
     }
 }
 
-/// Carries out a paging workload and emits its events. The caller emits the result.
-///
-/// # Errors
-/// When the spec is wrong, the memory or file cannot be mapped, or the file cannot be written.
-pub fn run(run: &RunInputs<'_>, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, PagingError> {
-    let page_bytes = rustix::param::page_size() as u64;
-    check::check(run.workload, page_bytes)?;
-    let watch = DeviceWatch::open(&run.observe.block_devices)?;
-    let classification = Classification::calibrate(run.clock);
-    let mut facts = PagingResult {
-        page_bytes,
-        threshold_ns: classification.threshold_ns,
-        fastest_minor_fault_ns: classification.fastest_minor_fault_ns,
-        classification_cost_ns: 2.0 * classification.counters_cost_ns,
-        measuring_cost_ns: cost::measuring_cost_ns(run.clock)?,
-        is_locked: mapping::lock_own_memory(),
-        ..PagingResult::default()
-    };
-    let mut steps = Steps { run, control, emit };
-    let (mapping, layout) = steps.map(page_bytes)?;
-    facts.pages = mapping.pages();
-    let mut result = steps.measure(&mapping, watch, &mut facts)?;
-    if run.workload.verify_after {
-        steps.verify(&mapping, &mut facts);
-    }
-    steps.warn_of(&facts);
-    result.layout = layout;
-    result.paging = Some(facts);
-    Ok(result)
+fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
 }
 
-/// The steps of a run.
-struct Steps<'a, 'r> {
-    run: &'a RunInputs<'r>,
-    control: &'a mut Control,
-    emit: &'a mut dyn FnMut(Event),
-}
-
-impl Steps<'_, '_> {
+impl Paging<'_> {
     /// Maps the memory with its contents; phase `layout`.
-    fn map(&mut self, page_bytes: u64) -> Result<(Mapping, LayoutResult), PagingError> {
-        let workload = self.run.workload;
+    fn map(&self, run: &mut Run<'_>) -> Result<(Mapping, LayoutResult), RunError> {
+        let (workload, page_bytes) = (self.0, page_bytes());
         let contents = Contents::new(workload.content_seed, page_bytes, workload.compressible_fraction);
         let (mapping, layout) = match &workload.target {
-            Target::File { path, size_bytes } => self.map_file(Path::new(path), contents, size_bytes / page_bytes)?,
+            Target::File { path, size_bytes } => {
+                self.map_file(run, Path::new(path), contents, size_bytes / page_bytes)?
+            }
             Target::Virtual { size_bytes } => {
                 let mapping = Mapping::anonymous(contents, size_bytes / page_bytes, workload.huge_pages)?;
                 // Locked pages could not be paged out; where nothing is locked, there is nothing to unlock.
                 let _ = mapping.unlock();
-                let filled = self.each_page(Phase::Layout, &mapping, page_bytes, |page| mapping.fill(page));
+                let filled = each_page(run, Phase::Layout, &mapping, |page| mapping.fill(page));
                 let layout = LayoutResult {
                     written_bytes: filled * page_bytes,
                     kept_bytes: 0,
@@ -125,8 +115,7 @@ impl Steps<'_, '_> {
             _ => unreachable!("the spec was checked"),
         };
         mapping.advise(workload.advice).map_err(|error| {
-            PagingError::new(
-                "unsupported",
+            RunError::unsupported(
                 format!("the kernel refuses the advice: {error}"),
                 "use the advice `normal`",
             )
@@ -135,258 +124,145 @@ impl Steps<'_, '_> {
     }
 
     fn map_file(
-        &mut self,
+        &self,
+        run: &mut Run<'_>,
         path: &Path,
         contents: Contents,
         pages: u64,
-    ) -> Result<(Mapping, LayoutResult), PagingError> {
-        let file = PageFile::open(self.run.targets, path, contents, pages)?;
-        self.report(Phase::Layout, Edge::Begin, 0);
-        let clock = self.run.clock;
-        let mut reported_ns = clock.now();
-        let layout = file.lay_out(&mut |bytes| {
-            if clock.now() >= reported_ns + REPORT_NS {
-                reported_ns = clock.now();
-                self.report(Phase::Layout, Edge::Progress, bytes);
-            }
-            !self.control.is_stopped()
-        })?;
-        self.report(Phase::Layout, Edge::End, layout.written_bytes);
-        file.prepare_cache(self.run.workload.page_cache)?;
+    ) -> Result<(Mapping, LayoutResult), RunError> {
+        let file = PageFile::open(run.inputs.targets, path, contents, pages)?;
+        run.begin(Phase::Layout);
+        let layout = file.lay_out(&mut |bytes| run.progress(Phase::Layout, bytes))?;
+        run.end(Phase::Layout, layout.written_bytes);
+        file.prepare_cache(self.0.page_cache)?;
         let mapping = Mapping::file(contents, pages, file.file(), path)?;
         let _ = mapping.unlock();
         Ok((mapping, layout))
     }
 
     /// Ramp and measurement.
-    fn measure(
-        &mut self,
-        mapping: &Mapping,
-        watch: DeviceWatch,
-        facts: &mut PagingResult,
-    ) -> Result<RunResult, PagingError> {
-        let (run, workload) = (self.run, self.run.workload);
-        let shared = Shared::default();
-        let threads = Threads {
-            run,
-            mapping,
-            shared: &shared,
-            threshold_ns: facts.threshold_ns,
-        };
-        let planned: Vec<(usize, u32)> = workload
-            .streams
-            .iter()
-            .enumerate()
-            .flat_map(|(stream, plan)| (0..plan.jobs).map(move |job| (stream, job)))
-            .collect();
-        let jobs = planned
-            .iter()
-            .map(|&(stream, job)| (stream, threads.job(stream, job)))
-            .collect();
-        let supervision = Supervision {
-            clock: run.clock,
-            shared: &shared,
-            ramp_ns: workload.ramp.duration_ns,
-            ramp_may_end_early: false,
-            ramp_until_steady: workload.ramp.until_steady,
-            duration_ns: workload.duration_ns,
-            interval_ns: workload.interval_ns,
-            streams: workload
-                .streams
-                .iter()
-                .map(|stream| (stream.name.clone(), false))
-                .collect(),
-            watch,
-            pinned_cpus: pinned_cpus(&workload.streams),
-        };
+    fn measure(&self, run: &mut Run<'_>, mapping: &Mapping, facts: &mut PagingResult) -> Result<RunResult, RunError> {
         let statistics = Statistics::find();
         let mut at_start = statistics.read();
         let mut at_end = BTreeMap::new();
-        let emit = &mut *self.emit;
-        let mut with_statistics = |event| match event {
-            Event::Interval(mut interval) => {
-                interval.store = statistics.read();
-                match interval.phase {
-                    Phase::Measure => at_end.clone_from(&interval.store),
-                    _ => at_start.clone_from(&interval.store),
-                }
-                emit(Event::Interval(interval));
+        let mut at_interval = |interval: &mut Interval| {
+            interval.store = statistics.read();
+            match interval.phase {
+                Phase::Measure => at_end.clone_from(&interval.store),
+                _ => at_start.clone_from(&interval.store),
             }
-            other => emit(other),
         };
+        let plan = self.plan().expect("paging is always measured");
+        let accesses = Accesses {
+            workload: self.0,
+            inputs: run.inputs,
+            mapping,
+            threshold_ns: facts.threshold_ns,
+        };
+        let Measured { result, found } = run.measure(&plan, &accesses, &mut at_interval)?;
         let mut tally = Tally::default();
-        let result = execute(supervision, jobs, self.control, &mut with_statistics, |returned| {
-            let mut finished = Vec::new();
-            for joined in returned {
-                let panicked = |_| {
-                    let hint = "please report this with the spec that caused it";
-                    PagingError::new("internal", "a job's thread panicked", hint)
-                };
-                finished.extend(joined.map_err(panicked)?);
-            }
-            finished.iter().for_each(|(_, found)| tally.add(found));
-            Ok::<_, PagingError>(finished_jobs(workload, &planned, finished, facts.is_locked))
-        })?;
+        found.iter().for_each(|found| tally.add(found));
         facts.statistics_at_start = at_start;
         facts.statistics_at_end = at_end;
         note(facts, &tally);
         Ok(result)
     }
 
-    /// Compares every page in full; phase `verify`.
-    fn verify(&mut self, mapping: &Mapping, facts: &mut PagingResult) {
-        let (mut wrong_pages, mut first) = (0, facts.first_wrong_page);
-        facts.verified_pages = self.each_page(Phase::Verify, mapping, facts.page_bytes, |page| {
-            if !mapping.is_whole(page) {
-                wrong_pages += 1;
-                first.get_or_insert(page);
-            }
-        });
-        facts.wrong_pages = wrong_pages;
-        facts.first_wrong_page = first;
-    }
-
-    /// Does something with every page in order, until the run is stopped; returns how many there were.
-    fn each_page(&mut self, phase: Phase, mapping: &Mapping, page_bytes: u64, mut act: impl FnMut(u64)) -> u64 {
-        self.report(phase, Edge::Begin, 0);
-        let mut reported_ns = self.run.clock.now();
-        let mut done = 0;
-        while done < mapping.pages() {
-            if done.is_multiple_of(PAGES_BETWEEN_LOOKS) {
-                if self.control.is_stopped() {
-                    break;
-                }
-                if self.run.clock.now() >= reported_ns + REPORT_NS {
-                    reported_ns = self.run.clock.now();
-                    self.report(phase, Edge::Progress, done * page_bytes);
-                }
-            }
-            act(done);
-            done += 1;
-        }
-        self.report(phase, Edge::End, done * page_bytes);
-        done
-    }
-
-    fn warn_of(&mut self, facts: &PagingResult) {
-        let wrong = facts.corrupted + facts.stale + facts.wrong_pages;
-        if wrong > 0 {
-            let first = facts.first_wrong_page.unwrap_or_default();
-            (self.emit)(Event::Warning(Warning {
-                code: "wrong_pages".into(),
-                message: format!(
-                    "{wrong} checks found a page that did not contain what was written to it, the first one page {first}"
-                ),
-                hint: "the device below the swap area or the file returned wrong data, or the memory is faulty".into(),
-            }));
-        }
-        let unattributed = facts.unattributed_major_faults;
-        if unattributed * 100 > facts.major_faults {
-            (self.emit)(Event::Warning(Warning {
-                code: "unattributed_faults".into(),
-                message: format!(
-                    "{unattributed} of {} major faults belong to no measured access",
-                    facts.major_faults
-                ),
-                hint: "the engine's own memory is paged as well; raise `ulimit -l`, or run as root, so that it can be \
-                       locked"
-                    .into(),
-            }));
-        }
-    }
-
-    fn report(&mut self, phase: Phase, edge: Edge, bytes: u64) {
-        let at_ns = self.run.clock.now();
-        (self.emit)(Event::Phase(PhaseEvent {
-            phase,
-            edge,
-            at_ns,
-            bytes,
-        }));
-    }
-}
-
-/// What the jobs of a run share.
-#[derive(Clone, Copy)]
-struct Threads<'a> {
-    run: &'a RunInputs<'a>,
-    mapping: &'a Mapping,
-    shared: &'a Shared,
-    threshold_ns: u64,
-}
-
-/// What a job's thread returns; nothing if the run was cancelled before it started.
-type Returned = Option<(JobTotals, Tally)>;
-
-impl<'a> Threads<'a> {
-    fn job(self, number: usize, job: u32) -> iosonde_harness::Job<'a, Returned> {
-        Box::new(move |gate: &Gate<'_>, recorder: Recorder| {
-            let stream = &self.run.workload.streams[number];
-            pin(&stream.cpus, job);
-            let job = Job {
-                mapping: self.mapping,
-                clock: self.run.clock,
-                phases: JobPhases::new(self.phase_plan(stream, job), self.shared, recorder),
-                chooser: Chooser::new(stream, number as u64, job, self.mapping.pages(), self.run.seed),
-                threshold_ns: self.threshold_ns,
-                seen: Faults::default(),
-                tally: Tally::default(),
-            };
-            gate.pass().then(|| job.drive())
-        })
-    }
-
-    fn phase_plan(self, stream: &PagingStream, job: u32) -> PhasePlan {
-        let (jobs, job) = (u64::from(stream.jobs), u64::from(job));
-        let share = |total: u64| total / jobs + u64::from(job < total % jobs);
-        PhasePlan {
-            ramp: (self.run.workload.ramp.duration_ns > 0).then_some(Budget::UNLIMITED),
-            measure: Budget {
-                operations: stream.limit_operations.map_or(u64::MAX, share),
-                ..Budget::UNLIMITED
-            },
-            duration_ns: self.run.workload.duration_ns,
-            active: None,
-            largest_bytes: 0,
-        }
-    }
-}
-
-fn finished_jobs(
-    workload: &PagingWorkload,
-    planned: &[(usize, u32)],
-    finished: Vec<(JobTotals, Tally)>,
-    is_locked: bool,
-) -> Finished {
-    let fallback = Fallback {
-        feature: "locked_memory".into(),
-        reason: "the kernel does not permit locking the engine's memory (`ulimit -l`)".into(),
-    };
-    Finished {
-        end_ns: finished.iter().map(|(totals, _)| totals.end_ns).max(),
-        jobs: planned
-            .iter()
-            .zip(finished)
-            .map(|(&(stream, job), (totals, _))| JobResult {
-                stream: workload.streams[stream].name.clone(),
-                job,
-                operations: totals.operations,
-                bytes: totals.bytes,
-                last_completion_ns: totals.last_completion_ns,
-                usage: totals.usage,
-                abandoned: 0,
-                schedule: None,
-                pacing: Some(totals.pacing),
-            })
-            .collect(),
-        backend: BackendInEffect {
-            kind: match workload.target {
+    fn backend(&self, is_locked: bool) -> BackendInEffect {
+        let fallback = Fallback {
+            feature: "locked_memory".into(),
+            reason: "the kernel does not permit locking the engine's memory (`ulimit -l`)".into(),
+        };
+        BackendInEffect {
+            kind: match self.0.target {
                 Target::File { .. } => "file_mapping".into(),
                 _ => "anonymous_mapping".into(),
             },
             features: is_locked.then(|| "locked_memory".to_owned()).into_iter().collect(),
             fallbacks: (!is_locked).then_some(fallback).into_iter().collect(),
-        },
+        }
+    }
+}
+
+/// Compares every page in full; phase `verify`.
+fn verify(run: &mut Run<'_>, mapping: &Mapping, facts: &mut PagingResult) {
+    let (mut wrong_pages, mut first) = (0, facts.first_wrong_page);
+    facts.verified_pages = each_page(run, Phase::Verify, mapping, |page| {
+        if !mapping.is_whole(page) {
+            wrong_pages += 1;
+            first.get_or_insert(page);
+        }
+    });
+    facts.wrong_pages = wrong_pages;
+    facts.first_wrong_page = first;
+}
+
+/// Does something with every page in order, until the run is stopped; returns how many there were.
+fn each_page(run: &mut Run<'_>, phase: Phase, mapping: &Mapping, mut act: impl FnMut(u64)) -> u64 {
+    run.begin(phase);
+    let mut done = 0;
+    while done < mapping.pages() {
+        if done.is_multiple_of(PAGES_BETWEEN_LOOKS) && !run.progress(phase, done * page_bytes()) {
+            break;
+        }
+        act(done);
+        done += 1;
+    }
+    run.end(phase, done * page_bytes());
+    done
+}
+
+fn warn_of(run: &mut Run<'_>, facts: &PagingResult) {
+    let wrong = facts.corrupted + facts.stale + facts.wrong_pages;
+    if wrong > 0 {
+        let first = facts.first_wrong_page.unwrap_or_default();
+        run.warn(Warning {
+            code: "wrong_pages".into(),
+            message: format!(
+                "{wrong} checks found a page that did not contain what was written to it, the first one page {first}"
+            ),
+            hint: "the device below the swap area or the file returned wrong data, or the memory is faulty".into(),
+        });
+    }
+    let unattributed = facts.unattributed_major_faults;
+    if unattributed * 100 > facts.major_faults {
+        run.warn(Warning {
+            code: "unattributed_faults".into(),
+            message: format!(
+                "{unattributed} of {} major faults belong to no measured access",
+                facts.major_faults
+            ),
+            hint:
+                "the engine's own memory is paged as well; raise `ulimit -l`, or run as root, so that it can be locked"
+                    .into(),
+        });
+    }
+}
+
+/// The load: what its jobs share.
+struct Accesses<'a> {
+    workload: &'a PagingWorkload,
+    inputs: RunInputs<'a>,
+    mapping: &'a Mapping,
+    threshold_ns: u64,
+}
+
+impl Load for Accesses<'_> {
+    type Found = Tally;
+
+    fn job(&self, start: JobStart<'_>) -> Result<Option<JobDone<Tally>>, RunError> {
+        let (number, pages, seed) = (start.place.stream, self.mapping.pages(), self.inputs.seed);
+        let stream = &self.workload.streams[number];
+        let job = Job {
+            mapping: self.mapping,
+            clock: self.inputs.clock,
+            phases: start.phases,
+            chooser: Chooser::new(stream, number as u64, start.place.job, pages, seed),
+            threshold_ns: self.threshold_ns,
+            seen: Faults::default(),
+            tally: Tally::default(),
+        };
+        Ok(start.gate.pass().then(|| job.drive()))
     }
 }
 
@@ -400,12 +276,6 @@ fn note(facts: &mut PagingResult, tally: &Tally) {
     facts.corrupted = tally.corrupted;
     facts.stale = tally.stale;
     facts.first_wrong_page = tally.first_wrong_page;
-}
-
-/// The CPUs that jobs are pinned to, each once.
-fn pinned_cpus(streams: &[PagingStream]) -> Vec<u32> {
-    let cpus: std::collections::BTreeSet<u32> = streams.iter().flat_map(|stream| stream.cpus.clone()).collect();
-    cpus.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use iosonde_harness::{Code, RunError};
 use iosonde_protocol::Advice;
 use memmap2::{Mmap, MmapMut, MmapOptions};
 
 use crate::content::{Contents, Judgement, WORD_BYTES};
-use crate::error::PagingError;
 
 /// Pages that are mapped, and what they contain.
 pub(crate) struct Mapping {
@@ -27,11 +27,11 @@ enum Memory {
 
 impl Mapping {
     /// Private anonymous memory, all zeros.
-    pub(crate) fn anonymous(contents: Contents, pages: u64, huge_pages: bool) -> Result<Mapping, PagingError> {
+    pub(crate) fn anonymous(contents: Contents, pages: u64, huge_pages: bool) -> Result<Mapping, RunError> {
         let bytes = pages * contents.words() * WORD_BYTES;
         let refused = |error: io::Error| {
-            PagingError::new(
-                "out_of_memory",
+            RunError::new(
+                Code::OutOfMemory,
                 format!("cannot map {bytes} bytes of anonymous memory: {error}"),
                 "map less with a smaller `size`, raise `ulimit -v`, or see `vm.overcommit_memory`",
             )
@@ -52,13 +52,13 @@ impl Mapping {
     }
 
     /// The first pages of a file, shared and read-only.
-    pub(crate) fn file(contents: Contents, pages: u64, file: &File, path: &Path) -> Result<Mapping, PagingError> {
+    pub(crate) fn file(contents: Contents, pages: u64, file: &File, path: &Path) -> Result<Mapping, RunError> {
         let bytes = pages * contents.words() * WORD_BYTES;
         // SAFETY: the file is iosonde's own and its identity was checked; should it be truncated nevertheless, an access
         // ends the process by SIGBUS. Its words are only read through atomics, so changes of the file are no data race.
         let mapped = unsafe { MmapOptions::new().len(bytes as usize).map(file) };
         Ok(Mapping {
-            memory: Memory::File(mapped.map_err(|error| PagingError::io("map", path, &error))?),
+            memory: Memory::File(mapped.map_err(|error| RunError::io("map", path, &error))?),
             contents,
             pages,
             acknowledged: Vec::new(),

@@ -329,7 +329,7 @@ pub struct Warning {
 }
 
 /// What the whole run amounts to. Counts are not repeated here: they are the sum of the intervals.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
     /// How it ended.
     pub outcome: Outcome,
@@ -453,10 +453,11 @@ impl Fault {
 }
 
 /// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It reached its own limit.
+    #[default]
     Complete,
     /// It was stopped by a command or signal.
     Stopped,
@@ -678,7 +679,7 @@ pub struct Failure {
     /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `io_error`, `wrong_target`, `damaged_journal`, `out_of_memory`, `vanished`, `busy`, `unsupported`,
     /// `foreign_data`, `library`, `map_full`, `store_error`, `connection_refused`, `authentication`, `connection_limit`,
     /// `wrong_version`, `wrong_encoding`, `server_vanished`, `server_error`, `inconsistent`, `invalid_input`,
-    /// `internal`.
+    /// `timeout`, `internal`.
     pub code: String,
     /// What failed, on what.
     pub message: String,

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use iosonde_harness::{Code, RunError};
+
 /// The classes of errors that callers distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -112,5 +114,51 @@ impl SqlError {
             _ => ErrorKind::Other,
         };
         SqlError::new(kind, format!("{message} (error {code})"))
+    }
+}
+
+impl From<SqlError> for RunError {
+    fn from(error: SqlError) -> RunError {
+        let (code, hint) = match error.kind {
+            ErrorKind::Refused => (Code::ConnectionRefused, "start the server, or check the address"),
+            ErrorKind::Starting => (
+                Code::ConnectionRefused,
+                "wait until the server has started or recovered",
+            ),
+            ErrorKind::Vanished => (
+                Code::ServerVanished,
+                "the server was stopped or crashed: look at its log and at the kernel log (out of memory)",
+            ),
+            ErrorKind::Authentication => (
+                Code::Authentication,
+                "set `PGPASSWORD` or `MYSQL_PWD`, or write the password to `~/.pgpass` or `~/.my.cnf`",
+            ),
+            ErrorKind::TooManyConnections => (
+                Code::ConnectionLimit,
+                "raise `max_connections` of the server, or use fewer terminals",
+            ),
+            ErrorKind::NoDatabase => (
+                Code::ServerError,
+                "create the database, or allow creating it (`missing_database`)",
+            ),
+            ErrorKind::DiskFull => (
+                Code::NoSpace,
+                "free space on the server's file systems, or use fewer warehouses",
+            ),
+            ErrorKind::OutOfMemory => (
+                Code::OutOfMemory,
+                "raise the server's memory limit, or lower its buffer settings",
+            ),
+            ErrorKind::Protocol => (Code::Unsupported, "check the address and `server.kind`"),
+            ErrorKind::Serialization | ErrorKind::Deadlock | ErrorKind::LockTimeout => (
+                Code::ServerError,
+                "other clients use the database: stop them and repeat the run",
+            ),
+            ErrorKind::LoadRefused | ErrorKind::Other => (
+                Code::ServerError,
+                "the message is the server's own; its log may have more",
+            ),
+        };
+        RunError::new(code, error.message, hint)
     }
 }

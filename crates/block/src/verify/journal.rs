@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use iosonde_harness::{Code, RunError};
 use iosonde_target::{OFlags, Targets};
 use memmap2::{MmapMut, MmapOptions, MmapRaw};
 use nix::fcntl::posix_fallocate;
@@ -21,7 +22,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::crc::Crc32c;
 use super::entry::{ENTRY_BYTES, Entry, SETTLED_BYTES};
 use super::sector::Identity;
-use crate::error::BlockError;
+use crate::error;
 
 /// The header's page; entries follow.
 const HEADER_BYTES: u64 = 4096;
@@ -62,11 +63,16 @@ impl From<io::Error> for JournalError {
 
 impl JournalError {
     /// With what was done and on which journal.
-    pub(crate) fn into_block(action: &'static str, path: &Path) -> impl FnOnce(JournalError) -> BlockError {
-        let path = path.display().to_string();
+    pub(crate) fn into_run(action: &'static str, path: &Path) -> impl FnOnce(JournalError) -> RunError {
         move |error| match error {
-            JournalError::Io(error) => BlockError::target(action, &path)(error),
-            JournalError::Damaged(reason) => BlockError::DamagedJournal { path, reason },
+            JournalError::Io(error) => error::target(action, path)(error),
+            JournalError::Damaged(reason) => RunError::new(
+                Code::DamagedJournal,
+                format!("the journal `{}` of verification is damaged: {reason}", path.display()),
+                "what the file must hold is no longer known, so it cannot be checked: write it again with `layout = \
+                 \"always\"`, and find out what changed the journal",
+            )
+            .at("`verify`"),
         }
     }
 }

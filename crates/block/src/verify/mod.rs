@@ -27,17 +27,18 @@ use std::sync::Mutex;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use iosonde_harness::RunError;
 use iosonde_protocol::{BlockWorkload, Durability, Layout, Stream, VerificationResult, VerifyWhen, Warning};
 use iosonde_target::{OFlags, Targets};
 
-use crate::error::BlockError;
+use crate::error;
 use crate::target;
 
 pub(crate) use entry::Entry;
 pub(crate) use job::{JobVerifier, seal_write, sectors_mut};
 pub(crate) use journal::{Journal, common_unit};
 pub(crate) use judge::Tally;
-pub use pass::{Progress, check_target};
+pub use pass::check_target;
 pub use rehearsal::{Rehearsal, RehearsingJob};
 pub(crate) use state::IN_FLIGHT_MAX;
 
@@ -61,7 +62,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// Opens or creates the journals of all files of a workload; nothing without verification.
-    pub(crate) fn open(targets: &Targets, workload: &BlockWorkload) -> Result<Option<Session>, BlockError> {
+    pub(crate) fn open(targets: &Targets, workload: &BlockWorkload) -> Result<Option<Session>, RunError> {
         let Some(verify) = &workload.verify else {
             return Ok(None);
         };
@@ -80,7 +81,7 @@ impl Session {
                 new,
                 workload.layout == Layout::Always,
             );
-            let opened = opened.map_err(JournalError::into_block("keep a journal in", &journal))?;
+            let opened = opened.map_err(JournalError::into_run("keep a journal in", &journal))?;
             Ok((path, opened))
         };
         Ok(Some(Session {
@@ -90,7 +91,7 @@ impl Session {
                 .into_iter()
                 .enumerate()
                 .map(open)
-                .collect::<Result<_, BlockError>>()?,
+                .collect::<Result<_, RunError>>()?,
             tally: Mutex::new(Tally::new()),
         }))
     }
@@ -116,7 +117,7 @@ impl Session {
     }
 
     /// Refuses files that hold what was written without verification.
-    pub(crate) fn check_laid_out(&self) -> Result<(), BlockError> {
+    pub(crate) fn check_laid_out(&self) -> Result<(), RunError> {
         for (path, journal) in &self.files {
             let unknown = journal.entries().iter().position(|entry| !entry.state().is_checkable());
             if let Some(unit) = unknown {
@@ -156,25 +157,21 @@ impl Session {
     pub(crate) fn finish(
         self,
         targets: &Targets,
-        progress: &mut pass::Progress<'_>,
-    ) -> Result<VerificationResult, BlockError> {
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<VerificationResult, RunError> {
         let mut tally = self
             .tally
             .into_inner()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut complete = true;
         for (path, journal) in &self.files {
-            let name = path.display().to_string();
             if self.is_opened {
                 let data = targets
                     .open(path, OFlags::RDONLY)
-                    .map_err(BlockError::target("open", &name))?;
-                data.sync_data()
-                    .map_err(BlockError::target("bring to the medium", &name))?;
+                    .map_err(error::target("open", path))?;
+                data.sync_data().map_err(error::target("bring to the medium", path))?;
             }
-            journal
-                .settle()
-                .map_err(BlockError::target("close the journal of", &name))?;
+            journal.settle().map_err(error::target("close the journal of", path))?;
         }
         if self.when == VerifyWhen::After {
             for (number, (path, journal)) in self.files.iter().enumerate() {
@@ -209,16 +206,16 @@ impl Drop for Syncer {
 }
 
 /// A run without verification is about to write: from then on the journals would say what is not so.
-pub(crate) fn forget(targets: &Targets, workload: &BlockWorkload) -> Result<(), BlockError> {
+pub(crate) fn forget(targets: &Targets, workload: &BlockWorkload) -> Result<(), RunError> {
     target::paths(workload)
         .iter()
         .try_for_each(|path| forget_file(targets, path))
 }
 
 /// As [`forget`], of one file.
-pub(crate) fn forget_file(targets: &Targets, path: &Path) -> Result<(), BlockError> {
+pub(crate) fn forget_file(targets: &Targets, path: &Path) -> Result<(), RunError> {
     let journal = Journal::path_of(path, None);
-    Journal::void(targets, &journal).map_err(BlockError::target("empty", &journal.display().to_string()))
+    Journal::void(targets, &journal).map_err(error::target("empty", &journal))
 }
 
 /// The warning that data was lost or corrupted.
@@ -264,8 +261,8 @@ fn result(complete: bool, tally: &Tally, name: &dyn Fn(usize) -> String) -> Veri
     }
 }
 
-pub(crate) fn unverifiable(path: &Path, offset_bytes: u64) -> BlockError {
-    BlockError::invalid(
+pub(crate) fn unverifiable(path: &Path, offset_bytes: u64) -> RunError {
+    RunError::invalid(
         format!(
             "`{}` cannot be verified: what it holds at offset {offset_bytes} was written without verification",
             path.display()

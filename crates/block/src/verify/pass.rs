@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use iosonde_harness::RunError;
 use iosonde_protocol::VerificationResult;
 use iosonde_target::{OFlags, Targets, WrongTarget};
 
@@ -18,24 +19,15 @@ use super::judge::{Judge, Tally};
 use super::state::Allowed;
 use super::{UNIT_BYTES_MAX, job, result};
 use crate::buffer::Buffer;
-use crate::error::BlockError;
+use crate::error;
 
 /// One read: whole units, and large enough for the full bandwidth at a small depth.
 const CHUNK_BYTES: u64 = UNIT_BYTES_MAX;
 const READERS: usize = 4;
-const REPORT_EVERY: Duration = Duration::from_secs(1);
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
-/// What a pass needs of what is around it.
-pub struct Progress<'a> {
-    /// Called about once a second how many bytes were read so far.
-    pub report: &'a mut dyn FnMut(u64),
-    /// Asked whether to stop.
-    pub stopped: &'a mut dyn FnMut() -> bool,
-}
-
 /// Checks a target that was written under verification, any time later: a file, or a directory of such files (as
-/// `iosonde` leaves it) with their journals.
+/// `iosonde` leaves it) with their journals. `progress` receives the bytes read so far of a file and returns whether to continue.
 ///
 /// # Errors
 /// When there is no journal, or a file cannot be read.
@@ -43,14 +35,14 @@ pub fn check_target(
     targets: &Targets,
     target: &Path,
     journal_directory: Option<&str>,
-    progress: &mut Progress<'_>,
-) -> Result<VerificationResult, BlockError> {
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<VerificationResult, RunError> {
     let paths = files(targets, target, journal_directory)?;
     let (mut tally, mut complete, mut checked) = (Tally::new(), true, 0);
     for (number, path) in paths.iter().enumerate() {
         let journal = Journal::path_of(path, journal_directory);
         let opened = Journal::for_check(targets, &journal);
-        let opened = opened.map_err(JournalError::into_block("read the journal", &journal))?;
+        let opened = opened.map_err(JournalError::into_run("read the journal", &journal))?;
         let Some((journal, origin)) = opened else {
             continue;
         };
@@ -63,8 +55,8 @@ pub fn check_target(
     Ok(result(complete, &tally, &|number| paths[number].display().to_string()))
 }
 
-fn without_verification(target: &Path) -> BlockError {
-    BlockError::invalid(
+fn without_verification(target: &Path) -> RunError {
+    RunError::invalid(
         format!(
             "`{}` was written without verification: there is no journal of what it holds",
             target.display()
@@ -75,9 +67,8 @@ fn without_verification(target: &Path) -> BlockError {
 }
 
 /// The files to check: those with a journal, where a directory is named.
-fn files(targets: &Targets, target: &Path, journal_directory: Option<&str>) -> Result<Vec<PathBuf>, BlockError> {
-    let name = target.display().to_string();
-    let kind = std::fs::metadata(target).map_err(BlockError::target("examine", &name))?;
+fn files(targets: &Targets, target: &Path, journal_directory: Option<&str>) -> Result<Vec<PathBuf>, RunError> {
+    let kind = std::fs::metadata(target).map_err(error::target("examine", target))?;
     if !kind.is_dir() {
         return Ok(vec![target.to_path_buf()]);
     }
@@ -86,7 +77,7 @@ fn files(targets: &Targets, target: &Path, journal_directory: Option<&str>) -> R
         let entries = std::fs::read_dir(directory.held_path())?.map(|entry| Ok(target.join(entry?.file_name())));
         entries.collect()
     };
-    let mut found = list().map_err(BlockError::target("list", &name))?;
+    let mut found = list().map_err(error::target("list", target))?;
     found.retain(|path| path.is_file() && Journal::path_of(path, journal_directory).is_file());
     found.sort();
     Ok(found)
@@ -100,10 +91,9 @@ pub(super) fn check_file(
     origin: Origin,
     number: usize,
     tally: &mut Tally,
-    progress: &mut Progress<'_>,
-) -> Result<bool, BlockError> {
-    let name = path.display().to_string();
-    let files = Files::open(targets, path).map_err(BlockError::target("open", &name))?;
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<bool, RunError> {
+    let files = Files::open(targets, path).map_err(error::target("open", path))?;
     let pass = Pass {
         files,
         journal,
@@ -114,7 +104,7 @@ pub(super) fn check_file(
         cancelled: AtomicBool::new(false),
         tally: Mutex::new(Tally::new()),
     };
-    pass.run(progress).map_err(BlockError::target("read back", &name))?;
+    pass.run(progress).map_err(error::target("read back", path))?;
     tally.add(
         pass.tally
             .into_inner()
@@ -182,20 +172,15 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn run(&self, progress: &mut Progress<'_>) -> io::Result<()> {
+    fn run(&self, progress: &mut dyn FnMut(u64) -> bool) -> io::Result<()> {
         std::thread::scope(|scope| {
             // With fewer threads it takes longer; none at all is an error.
             let mut threads = vec![Builder::new().spawn_scoped(scope, || self.read())?];
             threads.extend((1..READERS).filter_map(|_| Builder::new().spawn_scoped(scope, || self.read()).ok()));
-            let mut reported = Instant::now();
             while threads.iter().any(|thread| !thread.is_finished()) {
                 std::thread::sleep(POLL_EVERY);
-                if (progress.stopped)() {
+                if !progress(self.read_bytes.load(Ordering::Relaxed)) {
                     self.cancelled.store(true, Ordering::Relaxed);
-                }
-                if reported.elapsed() >= REPORT_EVERY {
-                    reported = Instant::now();
-                    (progress.report)(self.read_bytes.load(Ordering::Relaxed));
                 }
             }
             threads

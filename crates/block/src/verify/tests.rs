@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use iosonde_harness::{Exchange, Recorder, Shared};
+use iosonde_harness::{Exchange, JobPhases, Recorder, Shared};
 use iosonde_load::{Io, Rng};
 use iosonde_protocol::*;
 use iosonde_target::Targets;
@@ -260,16 +260,17 @@ fn carry_out(stream: Stream, seed: u64, lie: Option<Lie>) -> (Tally, Tally) {
     lay_out(journal, &device);
     let shared = Shared::default();
     shared.set_begin(0, 0);
-    let planned_jobs = prepare::plans(&workload, seed, 0, &|_| 1).unwrap();
-    let arenas: Vec<Arena> = planned_jobs
-        .iter()
-        .map(|planned| Arena::new(planned.plan.queue_depth, planned.plan.phases.largest_bytes).unwrap())
-        .collect();
+    let plan = prepare::load_plan(&workload);
+    let (places, stream) = (plan.places(|_| 1), &workload.streams[0]);
+    let arena = |_| Arena::new(stream.queue_depth, prepare::largest_bytes(stream)).unwrap();
+    let arenas: Vec<Arena> = places.iter().map(arena).collect();
     let mut jobs = Vec::new();
-    for (planned, arena) in planned_jobs.into_iter().zip(&arenas) {
+    for (place, arena) in places.iter().zip(&arenas) {
         let recorder = Recorder::new(Exchange::new(), workload.interval_ns);
-        let verifier = session.of_job(&path, &workload.streams[0], planned.plan.queue_depth);
-        let mut job = Job::new(planned.plan, &shared, Some(arena), recorder).verified(Some(verifier));
+        let phases = JobPhases::new(plan.phases(*place), &shared, recorder);
+        let verifier = session.of_job(&path, stream, stream.queue_depth);
+        let job_plan = prepare::plan(&workload, seed, *place).unwrap();
+        let mut job = Job::new(job_plan, phases, None, Some(arena)).verified(Some(verifier));
         job.begin();
         let port = Port {
             device: Rc::clone(&device),
@@ -287,7 +288,7 @@ fn carry_out(stream: Stream, seed: u64, lie: Option<Lie>) -> (Tally, Tally) {
     }
     let mut during = Tally::new();
     for (job, _) in jobs {
-        during.add(job.into_outcome(0).tally.unwrap());
+        during.add(job.into_done(0).found.tally.unwrap());
     }
     let after = read_all(journal, &device);
     (during, after)

@@ -1,8 +1,8 @@
 //! What the integration tests share: a plain workload to change, and a run that keeps its events.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use iosonde_block::{BlockError, RunInputs};
-use iosonde_harness::Control;
+use iosonde_block::Block;
+use iosonde_harness::{Control, RunError, RunInputs, carry_out};
 use iosonde_metrics::clock::Clock;
 use iosonde_protocol::*;
 use iosonde_target::Targets;
@@ -75,10 +75,9 @@ pub fn file(directory: &tempfile::TempDir, bytes: u64) -> Target {
     }
 }
 
-/// A run with the seed of all tests.
-pub fn input<'a>(workload: &'a BlockWorkload, observe: &'a Observe, targets: &'a Targets) -> RunInputs<'a> {
+/// Inputs with the seed of all tests.
+pub fn inputs<'a>(observe: &'a Observe, targets: &'a Targets) -> RunInputs<'a> {
     RunInputs {
-        workload,
         seed: 7,
         observe,
         clock: Clock::start(),
@@ -87,34 +86,28 @@ pub fn input<'a>(workload: &'a BlockWorkload, observe: &'a Observe, targets: &'a
 }
 
 /// Runs a workload; returns its result and every interval.
-pub fn run(workload: &BlockWorkload) -> Result<(RunResult, Vec<Interval>), BlockError> {
+pub fn run(workload: &BlockWorkload) -> Result<(RunResult, Vec<Interval>), RunError> {
     let (mut control, _stopper) = Control::new();
     run_with(workload, &mut control)
 }
 
-pub fn run_with(workload: &BlockWorkload, control: &mut Control) -> Result<(RunResult, Vec<Interval>), BlockError> {
+pub fn run_with(workload: &BlockWorkload, control: &mut Control) -> Result<(RunResult, Vec<Interval>), RunError> {
     let mut intervals = Vec::new();
     let mut keep = |event| {
         if let Event::Interval(interval) = event {
             intervals.push(interval);
         }
     };
-    let result = iosonde_block::run(
-        &input(workload, &Observe::default(), &Targets::default()),
-        control,
-        &mut keep,
-    )?;
+    let (observe, targets) = (Observe::default(), Targets::default());
+    let result = carry_out(&Block(workload), inputs(&observe, &targets), control, &mut keep)?;
     Ok((result, intervals))
 }
 
 /// Runs a workload and hands on every event.
-pub fn run_with_events(workload: &BlockWorkload, emit: &mut dyn FnMut(Event)) -> Result<RunResult, BlockError> {
+pub fn run_with_events(workload: &BlockWorkload, emit: &mut dyn FnMut(Event)) -> Result<RunResult, RunError> {
     let (mut control, _stopper) = Control::new();
-    iosonde_block::run(
-        &input(workload, &Observe::default(), &Targets::default()),
-        &mut control,
-        emit,
-    )
+    let (observe, targets) = (Observe::default(), Targets::default());
+    carry_out(&Block(workload), inputs(&observe, &targets), &mut control, emit)
 }
 
 /// What the intervals of the measurement recorded for an operation.

@@ -5,11 +5,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_protocol::EdgeFormat;
 use iosonde_target::{OFlags, Targets};
 
 use super::{Edge, Take};
-use crate::error::GraphError;
 
 /// Edges of a batch.
 const BATCH: usize = 8_192;
@@ -28,7 +28,7 @@ pub(crate) struct EdgeList<'a> {
 }
 
 impl<'a> EdgeList<'a> {
-    pub(crate) fn open(path: &'a Path, format: EdgeFormat, targets: &'a Targets) -> Result<EdgeList<'a>, GraphError> {
+    pub(crate) fn open(path: &'a Path, format: EdgeFormat, targets: &'a Targets) -> Result<EdgeList<'a>, RunError> {
         let list = EdgeList {
             path,
             format,
@@ -69,7 +69,7 @@ impl<'a> EdgeList<'a> {
         self.version.clone()
     }
 
-    pub(crate) fn each(&self, take: Take<'_>) -> Result<(), GraphError> {
+    pub(crate) fn each(&self, take: Take<'_>) -> Result<(), RunError> {
         let reader = BufReader::with_capacity(BUFFER_BYTES, self.file()?);
         match self.format {
             EdgeFormat::Text => self.each_of_text(reader, take),
@@ -77,7 +77,7 @@ impl<'a> EdgeList<'a> {
         }
     }
 
-    fn each_of_text(&self, mut reader: impl BufRead, take: Take<'_>) -> Result<(), GraphError> {
+    fn each_of_text(&self, mut reader: impl BufRead, take: Take<'_>) -> Result<(), RunError> {
         let mut batch = Vec::with_capacity(BATCH);
         let (mut line, mut number) = (Vec::new(), 0_u64);
         loop {
@@ -107,7 +107,7 @@ impl<'a> EdgeList<'a> {
     }
 
     /// The edge of a line, unless it is empty or a comment.
-    fn edge_of_line(&self, line: &[u8], number: u64) -> Result<Option<Edge>, GraphError> {
+    fn edge_of_line(&self, line: &[u8], number: u64) -> Result<Option<Edge>, RunError> {
         let line = line.trim_ascii();
         if line.is_empty() || line[0] == b'#' || line[0] == b'%' {
             return Ok(None);
@@ -134,7 +134,7 @@ impl<'a> EdgeList<'a> {
         Ok(Some((vertex(from)?, vertex(to)?)))
     }
 
-    fn each_of_pairs(&self, mut reader: impl Read, take: Take<'_>) -> Result<(), GraphError> {
+    fn each_of_pairs(&self, mut reader: impl Read, take: Take<'_>) -> Result<(), RunError> {
         let pair = self.pair_bytes() as usize;
         let mut bytes = vec![0; pair * BATCH];
         let mut batch = Vec::with_capacity(BATCH);
@@ -154,7 +154,7 @@ impl<'a> EdgeList<'a> {
         }
     }
 
-    fn vertex(&self, bytes: &[u8], edge: u64) -> Result<u32, GraphError> {
+    fn vertex(&self, bytes: &[u8], edge: u64) -> Result<u32, RunError> {
         let value = bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
         match value <= VERTEX_MAX {
             true => Ok(value as u32),
@@ -174,17 +174,18 @@ impl<'a> EdgeList<'a> {
         }
     }
 
-    fn file(&self) -> Result<File, GraphError> {
+    fn file(&self) -> Result<File, RunError> {
         let opened = self.targets.open(self.path, OFlags::RDONLY);
         opened.map_err(|error| self.unreadable(&error))
     }
 
-    fn unreadable(&self, error: &std::io::Error) -> GraphError {
-        GraphError::io("read", self.path, error).at("`graph.source`")
+    fn unreadable(&self, error: &std::io::Error) -> RunError {
+        RunError::io("read", self.path, error).at("`graph.source`")
     }
 
-    fn wrong(&self, place: &str, what: impl std::fmt::Display, hint: &str) -> GraphError {
-        GraphError::input(self.path, place, what, hint)
+    fn wrong(&self, place: &str, what: impl std::fmt::Display, hint: &str) -> RunError {
+        let message = format!("cannot import `{}`: {what}", self.path.display());
+        RunError::new(Code::InvalidInput, message, hint).at(place)
     }
 }
 
@@ -217,7 +218,7 @@ fn shown(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn import(content: &[u8], format: EdgeFormat) -> Result<Vec<Edge>, GraphError> {
+    fn import(content: &[u8], format: EdgeFormat) -> Result<Vec<Edge>, RunError> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("edges");
         std::fs::write(&path, content).unwrap();

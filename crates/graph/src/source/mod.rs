@@ -3,10 +3,10 @@
 mod list;
 mod rmat;
 
+use iosonde_harness::RunError;
 use iosonde_protocol::EdgeSource;
 use iosonde_target::Targets;
 
-use crate::error::GraphError;
 use list::EdgeList;
 use rmat::Rmat;
 
@@ -14,7 +14,7 @@ use rmat::Rmat;
 pub(crate) type Edge = (u32, u32);
 
 /// Takes one batch of edges after the other; an error ends it.
-pub(crate) type Take<'a> = &'a mut dyn FnMut(&[Edge]) -> Result<(), GraphError>;
+pub(crate) type Take<'a> = &'a mut dyn FnMut(&[Edge]) -> Result<(), RunError>;
 
 /// A source of edges.
 pub(crate) enum Edges<'a> {
@@ -24,7 +24,7 @@ pub(crate) enum Edges<'a> {
 
 impl<'a> Edges<'a> {
     /// The source that a spec describes.
-    pub(crate) fn open(source: &'a EdgeSource, targets: &'a Targets) -> Result<Edges<'a>, GraphError> {
+    pub(crate) fn open(source: &'a EdgeSource, targets: &'a Targets) -> Result<Edges<'a>, RunError> {
         match *source {
             EdgeSource::Rmat {
                 scale,
@@ -57,7 +57,7 @@ impl<'a> Edges<'a> {
     }
 
     /// Goes through all edges.
-    pub(crate) fn each(&self, take: Take<'_>) -> Result<(), GraphError> {
+    pub(crate) fn each(&self, take: Take<'_>) -> Result<(), RunError> {
         match self {
             Edges::Rmat(rmat) => rmat.each(take),
             Edges::List(list) => list.each(take),

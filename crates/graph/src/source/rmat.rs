@@ -3,10 +3,10 @@
 //! Each edge is a cell of the adjacency matrix, found by choosing one of four quadrants `scale` times. Numbers of vertices
 //! are permuted afterwards, so that they do not depend on degrees. Edges come in chunks with random numbers of their own.
 
+use iosonde_harness::RunError;
 use iosonde_load::{Permutation, Rng};
 
 use super::{Edge, Take};
-use crate::error::GraphError;
 
 /// Edges that share a stream of random numbers.
 const CHUNK_EDGES: u64 = 8_192;
@@ -43,7 +43,7 @@ impl Rmat {
         1 << self.scale
     }
 
-    pub(crate) fn each(&self, take: Take<'_>) -> Result<(), GraphError> {
+    pub(crate) fn each(&self, take: Take<'_>) -> Result<(), RunError> {
         let mut chunk = Vec::with_capacity(CHUNK_EDGES as usize);
         for number in 0..self.edges.div_ceil(CHUNK_EDGES) {
             let count = CHUNK_EDGES.min(self.edges - number * CHUNK_EDGES);

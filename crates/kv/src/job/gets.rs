@@ -3,10 +3,10 @@
 //! In closed loop, a stream that only reads sends a connection its next gets as soon as its answers have arrived and were
 //! verified. Other streams send a batch to all connections and wait for all answers.
 
+use iosonde_harness::{RunError, wait_until};
 use iosonde_protocol::{Operation, ReadThrough, Service};
 
-use super::{Job, Pace, wait_until};
-use crate::error::KvError;
+use super::{Job, Pace};
 use crate::store::Keys;
 
 /// The gets of a job; memory that was needed once is kept.
@@ -87,7 +87,7 @@ impl Lane {
 impl Job<'_> {
     /// Gets several records and waits for all. Each has its own latency; values are verified after all answers have
     /// arrived.
-    pub(super) fn read_many(&mut self, records: u64, now_ns: u64) -> Result<u64, KvError> {
+    pub(super) fn read_many(&mut self, records: u64, now_ns: u64) -> Result<u64, RunError> {
         self.gets.misses.clear();
         for lane in 0..self.gets.lanes.len() {
             let share = self.gets.share(lane, records);
@@ -126,7 +126,7 @@ impl Job<'_> {
     }
 
     /// Sends the next gets to connections that have none in flight, then waits for answers; returns when the last arrived.
-    pub(super) fn read_on(&mut self, now_ns: u64) -> Result<u64, KvError> {
+    pub(super) fn read_on(&mut self, now_ns: u64) -> Result<u64, RunError> {
         while self.phases.may_issue()
             && let Some(lane) = self.gets.idle.pop()
         {
@@ -142,7 +142,7 @@ impl Job<'_> {
     }
 
     /// Waits for answers, and verifies and records those of connections that have all; returns when the last arrived.
-    pub(super) fn receive(&mut self) -> Result<u64, KvError> {
+    pub(super) fn receive(&mut self) -> Result<u64, RunError> {
         let idle = self.gets.idle.len();
         self.receive_answers()?;
         self.gets.misses.clear();
@@ -166,7 +166,7 @@ impl Job<'_> {
     }
 
     #[inline]
-    fn send_gets(&mut self, lane: usize, begin_ns: u64) -> Result<(), KvError> {
+    fn send_gets(&mut self, lane: usize, begin_ns: u64) -> Result<(), RunError> {
         let gets = &mut self.gets.lanes[lane];
         gets.begin_ns = begin_ns;
         gets.missing = gets.entries.len();
@@ -180,7 +180,7 @@ impl Job<'_> {
 
     /// Waits until some answers have arrived.
     #[inline]
-    fn receive_answers(&mut self) -> Result<(), KvError> {
+    fn receive_answers(&mut self) -> Result<(), RunError> {
         let (clock, gets) = (self.common.clock, &mut self.gets);
         self.session.receive_answers(&mut |lane, places| {
             let arrived_ns = clock.now();
@@ -254,7 +254,7 @@ impl Job<'_> {
     }
 
     /// Puts the values that the backend returned into the cache.
-    fn fill(&mut self) -> Result<u64, KvError> {
+    fn fill(&mut self) -> Result<u64, RunError> {
         self.batch.clear();
         for (lane, place) in &self.gets.misses {
             self.generation = self.generation.wrapping_add(1);
@@ -311,7 +311,7 @@ mod tests {
             2
         }
 
-        fn send_gets(&mut self, connection: usize, keys: &Keys) -> Result<(), KvError> {
+        fn send_gets(&mut self, connection: usize, keys: &Keys) -> Result<(), RunError> {
             assert_eq!(self.in_flight[connection], 0, "sent before all answers had arrived");
             self.in_flight[connection] = keys.len();
             self.sent.borrow_mut().push(connection);
@@ -324,7 +324,7 @@ mod tests {
             Ok(())
         }
 
-        fn receive_answers(&mut self, arrived: &mut dyn FnMut(usize, Range<usize>)) -> Result<(), KvError> {
+        fn receive_answers(&mut self, arrived: &mut dyn FnMut(usize, Range<usize>)) -> Result<(), RunError> {
             let connection = usize::from(self.in_flight[0] == 0 || self.answered % 6 == 5);
             let place = self.values[connection].len() - self.in_flight[connection];
             self.in_flight[connection] -= 1;
@@ -337,27 +337,27 @@ mod tests {
             Some(&self.values[connection][place])
         }
 
-        fn get(&mut self, _key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        fn get(&mut self, _key: &[u8]) -> Result<Option<&[u8]>, RunError> {
             unreachable!("records are read in batches")
         }
 
-        fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), KvError> {
+        fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), RunError> {
             unreachable!("nothing is written")
         }
 
-        fn delete(&mut self, _key: &[u8]) -> Result<(), KvError> {
+        fn delete(&mut self, _key: &[u8]) -> Result<(), RunError> {
             unreachable!("nothing is deleted")
         }
 
-        fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+        fn commit(&mut self, _sync: bool) -> Result<(), RunError> {
             unreachable!("nothing is written")
         }
 
-        fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), KvError> {
+        fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), RunError> {
             unreachable!("nothing is scanned")
         }
 
-        fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+        fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
             unreachable!("nothing is scanned")
         }
 

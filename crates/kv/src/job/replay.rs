@@ -1,9 +1,9 @@
 //! Replay of a trace: the next row of this job as one operation.
 
+use iosonde_harness::{RunError, wait_until};
 use iosonde_protocol::Operation;
 
-use super::{Job, wait_until};
-use crate::error::KvError;
+use super::Job;
 use crate::trace::{Request, Row};
 
 impl Job<'_> {
@@ -14,7 +14,7 @@ impl Job<'_> {
     }
 
     /// Carries out the next row; returns the instant of its completion.
-    pub(super) fn replay_next(&mut self, now_ns: u64) -> Result<u64, KvError> {
+    pub(super) fn replay_next(&mut self, now_ns: u64) -> Result<u64, RunError> {
         let row = match &mut self.replay {
             Some(replay) => replay.take()?,
             None => None,
@@ -29,7 +29,7 @@ impl Job<'_> {
         }
     }
 
-    fn replay_get(&mut self, row: Row, now_ns: u64) -> Result<u64, KvError> {
+    fn replay_get(&mut self, row: Row, now_ns: u64) -> Result<u64, RunError> {
         self.common.contents.sized_key(row.number, row.key_bytes, &mut self.key);
         let intended_ns = self.start(1, now_ns);
         let begin_ns = self.common.clock.now_early();
@@ -65,7 +65,7 @@ impl Job<'_> {
     }
 
     /// Puts the value that the backend returned into the cache.
-    fn replay_fill(&mut self, row: Row) -> Result<u64, KvError> {
+    fn replay_fill(&mut self, row: Row) -> Result<u64, RunError> {
         self.set_sized_value(row);
         let begin_ns = self.common.clock.now_early();
         self.session.put_with_ttl(&self.key, &self.value, row.ttl_s)?;
@@ -78,7 +78,7 @@ impl Job<'_> {
         Ok(end_ns)
     }
 
-    fn replay_write(&mut self, row: Row, operation: Operation, now_ns: u64) -> Result<u64, KvError> {
+    fn replay_write(&mut self, row: Row, operation: Operation, now_ns: u64) -> Result<u64, RunError> {
         self.common.contents.sized_key(row.number, row.key_bytes, &mut self.key);
         self.value.clear();
         if operation == Operation::Write {

@@ -4,11 +4,10 @@
 //! read. Therefore records are drawn with the values to expect, and latencies recorded, for a row of reads at once; the loop
 //! around a read has only what measures and compares it.
 
-use iosonde_harness::Row;
+use iosonde_harness::{Row, RunError};
 use iosonde_protocol::Operation;
 
 use super::{Completed, Job, touch};
-use crate::error::KvError;
 use crate::records::LoadedValue;
 use crate::store::Keys;
 
@@ -36,7 +35,7 @@ struct Drawn<'a> {
 impl<'a> Job<'a> {
     /// Reads some records, at most up to the end of an interval; returns the instant when the last read completed.
     #[inline(never)]
-    pub(super) fn read_row(&mut self, reads: &mut Reads<'a>, now_ns: u64) -> Result<u64, KvError> {
+    pub(super) fn read_row(&mut self, reads: &mut Reads<'a>, now_ns: u64) -> Result<u64, RunError> {
         self.draw(reads);
         let left = self.phases.operations_left_of_any_size().max(1);
         let end = reads.records.len().min(reads.next.saturating_add(left as usize));
@@ -109,7 +108,7 @@ impl<'a> Job<'a> {
     }
 
     #[inline(always)]
-    fn read_one(&mut self, record: Drawn<'a>, key: &[u8]) -> Result<Completed, KvError> {
+    fn read_one(&mut self, record: Drawn<'a>, key: &[u8]) -> Result<Completed, RunError> {
         if let Some(loaded) = record.loaded {
             loaded.prefetch();
         }
@@ -150,10 +149,10 @@ mod tests {
     use iosonde_protocol::{Direction, KvChoice, KvOperation, KvStream};
 
     use super::*;
-    use crate::error::Code;
     use crate::records::Contents;
     use crate::store::{Lent, Session};
     use crate::testing::{Driven, RECORD_BYTES, RECORDS, driven, stream};
+    use iosonde_harness::Code;
 
     const INTERVAL: Duration = Duration::from_millis(20);
     const READ_SLOWLY: [u64; 4] = [0, 10, 11, 50];
@@ -171,10 +170,10 @@ mod tests {
     }
 
     impl Session for Records<'_> {
-        fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, KvError> {
+        fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError> {
             let number = self.contents.number(key).unwrap();
             if self.fails_at == Some(number) {
-                return Err(KvError::new(Code::Internal, "the store failed", ""));
+                return Err(RunError::new(Code::Internal, "the store failed", ""));
             }
             if READ_SLOWLY.contains(&number) {
                 std::thread::sleep(SLOW);
@@ -188,23 +187,23 @@ mod tests {
             Ok((self.missing != Some(number)).then_some(&self.value))
         }
 
-        fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), KvError> {
+        fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), RunError> {
             unreachable!("nothing is written")
         }
 
-        fn delete(&mut self, _key: &[u8]) -> Result<(), KvError> {
+        fn delete(&mut self, _key: &[u8]) -> Result<(), RunError> {
             unreachable!("nothing is deleted")
         }
 
-        fn commit(&mut self, _sync: bool) -> Result<(), KvError> {
+        fn commit(&mut self, _sync: bool) -> Result<(), RunError> {
             unreachable!("nothing is written")
         }
 
-        fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), KvError> {
+        fn seek(&mut self, _key: Option<&[u8]>, _direction: Direction) -> Result<(), RunError> {
             unreachable!("nothing is scanned")
         }
 
-        fn next(&mut self) -> Result<Option<Lent<'_>>, KvError> {
+        fn next(&mut self) -> Result<Option<Lent<'_>>, RunError> {
             unreachable!("nothing is scanned")
         }
 

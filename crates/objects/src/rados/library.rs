@@ -3,10 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_kv::library::{self, file_of};
 use libloading::os::unix::Library;
-
-use crate::error::ObjectsError;
 
 const FILE: &str = "librados.so";
 
@@ -36,11 +35,11 @@ pub(crate) struct Librados {
 
 impl Librados {
     /// The named library, or the newest installed one. It stays loaded: it has threads of its own.
-    pub(crate) fn load(named: Option<&str>) -> Result<Librados, ObjectsError> {
+    pub(crate) fn load(named: Option<&str>) -> Result<Librados, RunError> {
         let path = named.map_or_else(|| library::newest_installed(FILE), PathBuf::from);
         let library = library::load(&path).map_err(|reason| {
-            ObjectsError::new(
-                "missing_library",
+            RunError::new(
+                Code::Library,
                 format!("the library `{}` cannot be loaded: {reason}", path.display()),
                 "install librados (Debian and Ubuntu: `apt-get install librados2`), or name its `librados.so.2`",
             )
@@ -82,13 +81,13 @@ impl Librados {
 ///
 /// # Safety
 /// The type must be that of the function.
-unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T, ObjectsError> {
+unsafe fn function<T: Copy>(library: &Library, name: &str) -> Result<T, RunError> {
     // SAFETY: as the caller promises.
     unsafe { library.get::<T>(name.as_bytes()) }
         .map(|symbol| *symbol)
         .map_err(|_| {
-            ObjectsError::new(
-                "missing_library",
+            RunError::new(
+                Code::Library,
                 format!("the library has no function `{name}`: it is not librados of Ceph 15 or newer"),
                 "name librados of Ceph 15 or newer, `librados.so.2`",
             )
@@ -108,7 +107,7 @@ mod tests {
             .to_failure();
         assert_eq!(
             (failure.code.as_str(), failure.context.as_str()),
-            ("missing_library", "`store.library`")
+            ("library", "`store.library`")
         );
         assert!(failure.hint.contains("librados2"));
     }

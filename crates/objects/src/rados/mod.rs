@@ -11,9 +11,9 @@ use std::ptr::null_mut;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_metrics::clock::Clock;
 
-use crate::error::ObjectsError;
 use crate::rados::library::{Handle, Librados};
 use crate::store::{Done, Session, Store};
 
@@ -45,7 +45,7 @@ unsafe impl Sync for Rados {}
 
 impl Rados {
     /// Connects to a cluster and opens a pool.
-    pub(crate) fn connect(endpoint: &Endpoint<'_>, clock: Clock) -> Result<Rados, ObjectsError> {
+    pub(crate) fn connect(endpoint: &Endpoint<'_>, clock: Clock) -> Result<Rados, RunError> {
         let librados = Librados::load(endpoint.library)?;
         let mut rados = Rados {
             librados,
@@ -78,13 +78,16 @@ impl Rados {
         Ok(rados)
     }
 
-    fn check(&self, result: i32, action: &str, context: &str) -> Result<(), ObjectsError> {
+    fn check(&self, result: i32, action: &str, context: &str) -> Result<(), RunError> {
         if result >= 0 {
             return Ok(());
         }
-        let (code, reason, hint) = self.explain(result);
-        let code = if code == "missing_object" { "missing_pool" } else { code };
-        Err(ObjectsError::new(code, format!("cannot {action}: {reason}"), hint).at(context))
+        let reason = self.explain(result);
+        Err(RunError {
+            message: format!("cannot {action}: {}", reason.message),
+            ..reason
+        }
+        .at(context))
     }
 }
 
@@ -107,7 +110,7 @@ impl Store for Rados {
         (self.librados.describe(), self.librados.file.display().to_string())
     }
 
-    fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, ObjectsError> {
+    fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, RunError> {
         let queue = Box::new(Queue {
             clock: self.clock,
             librados_value: self.librados.completion_value,
@@ -130,28 +133,26 @@ impl Store for Rados {
         }))
     }
 
-    fn explain(&self, result: i32) -> (&'static str, String, &'static str) {
+    fn explain(&self, result: i32) -> RunError {
         let reason = std::io::Error::from_raw_os_error(-result).to_string();
-        match -result {
-            libc::ETIMEDOUT => (
-                "timed_out",
-                "the cluster did not answer in time".into(),
-                "see `ceph -s`: object daemons may be down or full, or placement groups inactive",
-            ),
-            libc::ENOSPC | libc::EDQUOT => ("no_space", reason, "use fewer or smaller objects, or a larger target"),
-            libc::ENOENT => (
-                "missing_object",
-                reason,
-                "see whether it exists, and the name of the pool",
-            ),
-            libc::EACCES | libc::EPERM => ("not_permitted", reason, "see the client's keyring and capabilities"),
+        let (code, hint) = match -result {
+            libc::ETIMEDOUT => {
+                return RunError::new(
+                    Code::Timeout,
+                    "the cluster did not answer in time",
+                    "see `ceph -s`: object daemons may be down or full, or placement groups inactive",
+                );
+            }
+            libc::ENOSPC | libc::EDQUOT => (Code::NoSpace, "use fewer or smaller objects, or a larger target"),
+            libc::ENOENT => (Code::Vanished, "see whether it exists, and the name of the pool"),
+            libc::EACCES | libc::EPERM => (Code::Authentication, "see the client's keyring and capabilities"),
             libc::EIO => (
-                "io_error",
-                reason,
+                Code::IoError,
                 "see the messages of the object daemons and the kernel log",
             ),
-            _ => ("object_store", reason, "see the messages of the cluster's daemons"),
-        }
+            _ => (Code::StoreError, "see the messages of the cluster's daemons"),
+        };
+        RunError::new(code, reason, hint)
     }
 }
 
@@ -326,8 +327,8 @@ fn object_name(object: u64, name: &mut [u8; NAME]) -> &CStr {
     CStr::from_bytes_until_nul(name).expect("the last byte is null")
 }
 
-fn text(value: &str) -> Result<CString, ObjectsError> {
-    CString::new(value).map_err(|_| ObjectsError::invalid("a text contains a null byte", "`store`", "leave it out"))
+fn text(value: &str) -> Result<CString, RunError> {
+    CString::new(value).map_err(|_| RunError::invalid("a text contains a null byte", "`store`", "leave it out"))
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ mod sign;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use iosonde_harness::{Code, RunError};
 use iosonde_metrics::clock::Clock;
 
-use crate::error::ObjectsError;
 use crate::s3::connection::{Connection, STATUS};
 use crate::s3::sign::Signer;
 use crate::store::{Done, Session, Store};
@@ -42,7 +42,7 @@ pub(crate) struct S3 {
 
 impl S3 {
     /// Connects to a server with a bucket that iosonde created.
-    pub(crate) fn connect(endpoint: &Endpoint<'_>, clock: Clock) -> Result<S3, ObjectsError> {
+    pub(crate) fn connect(endpoint: &Endpoint<'_>, clock: Clock) -> Result<S3, RunError> {
         let name = match endpoint.host.contains(':') {
             true => format!("[{}]:{}", endpoint.host, endpoint.port),
             false => format!("{}:{}", endpoint.host, endpoint.port),
@@ -50,7 +50,7 @@ impl S3 {
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if !(3..=63).contains(&endpoint.bucket.len()) || !endpoint.bucket.bytes().all(is_plain) {
             let message = format!("`{}` is not a valid bucket name", endpoint.bucket);
-            return Err(ObjectsError::invalid(
+            return Err(RunError::invalid(
                 message,
                 "`store.bucket`",
                 "use lower-case letters, digits and `-`",
@@ -58,7 +58,7 @@ impl S3 {
         }
         let unknown = || {
             let hint = "correct the address, or start the server";
-            ObjectsError::new("connection_refused", format!("`{name}` cannot be resolved"), hint)
+            RunError::new(Code::ConnectionRefused, format!("`{name}` cannot be resolved"), hint)
         };
         let address = (endpoint.host, endpoint.port).to_socket_addrs().ok();
         let store = S3 {
@@ -73,7 +73,7 @@ impl S3 {
         Ok(store)
     }
 
-    fn require_own_bucket(&self) -> Result<(), ObjectsError> {
+    fn require_own_bucket(&self) -> Result<(), RunError> {
         let mut session = self.open(1, OWNER_BYTES)?;
         let mut done = Vec::new();
         let head = session.head("GET", &format!("/{}/{OWNER}", self.bucket), 0);
@@ -85,8 +85,8 @@ impl S3 {
         }
         match done[0].result {
             result if result >= 0 => Ok(()),
-            result if result == -libc::ENOENT => Err(ObjectsError::new(
-                "foreign_data",
+            result if result == -libc::ENOENT => Err(RunError::new(
+                Code::ForeignData,
                 format!("the bucket `{}` was not created by iosonde", self.bucket),
                 "it was not changed; create one through `iosonde run --server`",
             )),
@@ -94,12 +94,15 @@ impl S3 {
         }
     }
 
-    fn failure(&self, result: i32) -> ObjectsError {
-        let (code, message, hint) = self.explain(result);
-        ObjectsError::new(code, format!("the S3 server at `{}`: {message}", self.host), hint)
+    fn failure(&self, result: i32) -> RunError {
+        let reason = self.explain(result);
+        RunError {
+            message: format!("the S3 server at `{}`: {}", self.host, reason.message),
+            ..reason
+        }
     }
 
-    fn open(&self, slots: u32, object_bytes: usize) -> Result<S3Session<'_>, ObjectsError> {
+    fn open(&self, slots: u32, object_bytes: usize) -> Result<S3Session<'_>, RunError> {
         let slot = || {
             Ok(Slot {
                 connection: Connection::open(self.address).map_err(|result| self.failure(result))?,
@@ -109,7 +112,7 @@ impl S3 {
         };
         Ok(S3Session {
             store: self,
-            slots: (0..slots).map(|_| slot()).collect::<Result<_, ObjectsError>>()?,
+            slots: (0..slots).map(|_| slot()).collect::<Result<_, RunError>>()?,
             polled: Vec::with_capacity(slots as usize),
         })
     }
@@ -120,59 +123,60 @@ impl Store for S3 {
         ("S3 over HTTP/1.1, signature version 4".into(), String::new())
     }
 
-    fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, ObjectsError> {
+    fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, RunError> {
         Ok(Box::new(self.open(slots, object_bytes)?))
     }
 
-    fn explain(&self, result: i32) -> (&'static str, String, &'static str) {
+    fn explain(&self, result: i32) -> RunError {
         let status = -result - STATUS;
-        match -result {
+        let (code, message, hint) = match -result {
             libc::ENOENT => (
-                "missing_object",
-                "no such object".into(),
+                Code::Vanished,
+                String::from("no such object"),
                 "another client may have deleted it",
             ),
             libc::EACCES => (
-                "authentication",
+                Code::Authentication,
                 "it denied access (403)".into(),
                 "correct `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, the region, and the clock of this machine",
             ),
             libc::ENOSPC => (
-                "no_space",
+                Code::NoSpace,
                 "it has no space left (507)".into(),
                 "use fewer or smaller objects",
             ),
             libc::ECONNREFUSED => (
-                "connection_refused",
+                Code::ConnectionRefused,
                 "it refuses connections".into(),
                 "see whether the server is running",
             ),
             libc::ETIMEDOUT => (
-                "timeout",
+                Code::Timeout,
                 "it did not answer in time".into(),
                 "see the server's messages, or raise `timeout`",
             ),
             libc::ECONNRESET | libc::EPIPE => (
-                "server_vanished",
+                Code::ServerVanished,
                 "it closed the connection".into(),
                 "see the server's messages",
             ),
             libc::EPROTO => (
-                "unsupported",
+                Code::Unsupported,
                 "its response is not HTTP/1.1 with a `Content-Length`".into(),
                 "name an S3 server without encryption, not a web page or a port of HTTPS",
             ),
             _ if status > 0 => (
-                "server",
+                Code::ServerError,
                 format!("it answered with status {status}"),
                 "see the server's messages",
             ),
             number => (
-                "server",
+                Code::ServerError,
                 std::io::Error::from_raw_os_error(number).to_string(),
                 "see the server's messages",
             ),
-        }
+        };
+        RunError::new(code, message, hint)
     }
 }
 

@@ -5,9 +5,8 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
+use iosonde_harness::{Code, RunError};
 use sha2::{Digest, Sha256};
-
-use crate::error::ObjectsError;
 
 /// Environment variables with the credentials, which no record contains.
 const ACCESS_KEY: &str = "AWS_ACCESS_KEY_ID";
@@ -34,11 +33,11 @@ pub(crate) struct Moment {
 
 impl Signer {
     /// With the credentials of the environment.
-    pub(crate) fn from_environment(region: &str) -> Result<Signer, ObjectsError> {
+    pub(crate) fn from_environment(region: &str) -> Result<Signer, RunError> {
         let required = |name: &str| {
             env::var(name).map_err(|_| {
-                ObjectsError::new(
-                    "authentication",
+                RunError::new(
+                    Code::Authentication,
                     format!("the environment variable `{name}` is not set"),
                     format!("set `{ACCESS_KEY}` and `{SECRET_KEY}` to the credentials of the S3 server"),
                 )

@@ -262,7 +262,7 @@ fn an_operation_that_takes_longer_than_the_timeout_fails() {
         session.wait(1_000_000);
         session.reap(&mut done);
     }
-    assert_eq!(store.explain(done[0].result).0, "timeout");
+    assert_eq!(store.explain(done[0].result).code, Code::Timeout);
 }
 
 #[test]

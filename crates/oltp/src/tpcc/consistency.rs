@@ -1,10 +1,8 @@
 //! The 12 consistency conditions of clause 3.3.2, each as one query that counts violations.
 
+use iosonde_harness::{Code, Run, RunError};
 use iosonde_protocol::{ConditionResult, ConsistencyMoment, ConsistencyResult, Event, Phase};
 use iosonde_sql::Connection;
-
-use crate::error::{Code, OltpError};
-use crate::stage::Stage;
 
 /// A condition: its formula, and the query that counts what violates it.
 struct Condition {
@@ -96,21 +94,21 @@ const CONDITIONS: [Condition; 12] = [
 pub(crate) fn check(
     connection: &mut dyn Connection,
     moment: ConsistencyMoment,
-    stage: &mut Stage<'_>,
-) -> Result<Option<ConsistencyResult>, OltpError> {
-    let begin_ns = stage.begin(Phase::Verify);
+    run: &mut Run<'_>,
+) -> Result<Option<ConsistencyResult>, RunError> {
+    let begin_ns = run.begin(Phase::Verify);
     let mut conditions = Vec::with_capacity(CONDITIONS.len());
     for (number, condition) in (1..).zip(&CONDITIONS) {
-        if stage.is_stopped() {
+        if run.is_stopped() {
             return Ok(None);
         }
         let rows = connection
             .query(&condition.query.replace("DELIVERED", DELIVERED))
-            .map_err(|error| OltpError::from(error).at(format!("consistency condition {number}")))?;
+            .map_err(|error| RunError::from(error).at(format!("consistency condition {number}")))?;
         let count = rows.into_iter().flatten().flatten().next();
         let violations = count.and_then(|count| count.parse().ok()).ok_or_else(|| {
             let message = format!("the server did not count the violations of consistency condition {number}");
-            OltpError::new(
+            RunError::new(
                 Code::Internal,
                 message,
                 "please report this with the spec that caused it",
@@ -121,20 +119,20 @@ pub(crate) fn check(
             condition: condition.formula.into(),
             violations,
         });
-        stage.progress(Phase::Verify, 0);
+        run.progress(Phase::Verify, 0);
     }
-    let end_ns = stage.end(Phase::Verify, 0);
+    let end_ns = run.end(Phase::Verify, 0);
     let result = ConsistencyResult {
         moment,
         duration_ns: end_ns - begin_ns,
         conditions,
     };
-    stage.emit(Event::Consistency(result.clone()));
+    run.emit(Event::Consistency(result.clone()));
     Ok(Some(result))
 }
 
 /// Fails the run if a condition does not hold.
-pub(crate) fn require(result: &ConsistencyResult) -> Result<(), OltpError> {
+pub(crate) fn require(result: &ConsistencyResult) -> Result<(), RunError> {
     let violated: Vec<String> = result
         .conditions
         .iter()
@@ -151,7 +149,7 @@ pub(crate) fn require(result: &ConsistencyResult) -> Result<(), OltpError> {
         ConsistencyMoment::Before => "before the measurement",
         ConsistencyMoment::After => "after the measurement",
     };
-    Err(OltpError::new(
+    Err(RunError::new(
         Code::Inconsistent,
         format!("the database is inconsistent {moment}: {}", violated.join("; ")),
         "load the database again; if it happens again, the server or its storage lost or mixed up data",

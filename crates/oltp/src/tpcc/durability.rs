@@ -3,21 +3,20 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use iosonde_harness::{Run, RunError};
 use iosonde_protocol::{DurabilityResult, Event, Phase};
 use iosonde_sql::Connection;
 
 use crate::acknowledged::{self, Acknowledged};
-use crate::error::OltpError;
-use crate::stage::Stage;
 
 /// Counts the orders that the database does not have; an order counts as present with all of its lines only.
 pub(crate) fn verify(
     directory: &str,
     connection: &mut dyn Connection,
-    stage: &mut Stage<'_>,
-) -> Result<DurabilityResult, OltpError> {
+    run: &mut Run<'_>,
+) -> Result<DurabilityResult, RunError> {
     let all = acknowledged::read(Path::new(directory))?;
-    stage.begin(Phase::Verify);
+    run.begin(Phase::Verify);
     let mut result = DurabilityResult {
         acknowledged: all.len() as u64,
         ..DurabilityResult::default()
@@ -29,15 +28,15 @@ pub(crate) fn verify(
                 format!("{}/{}/{}", order.group, order.part, order.number)
             });
         }
-        stage.progress(Phase::Verify, 0);
+        run.progress(Phase::Verify, 0);
     }
-    stage.end(Phase::Verify, 0);
-    stage.emit(Event::Durability(result.clone()));
+    run.end(Phase::Verify, 0);
+    run.emit(Event::Durability(result.clone()));
     Ok(result)
 }
 
 /// Orders of a district from the first one acknowledged on, which have all their lines.
-fn present(connection: &mut dyn Connection, orders: &[Acknowledged]) -> Result<HashSet<u64>, OltpError> {
+fn present(connection: &mut dyn Connection, orders: &[Acknowledged]) -> Result<HashSet<u64>, RunError> {
     let Acknowledged { group, part, number } = orders[0];
     let rows = connection.query(&format!(
         "SELECT o_id FROM orders JOIN order_line ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id \

@@ -4,14 +4,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use iosonde_harness::{Run, RunError};
 use iosonde_protocol::{OltpLoad, Phase, SqlServer, SqlServerKind};
 use iosonde_sql::Connection;
 
 use super::population::{Part, Population};
 use super::rules::Constants;
 use super::schema::{TABLES, Table};
-use crate::error::OltpError;
-use crate::stage::Stage;
 use crate::{marker, server};
 
 /// How often the progress of loading is looked at.
@@ -31,9 +30,9 @@ pub(crate) fn load(
     loading: &Loading<'_>,
     connection: &mut dyn Connection,
     values: &[(&str, String)],
-    stage: &mut Stage<'_>,
-) -> Result<Option<OltpLoad>, OltpError> {
-    let begin_ns = stage.begin(Phase::Layout);
+    run: &mut Run<'_>,
+) -> Result<Option<OltpLoad>, RunError> {
+    let begin_ns = run.begin(Phase::Layout);
     for table in &TABLES {
         connection.query(&format!("DROP TABLE IF EXISTS {}", table.name))?;
     }
@@ -50,7 +49,7 @@ pub(crate) fn load(
         date: &date,
     };
     let fill = |connection: &mut dyn Connection, number: usize| fill(&population, parts[number], connection, &totals);
-    let Some(method) = in_parallel(loading, parts.len(), &fill, &totals, stage)? else {
+    let Some(method) = in_parallel(loading, parts.len(), &fill, &totals, run)? else {
         return Ok(None);
     };
     let indexes: Vec<Vec<String>> = TABLES.iter().map(|table| table.index(loading.server.kind)).collect();
@@ -60,12 +59,12 @@ pub(crate) fn load(
         }
         Ok(())
     };
-    if in_parallel(loading, indexes.len(), &index, &totals, stage)?.is_none() {
+    if in_parallel(loading, indexes.len(), &index, &totals, run)?.is_none() {
         return Ok(None);
     }
     marker::set(connection, marker::State::Complete)?;
     let bytes = totals.bytes.load(Ordering::Relaxed);
-    let end_ns = stage.end(Phase::Layout, bytes);
+    let end_ns = run.end(Phase::Layout, bytes);
     Ok(Some(OltpLoad {
         kept: false,
         method: method.into(),
@@ -84,7 +83,7 @@ struct Totals {
 }
 
 /// The wall clock as the server writes it.
-fn now(connection: &mut dyn Connection) -> Result<String, OltpError> {
+fn now(connection: &mut dyn Connection) -> Result<String, RunError> {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
@@ -101,7 +100,7 @@ fn fill(
     part: Part,
     connection: &mut dyn Connection,
     totals: &Totals,
-) -> Result<(), OltpError> {
+) -> Result<(), RunError> {
     let table = Table::named(part.table());
     connection.load_begin(table.name, &table.column_names())?;
     let rows = population.write(part, &mut |lines| {
@@ -111,8 +110,8 @@ fn fill(
     // The server's errors about the rows come at the end, also when sending them failed.
     let ended = connection.load_end();
     let rows = rows
-        .map_err(OltpError::from)
-        .and_then(|rows| ended.map(|()| rows).map_err(OltpError::from));
+        .map_err(RunError::from)
+        .and_then(|rows| ended.map(|()| rows).map_err(RunError::from));
     totals.rows.fetch_add(
         rows.map_err(|error| error.at(format!("loading `{}`", table.name)))?,
         Ordering::Relaxed,
@@ -124,12 +123,12 @@ fn fill(
 fn in_parallel(
     loading: &Loading<'_>,
     tasks: usize,
-    task: &(dyn Fn(&mut dyn Connection, usize) -> Result<(), OltpError> + Sync),
+    task: &(dyn Fn(&mut dyn Connection, usize) -> Result<(), RunError> + Sync),
     totals: &Totals,
-    stage: &mut Stage<'_>,
-) -> Result<Option<&'static str>, OltpError> {
+    run: &mut Run<'_>,
+) -> Result<Option<&'static str>, RunError> {
     let (next, failed, method) = (AtomicUsize::new(0), Mutex::new(None), Mutex::new(""));
-    let work = || -> Result<(), OltpError> {
+    let work = || -> Result<(), RunError> {
         let mut connection = server::open(loading.server)?;
         prepare(loading.server, &mut *connection)?;
         loop {
@@ -153,22 +152,22 @@ fn in_parallel(
             })
             .collect();
         while !threads.iter().all(|thread| thread.is_finished()) {
-            stage.wait(POLL);
-            stage.progress(Phase::Layout, totals.bytes.load(Ordering::Relaxed));
-            if stage.is_stopped() {
+            run.wait(POLL);
+            run.progress(Phase::Layout, totals.bytes.load(Ordering::Relaxed));
+            if run.is_stopped() {
                 totals.stop.store(true, Ordering::Relaxed);
             }
         }
     });
     match failed.into_inner().expect("no task panics with it") {
         Some(error) => Err(error.at("phase `layout`")),
-        None if stage.is_stopped() => Ok(None),
+        None if run.is_stopped() => Ok(None),
         None => Ok(Some(method.into_inner().expect("no task panics with it"))),
     }
 }
 
 /// Session settings that make loading faster and do not outlive the connection.
-fn prepare(server: &SqlServer, connection: &mut dyn Connection) -> Result<(), OltpError> {
+fn prepare(server: &SqlServer, connection: &mut dyn Connection) -> Result<(), RunError> {
     let settings: &[&str] = match server.kind {
         SqlServerKind::Postgresql => &["SET synchronous_commit = off", "SET maintenance_work_mem = '128MB'"],
         SqlServerKind::Mariadb => &["SET SESSION unique_checks = 0", "SET SESSION foreign_key_checks = 0"],

@@ -14,6 +14,7 @@ mod transactions;
 
 use std::collections::BTreeMap;
 
+use iosonde_harness::{Code, Run, RunError};
 use iosonde_protocol::{
     ConsistencyMoment, LayoutResult, OltpLoad, OltpResult, Operation, RunResult, ThinkTime, TpccDatabase,
     TpccMeasurement, TpccWorkload,
@@ -24,51 +25,46 @@ use self::load::Loading;
 use self::rules::{Constants, Input, Keyboard};
 use self::statements::Statements;
 use self::transactions::Transactions;
-use crate::error::{Code, OltpError};
 use crate::marker::{self, Contents, State};
-use crate::stage::Stage;
 use crate::terminal::{Done, Work};
-use crate::threads::{Load, measure};
-use crate::{Context, server, unmeasured, warn_of_loss};
+use crate::threads::{Rules, measure};
+use crate::{Tpcc, server, warn_of_loss};
 
 /// Name of the workload in the marker of its databases.
 pub(crate) const NAME: &str = "tpcc";
 
 /// Carries out the steps of the workload, in the order of the protocol.
-pub(crate) fn run(
-    workload: &TpccWorkload,
-    context: &Context<'_>,
-    stage: &mut Stage<'_>,
-) -> Result<RunResult, OltpError> {
+pub(crate) fn run(tpcc: &Tpcc<'_>, run: &mut Run<'_>) -> Result<RunResult, RunError> {
+    let workload = tpcc.0;
     let mut connection = server::open_first(&workload.server)?;
     let about = server::about(&workload.server, &mut *connection)?;
     if workload.database != TpccDatabase::Foreign {
         server::check_encoding(&workload.server, &about)?;
     }
-    let constants = Constants::new(workload.seed, context.seed);
+    let constants = Constants::new(workload.seed, run.inputs.seed);
     let mut result = OltpResult {
         server: about,
         constants: named(constants),
         ..OltpResult::default()
     };
     if let Some(directory) = &workload.verify_acknowledged {
-        result.durability = Some(durability::verify(directory, &mut *connection, stage)?);
+        result.durability = Some(durability::verify(directory, &mut *connection, run)?);
     }
-    let layout = bring_about(workload, constants, &mut *connection, &mut result, stage)?;
-    let mut run_result = unmeasured(&workload.server, context.clock, stage.is_stopped());
-    if workload.check.before && !stage.is_stopped() {
-        check(&mut *connection, ConsistencyMoment::Before, &mut result, stage)?;
+    let layout = bring_about(workload, constants, &mut *connection, &mut result, run)?;
+    let mut run_result = run.unmeasured();
+    if workload.check.before && !run.is_stopped() {
+        check(&mut *connection, ConsistencyMoment::Before, &mut result, run)?;
     }
-    if let Some(measurement) = workload.measurement.as_ref().filter(|_| !stage.is_stopped()) {
+    if let Some(measurement) = workload.measurement.as_ref().filter(|_| !run.is_stopped()) {
         if workload.database != TpccDatabase::Foreign {
             marker::set(&mut *connection, State::Used)?;
         }
         drop(connection);
-        run_result = measured(workload, measurement, constants, context, &mut result, stage)?;
-        warn_of_loss(&result, stage);
+        run_result = measured(tpcc, measurement, constants, &mut result, run)?;
+        warn_of_loss(&result, run);
         if workload.check.after && result.server_vanished_ns.is_none() {
             let mut connection = server::open(&workload.server)?;
-            check(&mut *connection, ConsistencyMoment::After, &mut result, stage)?;
+            check(&mut *connection, ConsistencyMoment::After, &mut result, run)?;
         }
     }
     run_result.layout = layout;
@@ -93,8 +89,8 @@ fn bring_about(
     constants: Constants,
     connection: &mut dyn Connection,
     result: &mut OltpResult,
-    stage: &mut Stage<'_>,
-) -> Result<LayoutResult, OltpError> {
+    run: &mut Run<'_>,
+) -> Result<LayoutResult, RunError> {
     let nothing = LayoutResult::default();
     let values = [
         ("warehouses", workload.warehouses.to_string()),
@@ -120,7 +116,7 @@ fn bring_about(
         constants,
         jobs,
     };
-    result.load = load::load(&loading, connection, &values, stage)?;
+    result.load = load::load(&loading, connection, &values, run)?;
     Ok(LayoutResult {
         written_bytes: result.load.as_ref().map_or(0, |load| load.bytes),
         ..nothing
@@ -132,7 +128,7 @@ fn require_scale(
     workload: &TpccWorkload,
     connection: &mut dyn Connection,
     values: &[(&str, String)],
-) -> Result<(), OltpError> {
+) -> Result<(), RunError> {
     let name = &workload.server.database;
     if workload.database == TpccDatabase::Existing {
         let contents = Contents::survey(&workload.server, connection, NAME, &schema::names())?;
@@ -141,7 +137,7 @@ fn require_scale(
             return Ok(());
         }
         let warehouses = workload.warehouses;
-        return Err(OltpError::new(
+        return Err(RunError::new(
             Code::ForeignData,
             format!("the database `{name}` is not a complete TPC-C database of {warehouses} warehouses and this seed"),
             "load it first (`database` of kind `loaded`)",
@@ -150,12 +146,12 @@ fn require_scale(
     }
     let counted = connection
         .query("SELECT COUNT(*) FROM warehouse")
-        .map_err(|error| OltpError::from(error).at("counting the warehouses"))?;
+        .map_err(|error| RunError::from(error).at("counting the warehouses"))?;
     let found = counted.into_iter().flatten().flatten().next().unwrap_or_default();
     if found == workload.warehouses.to_string() {
         return Ok(());
     }
-    Err(OltpError::invalid(
+    Err(RunError::invalid(
         format!(
             "the database `{name}` has {found} warehouses, not {}",
             workload.warehouses
@@ -169,9 +165,9 @@ fn check(
     connection: &mut dyn Connection,
     moment: ConsistencyMoment,
     result: &mut OltpResult,
-    stage: &mut Stage<'_>,
-) -> Result<(), OltpError> {
-    if let Some(checked) = consistency::check(connection, moment, stage)? {
+    run: &mut Run<'_>,
+) -> Result<(), RunError> {
+    if let Some(checked) = consistency::check(connection, moment, run)? {
         consistency::require(&checked)?;
         result.consistency.push(checked);
     }
@@ -180,26 +176,13 @@ fn check(
 
 /// Ramp and measurement.
 fn measured(
-    workload: &TpccWorkload,
+    tpcc: &Tpcc<'_>,
     measurement: &TpccMeasurement,
     constants: Constants,
-    context: &Context<'_>,
     result: &mut OltpResult,
-    stage: &mut Stage<'_>,
-) -> Result<RunResult, OltpError> {
-    let load = Load {
-        kind: workload.server.kind,
-        stream: "terminals",
-        terminals: measurement.terminals,
-        arrival: &measurement.arrival,
-        retries: measurement.retries,
-        ramp_ns: measurement.ramp_ns,
-        duration_ns: measurement.duration_ns,
-        interval_ns: measurement.interval_ns,
-        acknowledged: measurement.acknowledged.as_ref(),
-        server_loss: measurement.server_loss,
-        cpus: &measurement.cpus,
-    };
+    run: &mut Run<'_>,
+) -> Result<RunResult, RunError> {
+    let (workload, seed) = (tpcc.0, run.inputs.seed);
     let connect = |number: u32| {
         let mut connection = server::open(&workload.server)?;
         let statements = Statements::prepare(workload.server.kind, measurement.isolation, &mut *connection)?;
@@ -210,7 +193,7 @@ fn measured(
                 pipelining: measurement.pipelining,
             },
             keyboard: Keyboard::new(
-                context.seed,
+                seed,
                 number,
                 workload.warehouses,
                 constants,
@@ -221,14 +204,15 @@ fn measured(
             input: None,
         })
     };
-    let measured = measure(&load, context, &connect, stage)?;
+    let rules = Rules {
+        retries: measurement.retries,
+        acknowledged: measurement.acknowledged.as_ref(),
+        server_loss: measurement.server_loss,
+    };
+    let measured = measure(tpcc, &rules, &connect, result, run)?;
     result.pipelining = measurement.pipelining;
     result.server.isolation = server::isolation_name(measurement.isolation).to_lowercase();
-    result.transactions = measured.transactions;
-    result.counters = measured.counters;
-    result.acknowledged = measured.acknowledged;
-    result.server_vanished_ns = measured.server_vanished_ns;
-    Ok(measured.result)
+    Ok(measured)
 }
 
 /// A terminal of TPC-C.

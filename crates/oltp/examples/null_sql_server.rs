@@ -1,4 +1,7 @@
-//! `iosonde-null-sql-server postgresql|mariadb SOCKET WAREHOUSES`: answers every statement of the workloads and keeps nothing.
+//! `null_sql_server postgresql|mariadb SOCKET WAREHOUSES`: answers every statement of the workloads and keeps nothing.
+
+#[path = "../tests/null/mod.rs"]
+mod null;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,10 +17,10 @@ fn main() -> ExitCode {
     };
     let warehouses = arguments.get(2).and_then(|number| number.parse().ok());
     let (Some(kind), Some(socket), Some(warehouses)) = (kind, arguments.get(1), warehouses) else {
-        eprintln!("usage: iosonde-null-sql-server postgresql|mariadb SOCKET WAREHOUSES");
+        eprintln!("usage: null_sql_server postgresql|mariadb SOCKET WAREHOUSES");
         return ExitCode::from(2);
     };
-    match iosonde_oltp::null::serve(kind, Path::new(socket), warehouses) {
+    match null::serve(kind, Path::new(socket), warehouses) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: cannot listen on `{socket}`: {error}");

@@ -1,0 +1,241 @@
+//! What can go wrong with a run: one type for all workloads, since all end in the same event.
+
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+
+use iosonde_metrics::DeviceError;
+use iosonde_protocol::Failure;
+use iosonde_target::WrongTarget;
+
+/// The protocol's codes that a run may end with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// The spec contradicts itself, the target, or the options of a store.
+    InvalidSpec,
+    /// The target cannot be opened or written.
+    NotWritable,
+    /// A file system is full.
+    NoSpace,
+    /// An I/O failed or was short.
+    IoError,
+    /// The target is not the one that was checked.
+    WrongTarget,
+    /// A journal of verification cannot be trusted.
+    DamagedJournal,
+    /// Memory cannot be allocated or mapped.
+    OutOfMemory,
+    /// The target is gone.
+    Vanished,
+    /// Something else holds the target.
+    Busy,
+    /// The machine, target, store or server cannot do it.
+    Unsupported,
+    /// The target holds what no engine put there.
+    ForeignData,
+    /// A store's library cannot be used.
+    Library,
+    /// LMDB's map is full.
+    MapFull,
+    /// The store failed.
+    StoreError,
+    /// No server accepts connections at the address.
+    ConnectionRefused,
+    /// The server does not accept the user or the password.
+    Authentication,
+    /// The server allows no more connections.
+    ConnectionLimit,
+    /// The server is too old, or another product.
+    WrongVersion,
+    /// The database has another encoding or collation.
+    WrongEncoding,
+    /// The server went away.
+    ServerVanished,
+    /// The server refused a statement.
+    ServerError,
+    /// A consistency condition does not hold.
+    Inconsistent,
+    /// An input file has other contents than required.
+    InvalidInput,
+    /// A server or cluster did not answer in time.
+    Timeout,
+    /// A defect of the engine.
+    Internal,
+}
+
+impl Code {
+    /// The protocol's name for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Code::InvalidSpec => "invalid_spec",
+            Code::NotWritable => "not_writable",
+            Code::NoSpace => "no_space",
+            Code::IoError => "io_error",
+            Code::WrongTarget => WrongTarget::CODE,
+            Code::DamagedJournal => "damaged_journal",
+            Code::OutOfMemory => "out_of_memory",
+            Code::Vanished => "vanished",
+            Code::Busy => "busy",
+            Code::Unsupported => "unsupported",
+            Code::ForeignData => "foreign_data",
+            Code::Library => "library",
+            Code::MapFull => "map_full",
+            Code::StoreError => "store_error",
+            Code::ConnectionRefused => "connection_refused",
+            Code::Authentication => "authentication",
+            Code::ConnectionLimit => "connection_limit",
+            Code::WrongVersion => "wrong_version",
+            Code::WrongEncoding => "wrong_encoding",
+            Code::ServerVanished => "server_vanished",
+            Code::ServerError => "server_error",
+            Code::Inconsistent => "inconsistent",
+            Code::InvalidInput => "invalid_input",
+            Code::Timeout => "timeout",
+            Code::Internal => "internal",
+        }
+    }
+}
+
+/// Why a run could not be carried out, or not to its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct RunError {
+    /// The protocol's name for it.
+    pub code: Code,
+    /// What failed, on what.
+    pub message: String,
+    /// Where in the run or the spec.
+    pub context: String,
+    /// The likely cause and what to do next.
+    pub hint: String,
+}
+
+impl RunError {
+    /// An error without a place.
+    pub fn new(code: Code, message: impl Into<String>, hint: impl Into<String>) -> RunError {
+        RunError {
+            code,
+            message: message.into(),
+            context: String::new(),
+            hint: hint.into(),
+        }
+    }
+
+    /// The spec is wrong at `context`.
+    pub fn invalid(message: impl Into<String>, context: impl Into<String>, hint: impl Into<String>) -> RunError {
+        RunError::new(Code::InvalidSpec, message, hint).at(context)
+    }
+
+    /// The machine, target, store or server cannot do what is asked.
+    pub fn unsupported(message: impl Into<String>, hint: impl Into<String>) -> RunError {
+        RunError::new(Code::Unsupported, message, hint)
+    }
+
+    /// A defect of the engine.
+    pub fn internal(message: impl Into<String>) -> RunError {
+        RunError::new(
+            Code::Internal,
+            message,
+            "please report this with the spec that caused it",
+        )
+    }
+
+    /// A store failed while it was to do something, in its own words; its words tell a full disk apart.
+    pub fn store(store: &str, action: impl Display, words: impl Display) -> RunError {
+        let words = words.to_string();
+        let message = format!("{store} failed to {action}: {words}");
+        if words.contains("No space left") || words.contains("os error 28") {
+            return RunError::new(
+                Code::NoSpace,
+                message,
+                "free some space, or use fewer or smaller records",
+            );
+        }
+        RunError::new(
+            Code::StoreError,
+            message,
+            "the message is the store's own; its documentation says more",
+        )
+    }
+
+    /// The kernel refused something on a path.
+    pub fn io(action: &str, path: &Path, error: &io::Error) -> RunError {
+        if let Some(wrong) = WrongTarget::from_error(error) {
+            return wrong.clone().into();
+        }
+        let (code, hint) = match error.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => (Code::NoSpace, "free some space, or reduce the size of the workload"),
+            Some(libc::EBUSY) => (
+                Code::Busy,
+                "something else holds the device exclusively: a mount, an array, another program",
+            ),
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => (Code::Vanished, "check that the path exists"),
+            Some(libc::EIO) => (Code::IoError, "see the kernel log (`dmesg`)"),
+            Some(libc::EROFS) => (Code::NotWritable, "the file system is mounted read-only"),
+            Some(libc::EINVAL | libc::EOPNOTSUPP) => (
+                Code::Unsupported,
+                "this file system may not support direct I/O: use `io_mode = \"buffered\"`, or another target",
+            ),
+            _ => (
+                Code::NotWritable,
+                "choose a place you may write to, or run as a user who may",
+            ),
+        };
+        RunError::new(code, format!("cannot {action} `{}`: {error}", path.display()), hint)
+    }
+
+    /// The same, with the place where it happened, unless it has one.
+    #[must_use]
+    pub fn at(mut self, context: impl Into<String>) -> RunError {
+        if self.context.is_empty() {
+            self.context = context.into();
+        }
+        self
+    }
+
+    /// The event that reports it.
+    pub fn to_failure(&self) -> Failure {
+        self.clone().into()
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Failure {
+        Failure {
+            code: error.code.name().into(),
+            message: error.message,
+            context: error.context,
+            hint: error.hint,
+        }
+    }
+}
+
+impl From<WrongTarget> for RunError {
+    fn from(wrong: WrongTarget) -> RunError {
+        let failure = wrong.to_failure();
+        RunError::new(Code::WrongTarget, failure.message, failure.hint).at(failure.context)
+    }
+}
+
+impl From<DeviceError> for RunError {
+    fn from(error: DeviceError) -> RunError {
+        let hint = "name devices as `major:minor`, as in `lsblk`";
+        RunError::invalid(error.to_string(), "`observe.block_devices`", hint)
+    }
+}
+
+/// Refuses a spec unless a condition holds.
+///
+/// # Errors
+/// With code `invalid_spec`, if it does not.
+pub fn require(
+    holds: bool,
+    message: impl FnOnce() -> String,
+    context: impl Into<String>,
+    hint: impl Into<String>,
+) -> Result<(), RunError> {
+    match holds {
+        true => Ok(()),
+        false => Err(RunError::invalid(message(), context, hint)),
+    }
+}

@@ -1,0 +1,273 @@
+//! Ramp and measurement: runs the jobs of a load, each in its own thread, and puts together what they did.
+
+use std::thread;
+
+use iosonde_load::Arrivals;
+use iosonde_metrics::{DeviceWatch, usage};
+use iosonde_protocol::{Event, Evidence, JobResult, Outcome, Pacing, RunResult, ScheduleResult, Usage};
+
+use crate::control::Control;
+use crate::error::RunError;
+use crate::phases::{JobPhases, JobTotals, Shared};
+use crate::pin::pin;
+use crate::plan::{LoadPlan, Place};
+use crate::recorder::Recorder;
+use crate::run::RunInputs;
+use crate::supervisor::{Gate, Supervised, Supervision, supervise};
+
+/// A load that is ready: what the jobs of a workload share, and what each of them does.
+pub trait Load: Sync {
+    /// What a thread finds besides what its phases count.
+    type Found: Send;
+
+    /// Threads of each job of a stream.
+    fn lanes(&self, _stream: usize) -> u32 {
+        1
+    }
+
+    /// One thread of a job: prepares, passes the gate, and loads until its phases have ended. None if the gate is closed.
+    ///
+    /// # Errors
+    /// When it cannot prepare, or an operation fails; the run then ends for all jobs.
+    fn job(&self, start: JobStart<'_>) -> Result<Option<JobDone<Self::Found>>, RunError>;
+}
+
+/// What a job starts with.
+pub struct JobStart<'a> {
+    /// Which one it is.
+    pub place: Place,
+    /// Its phases, which have not started.
+    pub phases: JobPhases<'a>,
+    /// When its operations start; none in closed loop.
+    pub arrivals: Option<Arrivals>,
+    /// Where it waits for the others.
+    pub gate: &'a Gate<'a>,
+}
+
+/// What a thread of a job did.
+pub struct JobDone<T> {
+    /// What its phases counted.
+    pub totals: JobTotals,
+    /// In open loop, how it kept its schedule.
+    pub schedule: Option<ScheduleResult>,
+    /// Operations that had not come back when it ended.
+    pub abandoned: u64,
+    /// What it found besides.
+    pub found: T,
+}
+
+impl<T> JobDone<T> {
+    /// A job in closed loop whose operations have all come back.
+    pub fn new(totals: JobTotals, found: T) -> JobDone<T> {
+        JobDone {
+            totals,
+            schedule: None,
+            abandoned: 0,
+            found,
+        }
+    }
+}
+
+/// What a measurement leaves.
+pub struct Measured<T> {
+    /// Without what the workload knows: backend, layout, facts of its own.
+    pub result: RunResult,
+    /// What each thread found, in the order of [`LoadPlan::places`].
+    pub found: Vec<T>,
+}
+
+pub(crate) fn measure<L: Load>(
+    plan: &LoadPlan<'_>,
+    load: &L,
+    inputs: RunInputs<'_>,
+    watch: DeviceWatch,
+    control: &mut Control,
+    emit: &mut dyn FnMut(Event),
+) -> Result<Measured<L::Found>, RunError> {
+    let shared = Shared::default();
+    let places = plan.places(|stream| load.lanes(stream));
+    let threads = Threads {
+        plan,
+        load,
+        seed: inputs.seed,
+        shared: &shared,
+    };
+    let jobs = places.iter().map(|place| (place.stream, threads.job(*place))).collect();
+    let mut pinned_cpus: Vec<u32> = places.iter().filter_map(|place| plan.cpu(*place)).collect();
+    pinned_cpus.sort_unstable();
+    pinned_cpus.dedup();
+    let supervision = Supervision {
+        clock: inputs.clock,
+        shared: &shared,
+        plan,
+        watch,
+        pinned_cpus,
+    };
+    let mut supervised = supervise(supervision, jobs, control, emit).map_err(cannot_start)?;
+    let done = gather(plan, &places, std::mem::take(&mut supervised.jobs))?;
+    let jobs = job_results(plan, &places, &done);
+    Ok(Measured {
+        result: result(
+            &shared,
+            supervised,
+            jobs,
+            done.iter().map(|done| done.totals.end_ns).max(),
+        ),
+        found: done.into_iter().map(|done| done.found).collect(),
+    })
+}
+
+fn cannot_start(error: std::io::Error) -> RunError {
+    let hint = "raise the limit on processes or memory (`ulimit -u`, `ulimit -v`, `pids.max`), or use fewer jobs";
+    RunError::unsupported(format!("cannot create a thread: {error}"), hint).at("starting the jobs")
+}
+
+/// What the threads of a load share.
+struct Threads<'a, L> {
+    plan: &'a LoadPlan<'a>,
+    load: &'a L,
+    seed: u64,
+    shared: &'a Shared,
+}
+
+/// What a thread returns; nothing if the run was cancelled before it started.
+type Returned<T> = Result<Option<JobDone<T>>, RunError>;
+
+impl<'a, L: Load> Threads<'a, L> {
+    fn job(&self, place: Place) -> crate::supervisor::Job<'a, Returned<L::Found>> {
+        let Threads {
+            plan,
+            load,
+            seed,
+            shared,
+        } = *self;
+        Box::new(move |gate: &Gate<'_>, recorder: Recorder| {
+            let others = StopOnPanic(shared);
+            pin(plan.streams[place.stream].cpus, place.job);
+            let done = load.job(JobStart {
+                place,
+                phases: JobPhases::new(plan.phases(place), shared, recorder),
+                arrivals: plan.arrivals(place, seed),
+                gate,
+            });
+            if done.is_err() {
+                shared.stop();
+            }
+            drop(others);
+            done
+        })
+    }
+}
+
+/// Ends the load of all jobs when the thread that has it panics.
+struct StopOnPanic<'a>(&'a Shared);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.stop();
+        }
+    }
+}
+
+/// What all threads did, or the first error among them.
+fn gather<T>(
+    plan: &LoadPlan<'_>,
+    places: &[Place],
+    returned: Vec<thread::Result<Returned<T>>>,
+) -> Result<Vec<JobDone<T>>, RunError> {
+    let mut all = Vec::new();
+    for (joined, place) in returned.into_iter().zip(places) {
+        let done = joined.unwrap_or_else(|_| Err(RunError::internal("a job's thread panicked")));
+        all.extend(done.map_err(|error| error.at(format!("stream `{}`", plan.streams[place.stream].name)))?);
+    }
+    Ok(all)
+}
+
+/// One result for each job: the sum of its threads.
+pub fn job_results<T>(plan: &LoadPlan<'_>, places: &[Place], done: &[JobDone<T>]) -> Vec<JobResult> {
+    let mut results: Vec<JobResult> = Vec::new();
+    for (place, done) in places.iter().zip(done) {
+        if place.lane == 0 {
+            results.push(JobResult {
+                stream: plan.streams[place.stream].name.to_owned(),
+                job: place.job,
+                operations: 0,
+                bytes: 0,
+                last_completion_ns: 0,
+                usage: Usage::default(),
+                abandoned: 0,
+                schedule: None,
+                pacing: None,
+            });
+        }
+        add(results.last_mut().expect("a job has a first thread"), done);
+    }
+    results
+}
+
+fn add<T>(result: &mut JobResult, done: &JobDone<T>) {
+    let totals = &done.totals;
+    result.operations += totals.operations;
+    result.bytes += totals.bytes;
+    result.last_completion_ns = result.last_completion_ns.max(totals.last_completion_ns);
+    result.abandoned += done.abandoned;
+    if let Some(part) = done.schedule {
+        let sum = result.schedule.get_or_insert_default();
+        sum.due += part.due;
+        sum.started += part.started;
+        sum.start_lag_ns_sum += part.start_lag_ns_sum;
+        sum.start_lag_ns_max = sum.start_lag_ns_max.max(part.start_lag_ns_max);
+        sum.spun_ns += part.spun_ns;
+    }
+    let (sum, part) = (&mut result.usage, &totals.usage);
+    sum.wall_ns = sum.wall_ns.max(part.wall_ns);
+    sum.user_ns += part.user_ns;
+    sum.system_ns += part.system_ns;
+    sum.voluntary_switches += part.voluntary_switches;
+    sum.involuntary_switches += part.involuntary_switches;
+    sum.minor_faults += part.minor_faults;
+    sum.major_faults += part.major_faults;
+    sum.fs_inputs += part.fs_inputs;
+    sum.fs_outputs += part.fs_outputs;
+    result.pacing = Some(match result.pacing {
+        None => totals.pacing,
+        Some(pacing) => together(&pacing, &totals.pacing),
+    });
+}
+
+/// Two threads of a job: it starts when the first of them starts, and is exhausted when the last is.
+fn together(one: &Pacing, other: &Pacing) -> Pacing {
+    Pacing {
+        first_start_ns: [one.first_start_ns, other.first_start_ns].into_iter().flatten().min(),
+        exhausted_ns: one.exhausted_ns.zip(other.exhausted_ns).map(|(a, b)| a.max(b)),
+        turnaround_ns: one.turnaround_ns + other.turnaround_ns,
+        cpu_wait_ns: one.cpu_wait_ns.zip(other.cpu_wait_ns).map(|(a, b)| a + b),
+    }
+}
+
+fn result<T>(shared: &Shared, supervised: Supervised<T>, jobs: Vec<JobResult>, end_ns: Option<u64>) -> RunResult {
+    let begin_ns = shared.measure_begin();
+    let end_ns = end_ns.unwrap_or(begin_ns);
+    RunResult {
+        outcome: match shared.is_stopped() {
+            true => Outcome::Stopped,
+            false => Outcome::Complete,
+        },
+        begin_ns: begin_ns.min(end_ns),
+        end_ns,
+        jobs,
+        process: supervised.process,
+        peak_memory_bytes: usage::peak_memory_bytes(),
+        devices: supervised.devices,
+        evidence: Some(Evidence {
+            machine: supervised.machine.all,
+            pinned: supervised.machine.pinned,
+            cores: supervised.machine.cores,
+            kernel: supervised.kernel,
+            stalls: Some(supervised.stalls),
+            ..Evidence::default()
+        }),
+        ..RunResult::default()
+    }
+}

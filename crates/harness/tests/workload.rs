@@ -1,0 +1,228 @@
+//! A workload of the smallest kind through the driver, as ARCHITECTURE.md describes how one is added.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iosonde_harness::{
+    Control, JobDone, JobStart, Load, LoadPlan, Run, RunError, RunInputs, Stage, StreamPlan, Workload, carry_out,
+    wait_until, wait_until_due,
+};
+use iosonde_load::Schedule;
+use iosonde_metrics::clock::Clock;
+use iosonde_protocol::{Arrival, Event, Observe, Operation, Outcome, Ramp, RunResult};
+use iosonde_target::Targets;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+/// What goes wrong in the second job of a run.
+#[derive(Clone, Copy, PartialEq)]
+enum Trouble {
+    None,
+    CannotPrepare,
+    Fails,
+    Panics,
+}
+
+/// Increments a counter in memory.
+struct Count {
+    arrival: Arrival,
+    limit_operations: Option<u64>,
+    duration_ns: Option<u64>,
+    trouble: Trouble,
+}
+
+impl Workload for Count {
+    fn plan(&self) -> Option<LoadPlan<'_>> {
+        Some(LoadPlan {
+            ramp: Ramp::default(),
+            duration_ns: self.duration_ns,
+            interval_ns: 100_000_000,
+            streams: vec![StreamPlan {
+                arrival: &self.arrival,
+                limit_operations: self.limit_operations,
+                ..StreamPlan::closed("main", 3, &[])
+            }],
+        })
+    }
+
+    fn check(&self) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    fn run(&self, run: &mut Run<'_>) -> Result<RunResult, RunError> {
+        let counter = Counter {
+            count: AtomicU64::new(0),
+            clock: run.inputs.clock,
+            trouble: self.trouble,
+        };
+        let plan = self.plan().expect("it always measures");
+        let measured = run.measure(&plan, &counter, &mut |_| {})?;
+        let counted: u64 = measured.found.iter().sum();
+        assert_eq!(counted, counter.count.into_inner());
+        Ok(measured.result)
+    }
+}
+
+struct Counter {
+    count: AtomicU64,
+    clock: Clock,
+    trouble: Trouble,
+}
+
+impl Load for Counter {
+    type Found = u64;
+
+    fn job(&self, start: JobStart<'_>) -> Result<Option<JobDone<u64>>, RunError> {
+        let is_second = start.place.job == 1;
+        if is_second && self.trouble == Trouble::CannotPrepare {
+            return Err(RunError::unsupported("nothing to count with", ""));
+        }
+        if !start.gate.pass() {
+            return Ok(None);
+        }
+        let mut phases = start.phases;
+        let begin_ns = phases.begin();
+        let mut now_ns = self.clock.now();
+        assert!(now_ns >= begin_ns, "the gate opens at the first instant of the run");
+        match self.trouble {
+            Trouble::Fails if is_second => return Err(RunError::internal("the counter is full")),
+            Trouble::Panics if is_second => panic!("as the test requires"),
+            _ => {}
+        }
+        let mut schedule = start.arrivals.map(|arrivals| Schedule::new(arrivals, begin_ns));
+        let (mut counted, mut spun_ns) = (0, 0);
+        loop {
+            phases.advance(now_ns, 0);
+            phases.notice_exhaustion(now_ns, 0);
+            if phases.stage() == Stage::Drain {
+                break;
+            }
+            let due_ns = schedule.as_ref().map_or(0, Schedule::next_ns);
+            if !phases.may_issue() {
+                now_ns = wait_until(self.clock, phases.idle_until(now_ns));
+            } else if due_ns > now_ns {
+                let until_ns = due_ns.min(phases.idle_until(now_ns));
+                now_ns = wait_until_due(self.clock, now_ns, until_ns, &mut spun_ns);
+            } else {
+                let intended_ns = schedule.as_mut().map(Schedule::take);
+                self.count.fetch_add(1, Ordering::Relaxed);
+                counted += 1;
+                let end_ns = self.clock.now();
+                phases.take(1);
+                phases.advance_to_completion(end_ns);
+                let response_ns = intended_ns.map(|intended_ns| end_ns - intended_ns);
+                phases.record(Operation::Write, 1, end_ns, end_ns - now_ns, response_ns);
+                now_ns = end_ns;
+            }
+        }
+        let end_ns = phases.ended_ns();
+        Ok(Some(JobDone {
+            schedule: schedule.map(|schedule| schedule.into_result(end_ns, spun_ns)),
+            ..JobDone::new(phases.into_outcome(), counted)
+        }))
+    }
+}
+
+fn counting(trouble: Trouble) -> Count {
+    Count {
+        arrival: Arrival::Closed,
+        limit_operations: Some(100),
+        duration_ns: None,
+        trouble,
+    }
+}
+
+fn measured(workload: &Count, control: &mut Control, emit: &mut dyn FnMut(Event)) -> Result<RunResult, RunError> {
+    let inputs = RunInputs {
+        seed: 1,
+        observe: &Observe::default(),
+        clock: Clock::start(),
+        targets: &Targets::default(),
+    };
+    carry_out(workload, inputs, control, emit)
+}
+
+fn quietly(workload: &Count) -> Result<RunResult, RunError> {
+    measured(workload, &mut Control::new().0, &mut |_| {})
+}
+
+#[test]
+fn jobs_share_the_limit_of_their_stream_and_every_operation_is_in_an_interval() {
+    let mut in_intervals = 0;
+    let mut count = |event| {
+        if let Event::Interval(interval) = event {
+            let operations = interval.streams.iter().flat_map(|stream| &stream.operations);
+            in_intervals += operations.map(|operation| operation.count).sum::<u64>();
+        }
+    };
+    let result = measured(&counting(Trouble::None), &mut Control::new().0, &mut count).unwrap();
+    let operations: Vec<u64> = result.jobs.iter().map(|job| job.operations).collect();
+    assert_eq!((operations, in_intervals), (vec![34, 33, 33], 100));
+    assert_eq!(result.outcome, Outcome::Complete);
+}
+
+#[test]
+fn an_open_loop_has_the_arrivals_of_its_rate() {
+    let workload = Count {
+        arrival: Arrival::Constant { rate: 300.0 },
+        limit_operations: None,
+        duration_ns: Some(100_000_000),
+        trouble: Trouble::None,
+    };
+    let result = quietly(&workload).unwrap();
+    let due: u64 = result.jobs.iter().map(|job| job.schedule.unwrap().due).sum();
+    assert_eq!(due, 30);
+}
+
+#[test]
+fn a_request_to_stop_ends_a_run_before_its_own_end() {
+    let workload = Count {
+        limit_operations: None,
+        duration_ns: Some(HOUR_NS),
+        ..counting(Trouble::None)
+    };
+    let (mut control, stopper) = Control::new();
+    let mut stop = |event| {
+        if let Event::Interval(_) = event {
+            stopper.stop();
+        }
+    };
+    let result = measured(&workload, &mut control, &mut stop).unwrap();
+    assert_eq!(result.outcome, Outcome::Stopped);
+}
+
+#[test]
+fn the_failure_of_a_job_ends_the_run_for_all_and_names_its_stream() {
+    for (trouble, code, message) in [
+        (Trouble::CannotPrepare, "unsupported", "nothing to count with"),
+        (Trouble::Fails, "internal", "the counter is full"),
+        (Trouble::Panics, "internal", "a job's thread panicked"),
+    ] {
+        let workload = Count {
+            limit_operations: None,
+            duration_ns: Some(HOUR_NS),
+            ..counting(trouble)
+        };
+        let failure = quietly(&workload).unwrap_err().to_failure();
+        assert_eq!(
+            (
+                failure.code.as_str(),
+                failure.message.as_str(),
+                failure.context.as_str()
+            ),
+            (code, message, "stream `main`")
+        );
+    }
+}
+
+#[test]
+fn a_plan_that_no_workload_can_carry_out_is_refused() {
+    let endless = Count {
+        limit_operations: None,
+        ..counting(Trouble::None)
+    };
+    let refused = quietly(&endless).unwrap_err().to_failure();
+    assert_eq!(
+        (refused.code.as_str(), refused.context.as_str()),
+        ("invalid_spec", "stream `main`, `limit_operations`")
+    );
+}
