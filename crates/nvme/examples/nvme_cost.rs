@@ -3,6 +3,10 @@
 //! `cargo run --release -p iosonde-nvme --example nvme_cost [DEPTH [SECONDS]]` prints JSON. The responder writes
 //! completions in the same thread, and its time is part of the result: an upper bound.
 
+#[path = "../tests/mock/mod.rs"]
+#[allow(dead_code, reason = "the example uses a part of it")]
+mod mock;
+
 use std::cell::Cell;
 use std::io;
 use std::sync::Mutex;
@@ -12,8 +16,8 @@ use std::time::{Duration, Instant};
 use iosonde_nvme::bus::Bus;
 use iosonde_nvme::completion::{Completion, Status};
 use iosonde_nvme::memory::{Memory, Registers};
-use iosonde_nvme::mock::{Mock, MockSettings};
 use iosonde_nvme::pair::{Device, IoPair, Kind, PairPlan, Transfer};
+use mock::{Mock, MockSettings};
 
 const SLOT_BYTES: usize = 4096;
 const ROUNDS: u32 = 1000;

@@ -3,7 +3,7 @@
 //! Decisions are pure, and access to the device is a narrow edge. [`queue`] is the state machine of a queue pair,
 //! [`command`], [`completion`], [`identify`], [`registers`] and [`pointers`] are formats; none of them does I/O.
 //! [`controller`] resets, enables and identifies a controller and sends admin commands; [`pair`] is an I/O queue pair that
-//! one job polls. Both reach the device through [`bus`]: [`vfio`] is a real one, [`mock`] a controller in memory.
+//! one job polls. Both reach the device through [`bus`]: [`vfio`] is a real one; tests have a controller in memory (`tests/mock`).
 //!
 //! Unsafe code is in two modules: [`memory`], which hands out memory shared with a device as atomics and registers as
 //! volatile accesses, and [`vfio`], which calls the kernel. Memory that a device may access is reference-counted by the
@@ -17,7 +17,6 @@ mod doorbell;
 mod error;
 pub mod identify;
 pub mod memory;
-pub mod mock;
 pub mod pair;
 pub mod placement;
 pub mod pointers;

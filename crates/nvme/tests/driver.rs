@@ -1,5 +1,7 @@
 //! The driver on a controller in memory: what it moves, what it refuses, and how it survives a controller that fails.
 
+mod mock;
+
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
@@ -11,9 +13,9 @@ use iosonde_nvme::NvmeError;
 use iosonde_nvme::bus::Bus;
 use iosonde_nvme::completion::Status;
 use iosonde_nvme::memory::{Memory, Registers};
-use iosonde_nvme::mock::{Mock, MockFault, MockSettings};
 use iosonde_nvme::pair::{Device, IoPair, Kind, PairPlan, Transfer};
 use iosonde_nvme::registers::{CONFIGURATION, STATUS};
+use mock::{Mock, MockFault, MockSettings};
 use proptest::prelude::*;
 
 const SLOT_BYTES: usize = 256 << 10;

@@ -11,12 +11,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use memmap2::MmapRaw;
 
-use crate::bus::Bus;
-use crate::command::{COMMAND_BYTES, Command, DataPointer, admin, io as opcodes};
-use crate::completion::{COMPLETION_BYTES, Completion, Status};
-use crate::memory::{Memory, PAGE_BYTES, Registers};
-use crate::pointers::pages_of;
-use crate::registers::{
+use iosonde_nvme::bus::Bus;
+use iosonde_nvme::command::{COMMAND_BYTES, Command, DataPointer, admin, io as opcodes};
+use iosonde_nvme::completion::{COMPLETION_BYTES, Completion, Status};
+use iosonde_nvme::memory::{Memory, PAGE_BYTES, Registers};
+use iosonde_nvme::pointers::pages_of;
+use iosonde_nvme::registers::{
     ADMIN_COMPLETION_QUEUE, ADMIN_QUEUE_ATTRIBUTES, ADMIN_SUBMISSION_QUEUE, CAPABILITIES, CONFIGURATION, Capabilities,
     DOORBELLS, STATUS,
 };
