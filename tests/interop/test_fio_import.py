@@ -157,21 +157,30 @@ def test_a_file_bounds_what_its_job_addresses(tmp_path: Path) -> None:
     assert part["measurement"]["span"] == "4MiB"
 
 
-def test_a_job_without_a_duration_gets_one_and_a_note(tmp_path: Path) -> None:
+def test_a_job_that_ends_with_the_target_ends_with_its_span(tmp_path: Path) -> None:
     result = imported(tmp_path, "[a]\nfilename=/dev/x\n[b]\nstonewall\nfilename=y\nsize=20%\nruntime=2\n")
     first, second = (part["measurement"] for part in parts(result))
-    assert (first["span"], first["duration"]) == ("1GiB", "10s")
-    assert (second["span"], second["duration"]) == ("20%", "2s")
+    assert (first["span"], first["duration"], first["limit_spans"]) == ("1GiB", "none", 1)
+    assert (second["span"], second["duration"], second["limit_spans"]) == ("20%", "2s", 1)
     assert head(result) == snapshot("""\
 # Converted from the fio job file `job.fio` by `iosonde import fio`.
 #
 # Not carried over unchanged (place, option: reason; replacement):
-# - job.fio:1 [a] it ends with the target, of unknown size; it is measured for 10s, or for `--set duration=...`
 # - job.fio:1 [a] it extends to the end of the target, whose size is unknown to the study; it addresses 1GiB; change
 #   it with `--set span=...`
 # - job.fio:2 [a] `filename=/dev/x`: a study contains no paths; `--target` names the file or directory when it is run
 # - job.fio:5 [b] `filename=y`: a study contains no paths; `--target` names the file or directory when it is run
 """)
+
+
+def test_preconditioning_of_a_target_of_unknown_size_is_as_long_as_in_fio(tmp_path: Path) -> None:
+    for size in ("100%", "100%%"):
+        (part,) = parts(imported(tmp_path, f"[a]\nfilename=/dev/x\nrw=write\nsize={size}\nloops=2\n"))
+        assert (part["measurement"]["span"], part["measurement"]["limit_spans"]) == ("100%", 2)
+        assert part["measurement"]["duration"] == "none"
+    for place, spans in (("filename=x", 3), ("", 1)):
+        (part,) = parts(imported(tmp_path, f"[a]\n{place}\nsize=100%\nio_size=50%\nloops=2\nnumjobs=3\n"))
+        assert part["measurement"]["limit_spans"] == spans, "jobs with files of their own address a range each"
 
 
 def test_engines_are_backends(tmp_path: Path) -> None:
@@ -207,7 +216,17 @@ def test_block_sizes(tmp_path: Path) -> None:
     assert single(tmp_path, "bssplit=4k/60:64k/")["block_size"] == "4KiB/60:64KiB/40"
     assert single(tmp_path, "bs=4k,64k", "rw=rw", "rwmixread=75")["block_size"] == "4KiB/75:64KiB/25"
     assert single(tmp_path, "bsrange=512-1m")["block_size"].count(":") == 63
+    assert single(tmp_path, "bsrange=4k-10k")["block_size"] == "4KiB/1:8KiB/1:10KiB/0.5"
     assert single(tmp_path, "bs=4kib", "kb_base=1000")["block_size"] == "4KiB"
+    assert single(tmp_path, "bs=1Mi")["block_size"] == "1MiB"
+
+
+def test_a_reversed_unit_prefix_is_noted(tmp_path: Path) -> None:
+    (note,) = notes(imported(tmp_path, "[a]\nsize=64m\nbs=4kib\nname=4kib\n"))
+    assert note == snapshot(
+        "job.fio:3 [a] `bs=4kib`: `kib` is a power of 1000 with `kb_base=1024`, and `k` a power of 1024; sizes are as in fio"
+    )
+    assert notes(imported(tmp_path, "[a]\nsize=64Mi\nbs=4Ki\n[b]\nkb_base=1000\nsize=64mib\nbs=4kib\n")) == []
 
 
 def test_rates_are_of_all_jobs_and_of_the_mean_block(tmp_path: Path) -> None:
@@ -215,6 +234,18 @@ def test_rates_are_of_all_jobs_and_of_the_mean_block(tmp_path: Path) -> None:
     assert single(tmp_path, "rate=8m", "bs=64k")["rate"] == 128
     both = single(tmp_path, "rate_iops=300,100", "rw=randrw", "rate_process=poisson")
     assert (both["rate"], both["read_fraction"], both["arrival"]) == (400, 0.75, "poisson")
+
+
+def test_rates_of_reads_and_writes_determine_the_mix_of_sizes_too(tmp_path: Path) -> None:
+    lines = "[a]\nsize=64m\nrw=randrw\nrate=10m,5m\nbs=8k,16k\nrwmixread=70\n"
+    (part,) = parts(imported(tmp_path, lines))
+    assert (part["measurement"]["read_fraction"], part["measurement"]["block_size"]) == (0.8, "8KiB/80:16KiB/20")
+    assert any(
+        "[a] `rwmixread=70`: where reads and writes have rates" in note for note in notes(imported(tmp_path, lines))
+    )
+    ranged = notes(imported(tmp_path, "[a]\nsize=64m\nrw=randrw\nrate=10m,5m\nbsrange=4k-16k\n"))
+    assert [note for note in ranged if "`rate=10m,5m`: fio paces bytes" in note]
+    assert [note for note in ranged if "`rate=10m,5m`: where reads and writes have rates" in note]
 
 
 def test_durability_and_mode(tmp_path: Path) -> None:
@@ -232,7 +263,10 @@ def test_data(tmp_path: Path) -> None:
     assert single(tmp_path, "rw=write", "buffer_compress_percentage=100")["compression_ratio"] == 32
     assert "duplicate_fraction" not in single(tmp_path, "rw=write", "bs=512", "dedupe_percentage=30")
     assert single(tmp_path, "rw=write", "zero_buffers", "dedupe_percentage=30")["payload"] == "zeros"
-    assert "compression_ratio" not in single(tmp_path, "rw=read", "buffer_compress_percentage=75")
+    assert single(tmp_path, "rw=read", "buffer_compress_percentage=75")["compression_ratio"] == 4, (
+        "of the laid-out file"
+    )
+    assert "payload" not in single(tmp_path, "rw=trim", "zero_buffers")
 
 
 def test_what_is_verified(tmp_path: Path) -> None:
@@ -291,6 +325,39 @@ def test_jobs_that_start_late_or_end_early_are_active_in_their_time(tmp_path: Pa
     (part,) = parts(imported(tmp_path, text))
     assert part["measurement"]["duration"] == "25s"
     assert [stream["set"]["active"] for stream in part["streams"]] == ["0-10s", "2s-6s", "5s-"]
+
+
+def test_a_delay_before_all_jobs_is_not_measured(tmp_path: Path) -> None:
+    result = imported(tmp_path, "[a]\nsize=1m\ntime_based\nstartdelay=3\nruntime=2\n")
+    assert parts(result)[0]["measurement"]["duration"] == "2s"
+    assert any("`startdelay=3`: no job runs in the first 3s" in note for note in notes(result))
+    both = "[global]\nsize=1m\ntime_based\nruntime=2\n[a]\nstartdelay=3\n[b]\nstartdelay=4\n"
+    (part,) = parts(imported(tmp_path, both))
+    assert part["measurement"]["duration"] == "3s"
+    assert [stream["set"]["active"] for stream in part["streams"]] == ["0-2s", "1s-"]
+
+
+def test_a_section_that_only_creates_files_is_left_out_and_still_separates_parts(tmp_path: Path) -> None:
+    result = imported(tmp_path, "[global]\nsize=1m\n[a]\n[files]\nstonewall\ncreate_only=1\n[b]\n[c]\n")
+    assert [part["name"] for part in parts(result)] == ["a", "b-and-c"]
+    assert any("[files] `create_only=1`: the section creates files" in note for note in notes(result))
+    assert len(parts(imported(tmp_path, "[a]\nsize=1m\ncreate_only=0\n"))) == 1
+
+
+def test_shares_of_the_target_under_several_names_do_not_overlap(tmp_path: Path) -> None:
+    result = imported(tmp_path, "[global]\nsize=100%\n[a]\nfilename=x\n[b]\nfilename=y\nsize=50%\n[c]\nnumjobs=2\n")
+    ranges = [stream["set"] for stream in parts(result)[0]["streams"]]
+    assert [(each.get("offset", "0"), each["span"]) for each in ranges] == [
+        ("0", "1GiB"),
+        ("1GiB", "512MiB"),
+        ("1536MiB", "2GiB"),
+    ]
+    assert any("`size=50%`: the size of the target is unknown" in note for note in notes(result))
+
+
+def test_concurrent_jobs_with_different_contents_are_noted(tmp_path: Path) -> None:
+    text = "[global]\nsize=1m\n[a]\nrw=read\nzero_buffers\n[b]\nrw=write\n"
+    assert any("are laid out with incompressible data" in note for note in notes(imported(tmp_path, text)))
 
 
 def test_layout_is_fios_files_are_written_before_they_are_read_and_not_before_they_are_written(tmp_path: Path) -> None:

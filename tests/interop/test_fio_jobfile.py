@@ -92,15 +92,15 @@ def test_a_missing_or_binary_file_is_an_error(tmp_path: Path) -> None:
         ("4k", 4096, 4000),
         ("4KB", 4096, 4000),
         ("4kib", 4000, 4096),
-        ("1mi", 10**6, 1 << 20),
+        ("1mi", 1 << 20, 10**6),
+        ("1MiB", 10**6, 1 << 20),
+        ("1Pib", 10**15, 1 << 50),
         ("2G", 2 << 30, 2 * 10**9),
         ("0x1000", 4096, 4096),
         ("100b", 100, 100),
     ],
 )
-def test_prefixes_mean_the_opposite_of_the_standard_unless_kb_base_is_1000(
-    text: str, kb_1024: int, kb_1000: int
-) -> None:
+def test_only_prefixes_of_three_letters_mean_the_opposite_of_kb_base(text: str, kb_1024: int, kb_1000: int) -> None:
     assert units.size(text, kb_base=1024) == kb_1024
     assert units.size(text, kb_base=1000) == kb_1000
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from iosonde.interop.fio.convert import Job
 from iosonde.study.check import CONTROL
-from iosonde.units import compact_duration, compact_size, parse_duration
+from iosonde.units import compact_duration, compact_size, parse_duration, parse_size
 
 UNKNOWN_SPAN_BYTES = 1 << 30
 """The range of a job whose size the job file leaves to the target."""
@@ -32,7 +33,7 @@ _LOUDEST_FIRST = {"page_cache": ("warm", "drop", "keep"), "backend": ("uring", "
 def arrange(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """The parts of the study as its file has them."""
     taken = {CONTROL}
-    return [_part(group, _distinct(_title(group), taken)) for group in _groups(jobs)]
+    return [_part(_without_idle_start(group), _distinct(_title(group), taken)) for group in _groups(jobs)]
 
 
 def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -42,6 +43,18 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
             groups.append([])
         groups[-1].append(job)
     return groups
+
+
+def _without_idle_start(group: Sequence[Job]) -> Sequence[Job]:
+    """fio waits until the first job starts; there is nothing to measure meanwhile."""
+    idle_ns = min(job.start_ns for job in group)
+    for job in (job for job in group if idle_ns):
+        job.given.note(
+            "startdelay",
+            why=f"no job runs in the first {compact_duration(idle_ns)}",
+            instead="the measurement starts with the first job",
+        )
+    return [replace(job, start_ns=job.start_ns - idle_ns) for job in group]
 
 
 def _part(group: Sequence[Job], name: str) -> dict[str, Any]:
@@ -160,8 +173,6 @@ def _duration(group: Sequence[Job]) -> dict[str, str]:
 def _active(job: Job, group: Sequence[Job]) -> dict[str, str]:
     """When the job runs, if not from begin to end."""
     if len(group) == 1:
-        if job.start_ns:
-            job.given.note("startdelay", why="it runs alone", instead="it starts at once")
         return {}
     end_ns = job.start_ns + job.duration_ns if job.duration_ns else 0
     ends_earlier = any(end_ns and other.start_ns + other.duration_ns > end_ns for other in group)
@@ -170,9 +181,18 @@ def _active(job: Job, group: Sequence[Job]) -> dict[str, str]:
     return {"active": f"{compact_duration(job.start_ns)}-{compact_duration(end_ns) if ends_earlier else ''}"}
 
 
-def _layout(group: Iterable[Job], run: dict[str, Any]) -> dict[str, str]:
+_CONTENTS = ("payload", "compression_ratio", "duplicate_fraction")
+
+
+def _layout(group: Sequence[Job], run: dict[str, Any]) -> dict[str, str]:
     """fio writes files before it reads them, and not before it writes them; what is verified must be known."""
     needed = any(job.needs_data for job in group) or "verify" in run
+    if needed and len({tuple(job.stream.get(name) for name in _CONTENTS) for job in group}) > 1:
+        for job in (job for job in group if job.needs_data and any(name in job.stream for name in _CONTENTS)):
+            job.given.note_section(
+                why="concurrent jobs write different kinds of data",
+                instead="files that are read are laid out with incompressible data",
+            )
     return {"layout": "missing" if needed else "never"}
 
 
@@ -192,8 +212,25 @@ def _places(group: Sequence[Job]) -> list[dict[str, Any]]:
     """Where each job finds its bytes: in its own file, or as a range of the one that all share."""
     if _have_own_files(group):
         return [_own(job) for job in group]
-    starts = _starts(group) if len({job.place.files for job in group}) > 1 else {}
-    return [_range(job, starts.get(_key(job), 0)) for job in group]
+    if len({_key(job) for job in group}) == 1:
+        return [_range(job, 0) for job in group]
+    group = [_with_known_span(job) for job in group]
+    starts = _starts(group)
+    return [_range(job, starts[_key(job)]) for job in group]
+
+
+def _with_known_span(job: Job) -> Job:
+    """Ranges of one file follow each other only if their lengths are known."""
+    span = job.place.span
+    if isinstance(span, str):
+        job.given.note(
+            "size",
+            why="the size of the target is unknown to the study, and its ranges must not overlap",
+            instead=f"it is a share of {compact_size(UNKNOWN_SPAN_BYTES)}; change `span` and `offset` in the study",
+        )
+        span = int(UNKNOWN_SPAN_BYTES * float(span.rstrip("%")) / 100) // _ALIGNMENT * _ALIGNMENT
+        span = max(span, _ALIGNMENT)
+    return replace(job, place=replace(job.place, span=parse_size(_span(job)) if span is None else span))
 
 
 def _key(job: Job) -> tuple[str, ...]:
@@ -205,8 +242,7 @@ def _starts(group: Sequence[Job]) -> dict[tuple[str, ...], int]:
     """Where the range of each name begins, one behind the other."""
     lengths: dict[tuple[str, ...], int] = {}
     for job in group:
-        span = job.place.span if isinstance(job.place.span, int) else UNKNOWN_SPAN_BYTES
-        length = job.place.offset + span * (job.jobs if not job.place.files else 1)
+        length = job.place.offset + parse_size(_span(job)) * (job.jobs if not job.place.files else 1)
         lengths[_key(job)] = max(length, lengths.get(_key(job), 0))
     group[0].given.note_section(
         why="concurrent jobs share one file, or have one file each",

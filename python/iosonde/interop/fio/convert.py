@@ -12,9 +12,9 @@ from typing import Any
 from iosonde.errors import StudyError
 from iosonde.interop.fio.aspects.access import access
 from iosonde.interop.fio.aspects.data import durability, payload, verification, why_unverifiable
-from iosonde.interop.fio.aspects.direction import direction_of, mix
+from iosonde.interop.fio.aspects.direction import direction_of
+from iosonde.interop.fio.aspects.mix import block_size, mix
 from iosonde.interop.fio.aspects.place import Place, limits, place_of
-from iosonde.interop.fio.aspects.sizes import block_size
 from iosonde.interop.fio.aspects.submission import (
     backend,
     chosen_engine,
@@ -37,7 +37,8 @@ class Job:
     name: str
     title: str
     given: Given
-    begins_part: bool
+    begins_part: bool = False
+    """It waits for those before it; `load` decides."""
     stream: dict[str, Any]
     """Parameters of the stream."""
     run: dict[str, Any]
@@ -67,6 +68,13 @@ def convert(given: Given) -> Job | None:
             "read_iolog", why="the load is in a trace, and traces are not replayed", instead="the section is left out"
         )
         return None
+    if given.flag("create_only"):
+        given.note(
+            "create_only",
+            why="the section creates files and does no I/O on them",
+            instead="files are created as the loads need them; the section is left out",
+        )
+        return None
     _note_dropped(given)
     direction = direction_of(given)
     jobs = given.number("numjobs", 1)
@@ -81,14 +89,13 @@ def convert(given: Given) -> Job | None:
         **limits(given, jobs, place),
         **payload(given, direction),
         **cpus(given, jobs),
+        **arrival(given, direction, jobs),
     }
-    stream |= arrival(given, direction, stream, jobs)
     unverifiable = why_unverifiable(given, direction, stream)
     return Job(
         name=given.text("name") if _names_itself(given) else given.section.name,
         title=given.text("description"),
         given=given,
-        begins_part=given.flag("stonewall") or _waits(given),
         stream=_checked(given, stream),
         run={
             **backend(given, engine, stream),
@@ -99,7 +106,7 @@ def convert(given: Given) -> Job | None:
         jobs=jobs,
         place=place,
         start_ns=start_ns(given),
-        duration_ns=duration_ns(given, stream),
+        duration_ns=duration_ns(given),
         needs_data="read" in direction.operations or given.flag("overwrite"),
         unverifiable=unverifiable,
     )
@@ -116,14 +123,15 @@ def _names_itself(given: Given) -> bool:
     return "name" in given and given.setting("name").section == given.section.name
 
 
-def _waits(given: Given) -> bool:
+def begins_part(given: Given) -> bool:
+    """Whether the section waits for those before it; those after a section that is left out still do."""
     if "wait_for" in given:
         given.note(
             "wait_for",
             why="a job cannot wait for a single other job",
             instead="it waits for all earlier jobs: a new part",
         )
-    return "wait_for" in given
+    return given.flag("stonewall") or "wait_for" in given
 
 
 def _checked(given: Given, stream: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ class Given:
             # Taken out first, so that the order of the dict is that of the last mention.
             self._settings.pop(name, None)
             self._settings[name] = setting
+        self.kb_base = 1024
         self.kb_base = self.number("kb_base", 1024)
 
     def __contains__(self, name: str) -> bool:
@@ -93,9 +94,18 @@ class Given:
         if not setting.value:
             self.fail(name, f"`{name}` needs a value", hint=f"write `{name}=...`")
         try:
-            return parse(setting.value)
+            value = parse(setting.value)
         except ValueError as error:
             self.fail(name, f"`{setting}` cannot be read: {error}", hint=_HOW_NUMBERS_ARE_WRITTEN)
+        reversed_prefix = units.REVERSED_PREFIX.search(setting.value)
+        if reversed_prefix and parse is not str and self.kb_base == 1024:
+            suffix = reversed_prefix[1]
+            self.note(
+                name,
+                why=f"`{suffix}` is a power of 1000 with `kb_base=1024`, and `{suffix[0]}` a power of 1024",
+                instead="sizes are as in fio",
+            )
+        return value
 
     def fail(self, name: str, what: str, *, hint: str) -> NoReturn:
         """Raise the error that this option deserves."""

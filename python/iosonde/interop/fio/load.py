@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import StudyError
 from iosonde.interop.fio import jobfile, write
 from iosonde.interop.fio.arrange import arrange
-from iosonde.interop.fio.convert import Job, convert
+from iosonde.interop.fio.convert import Job, begins_part, convert
 from iosonde.interop.fio.given import Given
 from iosonde.interop.fio.notes import Note, Notes
 
@@ -34,7 +34,7 @@ def import_job_file(path: Path | str, *, environment: Mapping[str, str] | None =
     path = Path(path)
     notes = Notes()
     sections = jobfile.read(path, environment=os.environ if environment is None else environment)
-    jobs = [job for section in sections if (job := convert(Given(section, notes)))]
+    jobs = _jobs([Given(section, notes) for section in sections])
     if not jobs:
         raise _nothing(path, sections, notes)
     study = _study(path, jobs)
@@ -42,6 +42,19 @@ def import_job_file(path: Path | str, *, environment: Mapping[str, str] | None =
     text = write.toml(study, origin=path.name, notes=found)
     _check(text, path)
     return Imported(name=study["name"], text=text, notes=found)
+
+
+def _jobs(sections: Sequence[Given]) -> list[Job]:
+    """The loads; where a section is left out, the next one waits for those before it in its place."""
+    jobs: list[Job] = []
+    waits = False
+    for given in sections:
+        job = convert(given)
+        waits |= begins_part(given)
+        if job:
+            jobs.append(replace(job, begins_part=waits))
+            waits = False
+    return jobs
 
 
 def _study(path: Path, jobs: Sequence[Job]) -> dict[str, Any]:

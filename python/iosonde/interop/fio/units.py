@@ -1,8 +1,9 @@
-"""Numbers as fio writes them, which is not how iosonde does: `4k` and `4kb` are 4096 bytes, `4kib` is 4000.
+"""Numbers as fio writes them, which is not how iosonde does: `4k`, `4ki` and `4kb` are 4096 bytes, `4kib` is 4000.
 
-With `kb_base=1024` (fio's default) the prefixes mean the opposite of the standards; with `kb_base=1000` they
-follow them. A number is whole, and hexadecimal after `0x`. A time without a unit is in seconds, or in what the option
-says. What fio would silently cut off (`1.5m` is 1 byte to it) is an error here.
+With `kb_base=1024` (fio's default) `kib`, `mib`, ... are powers of 1000, the opposite of the standards; with
+`kb_base=1000` they follow them. Other suffixes, `ki` among them, are powers of `kb_base` (fio 3.33, `parse.c`).
+A number is whole, and hexadecimal after `0x`. A time without a unit is in seconds, or in what the option says.
+What fio would silently cut off (`1.5m` is 1 byte to it) is an error here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import re
 from collections.abc import Sequence
 
 _PREFIXES = "kmgtp"
-_SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgtp])(i?))?b?", re.IGNORECASE)
+_SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgtp])(ib?)?)?b?", re.IGNORECASE)
+REVERSED_PREFIX = re.compile(r"[0-9]([kmgtp]ib)", re.IGNORECASE)
+"""What `kb_base=1024` gives the meaning that nobody expects."""
 _TIME = re.compile(r"([0-9]+)\s*([a-z]*)", re.IGNORECASE)
 
 _MOST_DIGITS = 20
@@ -36,8 +39,8 @@ def size(text: str, *, kb_base: int) -> int:
     matched = _SIZE.fullmatch(text.strip())
     if not matched:
         raise ValueError(f"`{text}` is not a whole number with a unit such as `k`, `m`, `g`")
-    number, prefix, binary = matched.groups()
-    base = 1000 if bool(binary) == (kb_base == 1024) else 1024
+    number, prefix, suffix = matched.groups()
+    base = (1000 if kb_base == 1024 else 1024) if suffix and suffix.lower() == "ib" else kb_base
     power = _PREFIXES.index(prefix.lower()) + 1 if prefix else 0
     if len(number) > _MOST_DIGITS:
         raise ValueError(f"`{text[:_MOST_DIGITS]}...` does not fit 64 bits")
@@ -59,8 +62,8 @@ def time_ns(text: str, *, unit: str) -> int:
 
 
 def share(text: str) -> float:
-    """Per cent, 0 to 100, with or without its sign."""
-    if not re.fullmatch(r"[0-9]+(\.[0-9]*)?%?", text.strip(), re.ASCII) or float(text.strip().rstrip("%")) > 100:
+    """Per cent, 0 to 100, with or without its sign, which job files may double (`50%%`)."""
+    if not re.fullmatch(r"[0-9]+(\.[0-9]*)?%*", text.strip(), re.ASCII) or float(text.strip().rstrip("%")) > 100:
         raise ValueError(f"`{text}` is not a percentage, 0 to 100")
     return float(text.strip().rstrip("%"))
 

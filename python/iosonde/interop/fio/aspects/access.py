@@ -6,8 +6,8 @@ from typing import Any
 
 from iosonde.interop.fio import units
 from iosonde.interop.fio.aspects.direction import Direction
+from iosonde.interop.fio.aspects.mix import sizes_together
 from iosonde.interop.fio.aspects.place import Place
-from iosonde.interop.fio.aspects.sizes import sizes_together
 from iosonde.interop.fio.given import Given
 from iosonde.units import compact_size
 

@@ -1,4 +1,4 @@
-"""What is written, when it is durable, and whether it is verified."""
+"""Contents of writes and of laid-out files, durability, and verification."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from iosonde.interop.fio import units
 from iosonde.interop.fio.aspects.direction import Direction
-from iosonde.interop.fio.aspects.sizes import sizes_together
+from iosonde.interop.fio.aspects.mix import sizes_together
 from iosonde.interop.fio.given import Given
 
 MOST_COMPRESSIBLE = 32
@@ -36,8 +36,8 @@ def durability(given: Given, direction: Direction) -> dict[str, Any]:
 
 
 def payload(given: Given, direction: Direction) -> dict[str, Any]:
-    """What is written."""
-    if "write" not in direction.operations:
+    """Contents of writes, and of the file that is laid out for reads."""
+    if direction.operations == ("trim",):
         return {}
     if given.flag("zero_buffers"):
         return {"payload": "zeros"}

@@ -1,9 +1,8 @@
-"""The option `rw`: which operations, in which order of blocks, and in which mix."""
+"""The option `rw`: which operations, and in which order of blocks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from iosonde.interop.fio import units
 from iosonde.interop.fio.given import Given
@@ -62,28 +61,3 @@ def _hop(given: Given, modifier: str, *, is_random: bool) -> int:
             instead="the stride begins again one block further",
         )
     return hop
-
-
-def mix(given: Given, direction: Direction) -> dict[str, Any]:
-    """Which part of the I/Os are reads and trims."""
-    operations = direction.operations
-    if operations == ("read", "write"):
-        return {"read_fraction": round(read_percent(given) / 100, 6)}
-    if operations == ("trim", "write"):
-        given.note(
-            "rw",
-            why="fio writes each block that it has trimmed",
-            instead="trims and writes alternate at random, with offsets of their own",
-        )
-        return {"read_fraction": 0.0, "trim_fraction": 0.5}
-    return {
-        "read_fraction": float(operations == ("read",)),
-        **({"trim_fraction": 1.0} if operations == ("trim",) else {}),
-    }
-
-
-def read_percent(given: Given) -> float:
-    """Percent of reads where there are writes too."""
-    name = given.last_of("rwmixread", "rwmixwrite")
-    percent = given.read(name, units.share) if name else 50.0
-    return 100 - percent if name == "rwmixwrite" else percent

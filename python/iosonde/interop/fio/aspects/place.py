@@ -117,25 +117,26 @@ def limits(given: Given, jobs: int, place: Place) -> dict[str, Any]:
     if given.flag("time_based") and given.time_ns("runtime"):
         return {}
     loops = given.number("loops", 1)
-    limits: dict[str, Any] = {}
-    limit = _bytes_to_do(given)
-    if limit:
-        # What is trimmed and then written counts once.
-        passes = 2 if "trimwrite" in given.text("rw") else 1
-        limits["limit_bytes"] = compact_size(limit * passes * loops * jobs)
+    # What is trimmed and then written counts once.
+    passes = loops * (2 if "trimwrite" in given.text("rw") else 1)
+    limits = _limit_of_bytes(given, passes, jobs, place)
     count = given.number("number_ios", 0)
     if count:
         limits["limit_operations"] = count * loops * jobs
     return limits
 
 
-def _bytes_to_do(given: Given) -> int | None:
-    """Of one job and one loop; None where it depends on the target."""
-    if "io_size" in given and not given.text("io_size").endswith("%"):
-        return given.size("io_size")
+def _limit_of_bytes(given: Given, passes: int, jobs: int, place: Place) -> dict[str, Any]:
+    """In bytes, or in multiples of the range where its size depends on the target."""
+    io_size = given.text("io_size")
+    if io_size and not io_size.endswith("%"):
+        limit = given.size("io_size") * passes * jobs
+        return {"limit_bytes": compact_size(limit)} if limit else {}
+    share = given.read("io_size", units.share) / 100 if io_size else 1.0
     span = _span(given)
-    if not isinstance(span, int):
-        return None
-    if "io_size" in given:
-        return int(span * given.read("io_size", units.share) / 100)
-    return span
+    if isinstance(span, int):
+        limit = int(span * share) * passes * jobs
+        return {"limit_bytes": compact_size(limit)} if limit else {}
+    # Jobs with files of their own address a range each.
+    spans = share * passes * (jobs if place.files else 1)
+    return {"limit_spans": round(spans, 6)} if spans else {}

@@ -5,23 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from iosonde.interop.fio import units
-from iosonde.interop.fio.aspects.direction import PLACES, Direction
-from iosonde.interop.fio.aspects.sizes import mean_size, sizes_of
+from iosonde.interop.fio.aspects.direction import Direction
+from iosonde.interop.fio.aspects.mix import rate_option, rates
+from iosonde.interop.fio.aspects.sizes import sizes_of
 from iosonde.interop.fio.given import Given
 from iosonde.units import compact_duration
 
-UNBOUNDED_DURATION_NS = 10 * 10**9
-"""How long a job is measured whose end the job file leaves to the size of an unknown target."""
 
-
-def arrival(given: Given, direction: Direction, stream: dict[str, Any], jobs: int) -> dict[str, Any]:
+def arrival(given: Given, direction: Direction, jobs: int) -> dict[str, Any]:
     """Closed loop, or an open loop at a rate."""
-    name = given.last_of("rate_iops") or given.last_of("rate")
-    rates = _rates(given, name, direction) if name else {}
-    wanted = [rate for rate in rates.values() if rate]
+    name, paced = rate_option(given), rates(given, direction)
+    wanted = [rate for rate in paced.values() if rate]
     if name is None or not wanted:
         return {}
-    if len(wanted) < len(rates):
+    if len(wanted) < len(paced):
         given.note(
             name,
             why="only one of reads and writes has a rate, and a stream has one rate for all",
@@ -33,21 +30,14 @@ def arrival(given: Given, direction: Direction, stream: dict[str, Any], jobs: in
         why="fio waits for the I/Os in flight before it pauses, and measures latency from submission",
         instead="the rate is kept in open loop, and response latency counts from the intended start",
     )
+    if name == "rate" and any(len(sizes_of(given, operation)) > 1 for operation in direction.operations):
+        given.note(
+            name,
+            why="fio paces bytes, so that a larger block is followed by a longer pause",
+            instead="I/Os are paced, at the rate that gives these bytes with the mean block size",
+        )
     process = given.text("rate_process", "linear")
-    total = sum(wanted)
-    share = {"read_fraction": rates["read"] / total} if {*rates} == {"read", "write"} else {}
-    return {"arrival": "poisson" if process == "poisson" else "constant", "rate": round(total * jobs, 6), **share}
-
-
-def _rates(given: Given, name: str, direction: Direction) -> dict[str, float]:
-    """I/Os per second and job of each operation; 0 where it has no rate."""
-    texts = given.triple(name)
-    rates = {}
-    for operation in direction.operations:
-        text = texts[PLACES.index(operation)]
-        rate = float(given.read(name, lambda _: units.size(text, kb_base=given.kb_base)) if text else 0)  # noqa: B023
-        rates[operation] = rate if name == "rate_iops" else rate / mean_size(sizes_of(given, operation))
-    return rates
+    return {"arrival": "poisson" if process == "poisson" else "constant", "rate": round(sum(wanted) * jobs, 6)}
 
 
 def start_ns(given: Given) -> int:
@@ -58,26 +48,15 @@ def start_ns(given: Given) -> int:
     return given.read("startdelay", lambda _: units.time_ns(ends[0], unit="s")) if ends else 0
 
 
-def duration_ns(given: Given, stream: dict[str, Any]) -> int:
+def duration_ns(given: Given) -> int:
     """How long it runs at most; 0 where only its bytes end it."""
-    duration = given.time_ns("runtime")
-    if duration or _limited(stream):
-        return duration
-    given.note_section(
-        why="it ends with the target, of unknown size",
-        instead=f"it is measured for {compact_duration(UNBOUNDED_DURATION_NS)}, or for `--set duration=...`",
-    )
-    return UNBOUNDED_DURATION_NS
-
-
-def _limited(stream: dict[str, Any]) -> bool:
-    return "limit_bytes" in stream or "limit_operations" in stream
+    return given.time_ns("runtime")
 
 
 def ramp(given: Given, stream: dict[str, Any]) -> dict[str, Any]:
     """Load before the measurement, and the length of an interval; parameters of the whole run."""
     ramp = given.time_ns("ramp_time")
-    if ramp and _limited(stream):
+    if ramp and any(name.startswith("limit_") for name in stream):
         given.note(
             "ramp_time", why="fio counts what the ramp moves towards `size`", instead="only the measurement is counted"
         )
