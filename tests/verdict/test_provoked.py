@@ -6,6 +6,7 @@ What a machine cannot be made to do (heat, a slow clock, a hypervisor that takes
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -124,6 +125,24 @@ def test_reads_of_a_loop_device_are_served_from_the_cache_of_its_file(measure: M
     record = measure(mounted.directory, **COUNTED)
     assert "cache_below" in codes(record)
     assert kind(record) == "cache-served"
+
+
+@pytest.mark.needs("loop devices")
+def test_reads_of_holes_of_a_backing_file_are_not_the_disks(measure: Measure, disk: Path) -> None:
+    """The loop device moves all bytes, with direct I/O, and the disk none of them."""
+    from iosonde.storage.setups.loop_devices import LoopDevice
+
+    image = disk / "image"
+    image.touch()
+    os.truncate(image, 64 << 20)
+    device = LoopDevice(image, sector_bytes=512)
+    try:
+        record = measure(device.path, layout="never", **COUNTED)
+    finally:
+        assert device.close()
+    assert record.target["devices"][0]["loop_dio"] == "1"
+    assert number(record, "read_from_memory_share") < warning_kinds.SOME
+    assert "cache_below" in codes(record)
 
 
 @pytest.mark.quiet

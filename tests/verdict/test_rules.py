@@ -605,6 +605,15 @@ def test_a_loop_device_that_passes_everything_on_is_no_cache() -> None:
     assert codes(facts) == []
 
 
+def test_direct_io_of_a_loop_device_is_no_proof_that_the_device_below_moved_its_bytes() -> None:
+    """Its backing file has holes, or is compressed."""
+    facts = sound()
+    over(facts, dio="1", passed=0.2)
+    assert codes(facts) == ["cache_below"]
+    facts.target["devices"][1]["io_counters"] = "off"
+    assert codes(facts) == []
+
+
 def test_a_loop_device_with_direct_io_over_an_invisible_device_is_device_limited() -> None:
     """Such as the throttled devices of the lab, over FUSE."""
     facts = sound()

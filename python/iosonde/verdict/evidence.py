@@ -640,11 +640,13 @@ class Evidence:
     def _absorbed(self, device: Json) -> float | None:
         """Share of the bytes of a loop device that did not reach the device below it; others pass on all.
 
-        Unknown if that is not visible, and none with direct I/O (`dio`).
+        A visible one is required. Direct I/O (`dio`) is no proof: holes of the backing file have no I/O, and a file
+        system that compresses has less.
         """
         moved = device["read_bytes"] + device["write_bytes"]
         lower = self._lower(device)
-        if device.get("kind") != "loop" or moved < 1 << 20 or not lower or device.get("loop_dio") == "1":
+        is_counted = not any(other.get("io_counters") == "off" for other in lower)
+        if device.get("kind") != "loop" or moved < 1 << 20 or not lower or not is_counted:
             return None
         passed = sum(min(device[kind], sum(other[kind] for other in lower)) for kind in ("read_bytes", "write_bytes"))
         return _ratio(moved - passed, moved)

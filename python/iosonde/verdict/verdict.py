@@ -326,7 +326,7 @@ def _cache_below(evidence: Evidence) -> RunWarning | None:
     share = evidence.below_cache_share
     if share is None or share < limits.SOME:
         return None
-    text = f"the page cache under a loop device served {_percent(share)} of its bytes"
+    text = f"{_percent(share)} of the bytes of a loop device did not reach the device below it"
     return _warning("cache_below", text, share=share)
 
 

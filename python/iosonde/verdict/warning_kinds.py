@@ -128,10 +128,10 @@ _LIST = (
     ),
     WarningKind(
         code="cache_below",
-        title="A loop device was served from the page cache of its backing file",
-        when="less than 90 % of the bytes of a loop device reached the visible device below it; below half the"
-        " run is cache-served",
-        hint="attach it with `losetup --direct-io=on`",
+        title="I/O of a loop device did not reach the device below it",
+        when="less than 90 % of the bytes of a loop device reached the visible device below it: served from the page "
+        "cache, or in holes of its backing file; below half the run is cache-served",
+        hint="attach it with `losetup --direct-io=on`, and write it once before reads of its device",
         points_to="cache-served",
     ),
     WarningKind(
