@@ -174,13 +174,8 @@ pub(crate) fn supervise<'a, T: Send>(
             let exchange = Exchange::new();
             collector.add(stream, exchange.clone());
             let recorder = Recorder::new(exchange, plan.interval_ns);
-            let gate = Gate {
-                start: &start,
-                clock,
-                shared,
-                passed: Cell::new(false),
-            };
-            let body = thread_body(job, recorder, thread_id, gate, control.job_end_sender());
+            let place = (&start, clock, shared);
+            let body = thread_body(job, recorder, thread_id, place, control.job_end_sender());
             match thread::Builder::new().spawn_scoped(scope, body) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -227,12 +222,19 @@ fn thread_body<'a, T: Send + 'a>(
     job: Job<'a, T>,
     recorder: Recorder,
     thread_id: &'a AtomicI32,
-    gate: Gate<'a>,
+    (start, clock, shared): (&'a StartLine, Clock, &'a Shared),
     finished: impl Fn() + Send + 'static,
 ) -> impl FnOnce() -> T + Send + 'a {
     move || {
         thread_id.store(gettid().as_raw_nonzero().get(), Ordering::Release);
         wake_precisely();
+        // Of this thread: a gate that is dropped where the thread could not be created would wait for the start.
+        let gate = Gate {
+            start,
+            clock,
+            shared,
+            passed: Cell::new(false),
+        };
         let returned = job(&gate, recorder);
         drop(gate);
         finished();
