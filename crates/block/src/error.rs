@@ -53,12 +53,8 @@ fn describe(path: &Path, failure: &IoFailure) -> String {
     format!("{what} `{}` {outcome}{cause}", path.display())
 }
 
-fn io_cause(failure: &IoFailure) -> (Code, &'static str) {
-    match -failure.result {
-        libc::ENOSPC | libc::EDQUOT => (
-            Code::NoSpace,
-            "the file system is full: free some space, or choose a smaller span",
-        ),
+fn io_cause(failure: &IoFailure) -> (Code, String) {
+    let (code, hint) = match -failure.result {
         libc::ENODEV | libc::ENXIO | libc::ESTALE => {
             (Code::Vanished, "the device or its file system went away during the run")
         }
@@ -82,9 +78,7 @@ fn io_cause(failure: &IoFailure) -> (Code, &'static str) {
             Code::IoError,
             "the file became shorter during the run: does something else write to it?",
         ),
-        _ => (
-            Code::IoError,
-            "the kernel log (`dmesg`) has more about errors of the device",
-        ),
-    }
+        number => return RunError::cause_of_io(&io::Error::from_raw_os_error(number)),
+    };
+    (code, hint.into())
 }

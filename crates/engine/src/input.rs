@@ -1,10 +1,11 @@
 //! What reaches the engine from outside: the spec, commands after it, signals.
 
 use std::io::{BufReader, Stdin, stdin};
+use std::thread::Builder;
 
-use iosonde_harness::Stopper;
+use iosonde_harness::{RunError, Stopper};
 use iosonde_protocol::{Command, Failure, Spec};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use serde::Deserialize;
 use serde_json::de::IoRead;
 
@@ -30,27 +31,41 @@ pub(crate) fn block_signals() {
     termination().thread_block().expect("both signals can be blocked");
 }
 
+/// A write beyond the limit on file size fails with `EFBIG`, which is reported, instead of ending the process (setrlimit(2)).
+pub(crate) fn ignore_file_size_signal() {
+    // SAFETY: no handler is installed.
+    unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }.expect("the signal can be ignored");
+}
+
 /// Stops the run on a command, on a signal, and at the end of input if asked to.
-pub(crate) fn watch(commands: Commands, stop_at_eof: bool, stopper: &Stopper) {
+///
+/// # Errors
+/// When a thread cannot be created.
+pub(crate) fn watch(commands: Commands, stop_at_eof: bool, stopper: &Stopper) -> Result<(), RunError> {
     let by_command = stopper.clone();
-    std::thread::spawn(move || {
-        for command in commands.into_iter::<Command>() {
-            match command {
-                Ok(Command::Stop) => by_command.stop(),
-                Err(_) => break,
+    Builder::new()
+        .spawn(move || {
+            for command in commands.into_iter::<Command>() {
+                match command {
+                    Ok(Command::Stop) => by_command.stop(),
+                    Err(_) => break,
+                }
             }
-        }
-        if stop_at_eof {
-            by_command.stop();
-        }
-    });
+            if stop_at_eof {
+                by_command.stop();
+            }
+        })
+        .map_err(|error| RunError::thread(&error))?;
     let by_signal = stopper.clone();
-    std::thread::spawn(move || {
-        let signals = termination();
-        while signals.wait().is_ok() {
-            by_signal.stop();
-        }
-    });
+    Builder::new()
+        .spawn(move || {
+            let signals = termination();
+            while signals.wait().is_ok() {
+                by_signal.stop();
+            }
+        })
+        .map_err(|error| RunError::thread(&error))?;
+    Ok(())
 }
 
 fn termination() -> SigSet {

@@ -108,6 +108,7 @@ fn main() -> ExitCode {
         };
     }
     memory::report_exhaustion();
+    input::ignore_file_size_signal();
     let mut output = Output::new();
     let done = match &arguments.verify {
         Some(target) => verify(&arguments, target, &mut output).map(Event::Verification),
@@ -134,7 +135,7 @@ fn run(arguments: &Arguments, output: &mut Output) -> Result<RunResult, Failure>
     let clock = Clock::start();
     output.emit(Event::Hello(hello(&*workload, &clock)));
     let (mut control, stopper) = Control::new();
-    input::watch(commands, arguments.stop_at_eof, &stopper);
+    input::watch(commands, arguments.stop_at_eof, &stopper).map_err(|error| error.at("starting the engine"))?;
     output.stop_when_closed(stopper);
     let inputs = RunInputs {
         seed: spec.seed,

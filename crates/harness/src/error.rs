@@ -8,6 +8,8 @@ use iosonde_metrics::DeviceError;
 use iosonde_protocol::Failure;
 use iosonde_target::WrongTarget;
 
+use crate::cause;
+
 /// The protocol's codes that a run may end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
@@ -17,6 +19,8 @@ pub enum Code {
     NotWritable,
     /// A file system is full.
     NoSpace,
+    /// A limit of the process or the system was reached.
+    ResourceLimit,
     /// An I/O failed or was short.
     IoError,
     /// The target is not the one that was checked.
@@ -70,6 +74,7 @@ impl Code {
             Code::InvalidSpec => "invalid_spec",
             Code::NotWritable => "not_writable",
             Code::NoSpace => "no_space",
+            Code::ResourceLimit => "resource_limit",
             Code::IoError => "io_error",
             Code::WrongTarget => WrongTarget::CODE,
             Code::DamagedJournal => "damaged_journal",
@@ -140,16 +145,12 @@ impl RunError {
         )
     }
 
-    /// A store failed while it was to do something, in its own words; its words tell a full disk apart.
+    /// A store failed while it was to do something, in its own words, which may name an error of the system.
     pub fn store(store: &str, action: impl Display, words: impl Display) -> RunError {
         let words = words.to_string();
         let message = format!("{store} failed to {action}: {words}");
-        if words.contains("No space left") || words.contains("os error 28") {
-            return RunError::new(
-                Code::NoSpace,
-                message,
-                "free some space, or use fewer or smaller records",
-            );
+        if let Some((code, hint)) = cause::named_in(&words) {
+            return RunError::new(code, message, hint);
         }
         RunError::new(
             Code::StoreError,
@@ -158,28 +159,39 @@ impl RunError {
         )
     }
 
+    /// A thread could not be created.
+    pub fn thread(error: &io::Error) -> RunError {
+        let hint = "raise the limit on processes or memory (`ulimit -u`, `ulimit -v`, `pids.max`), or use fewer jobs";
+        RunError::unsupported(format!("cannot create a thread: {error}"), hint)
+    }
+
+    /// An I/O of the load failed; code and hint.
+    pub fn cause_of_io(error: &io::Error) -> (Code, String) {
+        cause::of(error).unwrap_or_else(|| {
+            let hint = "see the kernel log (`dmesg`) for errors of the device";
+            (Code::IoError, hint.into())
+        })
+    }
+
     /// The kernel refused something on a path.
     pub fn io(action: &str, path: &Path, error: &io::Error) -> RunError {
         if let Some(wrong) = WrongTarget::from_error(error) {
             return wrong.clone().into();
         }
         let (code, hint) = match error.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => (Code::NoSpace, "free some space, or reduce the size of the workload"),
-            Some(libc::EBUSY) => (
-                Code::Busy,
-                "something else holds the device exclusively: a mount, an array, another program",
-            ),
-            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => (Code::Vanished, "check that the path exists"),
-            Some(libc::EIO) => (Code::IoError, "see the kernel log (`dmesg`)"),
-            Some(libc::EROFS) => (Code::NotWritable, "the file system is mounted read-only"),
-            Some(libc::EINVAL | libc::EOPNOTSUPP) => (
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => (Code::Vanished, "check that the path exists".into()),
+            Some(libc::EOPNOTSUPP) => (
                 Code::Unsupported,
-                "this file system may not support direct I/O: use `io_mode = \"buffered\"`, or another target",
+                "the file system or device does not support this operation".into(),
             ),
-            _ => (
-                Code::NotWritable,
-                "choose a place you may write to, or run as a user who may",
+            Some(libc::EINVAL) => (
+                Code::Unsupported,
+                "this file system may not support direct I/O: use `io_mode = \"buffered\"`, or another target".into(),
             ),
+            _ => cause::of(error).unwrap_or_else(|| {
+                let hint = "see the kernel log (`dmesg`) for errors of the device";
+                (Code::NotWritable, hint.into())
+            }),
         };
         RunError::new(code, format!("cannot {action} `{}`: {error}", path.display()), hint)
     }

@@ -5,6 +5,7 @@
 //! to load, when to count and when to stop. The jobs' side neither allocates nor locks while load is applied; everything they
 //! share is a handful of atomics and two lock-free queues each.
 
+mod cause;
 mod collector;
 mod control;
 mod error;

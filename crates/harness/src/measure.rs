@@ -9,7 +9,7 @@ use iosonde_protocol::{Event, Evidence, JobResult, Outcome, Pacing, RunResult, S
 use crate::control::Control;
 use crate::error::RunError;
 use crate::phases::{JobPhases, JobTotals, Shared};
-use crate::pin::pin;
+use crate::pin;
 use crate::plan::{LoadPlan, Place};
 use crate::recorder::Recorder;
 use crate::run::RunInputs;
@@ -103,23 +103,17 @@ pub(crate) fn measure<L: Load>(
         watch,
         pinned_cpus,
     };
-    let mut supervised = supervise(supervision, jobs, control, emit).map_err(cannot_start)?;
-    let done = gather(plan, &places, std::mem::take(&mut supervised.jobs))?;
+    let mut supervised = supervise(supervision, jobs, control, emit)
+        .map_err(|error| RunError::thread(&error).at("starting the jobs"))?;
+    let (done, job_cpus) = gather(plan, &places, std::mem::take(&mut supervised.jobs))?;
     let jobs = job_results(plan, &places, &done);
+    let end_ns = done.iter().map(|done| done.totals.end_ns).max();
+    let mut result = result(&shared, supervised, jobs, end_ns);
+    result.evidence.get_or_insert_default().job_cpus = job_cpus;
     Ok(Measured {
-        result: result(
-            &shared,
-            supervised,
-            jobs,
-            done.iter().map(|done| done.totals.end_ns).max(),
-        ),
+        result,
         found: done.into_iter().map(|done| done.found).collect(),
     })
-}
-
-fn cannot_start(error: std::io::Error) -> RunError {
-    let hint = "raise the limit on processes or memory (`ulimit -u`, `ulimit -v`, `pids.max`), or use fewer jobs";
-    RunError::unsupported(format!("cannot create a thread: {error}"), hint).at("starting the jobs")
 }
 
 /// What the threads of a load share.
@@ -130,8 +124,8 @@ struct Threads<'a, L> {
     shared: &'a Shared,
 }
 
-/// What a thread returns; nothing if the run was cancelled before it started.
-type Returned<T> = Result<Option<JobDone<T>>, RunError>;
+/// What a thread returns, with the CPUs that it was allowed to run on; nothing if the run was cancelled before it started.
+type Returned<T> = Result<Option<(JobDone<T>, String)>, RunError>;
 
 impl<'a, L: Load> Threads<'a, L> {
     fn job(&self, place: Place) -> crate::supervisor::Job<'a, Returned<L::Found>> {
@@ -143,7 +137,10 @@ impl<'a, L: Load> Threads<'a, L> {
         } = *self;
         Box::new(move |gate: &Gate<'_>, recorder: Recorder| {
             let others = StopOnPanic(shared);
-            pin(plan.streams[place.stream].cpus, place.job);
+            if let Some(cpu) = plan.cpu(place) {
+                pin::pin(cpu, place.job)?;
+            }
+            let cpus = pin::list_format(&pin::allowed_cpus());
             let done = load.job(JobStart {
                 place,
                 phases: JobPhases::new(plan.phases(place), shared, recorder),
@@ -154,7 +151,7 @@ impl<'a, L: Load> Threads<'a, L> {
                 shared.stop();
             }
             drop(others);
-            done
+            Ok(done?.map(|done| (done, cpus)))
         })
     }
 }
@@ -170,18 +167,18 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// What all threads did, or the first error among them.
+/// What all threads did, and their CPUs; or the first error among them.
 fn gather<T>(
     plan: &LoadPlan<'_>,
     places: &[Place],
     returned: Vec<thread::Result<Returned<T>>>,
-) -> Result<Vec<JobDone<T>>, RunError> {
+) -> Result<(Vec<JobDone<T>>, Vec<String>), RunError> {
     let mut all = Vec::new();
     for (joined, place) in returned.into_iter().zip(places) {
         let done = joined.unwrap_or_else(|_| Err(RunError::internal("a job's thread panicked")));
         all.extend(done.map_err(|error| error.at(format!("stream `{}`", plan.streams[place.stream].name)))?);
     }
-    Ok(all)
+    Ok(all.into_iter().unzip())
 }
 
 /// One result for each job: the sum of its threads.

@@ -28,6 +28,7 @@ struct Count {
     limit_operations: Option<u64>,
     duration_ns: Option<u64>,
     trouble: Trouble,
+    cpus: Vec<u32>,
 }
 
 impl Workload for Count {
@@ -39,7 +40,7 @@ impl Workload for Count {
             streams: vec![StreamPlan {
                 arrival: &self.arrival,
                 limit_operations: self.limit_operations,
-                ..StreamPlan::closed("main", 3, &[])
+                ..StreamPlan::closed("main", 3, &self.cpus)
             }],
         })
     }
@@ -128,6 +129,7 @@ fn counting(trouble: Trouble) -> Count {
         limit_operations: Some(100),
         duration_ns: None,
         trouble,
+        cpus: Vec::new(),
     }
 }
 
@@ -166,7 +168,7 @@ fn an_open_loop_has_the_arrivals_of_its_rate() {
         arrival: Arrival::Constant { rate: 300.0 },
         limit_operations: None,
         duration_ns: Some(100_000_000),
-        trouble: Trouble::None,
+        ..counting(Trouble::None)
     };
     let result = quietly(&workload).unwrap();
     let due: u64 = result.jobs.iter().map(|job| job.schedule.unwrap().due).sum();
@@ -225,4 +227,36 @@ fn a_plan_that_no_workload_can_carry_out_is_refused() {
         (refused.code.as_str(), refused.context.as_str()),
         ("invalid_spec", "stream `main`, `limit_operations`")
     );
+}
+
+#[test]
+fn a_job_that_cannot_be_pinned_ends_the_run_with_the_cpus_that_can_be() {
+    let workload = Count {
+        cpus: vec![5000],
+        duration_ns: Some(HOUR_NS),
+        ..counting(Trouble::None)
+    };
+    let failure = quietly(&workload).unwrap_err().to_failure();
+    assert_eq!(
+        (failure.code.as_str(), failure.context.as_str()),
+        ("unsupported", "starting the jobs")
+    );
+    assert!(
+        failure.message.starts_with("job 0 cannot run on CPU 5000 (`cpus`)"),
+        "{}",
+        failure.message
+    );
+}
+
+#[test]
+fn the_cpus_of_each_job_are_those_in_effect() {
+    let allowed = quietly(&counting(Trouble::None)).unwrap().evidence.unwrap().job_cpus;
+    assert!(allowed.len() == 3 && !allowed[0].is_empty(), "{allowed:?}");
+    let first: u32 = allowed[0].split(['-', ',']).next().unwrap().parse().unwrap();
+    let workload = Count {
+        cpus: vec![first],
+        ..counting(Trouble::None)
+    };
+    let pinned = quietly(&workload).unwrap().evidence.unwrap().job_cpus;
+    assert_eq!(pinned, vec![first.to_string(); 3]);
 }

@@ -522,6 +522,10 @@ pub struct Evidence {
     pub machine: Option<CpuTime>,
     /// Each CPU that jobs are pinned to, during the measurement.
     pub pinned: Vec<PinnedCpu>,
+    /// CPUs that each job's thread was allowed to run on when the load started (`sched_getaffinity(2)`), in list format
+    /// (`0-3,8`): one entry for each thread, in the order of the spec.
+    #[serde(default)]
+    pub job_cpus: Vec<String>,
     /// Every CPU, during the measurement.
     #[serde(default)]
     pub cores: Vec<CoreTime>,
@@ -676,7 +680,8 @@ pub struct LayoutResult {
 /// Why a run could not be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
-    /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `io_error`, `wrong_target`, `damaged_journal`, `out_of_memory`, `vanished`, `busy`, `unsupported`,
+    /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `resource_limit`, `io_error`, `wrong_target`, `damaged_journal`,
+    /// `out_of_memory`, `vanished`, `busy`, `unsupported`,
     /// `foreign_data`, `library`, `map_full`, `store_error`, `connection_refused`, `authentication`, `connection_limit`,
     /// `wrong_version`, `wrong_encoding`, `server_vanished`, `server_error`, `inconsistent`, `invalid_input`,
     /// `timeout`, `internal`.

@@ -431,6 +431,7 @@ class Evidence(TypedDict):
     cores: NotRequired[list[CoreTime]]
     extents_after: NotRequired[ExtentEvidence | None]
     extents_before: NotRequired[ExtentEvidence | None]
+    job_cpus: NotRequired[list[str]]
     kernel: NotRequired[KernelTime | None]
     machine: NotRequired[CpuTime | None]
     page_cache: NotRequired[PageCacheEvidence | None]
