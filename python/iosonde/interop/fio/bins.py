@@ -7,8 +7,6 @@ the same latencies. What is lost is resolution: a bin's midpoint is within 0.78 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
@@ -18,9 +16,6 @@ _BITS = 6
 _PER_OCTAVE = 1 << _BITS
 COUNT = 29 * _PER_OCTAVE
 """Number of bins; the last is open."""
-
-PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999)
-"""fio's own list, and the one that `jo2024` reports."""
 
 Counts = npt.NDArray[np.int64]
 
@@ -53,10 +48,3 @@ def midpoint_ns(number: int) -> int:
 def occupied(counts: Counts) -> dict[str, int]:
     """Bins as json+ has them: midpoint in ns to count."""
     return {str(midpoint_ns(int(number))): int(counts[number]) for number in np.flatnonzero(counts)}
-
-
-def percentiles(counts: Counts, wanted: Sequence[float] = PERCENTILES) -> dict[str, int]:
-    """As fio reads them: the midpoint of the first bin at which this percentage is reached."""
-    reached = np.cumsum(counts)
-    found = np.searchsorted(reached, [percent / 100 * reached[-1] for percent in wanted])
-    return {f"{percent:.6f}": midpoint_ns(int(number)) for percent, number in zip(wanted, found, strict=True)}

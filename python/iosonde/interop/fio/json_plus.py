@@ -1,6 +1,7 @@
 """Runs as fio's json+: one file a run, one of fio's jobs a stream, read by fio's own tools.
 
-Latencies are counted in fio's bins (`bins`), and every figure is as fio defines it: `clat_ns` is completion latency,
+Latencies are counted in fio's bins (`bins`), percentiles are those of iosonde's finer buckets, and every other figure
+is as fio defines it: `clat_ns` is completion latency,
 `lat_ns` response latency where there is an open-loop schedule and completion latency where there is none, `bw` is in
 KiB/s, times are in ms. What fio writes and no record holds (submission latency, how many were submitted at once) is
 zero or left out. Runs that did not come to their end have no file, and neither have loads other than block I/O, for
@@ -26,11 +27,20 @@ from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.results.histogram import midpoint_ns
 from iosonde.results.result_set import ResultSet
+from iosonde.results.run_facts import busiest_thread
 from iosonde.results.schema import Record
 from iosonde.workload import described
 
 SUFFIX = ".json"
-WHAT = "json+ of fio, one file a run: each stream is a job, `clat_ns` is completion latency, `lat_ns` response latency"
+PERCENTILES_FROM = "nearest rank in iosonde's histogram (0.1 %), within min and max; `bins` are fio's and end at 17.2 s"
+WHAT = (
+    "json+ of fio, one file a run: each stream is a job, `clat_ns` is completion latency, `lat_ns` response latency; "
+    f"percentiles: {PERCENTILES_FROM}"
+)
+PERCENTILES = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999)
+"""fio's own list, and the one that `jo2024` reports."""
+_PARTS = 100_000
+"""Parts of a whole in which percentiles are whole numbers."""
 
 Scope = tuple[str, str, str]
 """Run, stream, operation."""
@@ -132,6 +142,7 @@ def _document(record: Record, facts: _Facts) -> dict[str, Any]:
             "case_id": record.case_id,
             "levels": record.levels,
             "simulated": bool(record.target.get("simulated", False)),
+            "percentiles": PERCENTILES_FROM,
         },
         "jobs": [_job(record, stream, facts, group) for group, stream in enumerate(record.spec["workload"]["streams"])],
         "disk_util": _disk_util(record),
@@ -211,7 +222,17 @@ def _distribution(latency: _Latency | None) -> dict[str, Any]:
     if latency is None:
         return _summary(None)
     counts = bins.of_buckets(latency.buckets["bucket"].to_numpy(), latency.buckets["count"].to_numpy())
-    return {**_summary(latency), "percentile": bins.percentiles(counts), "bins": bins.occupied(counts)}
+    return {**_summary(latency), "percentile": _percentiles(latency), "bins": bins.occupied(counts)}
+
+
+def _percentiles(latency: _Latency) -> dict[str, int]:
+    """Not from fio's bins: all latencies above 17.2 s are in the last of them."""
+    ordered = latency.buckets.sort("bucket")
+    reached = np.cumsum(ordered["count"].to_numpy())
+    values = np.clip(midpoint_ns(ordered["bucket"].to_numpy()), latency.min_ns, latency.max_ns)
+    ranks = [-(-int(reached[-1]) * round(percent * _PARTS / 100) // _PARTS) for percent in PERCENTILES]
+    found = values[np.searchsorted(reached, ranks)]
+    return {f"{percent:.6f}": int(value) for percent, value in zip(PERCENTILES, found, strict=True)}
 
 
 def _sync(latency: _Latency | None) -> dict[str, Any]:
@@ -248,7 +269,7 @@ def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 def _usage(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Of the stream's threads together, as fio with `group_reporting`."""
     sums = {name: sum(job["usage"][name] for job in jobs) for name in jobs[0]["usage"]} if jobs else {}
-    wall_ns = sums.get("wall_ns", 0) or 1
+    wall_ns = sum(busiest_thread.count(job) * job["usage"]["wall_ns"] for job in jobs) or 1
     return {
         "usr_cpu": round(100 * sums.get("user_ns", 0) / wall_ns, 6),
         "sys_cpu": round(100 * sums.get("system_ns", 0) / wall_ns, 6),
