@@ -17,7 +17,7 @@ def record(*, command_s: float, server_s: float | None = None, busy_s: float = 0
     return Record.model_construct(
         result={
             **{"begin_ns": 0, "end_ns": 10 * SECOND, "devices": [{"busy_ns": int(busy_s * SECOND)}]},
-            "process": {"user_ns": int(command_s * SECOND), "system_ns": 0},
+            "process": {"user_ns": int(command_s * SECOND), "system_ns": 0, "wall_ns": 10 * SECOND},
         },
         server=None
         if server_s is None

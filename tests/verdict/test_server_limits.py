@@ -18,14 +18,15 @@ def record(
     statistics: dict[str, int] | None = None, busy_s: float = 1.0, waited_s: float | None = 0.4,
 ) -> Record:  # fmt: skip
     pacing = {"cpu_wait_ns": None if waited_s is None else int(waited_s / 4 * SECOND)}
-    jobs = [{"usage": {"user_ns": int(client_s / 4 * SECOND), "system_ns": 0}, "pacing": pacing} for _ in range(4)]
+    usage = {"user_ns": int(client_s / 4 * SECOND), "system_ns": 0, "wall_ns": 10 * SECOND}
+    jobs = [{"usage": usage, "pacing": pacing} for _ in range(4)]
     arrival = {"kind": "closed"}
     facts: dict[str, Any] = {
         "run_id": "c0001-r1", "attempt": 1, "case_id": "main", "part": "main", "control": False, "repeat": 1, "order": 0,
         "levels": {}, "parameters": {}, "started_at": "2026-01-02T03:04:05+00:00", "ended_at": "2026-01-02T03:05:05+00:00", "outcome": "complete", "failure": None,
         "engine": {}, "phases": [], "child": {}, "target": {}, "environment": "", "warnings": [],
         "spec": {"workload": {"kind": "tpcc", "measurement": {"terminals": 4, "arrival": arrival}}},
-        "result": {"begin_ns": 0, "end_ns": 10 * SECOND, "jobs": jobs, "devices": [{"busy_ns": int(busy_s * SECOND)}]},
+        "result": {"begin_ns": 0, "end_ns": 10 * SECOND, "jobs": jobs, "process": usage, "devices": [{"busy_ns": int(busy_s * SECOND)}]},
         "server": {
             "statistics_at_start": {"server_cpu_ns": 5 * SECOND, **{name: 0 for name in statistics or {}}},
             "statistics_at_end": {"server_cpu_ns": int((5 + server_s) * SECOND), **(statistics or {})},

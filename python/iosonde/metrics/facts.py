@@ -137,7 +137,7 @@ class Facts:
 
     def streams(self) -> pl.DataFrame:
         """One row a run and stream: its jobs, their busiest thread, and I/Os due and started (null in closed loop)."""
-        busy, wall = pl.col("user_ns") + pl.col("system_ns"), pl.col("wall_ns")
+        busy, wall = pl.col("busiest_thread_cpu_ns"), pl.col("wall_ns")
         return (
             self._small(frames.jobs)
             .group_by(*_RUN_KEYS, "stream", maintain_order=True)

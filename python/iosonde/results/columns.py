@@ -32,7 +32,7 @@ CASES = Table(
 )
 
 JOBS = Table(
-    "One row per job (thread) of a run, over the measurement",
+    "One row per job of a run, over the measurement; a job is one thread unless `threads` has another number",
     (
         RUN_ID,
         Column("stream", TEXT, "Stream of the job"),
@@ -49,6 +49,8 @@ JOBS = Table(
             ("start_lag_ns_max", "Largest start delay, ns; null in closed loop"),
             ("spun_ns", "CPU time spent polling the clock for the next start, ns; null in closed loop"),
             *RESOURCES.items(),
+            ("threads", "Threads of the job; resources are their sums"),
+            ("busiest_thread_cpu_ns", "CPU time of the busiest of them, ns"),
         ),
     ),
 )

@@ -15,6 +15,7 @@ import polars as pl
 from iosonde.plan import Case
 from iosonde.results.column import Table
 from iosonde.results.columns import CASES, EVIDENCE, FAULTS, JOBS, RESERVED, WARNINGS
+from iosonde.results.run_facts import busiest_thread
 from iosonde.results.run_facts.run import RUNS, values
 from iosonde.results.schema import Record
 
@@ -81,7 +82,8 @@ def job_rows(record: Record) -> Iterator[Row]:
     """Yield the record's rows of `jobs`."""
     for job in (record.result or {}).get("jobs", []):
         rest = {name: value for name, value in job.items() if name not in ("usage", "schedule")}
-        yield _known(JOBS, {"run_id": record.run_id, **rest, **(job.get("schedule") or {}), **job["usage"]})
+        threads = {"threads": busiest_thread.count(job), "busiest_thread_cpu_ns": busiest_thread.cpu_ns(job)}
+        yield _known(JOBS, {"run_id": record.run_id, **rest, **(job.get("schedule") or {}), **job["usage"], **threads})
 
 
 def warning_rows(record: Record) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from iosonde.results.schema import Record
 from iosonde.verdict import shares
-from iosonde.verdict.server import server_cpu_ns
+from iosonde.verdict.server import server_cpu_ns, statistics_ns
 from iosonde.verdict.shares import BUSY, Limit, nearest, over, percent
 from iosonde.verdict.verdict import Kind, Verdict
 
@@ -34,12 +34,10 @@ class CommandEvidence(shares.Shares):
 def evidence_of(record: Record, *, cpus: int) -> CommandEvidence:
     """The shares over the measurement."""
     result: Json = record.result or {}
-    wall_ns = shares.wall_ns(result)
     used_ns = result["process"]["user_ns"] + result["process"]["system_ns"]
-    server_ns = server_cpu_ns(record)
     return CommandEvidence(
-        command_cpu_share=used_ns / (wall_ns * cpus),
-        server_cpu_share=None if server_ns is None else server_ns / (wall_ns * cpus),
+        command_cpu_share=shares.share(used_ns, shares.counted_ns(result) * cpus) or 0.0,
+        server_cpu_share=shares.share(server_cpu_ns(record), statistics_ns(record) * cpus),
         device_busy_share=shares.device_busy_share(result),
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from iosonde.results.run_facts import array_threads, own_io
+from iosonde.results.run_facts import array_threads, busiest_thread, own_io
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.warning_kinds import SOME
 from iosonde.workload import described, streams_of
@@ -105,17 +105,25 @@ class Evidence:
         """Length of the measurement."""
         return int(self.facts.result["end_ns"]) - int(self.facts.result["begin_ns"])
 
+    @property
+    def counted_ns(self) -> int:
+        """Time between the two readings of the counters of process, machine and devices, which may be read late."""
+        return int(self.facts.result["process"]["wall_ns"]) or self.wall_ns
+
     @cached_property
     def in_flight_share(self) -> float | None:
-        """Share of the time of all queue slots of closed loops in which they held an I/O."""
+        """Share of the time of all queue slots of closed loops in which they held an I/O.
+
+        At most 1: an I/O that was in flight when the measurement started counts with its whole latency.
+        """
         held = sum(t.completion_latency_ns_sum for t in self.facts.totals if self._is_closed(t.stream))
-        return _ratio(held, self._places_ns)
+        return _share(held, self._places_ns)
 
     @cached_property
     def turnaround_share(self) -> float | None:
         """Share in which they were free between a completion and the next submission."""
         waits = [pacing["turnaround_ns"] for job in self._closed_jobs if (pacing := job.get("pacing"))]
-        return _ratio(sum(waits), self._places_ns) if waits else None
+        return _share(sum(waits), self._places_ns) if waits else None
 
     @cached_property
     def turnaround_ns_per_io(self) -> float | None:
@@ -137,23 +145,23 @@ class Evidence:
 
     @cached_property
     def mean_latency_share(self) -> float | None:
-        """Mean completion latency as a share of the measurement."""
+        """Mean completion latency as a share of the measurement; at most 1, as of I/Os that started before it."""
         count = sum(t.count for t in self.facts.totals)
         total = sum(t.completion_latency_ns_sum for t in self.facts.totals)
-        return _ratio(total, count * self.wall_ns)
+        return _share(total, count * self.wall_ns)
 
     # Processor
 
     @cached_property
     def core_utilisation(self) -> float | None:
-        """CPU time over real time of the busiest job's thread."""
+        """CPU time over real time of the busiest thread of a job."""
         return max((_busy(job) for job in self.jobs), default=None)
 
     @cached_property
     def core_taken(self) -> float | None:
-        """CPU time and waiting for CPU over real time, of the job with most; of closed and overloaded open loops."""
+        """CPU time and waiting for CPU over real time, of the thread with most; of closed and overloaded open loops."""
         limited = [job for job in self.jobs if self._could_do_more(job)]
-        return max((_busy(job) + (_waited(job) or 0.0) for job in limited), default=None)
+        return max((min(1.0, _busy(job) + (_waited(job) or 0.0)) for job in limited), default=None)
 
     @cached_property
     def array_thread_share(self) -> float | None:
@@ -168,7 +176,7 @@ class Evidence:
 
     @cached_property
     def cpu_wait_share(self) -> float | None:
-        """Largest share of time that a job was ready to run and had no CPU."""
+        """Largest share of time that a job's thread was ready to run and had no CPU."""
         return max((wait for job in self.jobs if (wait := _waited(job)) is not None), default=None)
 
     @cached_property
@@ -181,7 +189,7 @@ class Evidence:
     def steal_share(self) -> float | None:
         """Share of all CPU time that the hypervisor stole."""
         machine = self.observed.get("machine")
-        return _ratio(machine["steal_ns"], machine["cpus"] * self.wall_ns) if machine else None
+        return _share(machine["steal_ns"], machine["cpus"] * self.counted_ns) if machine else None
 
     @cached_property
     def other_cpu_share(self) -> float | None:
@@ -191,7 +199,7 @@ class Evidence:
             return None
         own = self.facts.result["process"]["user_ns"] + self.facts.result["process"]["system_ns"]
         other = machine["user_ns"] + machine["system_ns"] - own - (self.facts.server_cpu_ns or 0)
-        return _ratio(max(0, other), machine["cpus"] * self.wall_ns)
+        return _share(max(0, other), machine["cpus"] * self.counted_ns)
 
     @cached_property
     def idle_cpu_share(self) -> float | None:
@@ -199,7 +207,7 @@ class Evidence:
         machine = self.observed.get("machine")
         if not machine or "idle_ns" not in machine:
             return None
-        return _ratio(machine["idle_ns"] + machine["io_wait_ns"], machine["cpus"] * self.wall_ns)
+        return _share(machine["idle_ns"] + machine["io_wait_ns"], machine["cpus"] * self.counted_ns)
 
     @cached_property
     def interrupts_per_second(self) -> float | None:
@@ -214,10 +222,10 @@ class Evidence:
 
     @cached_property
     def harness_share(self) -> float | None:
-        """Harness overhead over real time, of the busiest job."""
+        """Harness overhead over real time, of the threads of the busiest job; an estimate."""
         costs = self._harness_costs()
         shares = [
-            _ratio(job["operations"] * costs[job["stream"]], self.wall_ns)
+            _share(job["operations"] * costs[job["stream"]], _threads(job) * self.wall_ns)
             for job in self.jobs
             if job["stream"] in costs
         ]
@@ -225,16 +233,16 @@ class Evidence:
 
     @cached_property
     def clock_share(self) -> float | None:
-        """Time spent reading the clock, at most twice per I/O, of the busiest job."""
+        """Time spent reading the clock, at most twice per I/O, of the threads of the busiest job; an estimate."""
         cost = self.facts.engine.get("clock_read_ns")
-        most = max((job["operations"] for job in self.jobs), default=0)
-        return None if cost is None else _ratio(2 * cost * most, self.wall_ns)
+        most = max((job["operations"] / _threads(job) for job in self.jobs), default=0)
+        return None if cost is None else _share(2 * cost * most, self.wall_ns)
 
     @cached_property
     def stalled_share(self) -> float | None:
         """Share of the measurement in which the engine itself did not run, by its heartbeat."""
         stalls = self.observed.get("stalls")
-        return _ratio(stalls["stalled_ns"], self.wall_ns) if stalls else None
+        return _share(stalls["stalled_ns"], self.wall_ns) if stalls else None
 
     @cached_property
     def longest_stall_ns(self) -> float | None:
@@ -252,7 +260,7 @@ class Evidence:
     @cached_property
     def counted_share(self) -> float | None:
         """Share of the measurement that the counters of process and devices cover; less if they were read late."""
-        return _ratio(self.facts.result["process"]["wall_ns"], self.wall_ns)
+        return _share(self.facts.result["process"]["wall_ns"], self.wall_ns)
 
     @cached_property
     def read_from_memory_share(self) -> float | None:
@@ -281,9 +289,11 @@ class Evidence:
 
     @cached_property
     def other_bytes_share(self) -> float | None:
-        """Share of the bytes of the device that were not this run's."""
-        top = self.top_devices
-        moved = sum(device["read_bytes"] + device["write_bytes"] for device in top)
+        """Share of the bytes of the device that were not this run's, of the same counters over the same time."""
+        foreign = self._foreign
+        if foreign is not None:
+            return foreign.share
+        moved = sum(device["read_bytes"] + device["write_bytes"] for device in self.top_devices)
         return _ratio(self.other_bytes, moved) if self.other_bytes is not None else None
 
     @cached_property
@@ -481,8 +491,9 @@ class Evidence:
 
     @property
     def iops(self) -> float:
-        """I/Os per second of all streams."""
-        return 1e9 * sum(total.count for total in self.facts.totals) / self.wall_ns if self.wall_ns else 0.0
+        """I/Os per second of all streams, without flushes."""
+        count = sum(total.count for total in self.facts.totals if total.operation != "flush")
+        return 1e9 * count / self.wall_ns if self.wall_ns else 0.0
 
     @property
     def concurrency(self) -> int:
@@ -675,13 +686,16 @@ def _depth(stream: Json) -> int:
 
 
 def _busy(job: Json) -> float:
-    usage = job["usage"]
-    return _ratio(usage["user_ns"] + usage["system_ns"], usage["wall_ns"]) or 0.0
+    return _share(busiest_thread.cpu_ns(job), job["usage"]["wall_ns"]) or 0.0
 
 
 def _waited(job: Json) -> float | None:
-    wait = (job.get("pacing") or {}).get("cpu_wait_ns")
-    return None if wait is None else _ratio(wait, job["usage"]["wall_ns"])
+    wait = busiest_thread.cpu_wait_ns(job)
+    return None if wait is None else _share(wait, job["usage"]["wall_ns"])
+
+
+def _threads(job: Json) -> int:
+    return busiest_thread.count(job)
 
 
 def is_reducible(payload: Json) -> bool:
@@ -693,3 +707,8 @@ def is_reducible(payload: Json) -> bool:
 
 def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
+
+
+def _share(part: float, whole: float) -> float | None:
+    """Return a share of a whole of which the part is counted by another clock or counter: by ticks, or an estimate."""
+    return min(1.0, part / whole) if whole > 0 else None

@@ -53,9 +53,9 @@ def evidence_of(record: Record) -> GraphEvidence:
     facts = GraphFacts(record)
     threads_ns = max(1, facts.threads_ns or 0)
     return GraphEvidence(
-        read_wait_share=(facts.number("io_wait_ns") or 0) / threads_ns,
-        job_wait_share=(facts.number("job_wait_ns") or 0) / threads_ns,
-        thread_cpu_share=sum(shares.cpu_ns(facts.result)) / threads_ns,
+        read_wait_share=shares.share(facts.number("io_wait_ns") or 0, threads_ns) or 0.0,
+        job_wait_share=shares.share(facts.number("job_wait_ns") or 0, threads_ns) or 0.0,
+        thread_cpu_share=shares.mean(shares.cpu_shares(facts.result)),
         device_busy_share=shares.device_busy_share(facts.result),
         cache_hit_share=(facts.number("cache_hit_bytes") or 0) / max(1, facts.number("needed_bytes") or 0),
     )

@@ -55,9 +55,9 @@ def evidence_of(result: Json, totals: Sequence[Total]) -> PagingEvidence:
             times[total.operation] += total.completion_latency_ns_sum
             counts[total.operation] += total.count
     return PagingEvidence(
-        major_fault_share=times["major_fault"] / threads_ns,
-        minor_fault_share=times["minor_fault"] / threads_ns,
-        thread_cpu_share=sum(shares.cpu_ns(result)) / threads_ns,
+        major_fault_share=shares.share(times["major_fault"], threads_ns) or 0.0,
+        minor_fault_share=shares.share(times["minor_fault"], threads_ns) or 0.0,
+        thread_cpu_share=shares.mean(shares.cpu_shares(result)),
         device_busy_share=shares.device_busy_share(result),
         major_faults=counts["major_fault"],
     )

@@ -55,25 +55,29 @@ def server_cpu_ns(record: Record) -> int | None:
     return _increase("server_cpu_ns", server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {})
 
 
+def statistics_ns(record: Record) -> int:
+    """Time between the readings of the server's counters; of earlier records the measured time."""
+    server: Json = record.server or {}
+    return int(server.get("statistics_ns") or 0) or shares.wall_ns(record.result or {})
+
+
 def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:
     """The shares, from what server, kernel and client counted over the measurement."""
     result: Json = record.result or {}
-    wall_ns = shares.wall_ns(result)
     server: Json = record.server or {}
     begin, end = server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {}
     means: Json = server.get("statistics_mean") or {}
     connections = sum(stream["jobs"] for stream in streams_of(record.spec["workload"]))
-    client_ns = shares.cpu_ns(result)
-    waits_ns = [(job.get("pacing") or {}).get("cpu_wait_ns") for job in result["jobs"]]
-    server_ns = server_cpu_ns(record)
+    client, waits = shares.cpu_shares(result), shares.cpu_wait_shares(result)
+    counted_ns = statistics_ns(record)
     lock_ms = _increase("lock_wait_ms", begin, end)
     sampled = _mean_share("sessions_waiting_for_lock", means)
-    by_time = None if lock_ms is None else lock_ms * 1e6 / (wall_ns * max(1, connections))
+    by_time = None if lock_ms is None else shares.share(lock_ms * 1e6, counted_ns * max(1, connections))
     return ServerEvidence(
-        server_cpu_share=None if server_ns is None else server_ns / (wall_ns * cpus),
-        client_cpu_share=sum(client_ns) / (wall_ns * cpus),
-        busiest_client_share=max(client_ns, default=0) / wall_ns,
-        client_ready_share=_ready_share(client_ns, waits_ns, wall_ns),
+        server_cpu_share=shares.share(server_cpu_ns(record), counted_ns * cpus),
+        client_cpu_share=shares.share(sum(client), cpus),
+        busiest_client_share=max(client, default=0.0),
+        client_ready_share=_ready_share(client, waits),
         lock_wait_share=sampled if by_time is None else by_time,
         log_wait_share=_mean_share("sessions_waiting_for_log", means),
         io_wait_share=_mean_share("sessions_waiting_for_io", means),
@@ -141,11 +145,11 @@ def _mean_share(state: str, means: Json) -> float | None:
     return means[state] / active if active and state in means else None
 
 
-def _ready_share(ran_ns: list[int], waited_ns: list[int | None], wall_ns: int) -> float | None:
-    known = [wait for wait in waited_ns if wait is not None]
-    if not ran_ns or len(known) < len(ran_ns):
+def _ready_share(ran: list[float], waited: list[float | None]) -> float | None:
+    known = [wait for wait in waited if wait is not None]
+    if not ran or len(known) < len(ran):
         return None
-    return (sum(ran_ns) + sum(known)) / (wall_ns * len(ran_ns))
+    return sum(min(1.0, run + wait) for run, wait in zip(ran, known, strict=True)) / len(ran)
 
 
 def _increase(name: str, begin: Json, end: Json) -> int | None:

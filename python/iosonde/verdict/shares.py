@@ -27,14 +27,37 @@ def wall_ns(result: Mapping[str, Any]) -> int:
     return max(1, int(result["end_ns"]) - int(result["begin_ns"]))
 
 
-def cpu_ns(result: Mapping[str, Any]) -> list[int]:
-    """CPU time of each job."""
-    return [job["usage"]["user_ns"] + job["usage"]["system_ns"] for job in result["jobs"]]
+def counted_ns(result: Mapping[str, Any]) -> int:
+    """Time between the two readings of the counters of process and devices."""
+    return int(result["process"]["wall_ns"]) or wall_ns(result)
+
+
+def cpu_shares(result: Mapping[str, Any]) -> list[float]:
+    """CPU time of each job over the time in which it was counted."""
+    used = [(job["usage"]["user_ns"] + job["usage"]["system_ns"], job["usage"]["wall_ns"]) for job in result["jobs"]]
+    return [share(cpu_ns, counted) or 0.0 for cpu_ns, counted in used]
+
+
+def cpu_wait_shares(result: Mapping[str, Any]) -> list[float | None]:
+    """Time in which each job was ready to run and had no CPU, over the same time; None where that is not known."""
+    waits = [((job.get("pacing") or {}).get("cpu_wait_ns"), job["usage"]["wall_ns"]) for job in result["jobs"]]
+    return [None if wait_ns is None else share(wait_ns, counted) for wait_ns, counted in waits]
 
 
 def device_busy_share(result: Mapping[str, Any]) -> float | None:
     """Share of the measurement in which the busiest device had I/O in flight."""
-    return max((each["busy_ns"] / wall_ns(result) for each in result["devices"]), default=None)
+    busy = (share(each["busy_ns"], counted_ns(result)) for each in result["devices"])
+    return max((each for each in busy if each is not None), default=None)
+
+
+def share(part: float | None, whole: float) -> float | None:
+    """Part over whole, at most 1: counters advance in ticks and are read one after the other."""
+    return None if part is None or whole <= 0 else min(1.0, part / whole)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Mean of shares; 0 without any."""
+    return sum(values) / len(values) if values else 0.0
 
 
 def nearest(limits: Sequence[Limit], evidence: dict[str, float | None]) -> Verdict:

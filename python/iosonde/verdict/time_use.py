@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from iosonde.results.schema import Record
-from iosonde.verdict.shares import BUSY, wall_ns
+from iosonde.verdict.server import statistics_ns
+from iosonde.verdict.shares import BUSY, counted_ns, share
 
 Json = Mapping[str, Any]
 
@@ -81,17 +82,16 @@ def time_use(record: Record) -> TimeUse | None:
     result: Json = record.result or {}
     if not result.get("devices") or record.target.get("simulated"):
         return None
-    measured_ns = wall_ns(result)
     server: Json = record.server or {}
     begin, end = server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {}
     of_server, of_kernel = (_increase(name, begin, end) for name in ("server_cpu_ns", "server_system_cpu_ns"))
     # The process, not its jobs: stores flush, compact and evict in threads of their own. Of a command, its processes.
     process: Json = result["process"]
-    process_ns = int(process["wall_ns"]) or measured_ns
+    process_ns, server_ns = counted_ns(result), statistics_ns(record)
     return TimeUse(
-        device_busy=min(1.0, max(_occupied_ns(each) for each in result["devices"]) / measured_ns),
-        application_cores=process["user_ns"] / process_ns + (of_server - of_kernel) / measured_ns,
-        kernel_cores=process["system_ns"] / process_ns + of_kernel / measured_ns,
+        device_busy=share(max(_occupied_ns(each) for each in result["devices"]), process_ns),
+        application_cores=process["user_ns"] / process_ns + (of_server - of_kernel) / server_ns,
+        kernel_cores=process["system_ns"] / process_ns + of_kernel / server_ns,
         lock_waits=record.verdict.evidence.get("lock_wait_share") if record.verdict else None,
     )
 

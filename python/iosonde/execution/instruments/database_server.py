@@ -46,8 +46,11 @@ class DatabaseServer(Instrument):
         self._facts: dict[str, Any] = {}
         self._latest: dict[str, int] = {}
         """At the end of the last interval; before the load, at the start."""
+        self._read_ns = 0
+        """When they were read."""
         self._at_start: dict[str, int] = {}
         self._at_end: dict[str, int] = {}
+        self._start_ns = self._end_ns = 0
         self._devices: set[str | None] = set()
         """Those that hold the server's directories, and not those below them."""
         self._timer: Timer | None = None
@@ -85,14 +88,15 @@ class DatabaseServer(Instrument):
         if event["event"] == "phase" and event["edge"] == "end":  # A cache is loaded by the engine.
             self._latest = self._statistics() or self._latest
         if event["event"] == "interval":
-            found = self._statistics()
+            before_ns, found = self._read_ns, self._statistics()
             if event["phase"] == "measure":
-                self._at_start = self._at_start or self._latest
+                if not self._at_start:
+                    self._at_start, self._start_ns = self._latest, before_ns
                 self._schedule_kill(event["end_ns"] - event["begin_ns"])
             self._latest = found or self._latest
             place = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
             if found and event["phase"] == "measure":
-                self._at_end = found
+                self._at_end, self._end_ns = found, self._read_ns
                 self._note_open_files()
             self._rows += [
                 {**place, "end_ns": event["end_ns"], "statistic": name, "value": value} for name, value in found.items()
@@ -109,6 +113,7 @@ class DatabaseServer(Instrument):
         facts = dict(self._facts)
         facts["statistics_mean"] = self._means()
         facts |= {"statistics_at_start": self._at_start, "statistics_at_end": self._at_end}
+        facts["statistics_ns"] = max(0, self._end_ns - self._start_ns)
         if self._killed and done.failure is None:
             durability = self._verify()
             facts["durability"] = durability
@@ -167,6 +172,8 @@ class DatabaseServer(Instrument):
             found |= accounts_of(self._server.instance.group.facts(), self._devices)
             if uses_swap(self.context.parameters):
                 found |= {f"server_{name}": value for name, value in swap.traffic().items()}
+        if found:
+            self._read_ns = time.monotonic_ns()
         return {name: value for name, value in found.items() if value >= 0}
 
     def _means(self) -> dict[str, float]:

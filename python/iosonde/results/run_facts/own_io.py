@@ -32,6 +32,8 @@ class Foreign:
     write_bytes: int | None = None
     read_share: float | None = None
     write_share: float | None = None
+    share: float | None = None
+    """Of all bytes of the devices; at least, where either of both is not known."""
 
 
 UNKNOWN = Foreign()
@@ -50,6 +52,7 @@ def foreign(own_io: Json | None, workload: Json) -> Foreign:
         write_bytes=written,
         read_share=_share(read, rows, "read"),
         write_share=_share(written, rows, "write"),
+        share=_share_of_all(read, written, rows),
     )
 
 
@@ -77,6 +80,11 @@ def _share(foreign_bytes: int | None, rows: list[Json], what: str) -> float | No
     if foreign_bytes < LEAST_BYTES:
         return 0.0
     return float(foreign_bytes / sum(row[f"{what}_bytes"] for row in rows))
+
+
+def _share_of_all(read: int | None, written: int | None, rows: list[Json]) -> float | None:
+    moved = sum(row["read_bytes"] + row["write_bytes"] for row in rows)
+    return ((read or 0) + (written or 0)) / moved if moved else None
 
 
 def _is_plain(workload: Json) -> bool:

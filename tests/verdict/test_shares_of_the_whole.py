@@ -1,0 +1,93 @@
+"""No share exceeds 1, whatever counters report: numerator and denominator are of the same counters and interval."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from facts import BLOCK, COUNT, SECOND, job, sound, stream
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iosonde.verdict.evidence import Evidence, VerdictFacts
+from iosonde.verdict.verdict import judge
+
+times = st.integers(0, 40 * SECOND)
+sizes = st.integers(0, 1 << 40)
+
+
+def other_readers(moved: int, own: int) -> dict[str, Any]:
+    """The kernel's account of a device over the run, of which some bytes were the engine's own."""
+    row = {"device": "259:0", "read_bytes": moved, "write_bytes": 0}
+    row |= {"own_read_bytes": own, "own_write_bytes": 0}
+    others = {"are_present": True, "write_bytes": 0, "unreadable": 0}
+    return {"version": 2, "measure": [row], "run": [row], "others": others, "dirtied_bytes": 0}
+
+
+def numbers(facts: VerdictFacts) -> dict[str, float]:
+    found = Evidence(facts).numbers()
+    return {name: value for name, value in found.items() if "share" in name and value is not None}
+
+
+@given(data=st.data())
+def test_shares_are_between_0_and_1(data: st.DataObject) -> None:
+    facts = sound()
+    for name in ("user_ns", "system_ns"):
+        job(facts)["usage"][name] = data.draw(times)
+    job(facts)["usage"]["wall_ns"] = data.draw(times)
+    job(facts)["pacing"].update(turnaround_ns=data.draw(times), cpu_wait_ns=data.draw(times))
+    facts.result["end_ns"] = data.draw(st.integers(1, 20 * SECOND))
+    facts.result["process"] = {**facts.result["process"], "wall_ns": data.draw(times), "fs_inputs": data.draw(sizes)}
+    facts.result["devices"][0].update(read_bytes=data.draw(sizes), write_bytes=data.draw(sizes))
+    machine = {name: data.draw(times) for name in ("steal_ns", "user_ns", "system_ns", "idle_ns", "io_wait_ns")}
+    facts.result["evidence"]["machine"] = {"cpus": data.draw(st.integers(1, 8)), **machine}
+    facts.result["evidence"]["stalls"] = {"stalled_ns": data.draw(times), "longest_ns": 0, "count": 1}
+    moved = data.draw(sizes)
+    own_io = data.draw(st.none() | st.just(other_readers(moved, data.draw(st.integers(0, moved)))))
+    total = replace(facts.totals[0], completion_latency_ns_sum=data.draw(times))
+    found = numbers(replace(facts, own_io=own_io, totals=[total]))
+    assert {name: value for name, value in found.items() if not 0 <= value <= 1} == {}
+
+
+def test_bytes_of_others_are_a_share_of_the_bytes_in_the_same_account() -> None:
+    """The engine's own reading of the device started later than that of the account, and missed half of the bytes."""
+    facts = replace(sound(), own_io=other_readers(moved=4 * COUNT * BLOCK, own=COUNT * BLOCK))
+    assert numbers(facts)["other_bytes_share"] == 0.75
+
+
+def divided(facts: VerdictFacts, threads: list[tuple[int, int]]) -> VerdictFacts:
+    """The job as threads with one read in flight each: CPU time and waiting for a CPU of each, in seconds."""
+    cpu, wait = max(threads, key=sum)
+    stream(facts)["queue_depth"] = len(threads)
+    job(facts)["usage"].update(user_ns=0, system_ns=SECOND * sum(cpu for cpu, _ in threads))
+    job(facts)["pacing"].update(
+        cpu_wait_ns=SECOND * sum(wait for _, wait in threads),
+        threads={
+            "count": len(threads),
+            "busiest_cpu_ns": SECOND * cpu,
+            "busiest_cpu_wait_ns": SECOND * wait,
+        },
+    )
+    facts.result["backend"]["kind"] = "sync"
+    return facts
+
+
+def test_threads_that_wait_for_the_device_are_not_limited_by_the_sum_of_their_cpu_time() -> None:
+    """Four threads with 3 s of CPU time each in ten seconds: together 12 s, and no core is saturated."""
+    facts = divided(sound(), [(3, 0)] * 4)
+    assert judge(facts).kind == "device-limited"
+    assert Evidence(facts).numbers()["core_utilisation"] == 0.3
+
+
+def test_a_saturated_thread_among_idle_ones_is_the_limit() -> None:
+    facts = divided(sound(), [(0, 0)] * 3 + [(9, 1)])
+    assert judge(facts).kind == "harness-limited"
+    assert "a job used 90 % of its core and waited for it 10 % of the time" in judge(facts).because
+
+
+def test_an_account_that_was_read_late_covers_the_time_until_it_was_read() -> None:
+    """The counters were read after 20 s of a measurement of 10 s: half of a CPU in them is a quarter of two."""
+    facts = sound()
+    facts.result["process"] = {**facts.result["process"], "wall_ns": 20 * SECOND}
+    facts.result["evidence"]["machine"] = {"cpus": 2, "steal_ns": 10 * SECOND}
+    assert numbers(facts)["steal_share"] == 0.25
