@@ -7,7 +7,7 @@ engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from iosonde.metrics.histogram import percentiles
+from iosonde.metrics.scopes import MIXED
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
 from iosonde.workload import described
 from iosonde.workload.description import Description
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.plan import Case, Run
     from iosonde.procedure.schedule import Remaining
-    from iosonde.protocol.event import Event, IntervalEvent, StreamInterval
+    from iosonde.protocol.event import Event, IntervalEvent, OperationInterval, StreamInterval
     from iosonde.results.schema import Record
 
 Print = Callable[[str], None]
@@ -94,12 +95,15 @@ class _Sums:
     def __init__(self, load: Description) -> None:
         self._load = load
         self._count = self._bytes = 0
+        self._flushes = False
         self._histograms: list[pl.DataFrame] = []
 
     def add(self, stream: StreamInterval) -> None:
-        for operation in stream["operations"]:
+        for operation in counted(stream["operations"]):
             self._count += operation["count"]
             self._bytes += operation["bytes"]
+        self._flushes |= has_flushes(stream["operations"])
+        for operation in timed(stream["operations"]):
             latency = operation["response_latency"] or operation["completion_latency"]
             self._histograms.append(_frame(latency["buckets"]))
 
@@ -111,9 +115,25 @@ class _Sums:
             [
                 f"{format_count(self._count / seconds):>7} {self._load.rate_unit}",
                 *bandwidth,
-                f"p99 {format_latency(p99) if p99 is not None else '-':>7}",
+                f"{'flush ' * self._flushes}p99 {format_latency(p99) if p99 is not None else '-':>7}",
             ]
         )
+
+
+def counted(operations: Sequence[OperationInterval]) -> list[OperationInterval]:
+    """Return the operations that make up a rate: a flush follows from writes."""
+    return [operation for operation in operations if operation["operation"] in MIXED]
+
+
+def has_flushes(operations: Sequence[OperationInterval]) -> bool:
+    """Whether writes are durable by flushes, which decide their latency."""
+    return any(operation["operation"] == "flush" for operation in operations)
+
+
+def timed(operations: Sequence[OperationInterval]) -> list[OperationInterval]:
+    """Return the operations whose latency is that of the load: flushes where there are any."""
+    flushes = [operation for operation in operations if operation["operation"] == "flush"]
+    return flushes or counted(operations)
 
 
 def _frame(buckets: list[tuple[int, int]]) -> pl.DataFrame:

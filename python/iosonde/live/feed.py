@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import polars as pl
 
-from iosonde.execution.progress import PHASES, Clock
+from iosonde.execution.progress import PHASES, Clock, counted, has_flushes, timed
 from iosonde.metrics import wording
 from iosonde.metrics.histogram import percentiles
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iosonde.execution import Observer
     from iosonde.plan import Case, Run
     from iosonde.procedure.schedule import Remaining
-    from iosonde.protocol.event import Event, IntervalEvent
+    from iosonde.protocol.event import Event, IntervalEvent, OperationInterval
     from iosonde.results.schema import Record
 
 PERIOD_S = 0.5
@@ -134,9 +134,9 @@ def _values(now: _Now, intervals: Sequence[IntervalEvent]) -> dict[str, Any]:
     begin, end = min(each["begin_ns"] for each in intervals), max(each["end_ns"] for each in intervals)
     seconds = max(end - begin, 1) / 1e9
     operations = [op for each in intervals for stream in each["streams"] for op in stream["operations"]]
-    latencies = [op["response_latency"] or op["completion_latency"] for op in operations]
+    latencies = [op["response_latency"] or op["completion_latency"] for op in timed(operations)]
     tails = _percentiles([pair for each in latencies for pair in each["buckets"]])
-    rate = sum(op["count"] for op in operations) / seconds
+    rate = sum(op["count"] for op in counted(operations)) / seconds
     in_flight = sum(op["completion_latency"]["sum_ns"] for op in operations) / 1e9 / seconds
     unit = "operations/s" if not described(now.run.spec["workload"]).moves_blocks else "IOPS"
     return {
@@ -147,11 +147,18 @@ def _values(now: _Now, intervals: Sequence[IntervalEvent]) -> dict[str, Any]:
         "bandwidth_text": format_bandwidth(sum(op["bytes"] for op in operations) / seconds),
         "p99_ns": tails["p99"],
         **{f"{name}_text": format_latency(value) if value is not None else "-" for name, value in tails.items()},
-        "latency": "response" if any(op["response_latency"] for op in operations) else "completion",
+        "latency": _latency_name(operations),
         "in_flight": round(in_flight, 1),
         "queue_depth": now.queue_depth,
         "backlog": max((stream["backlog_max"] for each in intervals for stream in each["streams"]), default=0),
     }
+
+
+def _latency_name(operations: Sequence[OperationInterval]) -> str:
+    """Name the latency of `timed` operations."""
+    if has_flushes(operations):
+        return "flush"
+    return "response" if any(op["response_latency"] for op in operations) else "completion"
 
 
 def _percentiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float | None]:
