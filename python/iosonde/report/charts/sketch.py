@@ -18,7 +18,7 @@ from iosonde.report.charts.published import cited_note, reference_of
 from iosonde.report.charts.vega import MARKS, Frame
 from iosonde.report.material import device_states, durability
 from iosonde.report.material.intervals import intervals_of
-from iosonde.report.material.quantities import is_percentile
+from iosonde.report.material.quantities import is_percentile, metric_unit
 from iosonde.report.material.result_sets import Material
 from iosonde.study.model import View
 
@@ -43,8 +43,20 @@ class Sketch:
     part: str = ""
     """Part of the study, where no view of the study requires the figure."""
     metric: str = "efficiency"
+    """Metric, where no view of the study requires the figure."""
     zero: bool = True
     """Whether the y axis begins at 0."""
+
+
+def drawn_metric(view: View) -> str:
+    """Return the metric whose values a view shows: some kinds show a latency, whatever metric the view names."""
+    match view.kind:
+        case "percentiles":
+            return "response_latency_ns" if view.y.startswith("response") else "completion_latency_ns"
+        case "tradeoff" if metric_unit(view.y) != "ns":
+            return "completion_latency_ns_p99"
+        case _:
+            return view.y
 
 
 def has_mark(row: Row) -> bool:
@@ -54,6 +66,7 @@ def has_mark(row: Row) -> bool:
 
 def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figure:
     """Divide a sketch into panels, with a caption below it."""
+    metric = drawn_metric(view)
     marked = unique(row["panel"] for row in sketch.rows if has_mark(row))
     panels, cut = marked[:PANELS_AT_MOST], marked[PANELS_AT_MOST:]
     notes = list(sketch.notes)
@@ -63,7 +76,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
     if view.kind != "heatmap" and any(row["low"] is not None for row in kept):
         mark = "Bands" if view.kind == "lines" else "Error bars"
         if sketch.draw is not vega.expectation:
-            notes.append(f"{mark}: {intervals_of(material, [view.y])}; cut at the edge of the plot.")
+            notes.append(f"{mark}: {intervals_of(material, [metric])}; cut at the edge of the plot.")
         if any(map(_is_wide, kept)):
             notes.append(f"Not drawn: intervals {WIDE_TEXT}.")
     kept = [_without_wide_interval(row) for row in kept]
@@ -75,7 +88,7 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         notes.append("✕: no result.")
     unsupported = sum(row["y"] is None and not row["no_value"] for row in kept)
     if unsupported:
-        lacking = "with too few samples for this percentile" if is_percentile(view.y) else "without this metric"
+        lacking = "with too few samples for this percentile" if is_percentile(metric) else "without this metric"
         notes.append(f"Not drawn: {counted(unsupported, 'case')} {lacking}.")
     reference = reference_of(view, material)
     if reference is not None and any(row["published"] for row in kept):
@@ -109,9 +122,9 @@ def finish(sketch: Sketch, view: View, number: int, material: Material) -> Figur
         caption=" ".join(filter(None, [view.caption, *notes])),
         description=_description(view, sketch, kept, panels),
         part=view.part,
-        metric=view.y,
+        metric=metric,
         kind=view.kind,
-        intervals=intervals_of(material, [view.y]),
+        intervals=intervals_of(material, [metric]),
         x_title=sketch.frame.x.title,
         series_title=sketch.frame.series_title,
         panels=drawn,

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import polars as pl
 
+from iosonde.metrics.registry import find
 from iosonde.report.charts import stacked, timeseries, vega
 from iosonde.report.charts.figure import Figure, Undrawn
 from iosonde.report.charts.layout import (
@@ -25,7 +26,7 @@ from iosonde.report.charts.layout import (
     x_value,
 )
 from iosonde.report.charts.published import PUBLISHED_TO_OVERLAY, measured_panels, published_panels, published_rows
-from iosonde.report.charts.sketch import Draw, Sketch, finish
+from iosonde.report.charts.sketch import Draw, Sketch, drawn_metric, finish
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import (
     factor_column,
@@ -38,7 +39,7 @@ from iosonde.report.material.quantities import (
     metric_title,
     metric_unit,
 )
-from iosonde.report.material.result_sets import Material, loop_text
+from iosonde.report.material.result_sets import Material
 from iosonde.report.material.subjects import Subject, Values, largest, metric_title_of, specs, subjects
 from iosonde.study.model import View
 from iosonde.workload import described
@@ -79,9 +80,10 @@ def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | N
 def _why_undrawn(view: View, found: list[Subject]) -> str:
     if all(subject.source.no_value(subject.case.case_id) for subject in found):
         return "no case has a result"
-    if view.kind == "percentiles" or is_percentile(view.y):
+    metric = drawn_metric(view)
+    if view.kind == "percentiles" or is_percentile(metric):
         return "a percentile needs at least ten samples beyond it, and no case has them"
-    return f"no case has a value of this metric ({metric_title(view.y)})"
+    return f"no case has a value of this metric ({metric_title(metric)})"
 
 
 def _lines(view: View, found: list[Subject], material: Material) -> Sketch:
@@ -147,7 +149,8 @@ def _without_role(view: View, found: list[Subject]) -> list[str]:
 
 def _best(view: View, found: list[Subject], values: Values) -> list[Subject]:
     """Return the case with the best value of each place in a figure."""
-    sign = -1 if "latency" in view.y else 1
+    known = find(view.y)
+    sign = -1 if known is not None and known.better == "lower" else 1
     best: dict[tuple[str, ...], tuple[float, Subject]] = {}
     for subject in found:
         value = values.estimate(subject)[0]
@@ -217,7 +220,7 @@ def _heatmap(view: View, found: list[Subject], material: Material) -> Sketch:
 
 def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
     x_metric = view.x or "iops"
-    y_metric = view.y if metric_unit(view.y) == "ns" else "completion_latency_ns_p99"
+    y_metric = drawn_metric(view)
     step = _step_factor(view, found)
     layout = ChartLayout.for_view(view, found, material, taken={step} if step else set())
     xs, ys = Values(material, x_metric), Values(material, y_metric)
@@ -270,7 +273,8 @@ def _tradeoff(view: View, found: list[Subject], material: Material) -> Sketch:
 
 def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch:
     layout = ChartLayout.for_view(view, found, material)
-    latency = "response" if view.y.startswith("response") else "completion"
+    metric = drawn_metric(view)
+    latency, _, _ = metric.partition("_")
     points = _curve_points(material, latency)
     rows = []
     for subject in found:
@@ -281,14 +285,13 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
                 subject,
                 layout,
                 (nanoseconds, None, None, 0),
-                "completion_latency_ns",
-                metric_scale("completion_latency_ns", 1),
+                metric,
+                metric_scale(metric, 1),
                 x=nines,
             )
             rows.append({**row, "x_text": f"{100 * fraction:.6g} %"})
     deepest = max((row["x"] for row in rows), default=1)
-    title = f"{latency.capitalize()} latency ({loop_text(specs(found))})"
-    scale = replace(metric_scale("completion_latency_ns", 1, title=title), column=f"{latency}_latency_ns")
+    scale = metric_scale(metric, 1, title=metric_title_of(metric, found))
     frame = Frame(
         x=Axis(
             title=f"Percentile of {_counted(found)}",

@@ -28,6 +28,8 @@ VALUES = 5
 """Columns of values in the summary, of a study's own table the first."""
 _PLAIN = {"operation", "direction", "access", "queue_depth", "jobs", "block_size", "read_fraction", "load"}
 """Factors that a summary of plain block I/O covers."""
+_MEDIAN_AND_TAIL = {"p50": 0.301, "p99": 2.0}
+"""Percentiles of the summary, by their nines."""
 _RATES = {"sequential": "bandwidth", "random": "iops"}
 
 
@@ -42,7 +44,8 @@ def summary(material: Material, own: Sequence[Table], figures: Sequence[Figure])
         caption = " ".join(filter(None, (f"{short.title}.", short.caption, more)))
         card = replace(card, caption=caption, columns_left_out=left_out)
     if card is None and figures and not differing(material, figures[0].part):
-        card = _best_values(figures[0], material)
+        of_percentiles = figures[0].kind == "percentiles"
+        card = _median_and_tail(figures[0]) if of_percentiles else _best_values(figures[0], material)
     return None if card is None else _judged(card)
 
 
@@ -142,7 +145,10 @@ def _load(source: Source, case: Case) -> tuple[str, str] | None:
     spec = source.specs_by_case[case.case_id]["workload"]
     if not described(spec).moves_blocks or len(spec["streams"]) != 1:
         return None
-    if spec["streams"][0].get("arrival", {}).get("kind", "closed") != "closed":
+    stream = spec["streams"][0]
+    if stream.get("arrival", {}).get("kind", "closed") != "closed":
+        return None
+    if stream["durability"]["kind"] == "flush":  # The latencies of this card are not those of durable writes.
         return None
     operation = {1.0: "read", 0.0: "write"}.get(parameters.get("read_fraction", 0.5))
     access = parameters.get("access", "random")
@@ -208,6 +214,39 @@ def _best_values(figure: Figure, material: Material) -> Table | None:
         caption=f"{'Lowest' if lowest else 'Highest'} values of the figure “{figure.title}”. "
         f"{medians_of(material, [figure.metric])}",
         heads=[*labels, title, REPEATS, "At"],
+        labels=len(labels),
+        rows=rows,
+    )
+
+
+def _median_and_tail(figure: Figure) -> Table | None:
+    """Return p50 and p99 of each curve of a figure of percentiles."""
+    curves: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+    for row in figure.rows.to_dicts():
+        shown = next((name for name, nines in _MEDIAN_AND_TAIL.items() if abs(row["x"] - nines) < 1e-3), None)
+        if shown and row["y"] is not None:
+            curves.setdefault((row["source"], row["panel"], row["series"]), {})[shown] = row
+    if not curves or len(curves) > MOST_ROWS:
+        return None
+    several = len({source for source, *_ in curves}) > 1
+    labels = [*(["Result set"] if several else []), "Load", VERDICT]
+    rows = []
+    for (source, panel, series), found in curves.items():
+        load = " · ".join(filter(None, [panel, _named(figure.series_title, series)]))
+        values = [found.get(name) for name in _MEDIAN_AND_TAIL]
+        rows.append(
+            [
+                *([Cell(text=source)] if several else []),
+                Cell(text=load or "All cases"),
+                Cell(text=LIMITED_BY.get(next(iter(found.values()))["verdict"], "-")),
+                *(Cell(text=row["text"], number=row["y"]) if row else Cell(text="-") for row in values),
+            ]
+        )
+    title = metric_title(figure.metric)
+    return Table(
+        title=TITLE,
+        caption=f"{title} of the figure “{figure.title}”; repeats are merged.",
+        heads=[*labels, *(f"{title}, {name}" for name in _MEDIAN_AND_TAIL)],
         labels=len(labels),
         rows=rows,
     )

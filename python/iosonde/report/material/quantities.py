@@ -151,10 +151,13 @@ def is_number(level: Any) -> bool:
 
 
 def metric_title(metric: str) -> str:
-    """Name a metric for a reader, without its unit."""
+    """Name a metric for a reader, without its unit; a latency of which several statistics are shown without any."""
     from iosonde.metrics.registry import find
 
     known = find(metric)
+    of_median = None if known else find(f"{metric}_p50")
+    if of_median:
+        return of_median.title.partition(",")[0]
     return known.title if known else metric.replace("_", " ")
 
 
