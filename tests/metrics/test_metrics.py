@@ -111,6 +111,20 @@ def test_mean_in_flight_is_all_time_spent_in_flight_with_flushes_over_the_measur
     assert value(metrics, "mean_in_flight", operation="write") is None
 
 
+def test_a_durable_write_takes_the_time_of_the_write_and_of_its_share_of_a_flush(tmp_path: Path) -> None:
+    """Four flushes for eight writes: 1 ms and half of 10 ms."""
+    samples = [
+        Samples(operation="write", completion_ns=[SECOND // 1000] * 8),
+        Samples(operation="flush", completion_ns=[SECOND // 100] * 4, block_size=0),
+        Samples(operation="read", completion_ns=[SECOND // 10] * 5),
+    ]
+    metrics = run_metrics(result_set(tmp_path / "r", [samples]))
+    assert value(metrics, "durable_write_ns_mean", operation="write") == pytest.approx(6e6)
+    assert value(metrics, "durable_write_ns_mean", operation="all") is None
+    without = run_metrics(result_set(tmp_path / "without", [samples[:1]]))
+    assert value(without, "durable_write_ns_mean", operation="write") is None
+
+
 def test_several_streams_are_separated_and_also_taken_together(tmp_path: Path) -> None:
     reads, writes = lognormal(4000), lognormal(1000, 500_000)
     plan = with_concurrency(
@@ -316,6 +330,7 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     # Only key-value runs have accounts.
     conditional |= {
         "ops_per_sec",
+        "durable_write_ns_mean",  # Only where writes are followed by flushes.
         *(each.name for each in (*oltp.LIST, *paging.LIST, *graph.LIST, *objects.LIST)),
         *(name for name, metric in METRICS.items() if metric.kind == "store"),
     }

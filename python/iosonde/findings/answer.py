@@ -140,7 +140,7 @@ def trust_from(
     )
 
 
-_OF_ONE_LOAD = ("peak", "throughput", "unloaded latency", "one level")
+_OF_ONE_LOAD = ("peak", "throughput", "unloaded latency", "durable writes", "one level")
 """Kinds that state a value of one load."""
 
 

@@ -159,7 +159,8 @@ _DECISIVE = ("fresh device", "software share")
 _FIRST_KINDS = (
     *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "cache tier"),
     *("memory share", "memory extension", "store load", "fault overhead"),
-    *("share of device bandwidth", "OSD CPU time", "total backend gain", "peak", "throughput", "one level"),
+    *("share of device bandwidth", "OSD CPU time", "total backend gain", "durable writes", "peak", "throughput"),
+    "one level",
     "best and worst",
 )
 """Kinds that come before the others of their topic."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, ClassVar
 
 import polars as pl
@@ -20,7 +21,7 @@ from iosonde.study.model import Part, Study
 from iosonde.workload import descriptions, terms
 
 _BACKEND = ("backend", "submission_polling", "completion_polling")
-_LOAD = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "jobs", "queue_depth")
+_LOAD = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability", "jobs", "queue_depth")
 LARGE = 64 << 10
 """Block size from which on a rate is stated as bandwidth."""
 
@@ -84,8 +85,8 @@ class UnloadedLatency(Finding):
     """The backend, where the study has several."""
 
     def _sentence(self) -> str:
-        text = wording.estimate_text("completion_latency_ns_p50", self.p50)
-        tail = "" if self.p99 is None else f", p99 {wording.value_text('completion_latency_ns_p99', self.p99)}"
+        text = wording.estimate_text(_P50, self.p50)
+        tail = "" if self.p99 is None else f", p99 {wording.value_text(_P99, self.p99)}"
         setting = f" {self.setting}" if self.setting else ""
         return f"{self.load} with one I/O in flight{setting}: median latency {text}{tail}"
 
@@ -94,18 +95,58 @@ class UnloadedLatency(Finding):
         return f"closed loop, {wording.counted(self.repeats, 'run')}{verdicts}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class DurableWrites(Finding):
+    """Time per write, flush included, of writes that are durable by flushes; with the fewest I/Os in flight."""
+
+    kind: ClassVar[str] = "durable writes"
+    topic: ClassVar[Topic] = "performance"
+    load: str
+    time: Estimate
+    """Mean time of a write with its share of a flush."""
+    flush_p50: Estimate
+    flush_p99: float | None
+    """Of the same runs; None where any of them has too few samples."""
+    in_flight: int
+    repeats: int
+    verdicts: str
+    setting: str = ""
+    """The backend, where the study has several."""
+
+    def _sentence(self) -> str:
+        tail = "" if self.flush_p99 is None else f", p99 {wording.value_text(_P99, self.flush_p99)}"
+        setting = f" {self.setting}" if self.setting else ""
+        time = wording.estimate_text(_DURABLE, self.time)
+        return (
+            f"{self.load}, {wording.counted(self.in_flight, 'I/O')} in flight{setting}: {time} per durable write; "
+            f"median flush latency {wording.estimate_text(_P50, self.flush_p50)}{tail}"
+        )
+
+    def _evidence(self) -> str:
+        verdicts = f"; {self.verdicts}" if self.verdicts else ""
+        return f"mean of write and flush together, closed loop, {wording.counted(self.repeats, 'run')}{verdicts}"
+
+
+_DURABLE, _P50, _P99 = "durable_write_ns_mean", "completion_latency_ns_p50", "completion_latency_ns_p99"
+
+
 def find(study: Study, cases: pl.DataFrame, runs: pl.DataFrame, support: Support) -> Iterator[Finding]:
     """Return the highest rates and the unloaded latency of each operation."""
     if "store" in cases.columns:
         return  # `store.py` covers key-value stores.
     measured = _closed_loop(study, under_own_names(cases), runs)
-    for _, group in measured.group_by("operation_words", maintain_order=True):
+    for (_, is_flushed), group in measured.group_by("operation_words", "is_flushed", maintain_order=True):
         large = pl.col("block_size").fill_null(LARGE) >= LARGE
         for metric, sizes in (("bandwidth", large), ("iops", ~large)):
             rates = group.filter(pl.col("metric") == metric, sizes)
             if len(rates):
                 yield _throughput(metric, rates, support)
-        alone = group.filter(pl.col("metric") == "completion_latency_ns_p50", pl.col("concurrency") == 1)
+        medians = group.filter(pl.col("metric") == _P50, pl.col("concurrency").is_not_null())
+        if is_flushed and len(medians):
+            fewest = medians.sort("concurrency", "block_size", "median", maintain_order=True).row(0, named=True)
+            yield from _durable(fewest, runs, support)
+            continue
+        alone = medians.filter(pl.col("concurrency") == 1)
         if len(alone):
             shortest = alone.sort("block_size", "median", maintain_order=True).row(0, named=True)
             yield _latency(shortest, group, support)
@@ -150,6 +191,7 @@ def _closed_loop(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.Da
         joined.with_columns(
             backend_words=pl.Series(backends, dtype=pl.String),
             load=pl.col("case_id").replace_strict(loads, return_dtype=pl.String),
+            is_flushed=pl.col("durability").cast(pl.String).str.starts_with("flush").fill_null(value=False),
         )
         .filter(pl.col("read_fraction").is_not_null())
         .with_columns(operation_words=pl.Series(words, dtype=pl.String))
@@ -205,7 +247,7 @@ def _is_unsaturated(best: Mapping[str, Any], rates: pl.DataFrame) -> bool:
 
 def _latency(row: Mapping[str, Any], group: pl.DataFrame, support: Support) -> UnloadedLatency:
     estimate = repeats_interval(row["values"])
-    tail = group.filter(pl.col("case_id") == row["case_id"], pl.col("metric") == "completion_latency_ns_p99")
+    tail = group.filter(pl.col("case_id") == row["case_id"], pl.col("metric") == _P99)
     paired = len(tail) > 0 and tail["repeat"].to_list()[0] == row["repeat"]
     cases = (row["case_id"],)
     return UnloadedLatency(
@@ -216,6 +258,32 @@ def _latency(row: Mapping[str, Any], group: pl.DataFrame, support: Support) -> U
         repeats=len(row["values"]),
         verdicts=support.note(cases),
         strength=support.strength(cases, estimate),
+        case_ids=cases,
+        part=row["part"],
+    )
+
+
+def _durable(row: Mapping[str, Any], runs: pl.DataFrame, support: Support) -> Iterator[DurableWrites]:
+    of_case = runs.filter(pl.col("case_id") == row["case_id"]).sort("repeat")
+
+    def values(operation: str, metric: str) -> list[float]:
+        found = of_case.filter(pl.col("operation") == operation, pl.col("metric") == metric)
+        return found["value"].to_list()
+
+    times, medians, tails = values("write", _DURABLE), values("flush", _P50), values("flush", _P99)
+    if not times or not medians:
+        return
+    time, flush_p50, cases = repeats_interval(times), repeats_interval(medians), (row["case_id"],)
+    yield DurableWrites(
+        load=row["load"],
+        time=time,
+        flush_p50=flush_p50,
+        flush_p99=median(tails) if len(tails) == len(medians) else None,
+        in_flight=round(row["concurrency"]),
+        setting=row["backend_words"],
+        repeats=len(times),
+        verdicts=support.note(cases),
+        strength=support.strength(cases, time, flush_p50),
         case_ids=cases,
         part=row["part"],
     )

@@ -132,6 +132,12 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
         halved.filter(pl.col("operation").is_in(operations) & together).sum()
         for operations in (("read", "scan", "read_modify_write"), ("write", "read_modify_write"))
     )
+    # Of a stream whose writes are followed by flushes: the time of both.
+    flushed = (pl.col("operation") == "flush") & (pl.col("count") > 0)
+    stream = (*RUN_KEYS, "stream")
+    durable = pl.when((pl.col("operation") == "write") & flushed.any().over(stream)).then(
+        pl.col("completion_sum_ns") + pl.col("completion_sum_ns").filter(flushed).sum().over(stream)
+    )
     written = pl.col("count").filter(pl.col("operation").is_in(("write", "read_modify_write")) & together)
     new_orders = pl.col("count").filter(pl.col("operation") == "new_order").sum().over(RUN_KEYS)
     faults = {
@@ -143,6 +149,7 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
         *(pl.when(whole_run).then(name).alias(name) for name in _OF_RUN if name in known),
         new_order_count=pl.when(whole_run).then(new_orders),
         **{name: pl.when(whole_run).then(count) for name, count in faults.items()},
+        durable_write_sum_ns=durable,
         read_bytes=reads.over(RUN_KEYS),
         write_bytes=writes.over(RUN_KEYS),
         write_count=written.sum().over(RUN_KEYS),

@@ -119,6 +119,15 @@ _LIST = (
     *_latency_metrics("completion_latency", "Completion latency", "submission", "count"),
     *_latency_metrics("response_latency", "Response latency", "intended start", "response_count"),
     Metric(
+        name="durable_write_ns_mean",
+        title="Time per durable write, mean",
+        unit="ns",
+        formula="(sum of completion latencies of writes and flushes) / writes, where durability is `flush`",
+        better="lower",
+        kind="latency",
+        expression=over("durable_write_sum_ns", "count"),
+    ),
+    Metric(
         name="mean_in_flight",
         title="Mean in flight",
         unit="",

@@ -39,6 +39,7 @@ _VIEWS_OF_TOPIC: Mapping[str, Sequence[str]] = {
 _VIEWS_OF_KIND: Mapping[str, Sequence[str]] = {
     "tail growth": ("percentiles", "tradeoff", "lines"),
     "unloaded latency": ("percentiles", "tradeoff"),
+    "durable writes": ("percentiles", "tradeoff"),
     "device write amplification": (),
     "unknown device write amplification": (),
 }

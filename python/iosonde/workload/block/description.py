@@ -14,7 +14,7 @@ class BlockDescription(Description):
 
     moves_blocks = True
     operations = ("read", "write", "trim")
-    worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction")
+    worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability")
     ignored_when_simulated = (
         *("backend", "fallback", "registered_files", "registered_buffers", "submission_polling", "completion_polling"),
         *("data_pointers", "interrupts", "command_timeout", "io_mode", "page_cache"),
@@ -30,8 +30,17 @@ class BlockDescription(Description):
             "read_fraction": "I/O"
             if fraction is None
             else terms.operation_words(fraction, case.get("trim_fraction") or 0.0),
+            "durability": _flush_words(str(case.get("durability") or "")),
         }
         return {name: word for name, word in found.items() if word}
+
+
+def _flush_words(durability: str) -> str:
+    """Name the flushes of writes: `with a flush after each write`."""
+    kind, _, every = durability.partition(":")
+    if kind != "flush":
+        return ""
+    return "with a flush after each write" if every == "1" else f"with a flush after every {every} writes"
 
 
 DESCRIPTION: Description = BlockDescription()
