@@ -103,6 +103,25 @@ def test_embedded_stores_have_every_key_that_the_trace_reads(store: str, place: 
     assert record.spec["workload"]["streams"][0]["trace"]["rows"] == 500
 
 
+@pytest.mark.parametrize("store", ["redb", "lmdb"])
+def test_gets_of_keys_that_the_trace_neither_sets_nor_sizes_are_reported(
+    store: str, place: Path, tmp_path: Path
+) -> None:
+    """All 2,000 gets miss: their rate is that of an empty store."""
+    rows = [f"{row / 10_000},get,key-{row},," for row in range(2000)]
+    record = replay(place, tmp_path, rows, f'store = "{store}"')
+    assert (checks(record)["read"]["values"], checks(record)["read"]["missing"]) == (0, 2000)
+    [warning] = [each for each in record.warnings if each.code == "unexplained_misses"]
+    assert warning.message == "2,000 of 2,000 gets found no record, although the trace has not deleted it"
+
+
+def test_misses_after_a_delete_of_the_trace_are_as_expected(place: Path, tmp_path: Path) -> None:
+    operations = ["set,key,20,", "get,key,,", "delete,key,,", "get,key,,", "get,key,,", "set,key,20,", "get,key,,"]
+    record = replay(place, tmp_path, [f"0,{each}" for each in operations], 'store = "redb"')
+    assert (checks(record)["read"]["values"], checks(record)["read"]["missing"]) == (2, 2)
+    assert "unexplained_misses" not in [each.code for each in record.warnings]
+
+
 def test_own_timing_takes_as_long_as_the_trace_and_latency_counts_from_the_intended_time(
     place: Path, tmp_path: Path
 ) -> None:

@@ -55,6 +55,27 @@ def test_a_csv_file_becomes_rows_with_times_from_the_first(tmp_path: Path) -> No
     assert found.has_ttl
 
 
+def test_gets_of_keys_that_the_trace_has_deleted_are_counted(tmp_path: Path) -> None:
+    """What a block ends with is known to the next: there is more than a block of other rows in between."""
+    first = ["get,a,,", "set,a,20,", "get,a,,", "delete,a,,", "get,a,,", "get,b,,", "delete,b,,", "get,b,,"]
+    between = ["get,another-key,,"] * (trace_files.BLOCK_BYTES // 18)
+    last = ["get,a,,", "set,a,20,", "get,a,,", "get,b,,"]
+    rows = [f"0,{each}" for each in [*first, *between, *last]]
+    assert trace.converted(written(tmp_path, HEADER + "\n".join(rows))).deleted_gets == 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        ("0,get,a,,", "loads nothing before the replay: no get has a `value_size`; gets find only what the trace has set before"),
+        ("0,get,a,7,\n1,get,b,,", "loads about 1 key before the replay: those that a get has a `value_size` for"),
+    ],
+)  # fmt: skip
+def test_the_plan_states_what_is_loaded_before_a_replay(rows: str, note: str, tmp_path: Path) -> None:
+    found = kv.build({"phase": "trace", "store": "redb", "trace": written(tmp_path, HEADER + rows)})
+    assert note in kv.notes(kv.fit({"main": found}, open_target(str(tmp_path)), room_bytes=1 << 40))
+
+
 def test_a_parquet_file_becomes_the_same_rows(tmp_path: Path) -> None:
     by_csv = rows_of(trace.converted(written(tmp_path, HEADER + ROWS)))
     start = datetime.datetime(2026, 1, 1)
@@ -210,7 +231,8 @@ def test_a_trace_becomes_a_stream_at_its_own_times_or_as_fast_as_possible(tmp_pa
     assert fast["streams"][0]["arrival"] == {"kind": "closed"}
     notes = kv.notes(fitted)
     assert "2 gets, 1 sets, 1 deletes of about 3 keys over 2.25 s" in notes[0]
-    assert "times to live of the trace have no effect" in notes[1]
+    assert notes[1] == "loads about 1 key before the replay: those that a get has a `value_size` for"
+    assert "times to live of the trace have no effect" in notes[2]
 
 
 @pytest.mark.parametrize(

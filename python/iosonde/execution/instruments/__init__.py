@@ -26,6 +26,7 @@ from iosonde.execution.instruments.purge import Purge
 from iosonde.execution.instruments.shared_log_device import SharedLogDevice
 from iosonde.execution.instruments.swap_area import SwapArea
 from iosonde.execution.instruments.temperatures import Temperatures
+from iosonde.execution.instruments.trace_misses import TraceMisses
 
 _BEFORE_COUNTERS: Sequence[type[Instrument]] = (
     PreparedFiles,
@@ -35,6 +36,7 @@ _BEFORE_COUNTERS: Sequence[type[Instrument]] = (
     CarriedOverState,
     SharedLogDevice,
     Temperatures,
+    TraceMisses,
     Purge,
     KernelTrace,
     OwnIo,

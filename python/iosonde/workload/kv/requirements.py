@@ -62,7 +62,16 @@ def addressed_bytes(streams: Mapping[str, KvParameters]) -> int:
         return cache.file_bytes(whole)
     is_copied = keeps_checkpoint(streams) or whole.store == CASSANDRA
     factor = SPACE_FACTOR + (CHECKPOINT_FACTOR if is_copied else 0)
-    return whole.records * whole.record_bytes * factor + SPACE_BYTES + _log_bytes(whole)
+    return _stored_records(whole) * whole.record_bytes * factor + SPACE_BYTES + _log_bytes(whole)
+
+
+def _stored_records(whole: KvParameters) -> int:
+    """Records that the database has at most; of a trace those that are loaded, and those that it sets."""
+    if whole.phase != "trace" or not whole.trace:
+        return whole.records
+    found = trace.converted(whole.trace)
+    loaded = found.loaded_keys if whole.database == "loaded" else 0
+    return min(found.keys, loaded + found.sets)
 
 
 def _log_bytes(whole: KvParameters) -> int:
@@ -144,11 +153,24 @@ def notes(streams: Mapping[str, KvParameters]) -> list[str]:
     return [text for stream in streams.values() if stream.trace for text in _notes_on_trace(stream)]
 
 
+def _loaded_note(stream: KvParameters, found: trace.Trace) -> str:
+    if stream.database != "loaded":
+        return "loads nothing before the replay: the database starts empty"
+    if not found.loaded_keys:
+        return (
+            "loads nothing before the replay: no get has a `value_size`; gets find only what the trace has set before"
+        )
+    keys = "1 key" if found.loaded_keys == 1 else f"{found.loaded_keys:,} keys"
+    return f"loads about {keys} before the replay: those that a get has a `value_size` for"
+
+
 def _notes_on_trace(stream: KvParameters) -> Iterator[str]:
     assert stream.trace is not None
     found = trace.converted(stream.trace)
     parts = {"gets": found.gets, "sets": found.sets, "deletes": found.deletes}
     counts = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
     yield f"replays `{stream.trace}`: {counts} of about {found.keys:,} keys over {format_duration(found.seconds * 1e9)}"
+    if stream.store not in cache.CACHES:
+        yield _loaded_note(stream, found)
     if found.has_ttl and stream.store not in cache.CACHES:
         yield f"`{stream.store}` drops no records: the times to live of the trace have no effect"

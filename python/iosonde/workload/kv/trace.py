@@ -64,8 +64,12 @@ class Trace:
     deletes: int
     keys: int
     """Different keys, estimated."""
+    loaded_keys: int
+    """Of these, estimated, those that a get has a size for: a database is loaded with them."""
     seconds: float
     """From the first row to the last."""
+    deleted_gets: int
+    """Gets of a key that the trace itself has deleted, and not set since."""
     key_bytes: int
     """Mean of the rows."""
     value_bytes: int
@@ -161,7 +165,8 @@ class _Totals:
         self._rows = self._key_bytes = self._sized = self._value_bytes = 0
         self._largest_key, self._largest_value = SMALLEST_KEY, 0
         self._requests = np.zeros(len(OPERATIONS), dtype=np.int64)
-        self._seen = np.zeros(_COUNTERS, dtype=bool)
+        self._seen, self._loaded, self._deleted = (np.zeros(_COUNTERS, dtype=bool) for _ in range(3))
+        self._deleted_gets = 0
         self._has_ttl = False
 
     def add(self, block: Block) -> np.ndarray[Any, np.dtype[np.void]]:
@@ -174,7 +179,10 @@ class _Totals:
         table["ttl_s"] = _whole(block, "ttl", LONGEST_TTL_S)
         self._rows += block.rows
         self._requests += np.bincount(table["request"], minlength=len(OPERATIONS))
-        self._seen[table["number"] % np.uint64(_COUNTERS)] = True
+        places = (table["number"] % np.uint64(_COUNTERS)).astype(np.int64)
+        self._seen[places] = True
+        self._loaded[places[(table["request"] == OPERATIONS["get"]) & (table["value_bytes"] > 0)]] = True
+        self._deleted_gets += self._gets_of_deleted(places, table["request"])
         self._key_bytes += int(table["key_bytes"].sum())
         self._value_bytes += int(table["value_bytes"].sum(dtype=np.int64))
         self._sized += int((table["value_bytes"] > 0).sum())
@@ -187,8 +195,6 @@ class _Totals:
         """The whole."""
         if not self._rows:
             raise invalid(self._path, "the trace has no rows", hint="give it at least one row below its header")
-        unseen = _COUNTERS - int(self._seen.sum())
-        keys = round(-_COUNTERS * math.log(max(unseen, 1) / _COUNTERS))
         return Trace(
             path=str(rows),
             rows=self._rows,
@@ -196,7 +202,9 @@ class _Totals:
             gets=int(self._requests[0]),
             sets=int(self._requests[1]),
             deletes=int(self._requests[2]),
-            keys=max(1, min(keys, self._rows)),
+            keys=max(1, min(_estimated(self._seen), self._rows)),
+            loaded_keys=min(_estimated(self._loaded), self._rows),
+            deleted_gets=self._deleted_gets,
             seconds=self._last - (self._first or 0.0),
             key_bytes=max(SMALLEST_KEY, round(self._key_bytes / self._rows)),
             value_bytes=round(self._value_bytes / self._sized) if self._sized else 0,
@@ -204,6 +212,18 @@ class _Totals:
             largest_value=self._largest_value,
             has_ttl=self._has_ttl,
         )
+
+    def _gets_of_deleted(self, places: np.ndarray[Any, np.dtype[np.int64]], requests: Any) -> int:
+        """Number of gets of a key whose last change, in the rows before, is its deletion."""
+        get, delete = OPERATIONS["get"], OPERATIONS["delete"]
+        if not self._requests[delete]:
+            return 0
+        changed = pl.when(pl.col("request") != get).then(pl.col("request") == delete)
+        rows = pl.DataFrame({"place": places, "request": requests, "before": self._deleted[places]})
+        found = rows.select(pl.coalesce(changed.forward_fill().over("place"), "before") & (pl.col("request") == get))
+        changes = requests != get
+        self._deleted[places[changes]] = requests[changes] == delete  # The last row of a key decides.
+        return int(found.to_series().sum())
 
     def _instants(self, block: Block) -> np.ndarray[Any, np.dtype[np.uint64]]:
         """Nanoseconds since the first row of the trace."""
@@ -219,6 +239,12 @@ class _Totals:
         )
         self._last = float(values[-1])
         return np.rint((values - self._first) * 1e9).astype(np.uint64)
+
+
+def _estimated(seen: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
+    """Number of keys that have set so many places (linear counting)."""
+    unseen = len(seen) - int(seen.sum())
+    return round(-len(seen) * math.log(max(unseen, 1) / len(seen)))
 
 
 def _requests(block: Block) -> np.ndarray[Any, np.dtype[np.uint8]]:
