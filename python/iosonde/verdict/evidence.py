@@ -155,13 +155,13 @@ class Evidence:
     @cached_property
     def core_utilisation(self) -> float | None:
         """CPU time over real time of the busiest thread of a job."""
-        return max((_busy(job) for job in self.jobs), default=None)
+        return max((self._busy(job) for job in self.jobs), default=None)
 
     @cached_property
     def core_taken(self) -> float | None:
         """CPU time and waiting for CPU over real time, of the thread with most; of closed and overloaded open loops."""
         limited = [job for job in self.jobs if self._could_do_more(job)]
-        return max((min(1.0, _busy(job) + (_waited(job) or 0.0)) for job in limited), default=None)
+        return max((min(1.0, self._busy(job) + (self._waited(job) or 0.0)) for job in limited), default=None)
 
     @cached_property
     def array_thread_share(self) -> float | None:
@@ -177,7 +177,7 @@ class Evidence:
     @cached_property
     def cpu_wait_share(self) -> float | None:
         """Largest share of time that a job's thread was ready to run and had no CPU."""
-        return max((wait for job in self.jobs if (wait := _waited(job)) is not None), default=None)
+        return max((wait for job in self.jobs if (wait := self._waited(job)) is not None), default=None)
 
     @cached_property
     def involuntary_switches_per_second(self) -> float | None:
@@ -225,7 +225,7 @@ class Evidence:
         """Harness overhead over real time, of the threads of the busiest job; an estimate."""
         costs = self._harness_costs()
         shares = [
-            _share(job["operations"] * costs[job["stream"]], _threads(job) * self.wall_ns)
+            _share(job["operations"] * costs[job["stream"]], self._threads(job) * self.wall_ns)
             for job in self.jobs
             if job["stream"] in costs
         ]
@@ -235,7 +235,7 @@ class Evidence:
     def clock_share(self) -> float | None:
         """Time spent reading the clock, at most twice per I/O, of the threads of the busiest job; an estimate."""
         cost = self.facts.engine.get("clock_read_ns")
-        most = max((job["operations"] / _threads(job) for job in self.jobs), default=0)
+        most = max((job["operations"] / self._threads(job) for job in self.jobs), default=0)
         return None if cost is None else _share(2 * cost * most, self.wall_ns)
 
     @cached_property
@@ -607,6 +607,21 @@ class Evidence:
             and self.file_systems[-1].get("kind") not in (*COPYING_FILE_SYSTEMS, "overlay")
         )
 
+    def _busy(self, job: Json) -> float:
+        """CPU time over real time of a job's busiest thread."""
+        return _share(busiest_thread.cpu_ns(job, self._lanes(job)), job["usage"]["wall_ns"]) or 0.0
+
+    def _waited(self, job: Json) -> float | None:
+        """Waiting for a CPU over real time of that thread."""
+        wait = busiest_thread.cpu_wait_ns(job, self._lanes(job))
+        return None if wait is None else _share(wait, job["usage"]["wall_ns"])
+
+    def _threads(self, job: Json) -> int:
+        return busiest_thread.count(job, self._lanes(job))
+
+    def _lanes(self, job: Json) -> int:
+        return busiest_thread.lanes(self.facts.result, list(self.streams.values()), job)
+
     def _is_closed(self, stream: str) -> bool:
         return bool(self.streams[stream]["arrival"]["kind"] == "closed")
 
@@ -683,19 +698,6 @@ class Evidence:
 def _depth(stream: Json) -> int:
     """I/Os in flight per job; a job of a key-value workload has one operation in flight."""
     return int(stream.get("queue_depth", 1))
-
-
-def _busy(job: Json) -> float:
-    return _share(busiest_thread.cpu_ns(job), job["usage"]["wall_ns"]) or 0.0
-
-
-def _waited(job: Json) -> float | None:
-    wait = busiest_thread.cpu_wait_ns(job)
-    return None if wait is None else _share(wait, job["usage"]["wall_ns"])
-
-
-def _threads(job: Json) -> int:
-    return busiest_thread.count(job)
 
 
 def is_reducible(payload: Json) -> bool:

@@ -171,7 +171,7 @@ def _job(record: Record, stream: Mapping[str, Any], facts: _Facts, group: int) -
         **{operation: _operation(scopes[operation], facts, runtime_ms) for operation in _OPERATIONS},
         "sync": _sync(facts.latency(scopes["flush"], "completion")),
         "job_runtime": runtime_ms,
-        **_usage([job for job in record.result["jobs"] if job["stream"] == stream["name"]]),
+        **_usage(record.result, stream),
         **_shares([latency for name in _OPERATIONS if (latency := facts.total_latency(scopes[name]))]),
         "total_err": errors,
     }
@@ -266,10 +266,12 @@ def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
     return round(float(values.std(ddof=1)), 6) if values.size > 1 else 0.0
 
 
-def _usage(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _usage(result: Mapping[str, Any], stream: Mapping[str, Any]) -> dict[str, Any]:
     """Of the stream's threads together, as fio with `group_reporting`."""
+    jobs = [job for job in result["jobs"] if job["stream"] == stream["name"]]
+    threads = [busiest_thread.count(job, busiest_thread.lanes(result, [stream], job)) for job in jobs]
     sums = {name: sum(job["usage"][name] for job in jobs) for name in jobs[0]["usage"]} if jobs else {}
-    wall_ns = sum(busiest_thread.count(job) * job["usage"]["wall_ns"] for job in jobs) or 1
+    wall_ns = sum(count * job["usage"]["wall_ns"] for count, job in zip(threads, jobs, strict=True)) or 1
     return {
         "usr_cpu": round(100 * sums.get("user_ns", 0) / wall_ns, 6),
         "sys_cpu": round(100 * sums.get("system_ns", 0) / wall_ns, 6),
