@@ -113,4 +113,4 @@ def test_the_answer_on_writes_with_flushes_states_the_time_per_durable_write(tmp
     assert durable.time.value * rate.value.value == pytest.approx(1e9, rel=0.02)  # type: ignore[attr-defined]
     assert durable.sentence.startswith("4 KiB sequential writes with a flush after each write, 1 I/O in flight: ")
     assert " per durable write; median flush latency " in durable.sentence
-    assert chapter.summary and [row[0].text for row in chapter.summary.rows] == ["write", "flush"]
+    assert chapter.summary and {row[0].text for row in chapter.summary.rows} == {"write", "flush"}
