@@ -220,6 +220,31 @@ def one_level(rng: Rng) -> Made:
     return [Claim(one, [best, 1, *SIZES], holds=right)]
 
 
+def durable_writes(rng: Rng) -> Made:
+    """Of the case with the fewest writes in flight; the latency of the writes alone has no place in the sentence."""
+    times = {(size, depth): 1e6 * rng.choice(FACTORS) * depth for size in (4096, 65536) for depth in (1, 8)}
+    flushes = {cell: 0.9 * time for cell, time in times.items()}
+    of = {"operation": "write", "durable_write_ns_mean": times, "completion_latency_ns_p50": dict.fromkeys(times, 12e3)}
+    factors = ["block_size", "queue_depth"]
+    load = {**LOAD, "jobs": 1, "read_fraction": 0.0, "durability": "flush:1"}
+    metrics = {name: repeated(values) for name, values in of.items() if isinstance(values, dict)}
+    rates = {"concurrency": repeated({cell: float(cell[1]) for cell in times})}
+    cases, writes = results(factors, {**metrics, **rates}, **load)
+    _, flushed = results(factors, {"completion_latency_ns_p50": repeated(flushes)}, **load)
+    runs = pl.concat(
+        [
+            writes,
+            writes.filter(metric="durable_write_ns_mean").with_columns(operation=pl.lit("write")),
+            flushed.with_columns(operation=pl.lit("flush")),
+        ]
+    )
+    found = findings(study({"block_size": [4096, 65536], "queue_depth": [1, 8]}, []), cases, runs)
+    [one] = of_kind(found, "durable writes")
+    assert not of_kind(found, "unloaded latency")
+    numbers = [4096, 1, times[4096, 1], flushes[4096, 1]]
+    return [Claim(one, numbers, holds="4 KiB" in one.sentence and "1 I/O in flight" in one.sentence)]
+
+
 def published(rng: Rng) -> Made:
     several = rng.random() < 0.5
     reference = {
@@ -863,6 +888,7 @@ def drops(rng: Rng) -> Made:
 
 MAKERS: Sequence[Callable[[Rng], Made]] = (
     amplification, array_efficiency, backends, cache_gain, cache_tier, commits, device_share, drops, durabilities,
+    durable_writes,
     fastest_and_no_differences, fault_overhead, idle, interference, load_changes, log_gain, mapped_reads, memory_extension,
     memory_share, named_values, offered_rates, one_level, osd_cpu, path, published, quality_of_runs, read_cache,
     rounds_and_fresh, searches, server_limit, share_of_peak, software_share, steady_runs, store_outcomes, stores, think_time,
