@@ -11,7 +11,8 @@ from typing import get_args
 
 import pytest
 
-from iosonde.execution.instruments import INSTRUMENTS, kernel_trace
+from iosonde.execution.instruments import INSTRUMENTS
+from iosonde.features.kernel_trace import instruments
 from iosonde.findings import findings
 from iosonde.metrics.registry import METRICS, known_names
 from iosonde.planning import expand, parse
@@ -69,8 +70,8 @@ def test_every_path_exists(path: str) -> None:
 
 
 def test_what_interferes_with_the_kernel_is_described() -> None:
-    assert "execution/instruments/kernel_trace.py" in TEXT
-    assert kernel_trace.KernelTrace in INSTRUMENTS
+    assert "features/kernel_trace" in TEXT
+    assert instruments.KernelTrace in INSTRUMENTS
     assert "storage/nvme/handover.py" in TEXT
     assert journal.UNDO[journal_entry.NVME_DRIVER] == "iosonde.storage.nvme.handover"
 

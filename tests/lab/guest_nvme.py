@@ -132,7 +132,7 @@ def try_backends() -> dict[str, Any]:
             "failure": record.failure and record.failure.message,
             "in_effect": (record.result or {}).get("backend"),
             "verification": (record.result or {}).get("verification"),
-            "trace": record.kernel_trace,
+            "trace": record.parts.get("kernel_trace"),
         }
         for record in records
     }

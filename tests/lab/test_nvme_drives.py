@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from lab_guest import Report
 
-from iosonde.findings.questions.io_path import PathStages
+from iosonde.features.kernel_trace.questions import PathStages
 
 NO_SUCH_LOG = "has no log page with media writes"
 """What QEMU's drive is: it has the SMART log, and none that counts its media."""

@@ -6,7 +6,8 @@ it adds in a tuple:
     module           tuple           elements                                    read by
     __init__.py      ANALYSES        names of the kinds in questions.py          `[[analysis]]` of studies
     setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
-                     EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies
+                     EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
+                     SETTINGS        models whose fields are parameters          other parameters of cases
     layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
     undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
     preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments

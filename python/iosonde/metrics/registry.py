@@ -14,7 +14,7 @@ from typing import Literal
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.metrics import io_path, media
+from iosonde.metrics import media
 from iosonde.metrics.applications import cache, graph, java, objects, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, in_seconds, over
@@ -450,7 +450,6 @@ _LIST = (
     *paging.LIST,
     *graph.LIST,
     *objects.LIST,
-    *io_path.LIST,
     *contributed("metrics", "METRICS", Metric),
 )
 

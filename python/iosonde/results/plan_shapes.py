@@ -164,11 +164,9 @@ def _of_parameter(name: str, value: Any, known: Mapping[str, Any]) -> str:
 def _parameter_types(workload: str) -> Mapping[str, tuple[Any, Number | None]]:
     """Return the parameters of a workload and of setups, each with its type and its lower bound."""
     from iosonde import workload as workloads
-    from iosonde.study.queue import QueueParameters
-    from iosonde.study.swap import SwapParameters
-    from iosonde.study.tracing import TraceParameters
+    from iosonde.study.setup import CASE_MODELS
 
-    models: list[type[BaseModel]] = [Setup, QueueParameters, SwapParameters, TraceParameters]
+    models: list[type[BaseModel]] = [Setup, *CASE_MODELS]
     if workload in get_args(workloads.Name):
         models.append(workloads.named(workload).PARAMETERS)  # type: ignore[arg-type]
     found = {name: _type_of(model, name) for model in models for name in model.model_fields}

@@ -195,9 +195,6 @@ class Record(BaseModel):
     queue_settings: list[dict[str, Any]] = []
     """Settings of block queues that were changed for the run, with their values before it
     (execution/instruments/block_queue.py)."""
-    kernel_trace: dict[str, Any] | None = None
-    """Stages of the newest I/Os of the measurement in nanoseconds, from tracepoints, or why there are none
-    (execution/instruments/kernel_trace.py); None of runs that are not traced."""
     parts: dict[str, Any] = {}
     """What features add, by `RecordPart.name`; read with `of`."""
     verdict: RecordVerdict | None = None

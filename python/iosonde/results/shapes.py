@@ -94,22 +94,11 @@ class OwnIo(TypedDict):
     dirtied_bytes: int
 
 
-class KernelTrace(TypedDict):
-    """Stages of traced I/Os, or why there are none."""
-
-    reason: str
-    unseen: dict[str, str]
-    related: NotRequired[int]
-    incomplete: NotRequired[int]
-    stages: NotRequired[dict[str, list[int]]]
-
-
 SHAPES: Mapping[str, Any] = {
     "target": Target,
     "target_after": Target,
     "server": Statistics | None,
     "own_io": OwnIo | None,
-    "kernel_trace": KernelTrace | None,
 }
 """Parts of a record and their types."""
 

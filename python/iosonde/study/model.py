@@ -364,7 +364,6 @@ ANALYSIS_KINDS: tuple[str, ...] = (
     "mapped_reads",
     "device_share",
     "backend_steps",
-    "io_path",
     "osd_cpu",
     *contributed("", "ANALYSES", str),
 )

@@ -28,7 +28,7 @@ from iosonde.plan import (
     Setup,
 )
 from iosonde.plan.setup import SetupPart, check_mount_options
-from iosonde.study import queue, swap, tracing
+from iosonde.study import queue, swap
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size
 from iosonde.workload.description import Description
@@ -49,6 +49,9 @@ COMMAS = ("mount_options",)
 """Parameters whose value may hold commas."""
 
 _EXTENSIONS = contributed("setup", "EXTENSIONS", SetupExtension)
+_MODELS: tuple[type[BaseModel], ...] = contributed("setup", "SETTINGS")
+_SETTINGS = {name: field for model in _MODELS for name, field in model.model_fields.items()}
+"""Parameters of a case that need no setup, of features."""
 
 SIZES = (
     *("chunk", "setup_size", *queue.SIZES, *swap.SIZES),
@@ -135,15 +138,24 @@ SETUP_FIELDS: dict[str, FieldInfo] = {
 """Parameters of setups, with those of features."""
 
 SETUP_NAMES = tuple(SETUP_FIELDS)
-NAMES = (*SETUP_NAMES, *queue.NAMES, *swap.NAMES, *tracing.NAMES)
-"""Parameters of a case as a whole: the setup, settings of the block queues, swap, and tracing."""
+NAMES = (*SETUP_NAMES, *queue.NAMES, *swap.NAMES, *_SETTINGS)
+"""Parameters of a case as a whole: the setup, settings of the block queues, swap, and those of features."""
 
 _FIELDS = {
     **SETUP_FIELDS,
     **queue.QueueParameters.model_fields,
     **swap.SwapParameters.model_fields,
-    **tracing.TraceParameters.model_fields,
+    **_SETTINGS,
 }
+
+
+CASE_MODELS: tuple[type[BaseModel], ...] = (
+    queue.QueueParameters,
+    swap.SwapParameters,
+    *_MODELS,
+    *(each.parameters for each in _EXTENSIONS),
+)
+"""Models of the parameters of a case besides `Setup`."""
 
 
 def is_setup(parameter: str) -> bool:
@@ -165,8 +177,8 @@ def without(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kernel_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the block queues, of swap and of tracing among the parameters of a case, checked."""
-    names = (*queue.NAMES, *swap.NAMES, *tracing.NAMES)
+    """Settings of the block queues, of swap and of features among the parameters of a case, checked."""
+    names = (*queue.NAMES, *swap.NAMES, *_SETTINGS)
     read = {name: read_value(name, value) for name, value in parameters.items() if name in names}
     return {name: value for name, value in read.items() if value is not None}
 

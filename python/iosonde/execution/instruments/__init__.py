@@ -18,7 +18,6 @@ from iosonde.execution.instruments.device_totals import DeviceTotals
 from iosonde.execution.instruments.drive_counters import DriveCounters
 from iosonde.execution.instruments.harness_cost import HarnessCost
 from iosonde.execution.instruments.instrument import Instrument
-from iosonde.execution.instruments.kernel_trace import KernelTrace
 from iosonde.execution.instruments.memory_limit import MemoryLimit
 from iosonde.execution.instruments.own_io import OwnIo
 from iosonde.execution.instruments.prepared_files import PreparedFiles
@@ -38,7 +37,6 @@ _BEFORE_COUNTERS: Sequence[type[Instrument]] = (
     Temperatures,
     TraceMisses,
     Purge,
-    KernelTrace,
     OwnIo,
     DeviceTotals,
     DriveCounters,

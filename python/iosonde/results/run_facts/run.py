@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 
 from iosonde.core.features import contributed
 from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table
-from iosonde.results.run_facts import array, drives, graph, io_path, objects, paging, server, store
+from iosonde.results.run_facts import array, drives, graph, objects, paging, server, store
 from iosonde.results.run_facts.array import ArrayFacts
 from iosonde.results.run_facts.drives import DriveFacts
 from iosonde.results.run_facts.graph import GraphFacts
-from iosonde.results.run_facts.io_path import PathFacts
 from iosonde.results.run_facts.objects import ObjectFacts
 from iosonde.results.run_facts.own_io import Foreign, foreign
 from iosonde.results.run_facts.paging import PagingFacts
@@ -114,11 +113,6 @@ class RunFacts:
     def objects(self) -> ObjectFacts:
         """Facts about objects and their store."""
         return ObjectFacts(self.record)
-
-    @cached_property
-    def path(self) -> PathFacts:
-        """Facts about the stages of an I/O in the kernel."""
-        return PathFacts(self.record)
 
     @cached_property
     def foreign(self) -> Foreign:
@@ -280,7 +274,6 @@ RUNS = Table(
         *contributed("facts", "COLUMNS", Column),
         *graph.COLUMNS,
         *objects.COLUMNS,
-        *io_path.COLUMNS,
         Column(
             "foreign_read_share",
             NUMBER,

@@ -33,7 +33,6 @@ from iosonde.storage.safety.journal_entry import (
     SERVER,
     SWAP,
     TEMPORARY_FILES,
-    TRACE_INSTANCE,
     Entry,
     EntryError,
     of_features,
@@ -55,14 +54,13 @@ UNDO = {
     MEMORY_SETTING: "iosonde.storage.setups.memory_settings",
     NVME_DRIVER: "iosonde.storage.nvme.handover",
     SWAP: "iosonde.storage.setups.swap",
-    TRACE_INSTANCE: "iosonde.storage.tracing.instance",
     TEMPORARY_FILES: "iosonde.storage.targets.temporary_files",
     SERVER: "iosonde.servers.process",
     DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
 }
 """Kinds that are not files -> the module whose `undo(entry)` removes them; it raises `OSError` if it cannot."""
 
-_ENDS_WITH_BOOT = ("mount", NVME_DRIVER, QUEUE_SETTING, MEMORY_SETTING, TRACE_INSTANCE)
+_ENDS_WITH_BOOT = ("mount", NVME_DRIVER, QUEUE_SETTING, MEMORY_SETTING)
 """Kinds of state of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
 
 

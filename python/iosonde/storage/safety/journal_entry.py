@@ -39,9 +39,6 @@ SWAP = "swap area"
 NVME_DRIVER = "handover of an NVMe controller"
 """An NVMe controller that is bound to vfio; its path is that of the file that selects its driver."""
 
-TRACE_INSTANCE = "trace instance"
-"""A directory of tracefs with a ring buffer of its own."""
-
 TEMPORARY_FILES = "temporary file"
 """Files and directories whose names start with a random token; its path is their directory with that token."""
 
@@ -76,7 +73,6 @@ _PATHS = {
     SWAP: rf"{MOUNTS}/{_OWN}/swap-area",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
     NVME_DRIVER: rf"/sys/bus/pci/devices/{PCI_ADDRESS}/driver_override",
-    TRACE_INSTANCE: rf"/sys/kernel/tracing/instances/{_OWN}",
     TEMPORARY_FILES: rf"/(.+/)?({re.escape(TEMPORARY)}|{SCRATCH})[0-9a-f]{{16}}",
 }
 """Which paths an entry of each kind may have."""

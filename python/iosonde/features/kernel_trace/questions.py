@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from iosonde.features.kernel_trace.facts import STAGES, TOTAL
+from iosonde.features.kernel_trace.metrics import TITLES, metric_of
 from iosonde.findings.cells import cells, groups
 from iosonde.findings.finding import Finding, Topic, weakest
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
-from iosonde.metrics.io_path import TITLES, metric_of
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
-from iosonde.results.run_facts.io_path import STAGES, TOTAL
 
 LATENCY = "completion_latency_ns_mean"
 TRACED = "kernel_trace"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.execution.io_path import MOST, STAGES, Stages, relate
-from iosonde.storage.tracing.ring_buffer import Event
+from iosonde.features.kernel_trace.ring_buffer import Event
+from iosonde.features.kernel_trace.stages import MOST, STAGES, Stages, relate
 
 pytestmark = pytest.mark.unit
 

@@ -1,4 +1,4 @@
-"""Tracepoints of the kernel during the measurement, for the stages of an I/O (`execution/io_path.py`).
+"""Tracepoints of the kernel during the measurement, for the stages of an I/O (`stages.py`).
 
 The tracepoints are enabled before the engine starts, with filters that no event passes, so that the measurement does
 not include the changes to the kernel's code. The filters get the engine's threads in the ramp. What cannot be traced
@@ -13,14 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from iosonde.execution import io_path
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import device_of
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.features.kernel_trace import stages
+from iosonde.features.kernel_trace.instance import Point, TraceInstance
+from iosonde.features.kernel_trace.mount import NoTracingError
+from iosonde.features.kernel_trace.record import TraceReading
 from iosonde.protocol.event import Event
 from iosonde.storage.control_groups.io_group import whole_disk
-from iosonde.storage.tracing.instance import Point, TraceInstance
-from iosonde.storage.tracing.mount import NoTracingError
 from iosonde.workload import described, streams_of
 
 SYSTEM_CALLS = {
@@ -40,9 +41,9 @@ KERNEL_HELPERS = ("iou-sqp", "iou-wrk")
 """Names of the kernel's threads that carry out I/O of `io_uring`."""
 
 OPTIONAL = {
-    "block_layer": (io_path.QUEUED,),
-    "interrupt": (io_path.INTERRUPT,),
-    "wake_up": (io_path.WAKING, io_path.SWITCH),
+    "block_layer": (stages.QUEUED,),
+    "interrupt": (stages.INTERRUPT,),
+    "wake_up": (stages.WAKING, stages.SWITCH),
 }
 """Stages whose tracepoints may be missing; their time then counts to the stage before them."""
 
@@ -99,17 +100,17 @@ class KernelTrace(Instrument):
         """Relate what was recorded."""
         if not self._is_asked or done.failure:
             return Reading()
-        facts: dict[str, Any] = {"reason": self._reason, "unseen": self._unseen}
+        reason, related = self._reason, dict[str, Any]()
         if self._instance and self._is_recording and self._since_ns is not None:
             self._instance.stop()
             events = self._instance.events()
-            found = io_path.relate(events, jobs=self._jobs, helpers=self._helpers, since_ns=self._since_ns)
-            facts |= {"events": len(events), **found.facts()}
+            found = stages.relate(events, jobs=self._jobs, helpers=self._helpers, since_ns=self._since_ns)
+            related = {"events": len(events), **found.facts()}
             if not found.ios:
-                facts["reason"] = self._reason or NO_IO
-        elif not self._reason:
-            facts["reason"] = NO_INTERVAL
-        return Reading(facts={"kernel_trace": facts})
+                reason = reason or NO_IO
+        elif not reason:
+            reason = NO_INTERVAL
+        return Reading(parts=[TraceReading(reason=reason, unseen=self._unseen, **related)])
 
     def close(self) -> None:
         """Remove the instance."""
@@ -118,7 +119,7 @@ class KernelTrace(Instrument):
             instance.remove()
 
     def _enable(self, instance: TraceInstance) -> None:
-        required = [f"{io_path.ENTER}{self._calls[0]}", io_path.ISSUED, io_path.COMPLETED]
+        required = [f"{stages.ENTER}{self._calls[0]}", stages.ISSUED, stages.COMPLETED]
         missing = next((each for each in required if not instance.has(each)), None)
         if missing:
             raise NoTracingError(f"the kernel has no tracepoint `{missing.replace('/', ':')}`")
@@ -130,15 +131,15 @@ class KernelTrace(Instrument):
 
     def _points(self) -> list[Point]:
         number, disk = _number(self._device), _number(whole_disk(self._device))
-        of_thread = [f"{prefix}{call}" for call in self._calls for prefix in (io_path.ENTER, io_path.EXIT)]
+        of_thread = [f"{prefix}{call}" for call in self._calls for prefix in (stages.ENTER, stages.EXIT)]
         return [
-            *(Point(event=event, condition=NOTHING) for event in (*of_thread, *io_path.TAKEN)),
-            Point(event=io_path.QUEUED, fields=("sector",), condition=f"dev == {number} || dev == {disk}"),
-            Point(event=io_path.ISSUED, fields=("sector",), condition=f"dev == {disk}"),
-            Point(event=io_path.COMPLETED, fields=("sector",), condition=f"dev == {disk}"),
-            Point(event=io_path.INTERRUPT),
-            Point(event=io_path.WAKING, fields=("pid",), condition=NOTHING),
-            Point(event=io_path.SWITCH, fields=("next_pid",), condition=NOTHING),
+            *(Point(event=event, condition=NOTHING) for event in (*of_thread, *stages.TAKEN)),
+            Point(event=stages.QUEUED, fields=("sector",), condition=f"dev == {number} || dev == {disk}"),
+            Point(event=stages.ISSUED, fields=("sector",), condition=f"dev == {disk}"),
+            Point(event=stages.COMPLETED, fields=("sector",), condition=f"dev == {disk}"),
+            Point(event=stages.INTERRUPT),
+            Point(event=stages.WAKING, fields=("pid",), condition=NOTHING),
+            Point(event=stages.SWITCH, fields=("next_pid",), condition=NOTHING),
         ]
 
     def _record(self, instance: TraceInstance) -> None:
@@ -149,10 +150,10 @@ class KernelTrace(Instrument):
             return
         own = _any_of("common_pid", threads)
         conditions = {
-            **{f"{prefix}{call}": own for call in self._calls for prefix in (io_path.ENTER, io_path.EXIT)},
-            **dict.fromkeys(io_path.TAKEN, own),
-            io_path.WAKING: _any_of("pid", threads),
-            io_path.SWITCH: _any_of("next_pid", threads),
+            **{f"{prefix}{call}": own for call in self._calls for prefix in (stages.ENTER, stages.EXIT)},
+            **dict.fromkeys(stages.TAKEN, own),
+            stages.WAKING: _any_of("pid", threads),
+            stages.SWITCH: _any_of("next_pid", threads),
         }
         instance.restrict({event: text for event, text in conditions.items() if instance.has(event)})
         instance.record()
@@ -200,3 +201,6 @@ def _number(device: str) -> int:
     """The kernel's own number of a device (kernel `include/linux/kdev_t.h`)."""
     major, minor = map(int, device.split(":"))
     return major << 20 | minor
+
+
+INSTRUMENTS = (KernelTrace,)

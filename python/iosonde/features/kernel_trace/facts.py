@@ -7,6 +7,7 @@ from functools import cached_property
 from math import ceil
 from typing import Any
 
+from iosonde.features.kernel_trace.record import TraceReading
 from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
 from iosonde.results.schema import Record
 
@@ -18,15 +19,13 @@ STAGES: Mapping[str, str] = {
     "wake_up": "from there until the thread runs",
     "return": "from there, or from the completion if the thread did not sleep, until the system call returns",
 }
-"""Stages in the order of time (execution/io_path.py)."""
+"""Stages in the order of time (stages.py)."""
 
 TOTAL = "total"
 _TOTAL_TEXT = "from the system call that submits until the one that fetches the completion returns"
 
 BEYOND = 10
 """Samples that a percentile needs beyond it."""
-
-_MOST = 1 << 62
 
 STATISTICS: Mapping[str, str] = {"mean": "mean time", "p50": "median time", "p99": "p99 of the time"}
 
@@ -42,19 +41,13 @@ class PathFacts:
     """The trace of a record; empty of runs that were not traced."""
 
     def __init__(self, record: Record) -> None:
-        self.trace: Mapping[str, Any] = record.kernel_trace or {}
-        self.unseen: Mapping[str, str] = self.trace.get("unseen") or {}
-
-    def count(self, name: str) -> int | None:
-        """A number of I/Os, if it is a possible one."""
-        count: int | None = self.trace.get(name)
-        return count if count is None or 0 <= count < _MOST else None
+        self.trace = record.of(TraceReading) or TraceReading(reason="")
 
     @cached_property
     def times(self) -> dict[str, float | None]:
         """Statistics of the stages that were seen."""
-        stages: Mapping[str, Sequence[int]] = self.trace.get("stages") or {}
-        values = {name: stages.get(name) or () for name in STAGES if name not in self.unseen}
+        stages: Mapping[str, Sequence[int]] = self.trace.stages
+        values = {name: stages.get(name) or () for name in STAGES if name not in self.trace.unseen}
         values[TOTAL] = [sum(each) for each in zip(*stages.values(), strict=False)]
         found: dict[str, float | None] = {}
         for name, times in values.items():
@@ -65,7 +58,7 @@ class PathFacts:
 
 
 def _row(name: str, dtype: DType, text: str, value: Callable[[PathFacts], Any]) -> Column:
-    return Column(name, dtype, f"Traced I/Os: {text}", lambda run: value(run.path))
+    return Column(name, dtype, f"Traced I/Os: {text}", lambda run: value(run.of(PathFacts)))
 
 
 def _time(name: str, text: str) -> Column:
@@ -73,19 +66,19 @@ def _time(name: str, text: str) -> Column:
 
 
 COLUMNS = (
-    _row("path_related", U64, "traced I/Os whose stages are known", lambda path: path.count("related")),
-    _row("path_incomplete", U64, "traced I/Os with missing events", lambda path: path.count("incomplete")),
+    _row("path_related", U64, "traced I/Os whose stages are known", lambda path: path.trace.related),
+    _row("path_incomplete", U64, "traced I/Os with missing events", lambda path: path.trace.incomplete),
     _row(
         "path_reason",
         TEXT,
         "why the run was not traced; null if it was, or if tracing was not requested",
-        lambda path: path.trace.get("reason") or None,
+        lambda path: path.trace.reason or None,
     ),
     _row(
         "path_unseen",
         TEXT,
         "stages that were not visible, with the reason; null if there are none",
-        lambda path: "; ".join(f"{stage}: {reason}" for stage, reason in path.unseen.items()) or None,
+        lambda path: "; ".join(f"{stage}: {reason}" for stage, reason in path.trace.unseen.items()) or None,
     ),
     *(_time(name, text) for name, text in TIMES.items()),
 )

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from iosonde.features.kernel_trace import ring_buffer
+from iosonde.features.kernel_trace.formats import Format, parse
+from iosonde.features.kernel_trace.mount import PLACES, NoTracingError, directory
+from iosonde.features.kernel_trace.ring_buffer import Event
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import TRACE_INSTANCE, Entry
-from iosonde.storage.tracing import ring_buffer
-from iosonde.storage.tracing.formats import Format, parse
-from iosonde.storage.tracing.mount import PLACES, NoTracingError, directory
-from iosonde.storage.tracing.ring_buffer import Event
+from iosonde.storage.safety.journal_entry import Entry
 
 CLOCK = "mono_raw"
 """`CLOCK_MONOTONIC_RAW`, whose rate the engine's clock follows."""
@@ -28,6 +28,9 @@ BUFFER_KIB = 1024
 """Of each CPU."""
 
 _PAGE_BYTES = 1 << 16
+
+JOURNALED = "trace instance"
+"""Kind of its journal entry: a directory of tracefs with a ring buffer of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,7 @@ class TraceInstance:
     def create(cls) -> TraceInstance:
         """Create an instance that records nothing yet; `NoTracingError` with the reason where it cannot."""
         instance = cls(f"iosonde-{secrets.token_hex(4)}")
-        journal.created(instance._journaled, TRACE_INSTANCE)
+        journal.created(instance._journaled, JOURNALED)
         try:
             instance._path.mkdir()
             instance._write("tracing_on", "0")

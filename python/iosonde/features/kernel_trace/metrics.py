@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from iosonde.features.kernel_trace.facts import STAGES, STATISTICS, TIMES, TOTAL
 from iosonde.metrics.metric import Metric
-from iosonde.results.run_facts.io_path import STAGES, STATISTICS, TIMES, TOTAL
 
 TITLES = {
     "submission": "Submission",
@@ -34,7 +34,7 @@ def _metric(stage: str, statistic: str) -> Metric:
     )
 
 
-LIST = (
+METRICS = (
     *(_metric(stage, statistic) for stage in (*STAGES, TOTAL) for statistic in STATISTICS),
     Metric(
         name="path_related",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from iosonde.storage.tracing.ring_buffer import Event
+from iosonde.features.kernel_trace.ring_buffer import Event
 
 STAGES = ("submission", "block_layer", "device", "interrupt", "wake_up", "return")
 """In the order of time."""

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from iosonde.features.kernel_trace.questions import LATENCY, PathStages, TracingCost, UntracedPath, find
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question
-from iosonde.findings.questions.io_path import LATENCY, PathStages, TracingCost, UntracedPath, find
 from iosonde.findings.support import Support
 from iosonde.planning import load
 

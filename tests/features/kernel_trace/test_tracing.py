@@ -15,16 +15,15 @@ from pathlib import Path
 import pytest
 from mounted import LoopFileSystem
 
-from iosonde.execution import io_path
+from iosonde.features.kernel_trace import mount, ring_buffer
+from iosonde.features.kernel_trace import stages as io_path
+from iosonde.features.kernel_trace.formats import Format, parse
+from iosonde.features.kernel_trace.instance import JOURNALED, Point, TraceInstance
+from iosonde.features.kernel_trace.mount import NoTracingError
 from iosonde.storage import cleanup
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import TRACE_INSTANCE
-from iosonde.storage.tracing import mount, ring_buffer
-from iosonde.storage.tracing.formats import Format, parse
-from iosonde.storage.tracing.instance import Point, TraceInstance
-from iosonde.storage.tracing.mount import NoTracingError
 
-TRACES = Path(__file__).parents[1] / "execution/traces"
+TRACES = Path(__file__).parent / "traces"
 FIELDS = {
     "block_bio_queue": ("block/block_bio_queue", ("sector",)),
     "block_rq_issue": ("block/block_rq_issue", ("sector",)),
@@ -91,7 +90,7 @@ def test_a_cpu_that_is_offline_has_no_events(
     buffer = tmp_path / "instances/offline/per_cpu/cpu1"
     buffer.mkdir(parents=True)
     (buffer / "trace_pipe_raw").touch()
-    monkeypatch.setattr("iosonde.storage.tracing.instance.directory", lambda: tmp_path)
+    monkeypatch.setattr("iosonde.features.kernel_trace.instance.directory", lambda: tmp_path)
     instance = TraceInstance("offline")
     monkeypatch.setattr(os, "read", fails)
     if is_absent:
@@ -111,7 +110,7 @@ def test_an_instance_traces_direct_reads_and_is_removed(loop_file_system: Callab
     own = f"common_pid == {thread}"
     instance = TraceInstance.create()
     try:
-        assert TRACE_INSTANCE in [entry.what for entry in journal.entries()]
+        assert JOURNALED in [entry.what for entry in journal.entries()]
         instance.enable(
             [
                 Point(event="syscalls/sys_enter_pread64", condition=own),
@@ -132,7 +131,7 @@ def test_an_instance_traces_direct_reads_and_is_removed(loop_file_system: Callab
         instance.remove()
     assert len(found.ios) == 20
     assert all(each["device"] > 0 for each in found.ios)
-    assert TRACE_INSTANCE not in [entry.what for entry in journal.entries()]
+    assert JOURNALED not in [entry.what for entry in journal.entries()]
 
 
 @pytest.mark.system
@@ -143,10 +142,10 @@ def test_cleanup_removes_the_instance_of_a_killed_process() -> None:
         TraceInstance.create()
         os._exit(0)
     os.waitpid(process, 0)
-    [left] = [Path(entry.path) for entry in journal.entries() if entry.what == TRACE_INSTANCE]
+    [left] = [Path(entry.path) for entry in journal.entries() if entry.what == JOURNALED]
     instance = mount.directory() / "instances" / left.name
     assert instance.is_dir()
-    assert f"the {TRACE_INSTANCE} was removed" in [each.reason for each in cleanup() if each.path == str(left)]
+    assert f"the {JOURNALED} was removed" in [each.reason for each in cleanup() if each.path == str(left)]
     assert not instance.exists()
 
 

@@ -23,4 +23,4 @@ class TraceParameters(BaseModel):
     )
 
 
-NAMES = tuple(TraceParameters.model_fields)
+SETTINGS = (TraceParameters,)

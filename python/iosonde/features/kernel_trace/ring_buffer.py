@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from iosonde.storage.tracing.formats import FLAGS, PID, Format
+from iosonde.features.kernel_trace.formats import FLAGS, PID, Format
 
 _HEAD_BYTES = 16
 _LENGTH_MASK = (1 << 27) - 1

@@ -12,16 +12,15 @@ from mounted import LoopFileSystem
 
 from iosonde.execution import execute
 from iosonde.execution.engine import without_engine
-from iosonde.execution.instruments import kernel_trace
-from iosonde.execution.instruments.kernel_trace import KernelTrace
+from iosonde.features.kernel_trace import instruments as kernel_trace
+from iosonde.features.kernel_trace.instance import JOURNALED, Point
+from iosonde.features.kernel_trace.instruments import KernelTrace
+from iosonde.features.kernel_trace.mount import NoTracingError
+from iosonde.features.kernel_trace.ring_buffer import Event
 from iosonde.planning import expand, parse
 from iosonde.results.schema import Failure
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import TRACE_INSTANCE
-from iosonde.storage.tracing.instance import Point
-from iosonde.storage.tracing.mount import NoTracingError
-from iosonde.storage.tracing.ring_buffer import Event
 
 JOB = 1000
 DONE: Any = SimpleNamespace(failure=None)
@@ -110,7 +109,7 @@ def test_it_records_from_the_ramp_to_the_result_and_relates_what_the_measurement
     trace.start()
     trace.engine_started(JOB - 1)
     intervals(trace)
-    facts = trace.stop(DONE).facts["kernel_trace"]
+    facts = trace.stop(DONE).parts[0].model_dump()
     trace.close()
     assert traced.log == ["record", "stop", "stop", "remove"]
     assert facts["reason"] == ""
@@ -128,7 +127,7 @@ def test_a_stage_without_its_tracepoint_has_the_reason(traced: FakeInstance, tmp
     trace = instrument(tmp_path)
     trace.start()
     intervals(trace)
-    facts = trace.stop(DONE).facts["kernel_trace"]
+    facts = trace.stop(DONE).parts[0].model_dump()
     assert facts["unseen"] == {"interrupt": "the kernel has no tracepoint `irq:irq_handler_entry`"}
     assert facts["related"] == 1
 
@@ -139,7 +138,7 @@ def test_a_recording_that_began_too_late_for_any_io_has_a_reason(traced: FakeIns
     trace = instrument(tmp_path)
     trace.start()
     intervals(trace)
-    facts = trace.stop(DONE).facts["kernel_trace"]
+    facts = trace.stop(DONE).parts[0].model_dump()
     assert (facts["related"], facts["reason"]) == (0, kernel_trace.NO_IO)
 
 
@@ -150,7 +149,7 @@ def test_without_tracepoints_of_system_calls_there_are_no_stages(traced: FakeIns
     trace.start()
     assert traced.log == ["remove"]
     intervals(trace)
-    assert trace.stop(DONE).facts["kernel_trace"]["reason"] == (
+    assert trace.stop(DONE).parts[0].model_dump()["reason"] == (
         "the kernel has no tracepoint `syscalls:sys_enter_pread64`"
     )
 
@@ -174,7 +173,7 @@ def test_a_run_that_is_not_to_be_traced_has_no_facts(tmp_path: Path) -> None:
 def test_what_cannot_be_traced_has_the_reason(backend: str, depth: int, reason: str, tmp_path: Path) -> None:
     trace = instrument(tmp_path, backend=backend, depth=depth)
     trace.start()
-    assert reason in trace.stop(DONE).facts["kernel_trace"]["reason"]
+    assert reason in trace.stop(DONE).parts[0].model_dump()["reason"]
 
 
 @pytest.mark.unit
@@ -188,7 +187,7 @@ def test_without_permission_the_run_is_measured_and_has_the_reason(
     trace = instrument(tmp_path)
     trace.start()
     intervals(trace)
-    assert "tracepoints need root" in trace.stop(DONE).facts["kernel_trace"]["reason"]
+    assert "tracepoints need root" in trace.stop(DONE).parts[0].model_dump()["reason"]
 
 
 STUDY = """
@@ -222,9 +221,9 @@ def test_a_traced_run_is_complete_and_leaves_no_instance(
     plan = expand(parse(STUDY), open_target(str(loop_file_system().directory)))
     [record] = execute(plan, tmp_path / "set").records()
     assert record.outcome == "complete"
-    trace = record.kernel_trace
+    trace = record.parts["kernel_trace"]
     assert trace is not None
     assert trace["reason"] in ("", kernel_trace.NO_INTERVAL, kernel_trace.NO_IO)
     assert trace["unseen"] == {}
     assert len({len(times) for times in trace.get("stages", {"none": []}).values()}) == 1
-    assert TRACE_INSTANCE not in [entry.what for entry in journal.entries()]
+    assert JOURNALED not in [entry.what for entry in journal.entries()]
