@@ -24,13 +24,14 @@ from claims import INTERVAL, NUMBER, Claim
 from hand_made import controls, results, study
 
 import iosonde.findings
+from iosonde.features.kernel_trace import questions as io_path
 from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.durability import DifferentDurability, difference
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.observations import disturbance, idle_recovery, lasting_drop, quality, search, stimulus, store
 from iosonde.findings.question import Question
-from iosonde.findings.questions import io_path, steady, transactions
+from iosonde.findings.questions import steady, transactions
 from iosonde.findings.support import Support
 from iosonde.metrics.steady_state import Cliff, steady_state
 from iosonde.metrics.sustained import LongRun

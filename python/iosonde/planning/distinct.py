@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 from iosonde.errors import TargetError
 from iosonde.plan import LeftOut
 from iosonde.planning.draft import Draft
-from iosonde.study import queue, swap, tracing
 from iosonde.study.model import Study
+from iosonde.study.setup import HOST_SETTINGS
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
 
 ELSEWHERE = "name a directory or a block device as the target"
-
-_OF_HOST = (*queue.NAMES, *swap.NAMES, *tracing.NAMES)
 
 
 def distinct_drafts(drafts: Sequence[Draft], study: Study, target: Target) -> tuple[list[Draft], list[LeftOut]]:
@@ -56,7 +54,7 @@ def check_arms(first: Sequence[Draft], second: Sequence[Draft], target: Target) 
 
 def _parameters(draft: Draft) -> Iterator[tuple[str, bool, Any]]:
     """Each parameter with its value, and whether it is one of the host."""
-    ignored = (*_OF_HOST, *draft.workload.DESCRIPTION.ignored_when_simulated)
+    ignored = (*HOST_SETTINGS, *draft.workload.DESCRIPTION.ignored_when_simulated)
     for name, value in draft.case.parameters.items():
         yield name, name.rpartition(".")[2] in ignored, value
 

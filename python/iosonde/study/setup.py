@@ -138,7 +138,10 @@ SETUP_FIELDS: dict[str, FieldInfo] = {
 """Parameters of setups, with those of features."""
 
 SETUP_NAMES = tuple(SETUP_FIELDS)
-NAMES = (*SETUP_NAMES, *queue.NAMES, *swap.NAMES, *_SETTINGS)
+HOST_SETTINGS = (*queue.NAMES, *swap.NAMES, *_SETTINGS)
+"""Parameters of a case about the machine: settings of the block queues, swap, and those of features."""
+
+NAMES = (*SETUP_NAMES, *HOST_SETTINGS)
 """Parameters of a case as a whole: the setup, settings of the block queues, swap, and those of features."""
 
 _FIELDS = {
@@ -178,8 +181,7 @@ def without(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def kernel_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the block queues, of swap and of features among the parameters of a case, checked."""
-    names = (*queue.NAMES, *swap.NAMES, *_SETTINGS)
-    read = {name: read_value(name, value) for name, value in parameters.items() if name in names}
+    read = {name: read_value(name, value) for name, value in parameters.items() if name in HOST_SETTINGS}
     return {name: value for name, value in read.items() if value is not None}
 
 
