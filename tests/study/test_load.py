@@ -399,30 +399,3 @@ def test_every_key_of_a_file_is_found_on_its_line() -> None:
     source = StudyFile(name="x", text=text)
     places = [("a",), ("b", "c", "d"), ("e", 1), ("e", 1, "f", 0, "g.h"), ("e", 1, "i", "j", "k"), ("e", 0)]
     assert [source.where(*keys).rpartition("line ")[2].split()[0] for keys in places] == ["1", "3", "5", "7", "9", "4"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "hint"),
-    [
-        ("[control]", "[profiles.tiny]\nmost_rounds = 3\n[control]", "`most_rounds` is called `max_rounds` now"),
-        ("[control]", "[parts.rounds]\nmost = 3\n[control]", "`most` is called `max_rounds` now"),
-        ("[control]", '[parts.found.rate]\npart = "grid"\n[control]', "`found` is called `derived` now"),
-        (
-            "[control]",
-            '[[analysis]]\nkind = "promise"\nover = "queue_depth"\npart = "grid"\n[control]',
-            "`promise` is called `array_efficiency` now",
-        ),
-        ('title = "Mine"', 'title = "Mine"\non_member_failure = "go_on"', "`go_on` is called `continue` now"),
-    ],
-)
-def test_a_former_name_is_an_error_that_names_the_current_one(old: str, new: str, hint: str) -> None:
-    assert refusal(old, new).endswith(f"hint: {hint}")
-
-
-@pytest.mark.parametrize(
-    ("former", "value"), [("beside", '["iops > 1"]'), ("beside_rule", '"a rule"'), ("agree", '"most"')]
-)
-def test_a_former_name_in_a_search_is_an_error_that_names_the_current_one(former: str, value: str) -> None:
-    current = {"beside": "also_check", "beside_rule": "also_check_rule", "agree": "majority"}[former]
-    search = f'[parts.search]\nover = "rate"\nbetween = [1, 2]\nholds = "iops > 1"\n{former} = {value}\n[control]'
-    assert f"is called `{current}` now" in refusal("[control]", search)

@@ -63,21 +63,6 @@ def _unreadable(name: str, error: Exception) -> StudyError:
     )
 
 
-FORMER_KEYS = {
-    "found": "derived",
-    "most": "max_rounds",
-    "most_rounds": "max_rounds",
-    "beside": "also_check",
-    "beside_rule": "also_check_rule",
-}
-FORMER_VALUES = {
-    ("kind", "promise"): "array_efficiency",
-    ("agree", "most"): "majority",
-    ("on_member_failure", "go_on"): "continue",
-}
-"""Keys, and values of keys, of earlier versions of the study format: errors name the current ones."""
-
-
 def _misfit(error: ValidationError, source: StudyFile) -> StudyError:
     """The first thing that types found wrong."""
     # An unknown key first, for it may be why another is missing; then the deepest, for a level is of one of many types.
@@ -88,7 +73,7 @@ def _misfit(error: ValidationError, source: StudyFile) -> StudyError:
             return StudyError(
                 f"there is no key `{keys[-1]}` here",
                 where=source.where(*keys),
-                hint=_current_key(str(keys[-1])) or _known_keys(keys[:-1], str(keys[-1])),
+                hint=_known_keys(keys[:-1], str(keys[-1])),
             )
         case "missing":
             missing = first["loc"][-1]
@@ -98,13 +83,7 @@ def _misfit(error: ValidationError, source: StudyFile) -> StudyError:
         case _:
             message = re.sub("^(Input|String) should", "it should", first["msg"].removeprefix("Value error, "))
             name = keys[-1] if keys else "study"
-            current = FORMER_VALUES.get((str(name), str(first["input"])), "")
-            hint = f"`{first['input']}` is called `{current}` now" if current else ""
-            return StudyError(f"`{name}` is wrong: {message}", where=source.where(*keys), hint=hint)
-
-
-def _current_key(key: str) -> str:
-    return f"`{key}` is called `{FORMER_KEYS[key]}` now" if key in FORMER_KEYS else ""
+            return StudyError(f"`{name}` is wrong: {message}", where=source.where(*keys))
 
 
 def _known_keys(table: Sequence[str | int], key: str) -> str:
