@@ -48,7 +48,6 @@ UNDO = {
     "loop device": "iosonde.storage.setups.loop_devices",
     "mount": "iosonde.storage.setups.file_systems",
     "setup": "iosonde.storage.targets.active_setup",
-    "stage": "iosonde.storage.targets.active_setup",
     "device": "iosonde.storage.targets.device_target",
     QUEUE_SETTING: "iosonde.storage.setups.queue_settings",
     MEMORY_SETTING: "iosonde.storage.setups.memory_settings",
@@ -300,7 +299,7 @@ def remove(path: Path) -> None:
     elif entry is not None and entry.what == CONTROL_GROUP:
         import_module("iosonde.storage.control_groups.control_group").remove_group(path)
     elif entry is not None and entry.what == "directory":
-        identity = entry.identity if entry.identity in _identities(path)[:1] else None
+        identity = entry.identity if entry.identity == _identity(path) else None
         foreign = own_directory.remove(path, identity, own_files(entry))
         if foreign:
             raise OSError(f"it contains files that iosonde did not create and did not remove: {_listed(foreign)}")
@@ -426,7 +425,7 @@ def _is_unchanged(entry: Entry) -> bool:
     """Without an identity, a thing is ours only if it is empty: we died before the identity was recorded."""
     path = Path(entry.path)
     if entry.identity is not None:
-        return entry.identity in _identities(path) and _has_handle(entry)
+        return entry.identity == _identity(path) and _has_handle(entry)
     if path.is_symlink():
         return False
     if entry.what == CONTROL_GROUP:
@@ -443,7 +442,7 @@ def _has_handle(entry: Entry) -> bool:
     if entry.handle is not None and (now := handle_of(path)) is not None:
         return now == entry.handle
     found = path.lstat()
-    return not stat.S_ISREG(found.st_mode) or (found.st_nlink == 1 and entry.status in (None, _status(found)))
+    return not stat.S_ISREG(found.st_mode) or (found.st_nlink == 1 and entry.status == _status(found))
 
 
 def _identification(path: Path) -> dict[str, Any]:
@@ -452,22 +451,20 @@ def _identification(path: Path) -> dict[str, Any]:
         status = _status(path.lstat())
     except OSError:
         status = None
-    return {"identity": next(iter(_identities(path)), None), "handle": handle_of(path), "status": status}
+    return {"identity": _identity(path), "handle": handle_of(path), "status": status}
 
 
 def _status(found: os.stat_result) -> str:
     return f"{found.st_uid}:{stat.S_IMODE(found.st_mode):o}"
 
 
-def _identities(path: Path) -> list[str]:
-    """Identity of a file or directory, and as earlier versions wrote it."""
+def _identity(path: Path) -> str | None:
+    """Return the identity of a file or directory; None for anything else."""
     try:
         found = path.lstat()
     except OSError:
-        return []
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        return []
-    return [identity_of(found), f"{found.st_dev}:{found.st_ino}"]
+        return None
+    return identity_of(found) if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode) else None
 
 
 def _directory() -> Path:

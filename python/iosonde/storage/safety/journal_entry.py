@@ -83,7 +83,7 @@ _FACTS: dict[str, dict[str, str]] = {
     SERVER: {"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},
-    QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?"},
+    QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?", "disk": r".*"},
     MEMORY_SETTING: {"value": r"[0-9]{1,3}|Y|N", "own": rf"({_OWN})?"},
     NVME_DRIVER: {"serial": r".*", "namespaces": r"[a-z0-9 ]*", "own": _OWN},
     SWAP: {
@@ -96,13 +96,11 @@ _FACTS: dict[str, dict[str, str]] = {
 """Facts that undoing needs, with their patterns."""
 
 _OPTIONAL_FACTS: dict[str, dict[str, str]] = {
-    QUEUE_SETTING: {"disk": r".*"},
     DATABASE_ON_SERVER: {"region": r"[a-z0-9-]{0,64}", "auth_source": r"[^\s/\\.\"$]{0,63}"},
 }
-"""Facts that entries of earlier versions lack."""
+"""Facts that only some entries have, with their patterns."""
 
 _MOST_BYTES = 1 << 20
-_EARLIER_NAMES = {"stage": "setup"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,13 +248,13 @@ def _check(entry: Entry) -> None:
     for text in (entry.path, entry.owner, entry.identity or "", *map(str, entry.facts.values()), *entry.files):
         if not _is_file_name(text):
             raise EntryError("is damaged: it has characters that no path has")
-    what = _EARLIER_NAMES.get(entry.what, entry.what)
+    what = entry.what
     of_feature = of_features().get(what)
     if of_feature is None and what not in _PATHS:
-        raise EntryError(f"is damaged: there is no kind `{entry.what}`")
+        raise EntryError(f"is damaged: there is no kind `{what}`")
     path = of_feature.path if of_feature else _PATHS[what]
     if not re.fullmatch(path, entry.path, re.DOTALL) or os.path.normpath(entry.path) != entry.path:
-        raise EntryError(f"names `{entry.path}`, which is not a path of a {entry.what} of iosonde")
+        raise EntryError(f"names `{entry.path}`, which is not a path of a {what} of iosonde")
     for name, pattern in (of_feature.facts if of_feature else _FACTS.get(what, {})).items():
         value = entry.facts.get(name)
         if not isinstance(value, str) or not re.fullmatch(pattern, value):

@@ -100,7 +100,7 @@ def undo(entry: Entry) -> None:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(opened(number))  # While it is open, no other one gets its name.
-        is_same = entry.facts.get("disk") in (None, incarnation(number))
+        is_same = entry.facts["disk"] == incarnation(number)
         if is_same and path.exists() and _value(path) != entry.facts["value"]:
             path.write_text(entry.facts["value"])
     machine_settings.release(path)
