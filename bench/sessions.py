@@ -119,7 +119,7 @@ def copy(source: Source, root: Path, session: Session) -> Path:
     content = json.dumps(plan).encode()
     checksum = hashlib.sha256(content).hexdigest()
     (directory / "plan.json").write_bytes(content)
-    (directory / "format.json").write_text(json.dumps({"format": 2, "plan_sha256": checksum}))
+    (directory / "format.json").write_text(json.dumps({"format": 1, "plan_sha256": checksum}))
     environment = _environment(source, session)
     name = hashlib.sha256(environment).hexdigest()[:16]
     (directory / "environments" / f"{name}.json").write_bytes(environment)

@@ -69,7 +69,7 @@ def test_a_p99_needs_ten_samples_beyond_it(tmp_path: Path, count: int, shown: bo
 
 def test_rates_are_counts_over_the_measured_time_without_the_ramp(tmp_path: Path) -> None:
     samples = [
-        Samples(phase="warmup", completion_ns=lognormal(500)),
+        Samples(phase="ramp", completion_ns=lognormal(500)),
         Samples(interval=0, completion_ns=lognormal(300), errors=2),
         Samples(interval=1, completion_ns=lognormal(100)),
     ]

@@ -108,9 +108,6 @@ def _claim(directory: Path, chosen: random.Random) -> str:
             if key == name:
                 holder[key] = version
         file.write_text(json.dumps(document), encoding="utf-8", errors="surrogatepass")
-    if name == "format" and version == 1:
-        for manifest in directory.glob(f"records/*/{MANIFEST}"):
-            manifest.unlink()
     return f"`{name}` = {version!r} everywhere"
 
 

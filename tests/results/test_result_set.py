@@ -262,7 +262,7 @@ hint: name another directory with `--output DIR`\
 
 def test_other_directories_are_no_result_set(tmp_path: Path, result_set: ResultSet) -> None:
     texts = [refusal(lambda: ResultSet.open(tmp_path)), refusal(lambda: ResultSet.open(tmp_path / "none"))]
-    (result_set.directory / "format.json").write_text('{"format": 6}')
+    (result_set.directory / "format.json").write_text('{"format": 2}')
     texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
     (result_set.directory / "format.json").write_text('{"for')
     texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
@@ -284,7 +284,7 @@ hint: name the directory that `iosonde run` printed\
 hint: name the directory that `iosonde run` printed\
 """,
             """\
-`DIR/set` has format 6, this iosonde reads formats 1 to 5
+`DIR/set` has format 2; this iosonde reads format 1
 
 hint: use the iosonde that wrote it, or a newer one\
 """,
@@ -292,7 +292,7 @@ hint: use the iosonde that wrote it, or a newer one\
 `DIR/set/format.json` is damaged
   EOF while parsing a string at line 1 column 5
 
-hint: if the other files are intact, restore it by writing `{"format": 5}`\
+hint: if the other files are intact, restore it by writing `{"format": 1}`\
 """,
             """\
 `DIR/set/plan.json` is damaged

@@ -28,7 +28,7 @@ from iosonde.plan import Plan
 from iosonde.results import ResultSet, reading
 from iosonde.results.query import frame
 from iosonde.results.query_process import answer
-from iosonde.results.schema import FORMAT, MANIFEST
+from iosonde.results.schema import MANIFEST
 
 OWN = "iosonde-00000001"
 FILE_BYTES = 1 << 20
@@ -392,21 +392,6 @@ def test_an_edited_environment_is_reported(tmp_path: Path) -> None:
     again = ResultSet.open(result_set.directory)
     assert again.problems == [f"`{path}` was modified after it was written: its name is not its checksum"]
     assert again.environments() == {}
-
-
-def test_a_result_set_of_format_1_is_read_and_upgraded(tmp_path: Path) -> None:
-    directory = measured(tmp_path).directory
-    (directory / "format.json").write_text('{"format": 1}')
-    for record in (directory / "records").iterdir():
-        edit(record / "record.json", format=1)
-        (record / MANIFEST).unlink()
-    result_set = ResultSet.open(directory)
-    assert result_set.problems == []
-    assert len(result_set.records()) == 4
-    with result_set.lock():
-        pass
-    assert json.loads((directory / "format.json").read_text())["format"] == FORMAT
-    assert len(ResultSet.open(directory).records()) == 4
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Criteria:
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Any]) -> Criteria:
-        """Those that a case was made with (`Rounds.criteria`); SNIA's where it names none, as in older records."""
+        """Those that a case was made with (`Rounds.criteria`); SNIA's where it names none."""
         named = {"window": int, "range": float, "slope": float, "min_length": int, "min_written": float}
         given = {name: parameters.get(f"rounds.{name}") for name in named}
         return cls(**{name: named[name](value) for name, value in given.items() if value is not None})

@@ -1,9 +1,8 @@
 """Whether specs and results have the fields and types of the protocol: those in a result set may be damaged, edited or
 malicious.
 
-Types are compiled to functions once, and are the same for every version of the protocol. No version has renamed or
-removed a field, and those that were added are optional (`tests/results/test_old_result_sets.py`), so whatever version
-a spec claims, it has every field that is required today.
+Types are compiled to functions once, and are the same for every version of the protocol: whatever version a spec
+claims, it must have every field that is required today.
 """
 
 from __future__ import annotations

@@ -27,8 +27,6 @@ class Column:
     """What it means; units are in the name or here."""
     value: Callable[[Any], Any] | None = None
     """Its value, for columns of `runs`: from the record's `RunFacts`."""
-    added: bool = False
-    """Whether Parquet files of the same format may lack it, because they are older."""
     computed: str = ""
     """SQL expression, for columns of stored tables that are not stored."""
 

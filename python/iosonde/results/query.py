@@ -28,11 +28,10 @@ import polars as pl
 from iosonde.errors import ResultsError
 from iosonde.memory import available_bytes
 from iosonde.results import frames, histogram, stored_tables
-from iosonde.results.column import Column, Table
+from iosonde.results.column import Table
 from iosonde.results.columns import TABLES
 from iosonde.results.combine import Source, labelled, labels, stack
 from iosonde.results.files import Directory
-from iosonde.results.former_names import RAMP
 from iosonde.results.reading import first_line, record_name
 from iosonde.storage.targets.temporary_files import create_scratch, remove_scratch
 from iosonde.units import format_bytes
@@ -300,20 +299,10 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[Source], 
 def _select(name: str, table: Table, result_set: Source, label: str, records: int | None) -> str:
     """Return one result set's part of a view; without records, the columns without rows."""
     columns = [f"{_quoted(label)} AS result_set"] if label else []
-    columns += [f'{_expression(each)} AS "{each.name}"' for each in table.columns]
+    columns += [f'{each.computed or _column(each.name)} AS "{each.name}"' for each in table.columns]
     paths = [f"{_path(records)}/{file}" for file in result_set.table_files(name)] if records is not None else []
     source = f"read_parquet([{', '.join(map(_quoted, paths))}])" if paths else _empty(table.schema)
-    if paths and any(each.added for each in table.columns):
-        # Older files lack these columns: null there.
-        found = f"read_parquet([{', '.join(map(_quoted, paths))}], union_by_name = true)"
-        source = f"(SELECT * FROM {found} UNION ALL BY NAME SELECT * FROM {_empty(table.schema)})"
     return f"SELECT {', '.join(columns)} FROM {source}"
-
-
-def _expression(column: Column) -> str:
-    if column.name == "phase":
-        return f"CASE phase WHEN '{RAMP}' THEN 'ramp' ELSE phase END"
-    return column.computed or f'"{column.name}"'
 
 
 def _empty(schema: pl.Schema) -> str:

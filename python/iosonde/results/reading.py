@@ -23,17 +23,14 @@ from pydantic_core import from_json
 from iosonde.errors import ResultsError
 from iosonde.plan import PREPARATION, Plan
 from iosonde.protocol.checking import mismatch, mismatch_of_hello, mismatch_of_result
-from iosonde.results import former_names, frames, known, plan_shapes, shapes
+from iosonde.results import frames, known, plan_shapes, shapes
 from iosonde.results.files import Directory
 from iosonde.results.histogram import BUCKETS
 from iosonde.results.parquet_pages import Pages, pages_of
 from iosonde.results.schema import (
-    ADDED,
     FORMAT,
     MANIFEST,
-    READABLE,
     RECORD_TABLES,
-    WITH_MANIFEST,
     WORKLOAD_TABLES,
     Record,
 )
@@ -135,8 +132,7 @@ def read_tables(
 def scan_table(path: Path, name: str, files: Sequence[str]) -> Iterator[pl.LazyFrame]:
     """Scan Parquet files of one table, relative to `records`, without SQL; read in the block, in which they are open.
 
-    Columns that older files lack are null, and phases have their current name. Through a descriptor, and without
-    patterns, so that a directory named `a[1]` is none.
+    Through a descriptor, and without patterns, so that a directory named `a[1]` is none.
     """
     schema = (RECORD_TABLES | WORKLOAD_TABLES)[name]
     if not files:
@@ -146,13 +142,10 @@ def scan_table(path: Path, name: str, files: Sequence[str]) -> Iterator[pl.LazyF
         rows = pl.scan_parquet(
             [f"/proc/self/fd/{records.descriptor}/{file}" for file in files],
             schema=schema,
-            missing_columns="insert",
             extra_columns="ignore",
             glob=False,
             hive_partitioning=False,
         )
-        if "phase" in schema:
-            rows = rows.with_columns(pl.col("phase").replace(former_names.RAMP, "ramp"))
         try:
             yield rows
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -183,10 +176,10 @@ def _damaged_table(path: Path, place: Path, error: BaseException) -> ResultsErro
     )
 
 
-def _checked_file(directory: Directory, name: str, sums: Mapping[str, str] | None) -> bytes:
-    """Read a file of a record; its checksum must be the one of the manifest, if there is one."""
+def _checked_file(directory: Directory, name: str, sums: Mapping[str, str]) -> bytes:
+    """Read a file of a record; its checksum must be the one in the manifest."""
     content = directory.read(name)
-    if sums is not None and hashlib.sha256(content).hexdigest() != sums.get(name):
+    if hashlib.sha256(content).hexdigest() != sums.get(name):
         raise _DamagedError(
             f"`{directory.path / name}` was modified after it was written: its SHA-256 differs from the manifest"
         )
@@ -202,7 +195,7 @@ def read_plan(path: Path) -> Plan:
             content = directory.read("plan.json")
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
             raise _DamagedError("its SHA-256 is not the one in `format.json`")
-        plan = Plan.model_validate(former_names.plan(_parse(content)))
+        plan = Plan.model_validate(_parse(content))
         for spec in plan.specs():
             _check_spec(spec)
         if problem := plan_shapes.mismatch(plan):
@@ -247,9 +240,9 @@ def _read_format(path: Path) -> dict[str, Any]:
             where=first_line(error),
             hint=f'if the other files are intact, restore it by writing `{{"format": {FORMAT}}}`',
         ) from error
-    if found not in READABLE:
+    if found != FORMAT:
         raise ResultsError(
-            f"`{path}` has format {found}, this iosonde reads formats {READABLE[0]} to {READABLE[-1]}",
+            f"`{path}` has format {found}; this iosonde reads format {FORMAT}",
             hint="use the iosonde that wrote it, or a newer one",
         )
     return dict(facts)
@@ -373,7 +366,7 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *,
     return record
 
 
-def _check_tables(directory: Directory, sums: Mapping[str, str] | None, run_id: str) -> None:
+def _check_tables(directory: Directory, sums: Mapping[str, str], run_id: str) -> None:
     names = [f"{name}.parquet" for name in (*RECORD_TABLES, *WORKLOAD_TABLES)]
     present = set(directory.names())
     for name, schema in zip(names, (*RECORD_TABLES.values(), *WORKLOAD_TABLES.values()), strict=True):
@@ -382,18 +375,16 @@ def _check_tables(directory: Directory, sums: Mapping[str, str] | None, run_id: 
                 _check_values(_decoded_table(directory, name, schema, sums), run_id)
 
 
-def _record_of(directory: Directory, sums: Mapping[str, str] | None, run_id: str, attempt: int) -> Record:
+def _record_of(directory: Directory, sums: Mapping[str, str], run_id: str, attempt: int) -> Record:
     file = directory.path / "record.json"
     with _naming(file):
         content = directory.read("record.json")
-        if sums is not None and hashlib.sha256(content).hexdigest() != sums.get("record.json"):
+        if hashlib.sha256(content).hexdigest() != sums.get("record.json"):
             raise _DamagedError(f"`{file}` was modified after it was written: its SHA-256 differs from the manifest")
-        record = Record.model_validate(former_names.record(_parse(content)))
+        record = Record.model_validate(_parse(content))
         _check_parts(record)
     if (record.run_id, record.attempt) != (run_id, attempt):
         raise _DamagedError(f"`{file}` is of another run: `{record.run_id}`, attempt {record.attempt}")
-    if sums is None and record.format >= WITH_MANIFEST:
-        raise _DamagedError(f"`{directory.path / MANIFEST}` is missing, so the record cannot be checked")
     return record
 
 
@@ -412,13 +403,13 @@ def _check_parts(record: Record) -> None:
         raise ValueError(problem)
 
 
-def _read_manifest(directory: Directory) -> dict[str, str] | None:
-    """Read the checksums of a record; none in records written before there were any."""
+def _read_manifest(directory: Directory) -> dict[str, str]:
+    """Return the checksums of a record's files by name."""
     with _naming(directory.path / MANIFEST):
         try:
             text = directory.read(MANIFEST).decode()
         except FileNotFoundError:
-            return None
+            raise _DamagedError(f"`{directory.path / MANIFEST}` is missing, so the record cannot be checked") from None
         pairs = [line.split("  ", 1) for line in text.splitlines()]
         return {name: checksum for checksum, name in pairs}
 
@@ -434,13 +425,12 @@ def _naming(file: Path) -> Iterator[None]:
         raise _DamagedError(f"`{file}` is damaged: {first_line(error)}") from error
 
 
-def _decoded_table(directory: Directory, name: str, schema: pl.Schema, sums: Mapping[str, str] | None) -> pl.DataFrame:
+def _decoded_table(directory: Directory, name: str, schema: pl.Schema, sums: Mapping[str, str]) -> pl.DataFrame:
     """Check a table's checksum, size and schema, and decode it: a checksum does not prove who wrote the file."""
     content = _checked_file(directory, name, sums)
     _check_pages(pages_of(content), len(content))
     rows = pl.read_parquet(io.BytesIO(content), parallel="none")  # Most tables are small: threads would cost more.
-    found = rows.schema
-    missing = [each for each, kind in schema.items() if found.get(each, kind if each in ADDED else None) != kind]
+    missing = [each for each, kind in schema.items() if rows.schema.get(each) != kind]
     if missing:
         raise _DamagedError(
             f"`{directory.path / name}` has another schema: column `{missing[0]}` is missing or of another type"

@@ -215,14 +215,11 @@ class ResultSet:
         return self._contents.attempts.get(run_id, 0) + 1
 
     def _prepare(self, directory: Directory) -> None:
-        """Remove incompletely written files, create missing directories, and upgrade the format."""
+        """Remove incompletely written files, and create missing directories."""
         directory.remove_temporaries()
         for name in _SUBDIRECTORIES:
             with directory.subdirectory(name, create=True) as each:
                 each.remove_temporaries()
-        found = json.loads(directory.read("format.json"))
-        if found.get("format") != FORMAT:
-            directory.write("format.json", _format_of(directory.read("plan.json")))
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:

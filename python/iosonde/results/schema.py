@@ -1,7 +1,7 @@
 """The layout of a result set on disk.
 
     DIR/
-      format.json                     {"format": 5, "plan_sha256": ...}
+      format.json                     {"format": 1, "plan_sha256": ...}
       plan.json                       the Plan, written before the first run
       environments/HASH.json          machine and software, once per state; HASH is of the content
       records/RUN_ID[.aN]/            one run; .aN is attempt N (from 2) after a failure
@@ -16,9 +16,7 @@
 Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; it is never modified
 afterwards. Names that begin with `.tmp-` are not part of the set.
 
-Format 1 has no `SHA256SUMS` and no `plan_sha256`; formats 1 to 4 have other names for some keys and values
-(`former_names.py`). A set may contain records of several formats: `resume` upgrades `format.json`, and leaves plan and
-records as they are.
+A changed meaning of anything in it is a new format. No released format becomes unreadable.
 """
 
 from __future__ import annotations
@@ -31,13 +29,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from iosonde.plan import ArmName, DeviceState, Scalar
 from iosonde.results import stored_tables
 
-FORMAT: Literal[5] = 5
-
-WITH_MANIFEST = 2
-"""Records from this format on have a manifest."""
-
-READABLE = (1, 2, 3, 4, 5)
-"""Formats that this version reads."""
+FORMAT: Literal[1] = 1
 
 MANIFEST = "SHA256SUMS"
 
@@ -52,9 +44,6 @@ RECORD_TABLES = {"intervals": INTERVALS, "histograms": HISTOGRAMS, "usage": USAG
 
 WORKLOAD_TABLES = {"store_statistics": STORE_STATISTICS, "named_values": NAMED_VALUES}
 """Parquet files of the records of some workloads."""
-
-ADDED = {column.name for table in stored_tables.TABLES.values() for column in table.columns if column.added}
-"""Columns that files of the same format may lack, because they are older."""
 
 
 def _time(text: str) -> str:
@@ -129,7 +118,7 @@ class Record(BaseModel):
     """One run: what was requested, what happened, on what. Facts only."""
 
     model_config = ConfigDict(frozen=True)
-    format: Literal[1, 2, 3, 4, 5] = FORMAT
+    format: Literal[1] = FORMAT
     run_id: str
     attempt: int
     case_id: str
@@ -188,7 +177,7 @@ class Record(BaseModel):
     (execution/instruments/device_totals.py)."""
     own_io: dict[str, Any] | None = None
     """Bytes of each device that holds the target, and the engine's own of them, over the run and over the measurement
-    (execution/instruments/own_io.py); None without a device, and of older records."""
+    (execution/instruments/own_io.py); None without a device."""
     drives: list[dict[str, Any]] = []
     """What each drive under the target reported of its media, wear and temperature before and after the run, or why it
     reported nothing, and what the kernel sent to it in the same time (execution/instruments/drive_counters.py)."""
@@ -198,7 +187,7 @@ class Record(BaseModel):
     parts: dict[str, Any] = {}
     """What features add, by `RecordPart.name`; read with `of`."""
     verdict: RecordVerdict | None = None
-    """None of runs without a result, and of records older than verdicts."""
+    """None for runs without a result."""
 
     def of(self, kind: type[P]) -> P | None:
         """Return what a feature has recorded; None if it took no part in the run."""

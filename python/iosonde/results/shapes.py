@@ -1,7 +1,7 @@
 """Types of the parts of a record that iosonde itself writes as objects: the target, the server, counters of devices.
 
-Fields may be missing, because older records have fewer. What is not named here may have any value: readers show it as
-text, and compute nothing with it.
+Fields may be missing, because not every target and workload has them. What is not named here may have any value:
+readers show it as text, and compute nothing with it.
 """
 
 from __future__ import annotations

@@ -32,9 +32,9 @@ RESOURCES: Mapping[str, str] = {
 """Resource use of a process or thread: the protocol's `Usage`."""
 
 
-def stored(dtype: DType, *columns: tuple[str, str], added: bool = False) -> tuple[Column, ...]:
+def stored(dtype: DType, *columns: tuple[str, str]) -> tuple[Column, ...]:
     """Return columns of the same type from names and meanings."""
-    return tuple(Column(name, dtype, text, added=added) for name, text in columns)
+    return tuple(Column(name, dtype, text) for name, text in columns)
 
 
 INTERVALS = Table(
@@ -65,7 +65,6 @@ INTERVALS = Table(
             "engine_stalled_ns",
             U64,
             "Time in the interval during which the engine itself did not run, ns",
-            added=True,
         ),
     ),
 )
@@ -126,7 +125,6 @@ USAGE = Table(
             ("erases", "Erased blocks, of one die each"),
             ("buffer_read_hits", "Reads (4 KiB pages) served from the write buffer"),
             ("buffer_write_hits", "Writes (4 KiB pages or parts) that replaced data still in the write buffer"),
-            added=True,
         ),
     ),
 )

@@ -23,7 +23,7 @@ def from_evidence(target: Json, evidence: Json) -> dict[str, Any]:
 
     `array_thread` (the busiest that is the array's own, workers aside), `array_thread_share` (of one core),
     `array_cpu_ns` (all that work for the array), `kernel_cpu_ns` (all of the kernel's threads). Each is None where
-    nothing is known: of earlier engines, in containers, without an array.
+    nothing is known: in containers, and without an array.
     """
     kernel = evidence.get("kernel")
     if not kernel or not kernel["wall_ns"]:
