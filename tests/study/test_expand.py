@@ -374,6 +374,15 @@ def test_buffers_larger_than_memory_are_refused(tmp_path: Path) -> None:
     assert "in case `grid/block_size=64MiB/queue_depth=4096/operation=read`" in text
 
 
+def test_cpus_on_which_this_process_may_not_run_are_refused(tmp_path: Path) -> None:
+    allowed = sorted(os.sched_getaffinity(0))
+    missing = max(allowed) + 1
+    text = refusal(target=tmp_path, settings={"cpus": str(missing), "limit_bytes": "1MiB"})
+    listed = ", ".join(map(str, allowed))
+    assert text.startswith(f"`cpus` must be CPUs on which iosonde may run: {listed}; got {missing}\n")
+    assert "in case `grid/" in text
+
+
 def test_an_outline_counts_what_the_plan_has() -> None:
     study = load("quick")
     plan = expand(study, NULL)

@@ -11,7 +11,7 @@ from iosonde.planning import device_state
 from iosonde.planning.arms import Against, Side, paired_order, shared_storage, sides_of
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
 from iosonde.planning.draft import Draft, drafts_of
-from iosonde.planning.feasible import check_direct, check_memory, check_room
+from iosonde.planning.feasible import check_cpus, check_direct, check_memory, check_room
 from iosonde.planning.files import destroyed, files_of, sharing_a_setup
 from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
@@ -69,6 +69,7 @@ def _plan(
 ) -> Plan:
     drafts = [draft for side in sides for draft in side.drafts]
     check_memory(drafts, whole)
+    check_cpus(drafts, whole)
     stages_of = {draft.number: side.stages for side in sides for draft in side.drafts}
     shared = {id(side.stages): side.stages for side in sides}
     groups = [(each, [d for d in drafts if stages_of[d.number] is each]) for each in shared.values()]

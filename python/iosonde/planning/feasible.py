@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,25 @@ def check_memory(drafts: Sequence[Draft], study: Study) -> None:
             hint=hungry.workload.LESS_MEMORY,
         )
         raise in_case(error, hungry.case.case_id, study)
+
+
+def check_cpus(drafts: Sequence[Draft], study: Study) -> None:
+    """`StudyError` for a case that pins a job to a CPU on which this process may not run (sched_setaffinity(2))."""
+    allowed = os.sched_getaffinity(0)
+    for draft in drafts:
+        every = (draft.streams, *draft.others, *draft.following)
+        for stream in (stream for streams in every for stream in streams.values()):
+            missing = set(getattr(stream, "cpus", ())) - allowed
+            if missing:
+                error = StudyError(
+                    f"`cpus` must be CPUs on which iosonde may run: {_listed(allowed)}; got {_listed(missing)}",
+                    hint="choose others with `--set cpus=...`, or start iosonde on more CPUs (`taskset`, cpuset(7))",
+                )
+                raise in_case(error, draft.case.case_id, study)
+
+
+def _listed(cpus: set[int]) -> str:
+    return ", ".join(map(str, sorted(cpus)))
 
 
 def _buffer_bytes(draft: Draft) -> int:
