@@ -46,6 +46,7 @@ def _documents(result_sets: Sequence[ResultSet], *, mix_simulated: bool) -> list
                     "findings": [_finding(each) for each in answers[source.label].findings],
                     "metrics": _metrics(chapter.material.summary, source.label),
                     "warnings": source.results.warnings.to_dicts(),
+                    "missing_parts": [dataclasses.asdict(part) for part in chapter.omitted],
                 }
             )
     return documents

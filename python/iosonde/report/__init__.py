@@ -110,12 +110,21 @@ def save_figures(
     result_sets: Sequence[ResultSet], directory: Path | str, format: Format = "svg", *, mix_simulated: bool = False
 ) -> list[Path]:
     """Draw every figure into a file of its own, as papers need them."""
+    from iosonde.errors import ResultsError
     from iosonde.report.charts.files import save
+    from iosonde.report.content.report import collect
 
     directory = Path(directory)
-    drawn = figures(result_sets, mix_simulated=mix_simulated)
+    report = collect(result_sets, mix_simulated=mix_simulated)
     with _writing("figures", directory):
-        return save(drawn, directory, format, result_sets=[each.directory for each in result_sets])
+        files = save(report.figures, directory, format, result_sets=[each.directory for each in result_sets])
+    for part in (part for chapter in report.chapters for part in chapter.omitted):
+        raise ResultsError(
+            f"cannot draw every figure: {part.why}",
+            where=f"{part.title}; the others are in `{directory}`",
+            hint=part.hint,
+        )
+    return files
 
 
 @_interpreted

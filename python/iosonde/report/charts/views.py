@@ -52,12 +52,8 @@ MEDIAN = 0.301
 """Where 50 % is on a nines axis; values below it are no tails."""
 
 
-def figures(material: Material) -> list[Figure | Undrawn | None]:
-    """Draw each view of a study, or report why there is nothing to draw; None of tables and of parts without a case."""
-    return [_figure(view, number, material) for number, view in enumerate(material.study.views, start=1)]
-
-
-def _figure(view: View, number: int, material: Material) -> Figure | Undrawn | None:
+def figure(view: View, number: int, material: Material) -> Figure | Undrawn | None:
+    """Draw a view of a study, or report why there is nothing to draw; None of tables and of parts without a case."""
     makers: dict[str, Callable[[View, list[Subject], Material], Sketch | None]] = {
         "lines": _lines,
         "heatmap": _heatmap,

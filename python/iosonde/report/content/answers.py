@@ -7,9 +7,26 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from iosonde.report.material.result_sets import Material, Source
+from iosonde.study.model import Study
 
 if TYPE_CHECKING:
     from iosonde.findings.answer import Answer
+
+
+def unanswered(study: Study, source: Source) -> Answer:
+    """Return the answer of a result set whose findings could not be computed: verdicts and outcomes only."""
+    from iosonde.findings.answer import Answer, trust_from
+
+    ended = [
+        (
+            record.outcome,
+            record.failure.code if record.failure else "",
+            record.verdict.kind if record.verdict else "",
+        )
+        for record in source.records
+    ]
+    trust = trust_from(ended, single=False, drift=None, simulated=source.simulated)
+    return Answer(question=study.question, summary=(), trust=trust, rest=())
 
 
 def answer(material: Material, source: Source) -> Answer:

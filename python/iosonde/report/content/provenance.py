@@ -11,6 +11,7 @@ from typing import Any
 
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION, Plan, commands
+from iosonde.report.content.omitted import Omitted, computed
 from iosonde.report.material.intervals import coverage_of, intervals_of
 from iosonde.report.material.result_sets import WARNING, Material, Source, loop_text
 from iosonde.units import format_bytes
@@ -35,9 +36,10 @@ def _sessions(source: Source, material: Material) -> str:
     return ONE_SESSION if count == 1 or material.paired_sets else f"one of {count} that are pooled in a table"
 
 
-def headline(source: Source, material: Material) -> list[tuple[str, str]]:
-    """Return the main facts of a result set."""
+def headline(source: Source, material: Material, omitted: list[Omitted]) -> list[tuple[str, str]]:
+    """Return the main facts of a result set; those that cannot be computed are noted in `omitted`."""
     begin, end = _span(source)
+    none: list[tuple[str, str]] = []
     rows = [
         ("Simulated", WARNING if source.simulated else ""),
         ("Device", devices_text(source)),
@@ -53,11 +55,17 @@ def headline(source: Source, material: Material) -> list[tuple[str, str]]:
         ("Profile", f"{source.plan.profile}, {counted(source.plan.repeats, 'repeat')}"),
         ("Sessions", _sessions(source, material)),
         ("Load", loop_text(source.specs_by_case.values())),
-        ("Intervals", intervals_of(material, sources=[source]) or "none: too few repeats"),
-        ("Coverage", coverage_of(material, source)),
+        *computed(omitted, f"Intervals of {source.label}", lambda: _intervals(source, material), instead=none),
         *_prepared_at_a_glance(source),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _intervals(source: Source, material: Material) -> list[tuple[str, str]]:
+    return [
+        ("Intervals", intervals_of(material, sources=[source]) or "none: too few repeats"),
+        ("Coverage", coverage_of(material, source)),
+    ]
 
 
 def _prepared_at_a_glance(source: Source) -> list[tuple[str, str]]:

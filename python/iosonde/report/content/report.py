@@ -6,17 +6,20 @@ here that the analysis could compute; this module chooses, names and orders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from iosonde.core.features import contributed
 from iosonde.errors import ResultsError
+from iosonde.report.charts.figure import Undrawn
 from iosonde.report.content import arrays, simulated
 from iosonde.report.content.accounts import accounts_table
-from iosonde.report.content.answers import answer
+from iosonde.report.content.answers import answer, unanswered
 from iosonde.report.content.figure_tables import figure_table
+from iosonde.report.content.omitted import Omitted, computed
 from iosonde.report.content.pooled_sessions import session_tables
 from iosonde.report.content.published import improvements_table, limits_table
 from iosonde.report.content.repeats import repeat_tables
@@ -32,7 +35,7 @@ from iosonde.study.model import Study, View
 if TYPE_CHECKING:
     from iosonde.findings.answer import Answer
     from iosonde.findings.finding import Finding
-    from iosonde.report.charts.figure import Figure, Undrawn
+    from iosonde.report.charts.figure import Figure
     from iosonde.results import ResultSet
 
 
@@ -45,6 +48,8 @@ TABLES: Mapping[str, Callable[[View, Material], Table]] = {
 """Views that are tables, and what makes them."""
 _FEATURE_TABLES: tuple[Callable[[Material], list[Table]], ...] = contributed("tables", "TABLES")
 """Tables that features add to the details."""
+Part = TypeVar("Part")
+
 HEADLINES = ("table", "accounts")
 """Those that may be the summary of a study."""
 
@@ -61,6 +66,11 @@ class Report:
 
     chapters: Sequence[Chapter]
     """One for each study."""
+
+    def compute(self) -> None:
+        """Compute every part, so that `omitted` of the chapters is complete."""
+        for chapter in self.chapters:
+            chapter.compute()
 
     @property
     def title(self) -> str:
@@ -88,6 +98,16 @@ class Chapter:
     """The content for the result sets of one study."""
 
     material: Material
+    omitted: list[Omitted] = field(default_factory=list)
+    """Parts that have been tried and could not be computed."""
+
+    def compute(self) -> None:
+        """Compute every part, so that `omitted` is complete."""
+        for part in ("answers", "summary", "sections", "drift", "detail_tables", "comparison", "verdicts"):
+            getattr(self, part)
+
+    def _computed(self, title: str, compute: Callable[[], Part], *, instead: Part) -> Part:
+        return computed(self.omitted, title, compute, instead=instead)
 
     @property
     def study(self) -> Study:
@@ -102,7 +122,22 @@ class Chapter:
     @cached_property
     def answers(self) -> list[tuple[str, Answer]]:
         """The answer of each result set to the question of the study, under its label."""
-        return [(source.label, answer(self.material, source)) for source in self.sources]
+        return [
+            (
+                source.label,
+                self._computed(
+                    f"Findings of {source.label}",
+                    lambda source=source: answer(self.material, source),  # type: ignore[misc]
+                    instead=unanswered(self.study, source),
+                ),
+            )
+            for source in self.sources
+        ]
+
+    @property
+    def no_answer(self) -> str:
+        """Why a result set has no answer."""
+        return "its findings are missing" if self.omitted else "too few complete runs"
 
     @property
     def findings(self) -> list[tuple[str, list[Finding]]]:
@@ -114,7 +149,7 @@ class Chapter:
         """What people quote, or the headline table of the study."""
         kinds = (view.kind for view in self.study.views if view.kind in TABLES)
         own = [table for kind, table in zip(kinds, self._asked_tables, strict=True) if kind in HEADLINES]
-        return summary(self.material, own, self.figures)
+        return self._computed("Summary", lambda: summary(self.material, own, self.figures), instead=None)
 
     @cached_property
     def sections(self) -> list[Section]:
@@ -143,24 +178,35 @@ class Chapter:
         """Sections without their findings: views in the order of the study, then figures of rounds and of arrays."""
         from iosonde.report.charts import arrays as array_figures
         from iosonde.report.charts import measurement_window
-        from iosonde.report.charts.figure import Undrawn
-        from iosonde.report.charts.views import figures
 
         tables = iter(self._asked_tables)
         sections = []
-        for view, shown in zip(self.study.views, figures(self.material), strict=True):
+        for number, view in enumerate(self.study.views, start=1):
             if view.kind in TABLES:
                 table = next(tables)
                 sections += [Section(title=view.title, tables=[table])] if table.rows else []
-            elif isinstance(shown, Undrawn):
-                sections.append(Section(title=view.title, undrawn=shown))
-            elif shown is not None:
-                sections.append(self._section(shown))
-        further = [
-            *measurement_window.figures(self.material),
-            *array_figures.figures(self.material, first=len(self.study.views) + 1),
+            else:
+                drawn = functools.partial(self._drawn, view, number)
+                undrawn = Undrawn(title=view.title, why="see the missing parts of this report")
+                instead = [Section(title=view.title, undrawn=undrawn)]
+                sections += self._computed(f"Figure: {view.title}", drawn, instead=instead)
+        first = len(self.study.views) + 1
+        return [
+            *sections,
+            *self._figures("Figures of rounds", lambda: measurement_window.figures(self.material)),
+            *self._figures("Figures of arrays", lambda: array_figures.figures(self.material, first=first)),
         ]
-        return [*sections, *map(self._section, further)]
+
+    def _figures(self, title: str, draw: Callable[[], Iterable[Figure]]) -> list[Section]:
+        return self._computed(title, lambda: [*map(self._section, draw())], instead=[])
+
+    def _drawn(self, view: View, number: int) -> list[Section]:
+        from iosonde.report.charts.views import figure
+
+        shown = figure(view, number, self.material)
+        if isinstance(shown, Undrawn):
+            return [Section(title=view.title, undrawn=shown)]
+        return [] if shown is None else [self._section(shown)]
 
     def _section(self, plain: Figure) -> Section:
         drawn = simulated.figure(plain, self.sources)
@@ -182,7 +228,7 @@ class Chapter:
         """The control case through the study."""
         from iosonde.report.charts.drift import drift
 
-        drawn = drift(self.material)
+        drawn = self._computed("Drift", lambda: drift(self.material), instead=None)
         return drawn and simulated.figure(drawn, self.sources)
 
     @property
@@ -193,20 +239,25 @@ class Chapter:
     @cached_property
     def case_tables(self) -> list[Table]:
         """Every case with its metrics, a table for each part."""
-        return [table for table in case_tables(self.material) if table.rows]
+        return [table for table in self._tables("All cases", case_tables) if table.rows]
 
     @cached_property
     def detail_tables(self) -> list[Table]:
         """Searches, rounds, arrays, tables of features, every case, and statistics of stores."""
-        found = [
-            *session_tables(self.material),
-            *repeat_tables(self.material),
-            *search_tables(self.material),
-            *round_tables(self.material),
-            *arrays.tables(self.material),
-            *(table for tables in _FEATURE_TABLES for table in tables(self.material)),
+        makers: Sequence[tuple[str, Callable[[Material], Iterable[Table]]]] = [
+            ("Sessions", session_tables),
+            ("Repeats", repeat_tables),
+            ("Searches", search_tables),
+            ("Rounds", round_tables),
+            ("Arrays", arrays.tables),
+            *(("Tables of features", tables) for tables in _FEATURE_TABLES),
         ]
-        return [*found, *self.case_tables, *statistics_tables(self.material)]
+        found = [table for title, make in makers for table in self._tables(title, make)]
+        return [*found, *self.case_tables, *self._tables("Statistics of stores", statistics_tables)]
+
+    def _tables(self, title: str, make: Callable[[Material], Iterable[Table]]) -> list[Table]:
+        none: list[Table] = []
+        return self._computed(title, lambda: list(make(self.material)), instead=none)
 
     @property
     def tables(self) -> list[Table]:
@@ -216,7 +267,15 @@ class Chapter:
 
     @cached_property
     def _asked_tables(self) -> list[Table]:
-        return [TABLES[view.kind](view, self.material) for view in self.study.views if view.kind in TABLES]
+        return [
+            self._computed(
+                f"Table: {view.title}",
+                functools.partial(TABLES[view.kind], view, self.material),
+                instead=Table(title=view.title, heads=[], labels=0, rows=[]),
+            )
+            for view in self.study.views
+            if view.kind in TABLES
+        ]
 
     @property
     def comparison(self) -> list[str]:
@@ -230,14 +289,15 @@ class Chapter:
 
     @cached_property
     def _compared(self) -> tuple[list[str], list[Table]]:
-        return _comparison(self.material)
+        none: tuple[list[str], list[Table]] = ([], [])
+        return self._computed("Comparison", lambda: _comparison(self.material), instead=none)
 
     @cached_property
     def verdicts(self) -> list[Table]:
         """The number of runs by verdict, and the evidence of every case; nothing without verdicts."""
         from iosonde.report.content.verdicts import verdict_tables
 
-        return verdict_tables(self.material)
+        return self._computed("Verdicts", lambda: list(verdict_tables(self.material)), instead=[])
 
     @cached_property
     def warnings(self) -> list[Caution]:

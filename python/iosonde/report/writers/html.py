@@ -9,10 +9,11 @@ even markup that slipped through the escaping could not act. Jinja escapes all t
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import resources
@@ -24,8 +25,9 @@ import polars as pl
 from iosonde.cache import cache_directory, remember
 from iosonde.foreign_text import printable
 from iosonde.report.charts import svg, theme
+from iosonde.report.content.omitted import computed
 from iosonde.report.content.provenance import completion, headline, provenance, rerun
-from iosonde.report.content.report import Chapter, Report, incomplete
+from iosonde.report.content.report import Report, incomplete
 from iosonde.report.content.table import folded
 from iosonde.report.material.quantities import case_name
 from iosonde.report.material.result_sets import WARNING, loop_text
@@ -48,9 +50,10 @@ RUN_COLUMNS = (
 
 def render(report: Report) -> str:
     """Return the page."""
+    report.compute()
     page = resources.files("iosonde.report.writers") / "page"
-    script = (page / "report.js").read_text()
-    template = template_of((page / "report.html").read_text(), folded=folded)
+    script = (page / "report.js").read_text(encoding="utf-8")
+    template = template_of((page / "report.html").read_text(encoding="utf-8"), folded=folded)
     library = chart_library()
     text = template.render(
         report=report,
@@ -140,12 +143,18 @@ def _runs(report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
     """Return, for each result set, its cases and runs: facts, time series, and what differs in the engine's spec."""
     for chapter in report.chapters:
         for source in chapter.material.sources:
-            yield source.label, _runs_of(chapter, source)
+            series: dict[str, str] = {}
+            read = functools.partial(_into, series, source)
+            computed(chapter.omitted, f"Time series of {source.label}", read, instead=None)
+            yield source.label, _runs_of(source, series)
 
 
-def _runs_of(chapter: Chapter, source: Source) -> dict[str, Any]:
+def _into(series: dict[str, str], source: Source) -> None:
+    series.update(_series(source))
+
+
+def _runs_of(source: Source, series: Mapping[str, str]) -> dict[str, Any]:
     records = {record.run_id: record for record in source.records}
-    series = dict(_series(source))
     runs = sorted(source.runs, key=lambda run: (run.case_id, run.repeat))
     base = runs[0].spec if runs else {}
     listed: dict[str, list[dict[str, Any]]] = {case.case_id: [] for case in source.cases}

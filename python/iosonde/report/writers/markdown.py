@@ -24,6 +24,7 @@ RUNS_NAMED = 20
 
 def write(report: Report, path: Path, *, result_sets: Sequence[Path] = ()) -> list[Path]:
     """Write the report and its figures; returns the files, the report first."""
+    report.compute()
     folder = path.parent / "figures"
     drawn = save(report.figures, folder, "svg", result_sets=result_sets)
     text = "\n".join(_lines(report, folder.name)) + "\n"
@@ -68,7 +69,7 @@ def _answer(chapter: Chapter, several: bool) -> Iterator[str]:
         for finding in answer.summary:
             yield from (f"1. **{escape(finding.sentence)}.**", f"   {escape(finding.evidence)}")
         if not answer.summary:
-            yield "No answer: too few complete runs."
+            yield f"No answer: {chapter.no_answer}."
         if not answer.trust.mostly_unlimited:
             yield from ("", trust)
     if chapter.summary:
@@ -138,7 +139,10 @@ def _method(chapter: Chapter, folder: str, several: bool) -> Iterator[str]:
         yield from (f"Method: {escape(chapter.study.source)}", "")
     for source in chapter.sources:
         yield from ([f"### {escape(source.label)}", ""] if several else [])
-        yield from (f"- **{escape(name)}:** {escape(value)}" for name, value in headline(source, chapter.material))
+        yield from (
+            f"- **{escape(name)}:** {escape(value)}"
+            for name, value in headline(source, chapter.material, chapter.omitted)
+        )
         yield from _provenance(source)
     if chapter.quality_findings:
         yield from ("", *_listed(chapter.quality_findings, several))
@@ -169,6 +173,9 @@ def _warnings(chapter: Chapter) -> Iterator[str]:
         yield f"  Runs: {escape(named)}{more}"
     if not chapter.warnings:
         yield "No run had a warning."
+    for part in chapter.omitted:
+        yield f"- **{escape(part.title)} is missing:** {escape(part.why)}"
+        yield f"  Hint: {escape(part.hint)}"
     for source in chapter.material.sources:
         yield from (f"- {escape(problem)}" for problem in source.results.problems)
 

@@ -33,6 +33,8 @@ def _parts(chapter: Chapter) -> Iterator[str]:
         yield _table(chapter.summary)
     for figure in chapter.all_figures:
         yield f"<figure>{draw(figure, 'svg').decode()}</figure>"
+    for part in chapter.omitted:
+        yield f"<p>{escape(part.title)} is missing: {escape(part.why)}. Hint: {escape(part.hint)}</p>"
 
 
 def _table(table: Table) -> str:

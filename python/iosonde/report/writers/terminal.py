@@ -45,6 +45,7 @@ def show(report: Report, console: Console, *, report_path: Path | None = None) -
         _cases(chapter, console)
         _method(chapter, console)
         _warnings(chapter, console)
+        _omitted(chapter, console)
     if report_path is not None:
         console.print()
         console.print(Text.assemble("Report: ", (str(report_path), "bold")), soft_wrap=True)
@@ -64,7 +65,7 @@ def _answer(chapter: Chapter, console: Console) -> None:
         for finding in answer.summary:
             _wrapped(console, f"{finding.sentence}.", first=f"{MARKS[finding.strength]} ", rest="  ")
         if not answer.summary:
-            _line(console, "No answer: too few complete runs.")
+            _line(console, f"No answer: {chapter.no_answer}.")
         if not answer.trust.mostly_unlimited:
             _trust(answer, console)
     if any(answer.summary for _, answer in chapter.answers):
@@ -131,7 +132,9 @@ def _method(chapter: Chapter, console: Console) -> None:
     for source in chapter.sources:
         if len(chapter.sources) > 1:
             _line(console, source.label)
-        facts = [(name, value) for name, value in headline(source, chapter.material) if name != "Simulated"]
+        facts = [
+            (name, value) for name, value in headline(source, chapter.material, chapter.omitted) if name != "Simulated"
+        ]
         width = max((len(name) for name, _ in facts), default=0)
         for name, value in facts:
             _wrapped(console, value, first=f"{name:<{width}}{GAP}", rest=" " * (width + len(GAP)))
@@ -148,6 +151,15 @@ def _warnings(chapter: Chapter, console: Console) -> None:
             _wrapped(console, f"example: {run_id}: {message}", first="  ", rest="  ", style="dim")
         if caution.hint:
             _wrapped(console, f"hint: {caution.hint}", first="  ", rest="  ", style="dim")
+
+
+def _omitted(chapter: Chapter, console: Console) -> None:
+    if not chapter.omitted:
+        return
+    _heading(console, "Missing parts of this report")
+    for part in chapter.omitted:
+        _wrapped(console, f"{part.title}: {part.why}", rest="  ")
+    _wrapped(console, f"hint: {chapter.omitted[0].hint}", first="  ", rest="  ", style="dim")
 
 
 # Tables ----------------------------------------------------------------------------------------------------------
