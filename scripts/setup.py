@@ -98,7 +98,7 @@ class Rust:
 
 def minimum_rust() -> Version:
     """The `rust-version` of Cargo.toml."""
-    manifest = tomllib.loads((CHECKOUT / "Cargo.toml").read_text())
+    manifest = tomllib.loads((CHECKOUT / "Cargo.toml").read_text(encoding="utf-8"))
     return version_in(manifest["workspace"]["package"]["rust-version"]) or ()
 
 
@@ -250,7 +250,7 @@ def services_not_started() -> Iterator[None]:
     if POLICY.exists():
         yield  # The machine has a policy of its own.
         return
-    with tempfile.NamedTemporaryFile("w", suffix=".policy-rc.d") as policy:
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".policy-rc.d") as policy:
         policy.write("#!/bin/sh\n# Written by scripts/setup of iosonde while it installs packages.\nexit 101\n")
         policy.flush()
         install = [*as_root(), "install", "--mode=755", policy.name, str(POLICY)]

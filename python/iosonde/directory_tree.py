@@ -76,5 +76,5 @@ def opened_in(parent: int, name: str) -> Iterator[int]:
 
 def _mount_of(descriptor: int) -> str:
     """The kernel's number of the mount that a descriptor is on (`mnt_id`, proc(5)): a bind mount has its own."""
-    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="utf-8").splitlines()
     return next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")

@@ -11,7 +11,7 @@ SHARE = 0.75
 
 def available_bytes() -> int:
     """Memory that can be used without swapping, by the kernel's estimate."""
-    with Path("/proc/meminfo").open() as meminfo:
+    with Path("/proc/meminfo").open(encoding="utf-8") as meminfo:
         line = next(line for line in meminfo if line.startswith("MemAvailable:"))
     return int(line.split()[1]) * 1024
 

@@ -181,6 +181,15 @@ _DEV = (
     _library("lmdb", "liblmdb0", "dev", "the store `lmdb` with the library of the system, and its tests"),
     _tool("mdb_stat", "lmdb-utils", "dev", "the test of databases of the system's LMDB", "-V"),
     _tool("fio_jsonplus_clat2csv", "fio", "dev", "the test of the fio export"),
+    _tool("localedef", "libc-bin|glibc-common", "dev", "tests in locales with other encodings than UTF-8", "--version"),
+    Tool(
+        name="charmaps",
+        packages=("locales", "glibc-locale-source"),
+        kind="dev",
+        purpose="tests in locales with other encodings than UTF-8",
+        form="files",
+        places=("/usr/share/i18n/charmaps",),
+    ),
     Tool(
         name="fio-examples",
         packages=("fio-examples", "fio"),

@@ -157,7 +157,9 @@ def _virtualization() -> str | None:
     # Without systemd, or where it hangs, the processor reports a hypervisor.
     with suppress(FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
         # It ends with status 1 for `none`.
-        asked = subprocess.run(["systemd-detect-virt"], capture_output=True, text=True, timeout=5, check=False)
+        asked = subprocess.run(
+            ["systemd-detect-virt"], capture_output=True, encoding="utf-8", errors="replace", timeout=5, check=False
+        )
         return asked.stdout.strip() or None
     if "hypervisor" in _cpu_info().get("flags", "").split():
         return _read(Path("/sys/hypervisor/type")) or "hypervisor"
@@ -183,7 +185,13 @@ def _memory_limit() -> int | None:
 def _engine_version(engine: Path) -> str | None:
     try:
         asked = subprocess.run(
-            [engine, "--version"], capture_output=True, text=True, timeout=5, check=True, stdin=subprocess.DEVNULL
+            [engine, "--version"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=5,
+            check=True,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -238,6 +246,6 @@ def _integer(text: str | None) -> int | None:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(errors="replace").strip()
+        return path.read_text(errors="replace", encoding="utf-8").strip()
     except OSError:
         return None

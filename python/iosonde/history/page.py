@@ -16,9 +16,9 @@ def render(history: History) -> str:
     """Return the page."""
     files = resources.files("iosonde.history") / "page_files"
     return str(
-        template_of((files / "history.html").read_text()).render(
+        template_of((files / "history.html").read_text(encoding="utf-8")).render(
             policy=policy(),
-            style=stylesheet() + (files / "history.css").read_text(),
+            style=stylesheet() + (files / "history.css").read_text(encoding="utf-8"),
             name=shown(str(history.root)),
             overview=sentences.overview(history),
             changes=[(shift, sentences.sentence(track, shift), track) for track, shift in history.shifts],

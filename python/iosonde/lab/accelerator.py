@@ -25,13 +25,13 @@ def best_accelerator(image: Image) -> Accelerator:
     """KVM if a guest starts with it, else TCG. The answer is kept next to the image."""
     if not os.access(_KVM, os.R_OK | os.W_OK):
         return "tcg"
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     answer = image.directory / f"accelerator-{boot}"
     if not answer.exists():
         for old in image.directory.glob("accelerator-*"):
             old.unlink(missing_ok=True)
-        answer.write_text("kvm" if _starts(image) else "tcg")
-    return "kvm" if answer.read_text() == "kvm" else "tcg"
+        answer.write_text("kvm" if _starts(image) else "tcg", encoding="utf-8")
+    return "kvm" if answer.read_text(encoding="utf-8") == "kvm" else "tcg"
 
 
 def _starts(image: Image) -> bool:

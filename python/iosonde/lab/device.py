@@ -115,7 +115,7 @@ class ThrottledDevice:
         rate and latency stay the same.
         """
         connection = os.minor(self._seen_by_daemon(_FILE).stat().st_dev)
-        self._seen_by_daemon(f"{_CONNECTIONS}/{connection}/max_background").write_text("1")
+        self._seen_by_daemon(f"{_CONNECTIONS}/{connection}/max_background").write_text("1", encoding="utf-8")
 
     def _seen_by_daemon(self, path: str) -> Path:
         return Path(f"/proc/{self._daemon.pid}/root{path}")

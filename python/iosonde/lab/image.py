@@ -30,7 +30,7 @@ class Image:
     @property
     def packages(self) -> list[str]:
         """What it was made of, as `package=version`."""
-        return (self.directory / "packages").read_text().splitlines()
+        return (self.directory / "packages").read_text(encoding="utf-8").splitlines()
 
 
 def image(cache: Path | None = None) -> Image:
@@ -41,7 +41,8 @@ def image(cache: Path | None = None) -> Image:
             # Through bash, because a wheel does not keep the mark that makes a file a program.
             ["bash", build, cache or cache_directory() / "lab"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
             stdin=subprocess.DEVNULL,
         )

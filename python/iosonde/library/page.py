@@ -46,12 +46,12 @@ class Row:
 def render(index: Index, directory: Path) -> str:
     """Return the page, with links relative to the directory that it will be written to."""
     files = resources.files("iosonde.library") / "page_files"
-    script = (files / "library.js").read_text()
+    script = (files / "library.js").read_text(encoding="utf-8")
     rows = [row(each, index.root, directory) for each in index.summaries]
     dates = sorted(each.date for each in rows if each.date)
-    text = template_of((files / "library.html").read_text()).render(
+    text = template_of((files / "library.html").read_text(encoding="utf-8")).render(
         policy=policy(script),
-        style=stylesheet() + (files / "library.css").read_text(),
+        style=stylesheet() + (files / "library.css").read_text(encoding="utf-8"),
         script=script,
         name=shown(str(index.root)),
         heads=HEADS,

@@ -125,9 +125,9 @@ def _listening(port: int) -> socket.socket:
 
 def _page() -> tuple[str, str]:
     files = resources.files("iosonde.live") / "page_files"
-    script = (files / "live.js").read_text()
-    style = stylesheet() + (files / "live.css").read_text()
-    return script, template_of((files / "live.html").read_text()).render(style=style, script=script)
+    script = (files / "live.js").read_text(encoding="utf-8")
+    style = stylesheet() + (files / "live.css").read_text(encoding="utf-8")
+    return script, template_of((files / "live.html").read_text(encoding="utf-8")).render(style=style, script=script)
 
 
 def _study(plan: Plan) -> dict[str, Any]:

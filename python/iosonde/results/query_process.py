@@ -74,7 +74,7 @@ def _ask(request: dict[str, Any], scratch: Path) -> dict[str, Any]:
     try:
         reply: dict[str, Any] = json.loads((scratch / "reply").read_bytes())
     except FileNotFoundError:
-        lines = (scratch / "messages").read_text(errors="replace").strip().splitlines()
+        lines = (scratch / "messages").read_text(errors="replace", encoding="utf-8").strip().splitlines()
         raise ResultsError(
             f"the query failed: its process {_end_of(process.returncode)}",
             where=lines[-1] if lines else "",
@@ -99,7 +99,7 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 def _resident_bytes(pid: int) -> int:
     with suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0  # It has exited.
 
 
@@ -124,7 +124,7 @@ def main() -> None:
         reply = {"error": {"what": error.what, "where": error.where, "hint": error.hint}}
     except MemoryError:
         reply = {"error": {"what": "the query needs too much memory", "where": "", "hint": "add `LIMIT`"}}
-    (scratch / "reply").write_text(json.dumps(reply))
+    (scratch / "reply").write_text(json.dumps(reply), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -262,7 +262,7 @@ class Instance:
     def messages(self) -> str:
         """Its own messages, the end of a long file."""
         with suppress(OSError):
-            return self.place.server_log.read_text(errors="replace")[-20_000:]
+            return self.place.server_log.read_text(errors="replace", encoding="utf-8")[-20_000:]
         return ""
 
     def last_message(self) -> str:

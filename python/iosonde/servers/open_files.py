@@ -63,7 +63,7 @@ def _descriptors(number: int) -> list[tuple[Path, int]]:
     with suppress(OSError):
         for link in Path(f"/proc/{number}/fd").iterdir():
             with suppress(OSError, ValueError):
-                lines = Path(f"/proc/{number}/fdinfo/{link.name}").read_text().splitlines()
+                lines = Path(f"/proc/{number}/fdinfo/{link.name}").read_text(encoding="utf-8").splitlines()
                 flags = next(int(line.split()[1], 8) for line in lines if line.startswith("flags:"))
                 found.append((link.readlink(), flags))
     return found
@@ -76,7 +76,9 @@ def _descendants(leader: int) -> list[int]:
     while waiting:
         number = waiting.pop()
         with suppress(OSError):
-            children = [int(word) for word in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+            children = [
+                int(word) for word in Path(f"/proc/{number}/task/{number}/children").read_text(encoding="utf-8").split()
+            ]
             found += children
             waiting += children
     return found

@@ -248,6 +248,6 @@ def _works_in(number: int, directory: Path, program: str) -> bool:
 def _is_alive(number: int) -> bool:
     """Whether a process runs, and is no zombie that its parent has not collected."""
     try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

@@ -30,7 +30,7 @@ def call(command: Sequence[str], *, account: Account | None = None) -> subproces
     prefix = unprivileged(account, bound=True) if account else []
     try:
         done = subprocess.run(
-            [*prefix, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            [*prefix, *command], stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace",
             timeout=ANSWER_S, cwd="/", env=environment(), check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -63,7 +63,7 @@ def provision(command: Sequence[str], *, account: Account, data: Path, server: s
     try:
         process = subprocess.Popen(
             [*isolated(account), *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, errors="replace", cwd="/", env=environment(),
+            stderr=subprocess.PIPE, encoding="utf-8", errors="replace", cwd="/", env=environment(),
         )  # fmt: skip
     except OSError as error:
         raise ServerError(f"cannot run `{command[0]}`: {error}", hint="run it by hand to see the cause") from error

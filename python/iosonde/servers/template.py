@@ -64,7 +64,7 @@ class Template:
     @property
     def facts(self) -> dict[str, Any]:
         """What was recorded with it: time of loading and its consistency check."""
-        facts: dict[str, Any] = json.loads((self.directory / MANIFEST).read_text())["facts"]
+        facts: dict[str, Any] = json.loads((self.directory / MANIFEST).read_text(encoding="utf-8"))["facts"]
         return facts
 
     def seal(self, facts: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Template:
         _write_back(self.directory)
         files = {name: _checksum(path) for name, path in _files(self.data)}
         written = self.directory / f".tmp-{MANIFEST}"
-        written.write_text(json.dumps({"facts": facts, "files": files}, indent=1))
+        written.write_text(json.dumps({"facts": facts, "files": files}, indent=1), encoding="utf-8")
         descriptor = os.open(written, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
@@ -89,7 +89,7 @@ class Template:
     def restore(self, place: Path) -> Restored:
         """Copy it to a new path; `ServerError` (`template_damaged`) unless it is what was loaded."""
         started = time.monotonic()
-        known: dict[str, list[int]] = json.loads((self.directory / MANIFEST).read_text())["files"]
+        known: dict[str, list[int]] = json.loads((self.directory / MANIFEST).read_text(encoding="utf-8"))["files"]
         _copy(self.data, place)
         copied = {name: _checksum(path) for name, path in _files(place)}
         different = sorted(set(known) ^ set(copied) | {name for name in known if known[name] != copied.get(name)})
@@ -138,7 +138,7 @@ def _copy(source: Path, target: Path, prefix: Sequence[str] = ()) -> None:
     done = subprocess.run(
         [*(prefix or bound_to_this_thread()), "cp", "--archive", "--reflink=auto", "--sparse=auto",
          "--no-target-directory", str(source), str(target)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", check=False,
     )  # fmt: skip
     if done.returncode:
         message = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"

@@ -36,7 +36,7 @@ def call(*command: str | Path) -> dict[str, Any]:
         done = subprocess.run(
             [program, *words[1:]],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             stdin=subprocess.DEVNULL,
             timeout=TIMEOUT_S,

@@ -254,7 +254,7 @@ def _check_published(view: View, study: Study, where: str) -> None:
             where=where,
             hint="name a part with `[parts.search]`",
         )
-    heads = reference_file(reference.csv).read_text().partition("\n")[0].split(",")
+    heads = reference_file(reference.csv).read_text(encoding="utf-8").partition("\n")[0].split(",")
     named = [reference.label, reference.value, *([reference.value_high] if reference.value_high else [])]
     for column in [*named, *([reference.against] if view.kind == "improvements" else [])]:
         _known("column", column, heads, where)

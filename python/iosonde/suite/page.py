@@ -40,9 +40,9 @@ def render(summary: Summary) -> str:
     files = resources.files("iosonde.suite") / "page_files"
     description = summary.directory.description
     lines = summary.lines if summary.compares else [line for study in summary.studies for line in study.lines]
-    text = template_of((files / "suite.html").read_text()).render(
+    text = template_of((files / "suite.html").read_text(encoding="utf-8")).render(
         policy=policy(),
-        style=stylesheet() + (files / "suite.css").read_text(),
+        style=stylesheet() + (files / "suite.css").read_text(encoding="utf-8"),
         suite=description.suite,
         target=description.target,
         against=description.against,

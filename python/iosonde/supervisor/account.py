@@ -75,7 +75,7 @@ def devices_between(before: dict[str, Usage], after: dict[str, Usage]) -> list[d
 def device_counters(device: str) -> Usage:
     """Counters of a block device (`major:minor`); empty where it is gone."""
     try:
-        values = map(int, Path(f"/sys/dev/block/{device}/stat").read_text().split())
+        values = map(int, Path(f"/sys/dev/block/{device}/stat").read_text(encoding="utf-8").split())
     except OSError:
         return {}
     read = dict.fromkeys(_DEVICE, 0) | dict(zip(_DEVICE, values, strict=False))
@@ -108,14 +108,14 @@ def _version_1(group: Path) -> Callable[[], tuple[int, int]] | None:
     files = [group / "cpuacct.usage_user", group / "cpuacct.usage_sys"]
     if not all(file.exists() for file in files):
         return None
-    return lambda: (int(files[0].read_text()), int(files[1].read_text()))
+    return lambda: (int(files[0].read_text(encoding="utf-8")), int(files[1].read_text(encoding="utf-8")))
 
 
 def _version_2(group: Path) -> Callable[[], tuple[int, int]] | None:
     file = group / "cpu.stat"
 
     def read() -> tuple[int, int]:
-        table = dict(line.split() for line in file.read_text().splitlines())
+        table = dict(line.split() for line in file.read_text(encoding="utf-8").splitlines())
         return int(table["user_usec"]) * 1000, int(table["system_usec"]) * 1000
 
     with suppress(OSError, KeyError, ValueError):
@@ -136,6 +136,6 @@ def _mounted(kind: str, controller: str) -> Path | None:
 
 def _lines(path: str) -> list[str]:
     try:
-        return Path(path).read_text().splitlines()
+        return Path(path).read_text(encoding="utf-8").splitlines()
     except OSError:
         return []

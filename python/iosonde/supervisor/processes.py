@@ -45,7 +45,7 @@ def descendants(of: int) -> list[int]:
         if each.name.isdigit():
             with suppress(OSError, IndexError):
                 # Fields 3 and 4, counted after the name in parentheses, which may contain anything.
-                state, parent = (each / "stat").read_text().rpartition(")")[2].split()[:2]
+                state, parent = (each / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
                 if state not in "ZX":
                     children.setdefault(int(parent), []).append(int(each.name))
     found, ahead = [], [of]

@@ -316,7 +316,13 @@ def _version(path: str, arguments: Sequence[str]) -> str:
         return ""
     try:
         asked = subprocess.run(
-            [path, *arguments], capture_output=True, text=True, timeout=5, check=False, stdin=subprocess.DEVNULL
+            [path, *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=5,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.SubprocessError):
         return ""
@@ -327,7 +333,13 @@ def _version(path: str, arguments: Sequence[str]) -> str:
 def _probe(engine: Path) -> dict[str, Any] | None:
     try:
         asked = subprocess.run(
-            [engine, "--probe"], capture_output=True, text=True, timeout=10, check=True, stdin=subprocess.DEVNULL
+            [engine, "--probe"],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=10,
+            check=True,
+            stdin=subprocess.DEVNULL,
         )
         answer = json.loads(asked.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
@@ -337,6 +349,6 @@ def _probe(engine: Path) -> dict[str, Any] | None:
 
 def _read(path: str | Path) -> str:
     try:
-        return Path(path).read_text().strip()
+        return Path(path).read_text(encoding="utf-8").strip()
     except OSError:
         return ""

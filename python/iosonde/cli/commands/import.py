@@ -41,7 +41,7 @@ def _write_new(path: Path, text: str) -> None:
     from iosonde.errors import StudyError
 
     try:
-        with path.open("x") as file:
+        with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise StudyError(f"`{path}` exists already", hint="name a new file with `--output`") from None

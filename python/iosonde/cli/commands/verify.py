@@ -81,7 +81,7 @@ def _check(place: Path, *, quiet: bool) -> dict[str, Any]:
     if place.is_block_device():
         command += ["--journal-directory", str(journal_directory(str(place.absolute())))]
     try:
-        engine = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        engine = subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", errors="replace")
     except OSError as error:
         raise EngineError(
             f"cannot start `{command[0]}`: {error.strerror}", hint="`iosonde doctor` shows where it is looked for"

@@ -45,7 +45,8 @@ def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
         asked = subprocess.run(
             [engine, "--probe-backends", path],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=TIMEOUT_S,
             check=True,
             stdin=subprocess.DEVNULL,

@@ -136,7 +136,7 @@ def _short(stream: JsonObject) -> JsonObject:
 
 
 def _namespace_number(number: str) -> int:
-    return int(Path("/sys/dev/block", number, "nsid").read_text())
+    return int(Path("/sys/dev/block", number, "nsid").read_text(encoding="utf-8"))
 
 
 def _controller(target: Target) -> Controller:

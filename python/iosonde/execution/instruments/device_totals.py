@@ -101,7 +101,7 @@ def sync(path: Path) -> None:
 def counters(device: str) -> dict[str, int]:
     """The kernel's counters of a block device since it appeared; empty if there are none."""
     try:
-        fields = [int(field) for field in Path(f"/sys/dev/block/{device}/stat").read_text().split()]
+        fields = [int(field) for field in Path(f"/sys/dev/block/{device}/stat").read_text(encoding="utf-8").split()]
     except (OSError, ValueError):
         return {}
     return {

@@ -300,12 +300,12 @@ def _stop_set(identity: str) -> None:
 def _ask(file: Path) -> None:
     """Write to a file that may be gone by now."""
     with contextlib.suppress(OSError):
-        file.write_text("1")
+        file.write_text("1", encoding="utf-8")
 
 
 def _write(file: Path, value: str) -> None:
     try:
-        file.write_text(value)
+        file.write_text(value, encoding="utf-8")
     except OSError as error:
         raise TargetError(
             f"the kernel refused `{value}` for `{file}`: {error.strerror}", hint="see the kernel log (`dmesg`)"

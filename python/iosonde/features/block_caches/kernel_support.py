@@ -76,6 +76,6 @@ def _state(module: str) -> State:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(errors="replace")
+        return file.read_text(errors="replace", encoding="utf-8")
     except OSError:
         return ""

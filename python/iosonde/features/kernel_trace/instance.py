@@ -75,7 +75,9 @@ class TraceInstance:
     def enable(self, points: Sequence[Point]) -> None:
         """Record these tracepoints, which the kernel has, from `record` on."""
         for point in points:
-            known = parse((self._path / "events" / point.event / "format").read_text(), point.event, point.fields)
+            known = parse(
+                (self._path / "events" / point.event / "format").read_text(encoding="utf-8"), point.event, point.fields
+            )
             self._formats[known.id] = known
             if point.condition:
                 self._write(f"events/{point.event}/filter", point.condition)
@@ -124,7 +126,7 @@ class TraceInstance:
 
     def _overrun(self, cpu: int) -> bool:
         """Whether events of a CPU were overwritten."""
-        text = (self._path / f"per_cpu/cpu{cpu}/stats").read_text()
+        text = (self._path / f"per_cpu/cpu{cpu}/stats").read_text(encoding="utf-8")
         counts = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
         return int(counts.get("overrun", "0")) > 0
 
@@ -138,7 +140,7 @@ class TraceInstance:
             os.close(opened)
 
     def _write(self, name: str, text: str) -> None:
-        (self._path / name).write_text(text)
+        (self._path / name).write_text(text, encoding="utf-8")
 
 
 def _read(opened: int) -> bytes:

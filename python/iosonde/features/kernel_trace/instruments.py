@@ -185,7 +185,7 @@ def _threads(pid: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     jobs, helpers = [], []
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(OSError):
-            name = (task / "comm").read_text().strip()
+            name = (task / "comm").read_text(encoding="utf-8").strip()
             if name.startswith(KERNEL_HELPERS):
                 helpers.append(int(task.name))
             elif int(task.name) != pid:

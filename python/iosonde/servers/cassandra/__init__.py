@@ -139,7 +139,7 @@ class Cassandra(DatabaseServer):
             "logback.xml": files.LOGBACK,
         }
         for name, text in texts.items():
-            (directory / name).write_text(text)
+            (directory / name).write_text(text, encoding="utf-8")
             (directory / name).chmod(0o644)
 
     def command(self, installation: Installation, place: Place, settings: Settings) -> list[str]:

@@ -119,7 +119,9 @@ class CephCluster:
             _wipe(node)
             self.account.own(node)
         fsid, port = ceph.new_id(), ceph.free_port(self.data)
-        self.configuration.write_text(ceph.configuration(self.data, sockets, self.layout, fsid=fsid, port=port))
+        self.configuration.write_text(
+            ceph.configuration(self.data, sockets, self.layout, fsid=fsid, port=port), encoding="utf-8"
+        )
         self.configuration.chmod(0o644)
         monmap = str(self.data / "logs" / "monmap")
         address = f"[v2:127.0.0.1:{port}]"
@@ -382,7 +384,7 @@ class CephCluster:
         texts = []
         for path in (self.data / f"{name}.messages", self.data / "logs" / f"{name}.log"):
             with suppress(OSError):
-                texts.append(path.read_text(errors="replace")[-20_000:])
+                texts.append(path.read_text(errors="replace", encoding="utf-8")[-20_000:])
         return "\n".join(texts)
 
     def _last_message(self, name: str) -> str:

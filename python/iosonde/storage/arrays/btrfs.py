@@ -197,6 +197,6 @@ def _errors(folder: Path) -> int:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text().strip()
+        return file.read_text(encoding="utf-8").strip()
     except OSError:
         return ""

@@ -173,7 +173,7 @@ def wait_until_idle(folder: Path, *, limit_s: float = SYNC_LIMIT_S) -> float:
     began = time.monotonic()
     pace = folder / "sync_speed_min"
     with contextlib.suppress(OSError):
-        pace.write_text(str(FASTEST_KIB))
+        pace.write_text(str(FASTEST_KIB), encoding="utf-8")
     while mdstat.is_synchronising(mdstat.state_of(folder)):
         if time.monotonic() - began > limit_s:
             raise TargetError(
@@ -182,7 +182,7 @@ def wait_until_idle(folder: Path, *, limit_s: float = SYNC_LIMIT_S) -> float:
             )
         time.sleep(SYNC_POLL_S)
     with contextlib.suppress(OSError):
-        pace.write_text("system")
+        pace.write_text("system", encoding="utf-8")
     return round(time.monotonic() - began, 3)
 
 
@@ -225,7 +225,7 @@ def _arrays_of(devices: Sequence[Path]) -> list[Path]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text().strip()
+        return file.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 

@@ -101,6 +101,6 @@ def _number(file: Path) -> int | None:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text().strip()
+        return file.read_text(encoding="utf-8").strip()
     except OSError:
         return ""

@@ -107,7 +107,7 @@ def opened_exclusively(device: Path) -> Iterator[int]:
 def _nodes(number: str) -> list[Path]:
     """Where the kernel (devtmpfs) and udev put it."""
     try:
-        lines = (_SYS / number / "uevent").read_text().splitlines()
+        lines = (_SYS / number / "uevent").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
     names = [line.partition("=")[2] for line in lines if line.startswith("DEVNAME=")]

@@ -308,7 +308,7 @@ def _names(directory: Path) -> list[str]:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(errors="replace").strip()
+        return file.read_text(errors="replace", encoding="utf-8").strip()
     except OSError:
         return ""
 

@@ -63,6 +63,6 @@ def _version_2(group: Path, device: str) -> list[str]:
 
 def _lines(file: Path) -> list[str]:
     try:
-        return [line for line in file.read_text().splitlines() if line.strip()]
+        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError:
         return []

@@ -145,7 +145,7 @@ class Kernel:
 
     def _swap_paths(self) -> list[str]:
         try:
-            lines = (self.proc / "swaps").read_text(errors="surrogateescape").splitlines()[1:]
+            lines = (self.proc / "swaps").read_text(errors="surrogateescape", encoding="utf-8").splitlines()[1:]
         except OSError:
             return []
         return [unescape(line.split()[0]) for line in lines if line.strip()]

@@ -121,6 +121,6 @@ def _identity_at(path: str) -> str:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(errors="surrogateescape").strip()
+        return file.read_text(errors="surrogateescape", encoding="utf-8").strip()
     except OSError:
         return ""

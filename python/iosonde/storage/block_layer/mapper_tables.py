@@ -150,7 +150,7 @@ def _targets(data: bytes, count: int) -> Iterator[tuple[int, int, str, str]]:
 @contextlib.contextmanager
 def _control(sys: Path) -> Iterator[int]:
     """The device mapper's control device, also where `/dev` has no node for it."""
-    major, minor = map(int, (sys / "class/misc/device-mapper/dev").read_text().split(":"))
+    major, minor = map(int, (sys / "class/misc/device-mapper/dev").read_text(encoding="utf-8").split(":"))
     with tempfile.TemporaryDirectory(dir="/dev", prefix=".iosonde-") as directory:
         node = Path(directory, "control")
         os.mknod(node, stat.S_IFCHR | 0o600, os.makedev(major, minor))

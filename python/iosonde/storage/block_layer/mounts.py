@@ -37,7 +37,7 @@ def mounts() -> list[Mount]:
 
 def mounts_in(table: Path) -> list[Mount]:
     """All mounts of the namespace whose `mountinfo` that is."""
-    return [_parse(line) for line in table.read_text(errors="surrogateescape").splitlines()]
+    return [_parse(line) for line in table.read_text(errors="surrogateescape", encoding="utf-8").splitlines()]
 
 
 def mount_of(path: Path) -> Mount | None:

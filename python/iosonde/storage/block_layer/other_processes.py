@@ -78,11 +78,17 @@ class OtherProcesses:
 
 
 def _write_bytes(file: Path) -> int:
-    return next(int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith("write_bytes:"))
+    return next(
+        int(line.split()[1])
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if line.startswith("write_bytes:")
+    )
 
 
 def _is_writable(fdinfo: Path) -> bool:
-    flags = next(line.split()[1] for line in fdinfo.read_text().splitlines() if line.startswith("flags:"))
+    flags = next(
+        line.split()[1] for line in fdinfo.read_text(encoding="utf-8").splitlines() if line.startswith("flags:")
+    )
     return int(flags, 8) & (os.O_WRONLY | os.O_RDWR) != 0
 
 

@@ -98,7 +98,7 @@ def _listed(tool: str, name: str, descriptor: int) -> list[dict[str, Any]]:
         done = subprocess.run(
             command,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             check=False,
             timeout=60,

@@ -108,7 +108,7 @@ class MemoryGroup:
 
     def add(self, pid: int) -> None:
         """Put a process under the limit."""
-        (self._path / "cgroup.procs").write_text(str(pid))
+        (self._path / "cgroup.procs").write_text(str(pid), encoding="utf-8")
 
     def facts(self) -> dict[str, Any]:
         """What the kernel counted: the limit, the peak, how often the limit was met, kills, and `memory.stat`.
@@ -155,8 +155,10 @@ class MemoryGroup:
         """Have the kernel count reclaims in an eventfd (cgroup-v1/memory.rst, "Memory Pressure")."""
         notified = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
-            with (self._path / "memory.pressure_level").open() as level:
-                (self._path / "cgroup.event_control").write_text(f"{notified} {level.fileno()} low,local")
+            with (self._path / "memory.pressure_level").open(encoding="utf-8") as level:
+                (self._path / "cgroup.event_control").write_text(
+                    f"{notified} {level.fileno()} low,local", encoding="utf-8"
+                )
         except OSError:  # The kernel has no such notifications.
             os.close(notified)
             return
@@ -169,22 +171,22 @@ class MemoryGroup:
             self._notified = None
         with suppress(OSError):
             if self._version == 1:
-                (self._path / "memory.force_empty").write_text("0")
+                (self._path / "memory.force_empty").write_text("0", encoding="utf-8")
             elif (self._path / "memory.reclaim").exists():
-                (self._path / "memory.reclaim").write_text(str(self._limit_bytes))
+                (self._path / "memory.reclaim").write_text(str(self._limit_bytes), encoding="utf-8")
         with suppress(FileNotFoundError):
             remove_group(self._path)
         journal.removed(self._path)
 
     def _limit(self) -> None:
         names = {1: "memory.limit_in_bytes", 2: "memory.max"}
-        (self._path / names[self._version]).write_text(str(self._limit_bytes))
+        (self._path / names[self._version]).write_text(str(self._limit_bytes), encoding="utf-8")
         with suppress(OSError):  # A kernel without accounting of swap has none of these.
             if self._version == 1:
                 both = self._limit_bytes + self._swap_bytes
-                (self._path / "memory.memsw.limit_in_bytes").write_text(str(both))
+                (self._path / "memory.memsw.limit_in_bytes").write_text(str(both), encoding="utf-8")
             else:
-                (self._path / "memory.swap.max").write_text(str(self._swap_bytes))
+                (self._path / "memory.swap.max").write_text(str(self._swap_bytes), encoding="utf-8")
 
 
 def kill_members(group: Path) -> int:
@@ -224,9 +226,9 @@ def _enable(parent: Path) -> None:
     enabled, offered = read_words(control), read_words(parent / "cgroup.controllers")
     if "io" in offered and "io" not in enabled:
         with suppress(OSError):
-            control.write_text("+io")
+            control.write_text("+io", encoding="utf-8")
     if "memory" not in enabled:
-        control.write_text("+memory")
+        control.write_text("+memory", encoding="utf-8")
 
 
 def read_words(file: Path) -> list[str]:
@@ -237,7 +239,7 @@ def read_words(file: Path) -> list[str]:
 def read_lines(file: Path) -> list[str]:
     """Lines of a file; none if it cannot be read."""
     try:
-        return file.read_text().splitlines()
+        return file.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
 

@@ -61,7 +61,7 @@ class IoGroup:
 
     def add(self, pid: int) -> None:
         """Move a process into the group."""
-        (self._path / "cgroup.procs").write_text(str(pid))
+        (self._path / "cgroup.procs").write_text(str(pid), encoding="utf-8")
 
     def bytes(self) -> dict[str, Bytes]:
         """What the group has read and written, by disk."""
@@ -100,8 +100,8 @@ def group_of(pid: int) -> Path | None:
 def counted(group: Path, version: int) -> dict[str, Bytes]:
     """Bytes that a group has read and written, by disk."""
     if version == 2:
-        return parse_version_2((group / "io.stat").read_text())
-    return parse_version_1((group / "blkio.throttle.io_service_bytes").read_text())
+        return parse_version_2((group / "io.stat").read_text(encoding="utf-8"))
+    return parse_version_1((group / "blkio.throttle.io_service_bytes").read_text(encoding="utf-8"))
 
 
 def parse_version_1(text: str) -> dict[str, Bytes]:
@@ -129,13 +129,13 @@ def whole_disk(device: str) -> str:
     directory = Path(f"/sys/dev/block/{device}")
     if not (directory / "partition").exists():
         return device
-    return (directory.resolve().parent / "dev").read_text().strip()
+    return (directory.resolve().parent / "dev").read_text(encoding="utf-8").strip()
 
 
 def _count(group: Path, disks: Sequence[str]) -> None:
     """Make the kernel count: since Linux 6.10 it does only on disks for which a limit was ever written; 0 is none."""
     for disk in dict.fromkeys(disks):
-        (group / "blkio.throttle.read_bps_device").write_text(f"{disk} 0")
+        (group / "blkio.throttle.read_bps_device").write_text(f"{disk} 0", encoding="utf-8")
 
 
 def _enable(parent: Path) -> None:
@@ -143,10 +143,10 @@ def _enable(parent: Path) -> None:
     control = parent / "cgroup.subtree_control"
     enabled = _words(control)
     if "io" not in enabled:
-        control.write_text("+io")
+        control.write_text("+io", encoding="utf-8")
     if "memory" in _words(parent / "cgroup.controllers") and "memory" not in enabled:
         with suppress(OSError):
-            control.write_text("+memory")
+            control.write_text("+memory", encoding="utf-8")
 
 
 def _words(file: Path) -> list[str]:
@@ -155,6 +155,6 @@ def _words(file: Path) -> list[str]:
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text().splitlines()
+        return file.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []

@@ -79,7 +79,7 @@ class ProcessGroup:
             self.memory.add(pid)
         for path in {self.cpu, self.io, self.unified} - {None}:
             assert path is not None
-            (path / "cgroup.procs").write_text(str(pid))
+            (path / "cgroup.procs").write_text(str(pid), encoding="utf-8")
 
     def facts(self) -> dict[str, Any]:
         """CPU time in ns, bytes and operations of each block device, and memory; None for what is not accounted."""

@@ -104,7 +104,7 @@ class Drive:
 def opened(name: str) -> Iterator[Drive]:
     """Open a whole NVMe namespace by the kernel's name; `OSError` if it is none, or cannot be opened."""
     _check_name(name)
-    with block_nodes.opened(Path("/sys/block", name, "dev").read_text().strip()) as descriptor:
+    with block_nodes.opened(Path("/sys/block", name, "dev").read_text(encoding="utf-8").strip()) as descriptor:
         yield drive_of(descriptor)
 
 

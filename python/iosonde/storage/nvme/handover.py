@@ -76,7 +76,7 @@ def controllers() -> list[Controller]:
     for path in sorted(NVME.glob("nvme*")):
         address = (path / "device").resolve().name
         if re.fullmatch(PCI_ADDRESS, address):
-            serial = (path / "serial").read_text().strip()
+            serial = (path / "serial").read_text(encoding="utf-8").strip()
             found.append(Controller(address=address, serial=serial, namespaces=_namespaces(path)))
     return found
 
@@ -233,17 +233,17 @@ def _namespaces(controller: Path) -> dict[str, str]:
         name = re.sub(r"^(nvme\d+)c\d+(n\d+)$", r"\1\2", path.name)
         node = BLOCK / name / "dev"
         if node.exists():
-            found[name] = node.read_text().strip()
+            found[name] = node.read_text(encoding="utf-8").strip()
     return found
 
 
 def _without_iommu(controller: Controller) -> list[str]:
     group = controller.device / "iommu_group"
-    noiommu = (group / "name").exists() and (group / "name").read_text().strip() == "vfio-noiommu"
+    noiommu = (group / "name").exists() and (group / "name").read_text(encoding="utf-8").strip() == "vfio-noiommu"
     if not group.exists() or noiommu:
         return ["no IOMMU limits which memory the device may access"]
     others = [each for each in (group / "devices").iterdir() if each.name != controller.address]
-    shared = [each.name for each in others if not (each / "class").read_text().startswith(_BRIDGE)]
+    shared = [each.name for each in others if not (each / "class").read_text(encoding="utf-8").startswith(_BRIDGE)]
     return [f"it shares its IOMMU group with `{shared[0]}`"] if shared else []
 
 
@@ -254,4 +254,4 @@ def _driver(device: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")

@@ -102,7 +102,15 @@ def _signature(name: str) -> str:
         return ""
     asked = [tool, "--probe", "--output", "export", f"/dev/{name}"]
     try:
-        answer = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False, stdin=subprocess.DEVNULL)
+        answer = subprocess.run(
+            asked,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=5,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     found = dict(line.partition("=")[::2] for line in answer.stdout.splitlines())

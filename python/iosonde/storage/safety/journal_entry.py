@@ -185,7 +185,7 @@ class Entry:
 
 def boot_id() -> str:
     """Unique identification of this start of the kernel."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
 
 
 def owner_of(process: int) -> str:
@@ -193,7 +193,7 @@ def owner_of(process: int) -> str:
     try:
         boot = boot_id()
         # Field 22 of /proc/PID/stat, counted after the name in parentheses, which may contain anything.
-        started = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        started = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
     return f"{boot} {process} {started}"

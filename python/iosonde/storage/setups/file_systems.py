@@ -53,12 +53,12 @@ def check_possible(setup: Setup) -> None:
 
 def is_known_to_kernel(file_system: str) -> bool:
     """Whether it is built in or loaded, or there is a module of it."""
-    known = Path("/proc/filesystems").read_text().split()
+    known = Path("/proc/filesystems").read_text(encoding="utf-8").split()
     if file_system in known:
         return True
     modules = Path("/lib/modules", os.uname().release, "modules.dep")
     try:
-        return f"/{file_system}.ko" in modules.read_text(errors="replace")
+        return f"/{file_system}.ko" in modules.read_text(errors="replace", encoding="utf-8")
     except OSError:
         return False
 

@@ -177,6 +177,6 @@ def _wait_until(is_detached: Callable[[], bool]) -> bool:
 
 def _attribute(name: str, attribute: str) -> str:
     try:
-        return Path("/sys/block", name, "loop", attribute).read_text().strip()
+        return Path("/sys/block", name, "loop", attribute).read_text(encoding="utf-8").strip()
     except OSError:
         return ""

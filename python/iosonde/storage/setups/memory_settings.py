@@ -84,7 +84,7 @@ def undo(entry: Entry) -> None:
     path = Path(entry.path)
     machine_settings.lock(path)
     if path.exists() and read(path) != entry.facts["value"]:
-        path.write_text(entry.facts["value"])
+        path.write_text(entry.facts["value"], encoding="utf-8")
     machine_settings.release(path)
 
 

@@ -102,7 +102,7 @@ def undo(entry: Entry) -> None:
             stack.enter_context(opened(number))  # While it is open, no other one gets its name.
         is_same = entry.facts["disk"] == incarnation(number)
         if is_same and path.exists() and _value(path) != entry.facts["value"]:
-            path.write_text(entry.facts["value"])
+            path.write_text(entry.facts["value"], encoding="utf-8")
     machine_settings.release(path)
 
 
@@ -149,7 +149,7 @@ def _number_of(path: Path) -> str:
 
 
 def _value(path: Path) -> str:
-    text = path.read_text().strip()
+    text = path.read_text(encoding="utf-8").strip()
     chosen = re.search(r"\[(.+?)\]", text)
     return chosen[1] if chosen else text
 

@@ -192,7 +192,7 @@ class SwapArea:
         device = _add_zram()
         number = read(Path("/sys/block", device.name, "dev"))
         try:
-            Path("/sys/block", device.name, "disksize").write_text(str(size_bytes))
+            Path("/sys/block", device.name, "disksize").write_text(str(size_bytes), encoding="utf-8")
             descriptor = open_device(number, os.O_RDWR)
             try:
                 area = cls(own, "zram", device, number, size_bytes)
@@ -383,7 +383,7 @@ def _remove_zram(device: Path) -> None:
     deadline = time.monotonic() + RETRIES_S
     while True:
         try:
-            (ZRAM_CONTROL / "hot_remove").write_text(device.name.removeprefix("zram"))
+            (ZRAM_CONTROL / "hot_remove").write_text(device.name.removeprefix("zram"), encoding="utf-8")
             return
         except OSError as error:
             if error.errno != errno.EBUSY or time.monotonic() > deadline:

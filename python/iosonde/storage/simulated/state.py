@@ -58,7 +58,7 @@ def forget(directory: Path) -> None:
 def setup_of(directory: Path) -> str | None:
     """The setup that the state belongs to (`begin`); None if there is none."""
     try:
-        return (directory / DIRECTORY / "setup").read_text()
+        return (directory / DIRECTORY / "setup").read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
 
@@ -67,7 +67,7 @@ def begin(directory: Path, setup: str) -> None:
     """Start with new drives of this setup. A kill in between leaves new drives without a setup."""
     (directory / DIRECTORY / "setup").unlink(missing_ok=True)
     forget(directory)
-    (directory / DIRECTORY / "setup").write_text(setup)
+    (directory / DIRECTORY / "setup").write_text(setup, encoding="utf-8")
 
 
 def with_state(spec: dict[str, Any], directory: Path) -> dict[str, Any]:

@@ -87,6 +87,6 @@ def _members(mount: Mount) -> list[str]:
         for members in Path("/sys/fs/btrfs").glob("*/devices"):
             names = [member.name for member in members.iterdir()]
             if mine in names:
-                return [(members / name / "dev").read_text().strip() for name in sorted(names)]
+                return [(members / name / "dev").read_text(encoding="utf-8").strip() for name in sorted(names)]
     number = source.stat().st_rdev
     return [f"{os.major(number)}:{os.minor(number)}"]

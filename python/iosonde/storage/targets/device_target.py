@@ -494,7 +494,7 @@ def _identity(number: str) -> str:
 def _written_sectors(number: str) -> int:
     """Since the machine started (kernel `Documentation/block/stat.rst`)."""
     try:
-        return int(Path("/sys/dev/block", number, "stat").read_text().split()[6])
+        return int(Path("/sys/dev/block", number, "stat").read_text(encoding="utf-8").split()[6])
     except (OSError, IndexError, ValueError):
         return -1
 

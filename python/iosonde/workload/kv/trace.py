@@ -111,7 +111,7 @@ def _converted(path: str, identity: tuple[int, ...]) -> Trace:
 def _known(rows: Path) -> Trace | None:
     """A trace that was converted before."""
     with suppress(OSError, ValueError, TypeError):
-        found = Trace(**json.loads(rows.with_suffix(".json").read_text()))
+        found = Trace(**json.loads(rows.with_suffix(".json").read_text(encoding="utf-8")))
         head = len(_head(found))
         if found.path == str(rows) and rows.stat().st_size == head + found.rows * ROW.itemsize:
             return found
@@ -131,7 +131,7 @@ def _convert(path: str, rows: Path) -> Trace:
             except BaseException:
                 Path(file.name).unlink(missing_ok=True)
                 raise
-        rows.with_suffix(".json").write_text(json.dumps(dataclasses.asdict(trace)))
+        rows.with_suffix(".json").write_text(json.dumps(dataclasses.asdict(trace)), encoding="utf-8")
     except OSError as error:
         raise StudyError(
             f"cannot convert the trace `{path}`: {error.strerror or error}",
