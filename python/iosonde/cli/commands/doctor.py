@@ -23,6 +23,10 @@ from iosonde.core.check import Check
 from iosonde.core.features import contributed
 from iosonde.tools import TOOLS, Tool
 
+_CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_CPUS = Path("/sys/devices/system/cpu")
+_VULNERABILITIES = _CPUS / "vulnerabilities"
+
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
 
 
@@ -110,11 +114,25 @@ def backend_checks(target: Path) -> Iterator[Check]:
 def machine_checks() -> Iterator[Check]:
     """What the kernel reports about the machine."""
     yield Check(name="kernel", state="ok", found=os.uname().release)
+    yield from _missing_file_systems()
     yield _clocksource()
     yield _locked_memory()
     yield _governor()
     yield _mitigations()
     yield _room(Path.cwd())
+
+
+def _missing_file_systems() -> Iterator[Check]:
+    """File systems of the kernel that are not mounted."""
+    from iosonde.storage.block_layer.block_stack import MOUNT_SYSFS, SYSFS
+    from iosonde.storage.block_layer.mounts import MOUNT_PROCFS, TABLE
+
+    if not TABLE.exists():
+        advice = f"nothing but simulated drives can be measured without it: {MOUNT_PROCFS}"
+        yield Check(name="procfs", state="missing", found=f"`{TABLE}` does not exist", advice=advice)
+    if not SYSFS.exists():
+        advice = f"block devices cannot be found or observed without it: {MOUNT_SYSFS}"
+        yield Check(name="sysfs", state="missing", found=f"`{SYSFS}` does not exist", advice=advice)
 
 
 def _memory_limits() -> Check:
@@ -230,21 +248,24 @@ def _io_uring_by_setting() -> Check:
 
 def _clock(probe: dict[str, Any]) -> Check:
     name, cost_ns = probe.get("clock"), float(probe.get("clock_read_ns", 0))
+    reason = "the CPU's counter is not stable" if _read(_CLOCKSOURCE) else f"`{_CLOCKSOURCE}` cannot be read"
     return Check(
         name="clock",
         state="ok" if name == "tsc" else "note",
         found=f"{name}, {cost_ns:.0f} ns to read",
-        advice="" if name == "tsc" else "timestamps use the system clock, because the CPU's counter is not stable",
+        advice="" if name == "tsc" else f"timestamps use the system clock, because {reason}",
     )
 
 
 def _clocksource() -> Check:
-    name = _read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+    name = _read(_CLOCKSOURCE)
+    if not name:
+        return Check(name="clocksource", state="note", found=f"unknown: `{_CLOCKSOURCE}` cannot be read")
     is_fast = name in ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
     return Check(
         name="clocksource",
         state="ok" if is_fast else "note",
-        found=name or "unknown",
+        found=name,
         advice=""
         if is_fast
         else "reading the time is slow with this clock source; see `clocksource=` in the kernel parameters",
@@ -267,10 +288,11 @@ def _locked_memory() -> Check:
 
 
 def _governor() -> Check:
-    cpus = sorted(Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    cpus = sorted(_CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor"))
     governors = sorted({_read(path) for path in cpus})
     if not governors:
-        return Check(name="governor", state="ok", found="none visible (usual in a virtual machine)")
+        found = "none visible (usual in a virtual machine)" if _CPUS.exists() else f"unknown: no `{_CPUS}`"
+        return Check(name="governor", state="ok" if _CPUS.exists() else "note", found=found)
     is_steady = governors == ["performance"]
     return Check(
         name="governor",
@@ -281,18 +303,23 @@ def _governor() -> Check:
 
 
 def _mitigations() -> Check:
-    states = {path.name: _read(path) for path in sorted(Path("/sys/devices/system/cpu/vulnerabilities").glob("*"))}
+    states = {path.name: _read(path) for path in sorted(_VULNERABILITIES.glob("*"))}
+    if not states:
+        return Check(name="mitigations", state="note", found=f"unknown: `{_VULNERABILITIES}` cannot be read")
     active = [name for name, state in states.items() if state.startswith("Mitigation")]
     found = f"{len(active)} active ({', '.join(active)})" if active else "none active"
     return Check(name="mitigations", state="ok", found=found, advice="they make system calls slower" if active else "")
 
 
 def _room(directory: Path) -> Check:
+    from iosonde.errors import TargetError
     from iosonde.storage.block_layer.mounts import mount_of
     from iosonde.units import format_bytes
 
     usage = shutil.disk_usage(directory)
-    mount = mount_of(directory)
+    mount = None
+    with suppress(TargetError):
+        mount = mount_of(directory)
     on = f" on {mount.kind} at {mount.point}" if mount else ""
     is_enough = usage.free >= 2 << 30
     return Check(

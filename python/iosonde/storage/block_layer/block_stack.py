@@ -12,12 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from iosonde.errors import TargetError
 from iosonde.storage.block_layer import cgroup_limits
 from iosonde.storage.block_layer.block_nodes import device_number
 from iosonde.storage.block_layer.loop_status import loop_status
 
 SECTOR_BYTES = 512
 """Unit of sizes and offsets in `/sys/block`, whatever the device's own sectors."""
+
+SYSFS = Path("/sys/block")
+
+MOUNT_SYSFS = "mount it with `mount -t sysfs sysfs /sys`, or start the container with it"
+"""Hint where `/sys` is missing."""
 
 _SYS = Path("/sys/dev/block")
 _MD_FACTS = (
@@ -26,8 +32,13 @@ _MD_FACTS = (
 
 
 def all_devices() -> list[str]:
-    """Every block device that is not a partition, as `major:minor`, by name; without empty loop and ram devices."""
-    names = sorted(Path("/sys/block").iterdir(), key=lambda path: _natural(path.name))
+    """Every block device that is not a partition, as `major:minor`, by name; without empty loop and ram devices.
+
+    `TargetError` without `/sys`.
+    """
+    if not SYSFS.exists():
+        raise TargetError(f"listing block devices requires sysfs: `{SYSFS}` does not exist", hint=MOUNT_SYSFS)
+    names = sorted(SYSFS.iterdir(), key=lambda path: _natural(path.name))
     numbers = [_read(path / "dev") for path in names]  # Empty for one that vanished since it was listed.
     return [number for number in numbers if number and size_bytes(number) > 0]
 

@@ -7,6 +7,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from iosonde.errors import TargetError
+
+TABLE = Path("/proc/self/mountinfo")
+
+MOUNT_PROCFS = "mount it with `mount -t proc proc /proc`, or start the container with it"
+"""Hint where `/proc` is missing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
@@ -31,8 +38,14 @@ class Mount:
 
 
 def mounts() -> list[Mount]:
-    """All mounts that this process sees, in the order in which they were mounted."""
-    return mounts_in(Path("/proc/self/mountinfo"))
+    """All mounts that this process sees, in the order in which they were mounted; `TargetError` without `/proc`.
+
+    Without them nobody knows what a device is in use for.
+    """
+    try:
+        return mounts_in(TABLE)
+    except FileNotFoundError:
+        raise TargetError(f"iosonde requires procfs: `{TABLE}` does not exist", hint=MOUNT_PROCFS) from None
 
 
 def mounts_in(table: Path) -> list[Mount]:
