@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.execution.instruments.instrument import Instrument, NotStartedError
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.results.schema import RecordWarning
 from iosonde.storage.setups.purge import purge
 from iosonde.storage.simulated import state as drive_state
 
 
 class Purge(Instrument):
     """Discards the contents of the target."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._not_discarded = ""
 
     def start(self) -> None:
         """Purge now; an I/O error prevents the run."""
@@ -23,7 +29,7 @@ class Purge(Instrument):
             drive_state.forget(self.context.directory)
             return
         try:
-            purge(
+            self._not_discarded = purge(
                 {**target, "size_bytes": self._written_bytes(target)},
                 means,
                 identities=self.context.ready.identities,
@@ -32,6 +38,19 @@ class Purge(Instrument):
         except OSError as problem:
             what = f"the purge by `{means}` failed: {problem.strerror or problem}"
             raise NotStartedError("purge", TargetError(what)) from problem
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Warn where the device still stores what was purged."""
+        if not self._not_discarded:
+            return Reading()
+        warning = RecordWarning(
+            code="not_discarded",
+            message="the purge freed the files' blocks but did not discard them on the device: "
+            f"FITRIM failed ({self._not_discarded})",
+            hint="run as root, on a file system mounted with `discard` or on a device that supports it; or measure the "
+            "device itself",
+        )
+        return Reading(warnings=[warning])
 
     def _written_bytes(self, target: dict[str, Any]) -> int:
         """End of the range that any case of the plan writes: a lower fill level also discards that of a higher one."""

@@ -8,7 +8,6 @@ the files and, with the privilege for FITRIM, discards all free blocks of the fi
 from __future__ import annotations
 
 import array
-import contextlib
 import ctypes
 import fcntl
 import os
@@ -30,15 +29,17 @@ _PROBE_BYTES = 1 << 16
 
 def purge(
     target: Mapping[str, Any], means: str, *, identities: Mapping[str, str], report: Callable[[str], None]
-) -> None:
+) -> str:
     """Purge a spec's target; `OSError` if that fails.
 
     `identities` are those of the paths (`workspace.provision`): nothing else is opened. `report` receives progress.
+    Returns why the freed blocks were not discarded on the device; empty if they were.
     """
     if target["kind"] == "device":
         _purge_device(target, means, identities[target["path"]], report)
     elif means == "trim":
-        _truncate_files(target, identities)
+        return _truncate_files(target, identities)
+    return ""
 
 
 def can_trim(directory: Path) -> bool:
@@ -74,7 +75,7 @@ def _discard(device: int, size_bytes: int) -> None:
     fcntl.ioctl(device, _BLKDISCARD, array.array("Q", [0, size_bytes]))
 
 
-def _truncate_files(target: Mapping[str, Any], identities: Mapping[str, str]) -> None:
+def _truncate_files(target: Mapping[str, Any], identities: Mapping[str, str]) -> str:
     path = Path(target["path"] if target["kind"] == "file" else target["directory"])
     parent = path.parent if target["kind"] == "file" else path
     with own_directory.opened(parent, identities.get(str(parent)), follow=True) as directory:
@@ -84,16 +85,18 @@ def _truncate_files(target: Mapping[str, Any], identities: Mapping[str, str]) ->
             entry = journal.find(path)
             for name, inode in (journal.own_files(entry) if entry else own_directory.plain_files(directory)).items():
                 own_directory.truncate(directory, name, inode)
-        _trim_file_system(directory)
+        return _trim_file_system(directory)
 
 
 def _inode(identity: str) -> int:
     return int(identity.rpartition(":")[2])
 
 
-def _trim_file_system(directory: int) -> None:
-    """FITRIM of the whole file system. Without the privilege, or on a device without discard, the blocks are freed all
-    the same."""
-    with contextlib.suppress(OSError):
-        os.sync()
+def _trim_file_system(directory: int) -> str:
+    """FITRIM of the whole file system; returns why it failed, such as a device without discard."""
+    os.sync()
+    try:
         fcntl.ioctl(directory, _FITRIM, array.array("Q", [0, 2**64 - 1, 0]))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
