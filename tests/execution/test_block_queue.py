@@ -108,6 +108,18 @@ def test_two_schedulers_are_compared_in_one_session_and_the_former_one_restored(
 
 
 @pytest.mark.system
+def test_a_value_that_the_kernel_rounds_is_refused(loop_file_system: Callable[..., LoopFileSystem]) -> None:
+    """Read-ahead is kept in pages."""
+    mounted = loop_file_system()
+    file = queue_of(mounted) / "read_ahead_kb"
+    before = file.read_text()
+    devices = [block_stack.describe(number_of(mounted.device))]
+    with pytest.raises(TargetError, match="read_ahead_kb` is 64 after 65 was written"):
+        queue_settings.apply(devices, {"read_ahead": 65 << 10}, own="iosonde-0123abcd")
+    assert file.read_text() == before
+
+
+@pytest.mark.system
 def test_a_setting_that_a_killed_session_left_is_restored_by_cleanup(
     loop_file_system: Callable[..., LoopFileSystem], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from mounted import LoopFileSystem
 
 from iosonde.errors import ServerError
 from iosonde.servers import template as templates
@@ -93,3 +95,26 @@ def test_a_log_is_moved_as_the_user_of_the_server(tmp_path: Path, other_file_sys
     assert {each.lstat().st_uid for each in [moved, *moved.rglob("*")]} == {account.uid}
     assert (victim.stat().st_uid, victim.read_text()) == (0, "years of work")
     assert list(data.iterdir()) == []
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 MiB."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", directory], check=True)
+    yield directory
+    subprocess.run(["umount", directory], check=True)
+
+
+@pytest.mark.needs("root")
+def test_files_that_cannot_be_written_back_are_no_template(
+    small: Path, loop_file_system: Callable[..., LoopFileSystem]
+) -> None:
+    """The device of the file system is full, which only syncfs(2) reports: the files are in the page cache."""
+    unwritten = Template(directory=loop_file_system(size="256M", image_on=small).directory / "template")
+    unwritten.data.mkdir(parents=True)
+    (unwritten.data / "1").write_bytes(os.urandom(96 << 20))
+    with pytest.raises(ServerError, match="cannot write the database back to its device: "):
+        unwritten.seal({"warehouses": 1})
+    assert not unwritten.is_complete

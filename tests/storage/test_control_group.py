@@ -53,3 +53,20 @@ def test_a_run_below_the_limit_has_none(tmp_path: Path) -> None:
     found = facts(tmp_path / "small", 4)
     assert found["at_limit"] == 0
     assert found["peak_bytes"] < LIMIT
+
+
+@pytest.mark.system
+@pytest.mark.needs("root", "memory limits")
+def test_limits_of_the_record_are_those_in_effect() -> None:
+    """The kernel limits memory in whole pages."""
+    group = MemoryGroup.make(LIMIT + 1, swap_bytes=8 << 20)
+    try:
+        found = group.facts()
+        assert found["limit_bytes"] == LIMIT
+        file = {1: "memory.memsw.limit_in_bytes", 2: "memory.swap.max"}[found["version"]]
+        swap = group.path / file
+        before = LIMIT if found["version"] == 1 else 0
+        assert found["swap_limit_bytes"] == (int(swap.read_text()) - before if swap.exists() else None)
+        assert found["swap_limit_bytes"] in (8 << 20, None)
+    finally:
+        group.remove()

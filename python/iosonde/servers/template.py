@@ -173,12 +173,23 @@ def _opened(path: str, flags: int) -> int:
 
 
 def _write_back(directory: Path) -> None:
-    """Write back the file system that holds a directory (syncfs(2)): one call for thousands of small files."""
+    """Write back the file system that holds a directory (syncfs(2)): one call for thousands of small files.
+
+    `ServerError` where it fails: files that never reach the device are served from the page cache.
+    """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        ctypes.CDLL(None, use_errno=True).syncfs(descriptor)
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) == 0:
+            return
+        number = ctypes.get_errno()
     finally:
         os.close(descriptor)
+    raise ServerError(
+        f"cannot write the database back to its device: {os.strerror(number)}",
+        where=f"in `{directory}`",
+        hint="see the kernel log (`dmesg`) for errors of the device",
+        code="no_space" if number in (errno.ENOSPC, errno.EDQUOT) else "server",
+    )
 
 
 def _forget(path: Path) -> None:

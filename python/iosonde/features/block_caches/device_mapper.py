@@ -138,7 +138,7 @@ def hold_dirty(built: BlockCache, *, held: bool) -> None:
 
 
 def undo(entry: journal.Entry) -> None:
-    """Remove our device mapper devices, and wipe the devices that were below them.
+    """Remove our device mapper devices, and wipe the devices that were below them; `OSError` for one that is in use.
 
     These are the kernel's members of our devices, by number, held open from before the removal until they are claimed:
     the names in the entry may lead elsewhere by now, and a loop device that nobody has open may get another file.
@@ -155,9 +155,22 @@ def undo(entry: journal.Entry) -> None:
                 held.append(number)
         for each in names:
             _remove(each)
-        for number in held:
-            with contextlib.suppress(TargetError), opened_exclusively(node_of(number)) as descriptor:
-                signatures.wipe_edges(descriptor)
+        unwiped = [node for number in held if not _wiped(node := node_of(number))]
+    if unwiped:
+        raise OSError(
+            f"`{unwiped[0]}` still has the signatures of a block cache, and another program claims it exclusively: "
+            f"use `wipefs --all {unwiped[0]}` once that has ended"
+        )
+
+
+def _wiped(device: Path) -> bool:
+    """Wipe a device that is not in use."""
+    try:
+        with opened_exclusively(device) as descriptor:
+            signatures.wipe_edges(descriptor)
+    except TargetError:
+        return False
+    return True
 
 
 def _members(names: Sequence[str]) -> list[str]:

@@ -111,7 +111,7 @@ class MemoryGroup:
         (self._path / "cgroup.procs").write_text(str(pid), encoding="utf-8")
 
     def facts(self) -> dict[str, Any]:
-        """What the kernel counted: the limit, the peak, how often the limit was met, kills, and `memory.stat`.
+        """What the kernel counted: limits in effect, the peak, how often the limit was met, kills, and `memory.stat`.
 
         `devices` has the bytes that the group read from and wrote to each block device (`io.stat`), if reported.
         """
@@ -127,6 +127,7 @@ class MemoryGroup:
             "peak_bytes": read_number(self._path / peak),
             "at_limit": at_limit,
             "oom_kills": events.get("oom_kill", 0),
+            "swap_limit_bytes": self._swap_limit(),
             "swap_peak_bytes": self._swap_peak(),
             "statistics": {name: statistics[name] for name in STATISTICS[self._version] if name in statistics},
             "devices": io_of_devices(self._path / "io.stat"),
@@ -179,14 +180,26 @@ class MemoryGroup:
         journal.removed(self._path)
 
     def _limit(self) -> None:
-        names = {1: "memory.limit_in_bytes", 2: "memory.max"}
-        (self._path / names[self._version]).write_text(str(self._limit_bytes), encoding="utf-8")
-        with suppress(OSError):  # A kernel without accounting of swap has none of these.
-            if self._version == 1:
-                both = self._limit_bytes + self._swap_bytes
-                (self._path / "memory.memsw.limit_in_bytes").write_text(str(both), encoding="utf-8")
-            else:
-                (self._path / "memory.swap.max").write_text(str(self._swap_bytes), encoding="utf-8")
+        limit = self._path / self._limit_file
+        limit.write_text(str(self._limit_bytes), encoding="utf-8")
+        self._limit_bytes = read_number(limit) or self._limit_bytes  # In whole pages.
+        swap = self._path / self._swap_file
+        if swap.exists():  # A kernel without accounting of swap has none: the record has no limit then.
+            both = self._limit_bytes + self._swap_bytes
+            swap.write_text(str(both if self._version == 1 else self._swap_bytes), encoding="utf-8")
+
+    @property
+    def _limit_file(self) -> str:
+        return {1: "memory.limit_in_bytes", 2: "memory.max"}[self._version]
+
+    @property
+    def _swap_file(self) -> str:
+        return {1: "memory.memsw.limit_in_bytes", 2: "memory.swap.max"}[self._version]
+
+    def _swap_limit(self) -> int | None:
+        """Limit on swap in effect; None without one."""
+        limit = read_number(self._path / self._swap_file)
+        return limit if limit is None or self._version == 2 else limit - self._limit_bytes
 
 
 def kill_members(group: Path) -> int:

@@ -67,7 +67,8 @@ def apply(devices: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, 
             saved += _save(device, settings, own)
         for each in reversed(saved):
             if each.value is not None:
-                each.path.write_text(each.value)
+                each.path.write_text(each.value, encoding="utf-8")
+        _check_in_effect(saved)
     except TargetError:
         restore(saved)
         raise
@@ -85,6 +86,17 @@ def apply(devices: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, 
             hint="block queues belong to block devices: name one, or a directory on one",
         )
     return saved
+
+
+def _check_in_effect(saved: Sequence[Saved]) -> None:
+    """`TargetError` for a value that the kernel has changed to another: it rounds some and clamps others."""
+    for each in saved:
+        if each.value is not None and (value := _value(each.path)) != each.value:
+            raise TargetError(
+                f"`{each.path}` is {value} after {each.value} was written",
+                where=f"by the parameter `{each.setting}`",
+                hint="use a value that the kernel keeps",
+            )
 
 
 def restore(saved: Sequence[Saved]) -> None:
