@@ -17,9 +17,9 @@ class TraceReading(RecordPart):
     unseen: dict[str, str] = Field(default_factory=dict)
     """Stages that were not visible, with the reason."""
     events: int | None = None
-    related: int | None = Field(None, ge=0, lt=1 << 62)
+    related: int | None = Field(default=None, ge=0, lt=1 << 62)
     """Traced I/Os whose stages are known."""
-    incomplete: int | None = Field(None, ge=0, lt=1 << 62)
+    incomplete: int | None = Field(default=None, ge=0, lt=1 << 62)
     """Traced I/Os with missing events."""
     stages: dict[str, list[int]] = Field(default_factory=dict)
     """Times of each stage, one for each I/O, ns."""
