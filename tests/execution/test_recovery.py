@@ -185,20 +185,20 @@ def test_a_stateless_device_loses_nothing_by_a_change(tmp_path: Path) -> None:
 def test_write_saturation_stops_after_four_capacities_and_is_drawn_over_them(tmp_path: Path) -> None:
     plan = expand(
         load("snia-write-saturation"),
-        open_target("sim:pm963,capacity=256MiB"),
+        open_target("sim:pm963,capacity=1GiB"),
         profile="quick",
-        settings={"span": "256MiB", "interval": "100ms", "round_length": "200ms"},
+        settings={"span": "1GiB", "interval": "100ms", "round_length": "200ms"},
     )
     result_set = execute(plan, tmp_path / "set")
     long_run = long_runs(Facts(result_set))[0]
-    assert long_run.range_bytes == GIB // 4
-    assert long_run.moved_bytes == 4 * long_run.range_bytes
+    assert long_run.range_bytes == GIB
+    assert long_run.written_bytes == 4 * long_run.range_bytes
     assert long_run.cliff_bytes and long_run.cliff_bytes / long_run.range_bytes == pytest.approx(1.07, abs=0.25)
     over = next(each for each in figures([result_set]) if each.title == "IOPS over data written")
     assert over.heads["x"] == "active_ranges_written"
     assert over.rows["x"].max() == pytest.approx(4, rel=1e-2)
     assert over.rows["x_text"][-1].endswith("times the active range")
     axis = over.panels[0].chart["encoding"]["x"] if "encoding" in over.panels[0].chart else str(over.panels[0].chart)
-    assert "multiples of the active range of 256 MiB" in str(axis)
+    assert "multiples of the active range of 1 GiB" in str(axis)
     cliffs = [each.sentence for each in findings_of(result_set) if "write cliff" in each.sentence]
     assert cliffs and "times the active range" in cliffs[0]

@@ -142,7 +142,7 @@ def test_a_drive_of_known_spare_area_slows_down_when_it_is_used_up(tmp_path: Pat
     """
     result_set = execute(plan_of("sim:pm963,capacity=1GiB"), tmp_path / "set")
     long_run = long_runs(Facts(result_set))[-1]
-    assert long_run.steady.measured and long_run.steady.left is None and long_run.cliff and long_run.cliff_bytes
+    assert long_run.steady.measured and long_run.cliff and long_run.cliff_bytes
     assert long_run.cliff_bytes == pytest.approx(1.07 * GIB, rel=0.1)
     assert long_run.cliff_s == pytest.approx(long_run.cliff_bytes / long_run.cliff.before, rel=0.1)
     fresh, steady = long_run.cliff.before, float(long_run.bandwidth[long_run.steady.measured.last - 1])
@@ -152,12 +152,10 @@ def test_a_drive_of_known_spare_area_slows_down_when_it_is_used_up(tmp_path: Pat
     assert steady / fresh == pytest.approx(1 - valid, rel=0.25)
     level = long_run.level
     assert level and level.low is not None and level.high is not None
-    window = long_run.steady.measured
-    assert window.slope < 0 and (level.high - level.low) / level.value < 2 * window.criteria.range
-    # The level still falls within the limits of the criteria, so neighbouring intervals resemble each other as much as they
-    # can (AR(1) near 1), and the interval of the mean is as wide as what the level may become: a narrow one would be false.
-    final = long_run.bandwidth[-5:] / 4096
-    assert all(level.low < value < level.high for value in final), (level, final)
+    final = float(long_run.bandwidth[-5:].mean()) / 4096
+    assert final == pytest.approx(level.value, rel=0.05), "the level lasts to the end"
+    # Four more capacities of random writes end at 40.5 k (docs/sustained.md).
+    assert level.low < 40_453 < level.high and (level.high - level.low) / level.value < 0.2
     sentences = titles(result_set)
     assert any(": steady at" in title for title in sentences) and any("write cliff" in title for title in sentences)
 

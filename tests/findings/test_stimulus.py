@@ -20,7 +20,7 @@ def long_run(case_id: str, values: list[float], tracking: str) -> LongRun:
     return LongRun(
         result_set="a", run_id=case_id, case_id=case_id, part="main", repeat=1, tracking=tracking, round_s=30.0,
         values=series, iops=series, bandwidth=series * 4096, steady=steady_state(series), cliff=None, cliff_s=None,
-        cliff_bytes=None, moved_bytes=1 << 20, range_bytes=1 << 20, level=None,
+        cliff_bytes=None, written_bytes=1 << 20, range_bytes=1 << 20, level=None,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ def long_run(values: list[float]) -> LongRun:
     return LongRun(
         result_set="a", run_id="a", case_id="a", part="a", repeat=1, tracking="iops", round_s=1.0, values=series,
         iops=series, bandwidth=series * 4096, steady=steady_state(series), cliff=None, cliff_s=None, cliff_bytes=None,
-        moved_bytes=1 << 20, range_bytes=1 << 20, level=None,
+        written_bytes=1 << 20, range_bytes=1 << 20, level=None,
     )  # fmt: skip
 
 

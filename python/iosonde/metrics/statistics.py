@@ -335,18 +335,20 @@ UPPER = 1.4
 """Standard errors by which an estimated correlation is raised, so that the interval covers: chosen by simulation."""
 
 
-def series_interval(series: ArrayLike, *, least: float = 0.0) -> Estimate:
+def series_interval(series: ArrayLike, *, least: float = 0.0, last: int | None = None) -> Estimate:
     """Return the mean of one run's interval series, with an interval that respects its autocorrelation.
 
     Consecutive intervals resemble each other, so their mean is less precise than that of as many independent values.
     The lag-1 correlation is estimated, corrected for its bias (Kendall 1954), raised by its standard error, and enters
-    variance and degrees of freedom.
+    variance and degrees of freedom. With `last` the mean is that of so many last values, and the variance and the
+    correlation are still those of all.
     """
     values = np.asarray(series, dtype=np.float64)
     count = len(values)
+    mean = float(values[-(last or count) :].mean()) if count else float("nan")
     if count < MINIMUM_INTERVALS:
-        return Estimate(float(values.mean()) if count else float("nan"), n=count)
-    mean, deviation = float(values.mean()), values - values.mean()
+        return Estimate(mean, n=count)
+    deviation = values - values.mean()
     total = float((deviation**2).sum())
     if total == 0:
         return Estimate(mean, mean, mean, AUTOREGRESSIVE, count)
@@ -354,10 +356,18 @@ def series_interval(series: ArrayLike, *, least: float = 0.0) -> Estimate:
     error = math.sqrt(max(1 - lag_one**2, 0.05) / count)
     correlation = float(np.interp(lag_one + UPPER * error, _expected_lag_one(count), CORRELATIONS))
     factor, freedom = mean_moments(count, round(correlation, 3))
+    if last is not None:
+        factor *= _variance_of_mean(last, correlation) / _variance_of_mean(count, correlation)
     half = _t_quantile(freedom) * math.sqrt(total / (count - 1) * factor)
     low, is_cut = mean - half, mean - half < least <= values.min()
     method = AUTOREGRESSIVE + (CUT_OFF if is_cut else "")
     return Estimate(mean, least if is_cut else low, mean + half, method, count)
+
+
+def _variance_of_mean(count: int, correlation: float) -> float:
+    """Return the variance of the mean of consecutive AR(1) values of variance 1."""
+    lags = np.arange(1, count)
+    return float(1 + 2 * ((1 - lags / count) * correlation**lags).sum()) / count
 
 
 @lru_cache(maxsize=64)

@@ -1,9 +1,9 @@
 """Steady state: whether a series of rounds has settled, since when, and what it fell from.
 
-The rule is that of SNIA's Solid State Storage Performance Test Specification, stated there with a window of five
+The criterion is that of SNIA's Solid State Storage Performance Test Specification, stated there with a window of five
 rounds: within the window the tracking variable spans at most 20 % of its mean, and the least-squares line through it
-rises or falls by at most 10 % of its mean from the window's first round to its last. Two further values:
-where the series dropped (`write_cliff`), and the confidence interval of the plateau's level (`plateau`).
+rises or falls by at most 10 % of its mean from the window's first round to its last. Slow declines meet it too. So a
+series is called steady only if its level lasts as well (`settling`).
 
 Numbers in, numbers out: what a round is, and what is tracked, is decided by the caller.
 """
@@ -13,13 +13,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from iosonde.metrics.statistics import Estimate, Floats, series_interval
+from iosonde.metrics.change_points import steps
+from iosonde.metrics.settling import AGREEMENT, Settling, Trend, extrapolated, settling
+from iosonde.metrics.statistics import Estimate, Floats
 
 _ROUNDING = 1e-9
 """A bound is met when it is exceeded by no more than arithmetic does."""
@@ -152,20 +154,24 @@ def window(values: ArrayLike, *, first: int = 1, criteria: Criteria = SNIA) -> W
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyState:
-    """The result of the rule for a whole series."""
+    """The result for a whole series: SNIA's criterion, and whether the level lasts."""
 
     rounds: int
     criteria: Criteria
     first: Window | None
-    """The first steady window, also if the series left steady state after it; None if there is none."""
+    """The first window that meets the criterion, also if the series left that level later; None if there is none."""
     measured: Window | None
-    """The measurement window: the first one after which the series stayed steady, at the level of the last window, to
-    the end. None if the last window is not steady."""
+    """The first window that meets the criterion at the level of the end, since the last step. None if not steady."""
     latest: Window | None
     """The last window there is; None with too few rounds for one."""
-    left: int | None
-    """The round in which the series left the first steady window: the last of the first later window that is not
-    steady, or that is at another level. None if it never left."""
+    since: int
+    """First round after the last step, from 1."""
+    settling: Settling | None
+    """Level at the end and halfway, since the last step; None with fewer rounds than a window there."""
+    earlier: Level | None
+    """The last level before it; None if there was none."""
+    forecast: Estimate | None
+    """Level that a trend approaches; None without a trend, or if no level is in sight."""
 
     @property
     def achieved(self) -> bool:
@@ -173,61 +179,118 @@ class SteadyState:
         return self.measured is not None
 
     @property
+    def level(self) -> float | None:
+        """Mean of the last quarter since the last step, if that is steady."""
+        return self.settling.level if self.settling and self.measured else None
+
+    @property
+    def quarter(self) -> tuple[int, int] | None:
+        """First and last round of the last quarter since the last step, if that is steady."""
+        return (self.since + self.settling.first, self.rounds) if self.settling and self.measured else None
+
+    @property
+    def middle(self) -> int:
+        """First round of the levels that are compared: those around half of the time since the last step."""
+        return self.since + (self.settling.middle if self.settling else 0)
+
+    @property
+    def trend(self) -> Trend:
+        """Direction in which the series still changes at its end."""
+        return self.settling.trend if self.settling else ""
+
+    @property
+    def left(self) -> int | None:
+        """The last round of an earlier level. None if there was none."""
+        return self.earlier.last if self.earlier else None
+
+    @property
     def came_back(self) -> bool:
-        """Whether it was left and reached again."""
-        return self.measured is not None and self.measured is not self.first
+        """Whether an earlier level was left, and another one is steady."""
+        return self.measured is not None and self.earlier is not None
 
     @property
     def lost(self) -> bool:
-        """Whether it was reached once and does not hold at the end."""
-        return self.first is not None and self.measured is None
+        """Whether a level was left by a step, and none is steady at the end."""
+        return self.earlier is not None and self.measured is None and not self.trend
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A level between two steps of a series."""
+
+    first: int
+    last: int
+    """First and last round, from 1."""
+    window: Window
+    """The first window in it that meets the criterion."""
+    mean: float
 
 
 def steady_state(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA) -> SteadyState:
-    """Apply the rule to every window of a series, one value per round, and check that it holds to the end.
+    """Apply the rule to every window of a series, one value per round, and check that the level lasts to the end.
 
-    A slow decline can pass the rule in every window. So a window counts only if its mean, and those of all later
-    windows, are within the allowed slope of the mean of the last window.
+    A slow decline can pass the rule in every window. So the series is steady only if, since its last step, the level at
+    half of the time agrees with that of the end, nothing shows a trend, and at least half of the windows in the second
+    half meet the criterion.
     """
     sample = np.asarray(values, dtype=np.float64)
-    ends = range(criteria.window, len(sample) + 1)
-    windows = [
-        window(sample[end - criteria.window : end], first=end - criteria.window + 1, criteria=criteria) for end in ends
-    ]
-    first = next((each for each in windows if each.steady), None)
-    held = _held(windows)
-    measured = held[-1] if held else None
-    later = [each for each in windows if first and each.last > first.last and measured is not first]
+    windows = _windows(sample, criteria)
+    known = np.flatnonzero(np.isfinite(sample))
+    bounds = [0, *(int(known[at]) for at in steps(sample[known])), len(sample)]
+    stretch = sample[bounds[-2] :]
+    finite = np.isfinite(stretch)
+    found = settling(stretch[finite], window=criteria.window) if finite.sum() >= criteria.window else None
+    inside = [each for each in windows if each.first > bounds[-2]]
+    is_steady = found is not None and found.agrees and not found.trend and _enough_hold(inside)
+    at_level = (each for each in inside if found and each.steady and _same_level(each.mean, found.level, criteria))
+    level = found.level if found else float(np.nanmean(stretch)) if finite.any() else math.nan
     return SteadyState(
         rounds=len(sample),
         criteria=criteria,
-        first=first,
-        measured=measured,
+        first=next((each for each in windows if each.steady), None),
+        measured=next(at_level, None) if is_steady else None,
         latest=windows[-1] if windows else None,
-        left=next((each.last for each in later if first and not (each.steady and _same_level(each, first))), None),
+        since=bounds[-2] + 1,
+        settling=found and _with_unknown(found, np.flatnonzero(finite)),
+        earlier=_earlier(sample, bounds, windows, level),
+        forecast=extrapolated(stretch[finite], last=len(sample) // 3) if found and found.trend else None,
     )
 
 
-def _held(windows: Sequence[Window]) -> list[Window]:
-    """The windows, from the last one backwards, that are steady at the level of the last one."""
-    if not windows:
-        return []
-    closing = windows[-1]
-    backwards = reversed(windows)
-    return list(itertools.takewhile(lambda each: each.steady and _same_level(each, closing), backwards))
+def _with_unknown(found: Settling, places: NDArray[np.intp]) -> Settling:
+    """Return a result about the known rounds with their places among all."""
+    return replace(found, first=int(places[found.first]), middle=int(places[found.middle]))
 
 
-def _same_level(one: Window, other: Window) -> bool:
-    """Whether the means of two windows differ by no more than the allowed slope."""
-    lower = min(abs(one.mean), abs(other.mean))
-    return abs(one.mean - other.mean) <= (one.criteria.slope + _ROUNDING) * lower
-
-
-def steady_windows(values: Sequence[float] | Floats, *, criteria: Criteria = SNIA) -> int:
-    """Return how many consecutive windows up to the last one are steady at its level; 0 if the last is not steady."""
-    sample = np.asarray(values, dtype=np.float64)
+def _windows(sample: Floats, criteria: Criteria) -> list[Window]:
     ends = range(criteria.window, len(sample) + 1)
-    return len(_held([window(sample[end - criteria.window : end], criteria=criteria) for end in ends]))
+    return [_window_ending(sample, end, criteria) for end in ends]
+
+
+def _enough_hold(windows: Sequence[Window]) -> bool:
+    """Return whether at least half of the windows in the second half meet the criterion, unknown rounds left out.
+
+    Noise of 5 % fails one window in seven, so the last one alone decides nothing.
+    """
+    if not windows or not math.isfinite(windows[-1].mean):
+        return False
+    late = [each.steady for each in windows[len(windows) // 2 :] if math.isfinite(each.mean)]
+    return 2 * sum(late) >= len(late)
+
+
+def _earlier(sample: Floats, bounds: Sequence[int], windows: Sequence[Window], level: float) -> Level | None:
+    """Return the last stretch between steps that met the criterion at another level than that of the end."""
+    for begin, end in reversed(list(itertools.pairwise(bounds[:-1]))):
+        inside = next((each for each in windows if each.first > begin and each.last <= end and each.steady), None)
+        mean = float(np.nanmean(sample[begin:end]))
+        if inside and abs(mean - level) > AGREEMENT * abs(level):
+            return Level(first=begin + 1, last=end, window=inside, mean=mean)
+    return None
+
+
+def _same_level(one: float, other: float, criteria: Criteria) -> bool:
+    """Return whether two levels differ by no more than the allowed slope."""
+    return abs(one - other) <= (criteria.slope + _ROUNDING) * min(abs(one), abs(other))
 
 
 def held_window(
@@ -247,7 +310,9 @@ def held_window(
     count = min(map(len, series), default=0)
     for last in range(criteria.window, count - hold + 1):
         closing = [[_window_ending(values, end, criteria) for end in range(last, last + hold + 1)] for values in series]
-        holds = all(each.steady and _same_level(each, windows[0]) for windows in closing for each in windows)
+        holds = all(
+            each.steady and _same_level(each.mean, windows[0].mean, criteria) for windows in closing for each in windows
+        )
         if not holds:
             continue
         moved = sum(map(moved_bytes, range(last - criteria.window, last))) if criteria.min_written else 0.0
@@ -256,94 +321,5 @@ def held_window(
     return None
 
 
-def _window_ending(values: Sequence[float], last: int, criteria: Criteria) -> Window:
+def _window_ending(values: Sequence[float] | Floats, last: int, criteria: Criteria) -> Window:
     return window(values[last - criteria.window : last], first=last - criteria.window + 1, criteria=criteria)
-
-
-CLIFF = 0.8
-"""A drop is a cliff when what follows is below so much of what was before: less is variation."""
-_PENALTY = 3.0
-"""Of a further change point, in units of variance x ln(n). The Bayesian information criterion takes 2, for a level and
-a place; more is asked because neighbouring intervals resemble each other."""
-_LONGEST = 2000
-"""Longer series are thinned to this many points before change points are sought, which takes the square of that."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cliff:
-    """The largest lasting drop of a series."""
-
-    index: int
-    """The first value after it, from 0."""
-    before: float
-    """Mean level of the stretch before."""
-    after: float
-    """Mean level of the stretch after."""
-
-    @property
-    def fraction(self) -> float:
-        """Remaining throughput, as a fraction."""
-        return self.after / self.before
-
-
-def write_cliff(values: Sequence[float] | Floats) -> Cliff | None:
-    """Find the change point across which the level drops most; None where nothing drops by a fifth."""
-    sample = np.asarray(values, dtype=np.float64)
-    bounds = [0, *change_points(sample), len(sample)]
-    levels = [float(sample[begin:end].mean()) for begin, end in itertools.pairwise(bounds) if end > begin]
-    drops = [
-        Cliff(index=bounds[place + 1], before=before, after=after)
-        for place, (before, after) in enumerate(itertools.pairwise(levels))
-        if before > 0
-    ]
-    deepest = min(drops, key=lambda each: each.fraction, default=None)
-    return deepest if deepest and deepest.fraction < CLIFF else None
-
-
-def change_points(values: Sequence[float] | Floats) -> list[int]:
-    """Return where the level of a series changes: the first index of each stretch but the first.
-
-    The best partition into stretches of constant level under a penalty for each (optimal partitioning, Jackson et al.
-    2005), exact in the square of the length. Noise is estimated from the differences of neighbours, so that the changes
-    sought do not count as noise.
-    """
-    sample = np.asarray(values, dtype=np.float64)
-    thin = max(1, -(-len(sample) // _LONGEST))
-    if thin > 1:
-        usable = len(sample) // thin * thin
-        return [thin * place for place in change_points(sample[:usable].reshape(-1, thin).mean(axis=1))]
-    count = len(sample)
-    if count < 4:
-        return []
-    variance = _noise(sample) ** 2
-    penalty = _PENALTY * max(variance, (1e-6 * max(abs(sample.mean()), 1e-300)) ** 2) * math.log(count)
-    sums = np.concatenate([[0.0], np.cumsum(sample - sample.mean())])
-    squares = np.concatenate([[0.0], np.cumsum((sample - sample.mean()) ** 2)])
-    best, previous = np.zeros(count + 1), np.zeros(count + 1, dtype=int)
-    best[0] = -penalty
-    for end in range(1, count + 1):
-        begin = np.arange(end)
-        cost = squares[end] - squares[begin] - (sums[end] - sums[begin]) ** 2 / (end - begin)
-        total = best[:end] + cost + penalty
-        previous[end] = int(np.argmin(total))
-        best[end] = total[previous[end]]
-    return _traced(previous, count)
-
-
-def _noise(sample: Floats) -> float:
-    """Standard deviation by the median difference of neighbours: a few jumps do not move it."""
-    differences = np.abs(np.diff(sample))
-    return float(np.median(differences)) / (0.6744897501960817 * math.sqrt(2))
-
-
-def _traced(previous: np.ndarray[tuple[int], np.dtype[np.int64]], end: int) -> list[int]:
-    points: list[int] = []
-    while previous[end] > 0:
-        end = int(previous[end])
-        points.append(end)
-    return points[::-1]
-
-
-def plateau(values: Sequence[float] | Floats) -> Estimate:
-    """Return the mean level of a stretch with an interval that respects its correlation in time."""
-    return series_interval(values)

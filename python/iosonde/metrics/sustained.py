@@ -17,15 +17,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from iosonde.metrics.change_points import Cliff, write_cliff
 from iosonde.metrics.facts import Facts
-from iosonde.metrics.statistics import Estimate, Floats
-from iosonde.metrics.steady_state import Cliff, Criteria, SteadyState, plateau, steady_state, write_cliff
+from iosonde.metrics.statistics import Estimate, Floats, series_interval
+from iosonde.metrics.steady_state import Criteria, SteadyState, steady_state
 from iosonde.workload.block.notation import active_window
 from iosonde.workload.block.requirements import active_range_bytes
 
 LOWER_IS_BETTER = ("completion_latency_ns_mean",)
 
-Outcome = Literal["steady", "changed", "not steady", "too short", "stalled"]
+Outcome = Literal["steady", "changed", "falling", "rising", "not steady", "too short", "stalled"]
 
 STALLED_SHARE = 0.05
 """Share of an interval in which the engine did not run from which on the interval counts as stalled."""
@@ -49,15 +50,15 @@ class LongRun:
     steady: SteadyState
     cliff: Cliff | None
     cliff_s: float | None
-    """Start of the first interval after the cliff, since measurement start."""
+    """End of the plateau before the cliff, since measurement start."""
     cliff_bytes: int | None
-    """Moved until then."""
-    moved_bytes: int
+    """Written until then."""
+    written_bytes: int
     """In the whole measurement."""
     range_bytes: int | None
     """What the load addresses: of a whole drive its capacity; None where streams have ranges of their own."""
     level: Estimate | None
-    """Tracking variable over the intervals of the measurement window."""
+    """Tracking variable over the last quarter since the last step, with the interval from all rounds at that level."""
 
     @property
     def peak(self) -> float:
@@ -71,7 +72,7 @@ class LongRun:
 
     @property
     def outcome(self) -> Outcome:
-        """Steady to the end, steady at a level that did not last, too short to decide, or not steady.
+        """Steady to the end, at a level that a step ended, still falling or rising, too short to decide, or not steady.
 
         `stalled`: undecided, because the engine did not run in a round of the last window.
         """
@@ -79,7 +80,7 @@ class LongRun:
         if latest is not None and not math.isfinite(latest.mean):
             return "stalled"
         if window is None:
-            return "changed" if self.steady.lost else "not steady"
+            return self.steady.trend or ("changed" if self.steady.lost else "not steady")
         moved = float(self.bandwidth[window.first - 1 : window.last].sum()) * self.round_s
         range_bytes = None if self.tracking in LOWER_IS_BETTER else self.range_bytes
         is_long = self.steady.criteria.has_enough(
@@ -104,7 +105,11 @@ def long_runs(facts: Facts) -> list[LongRun]:
         .filter(pl.col("phase") == "measure", pl.col("operation").is_in(["read", "write", "trim"]))
         .join(runs.select(keys), on=keys, how="semi")
         .group_by(*keys, "interval", "begin_ns", "end_ns")
-        .agg(pl.col("count", "bytes", "completion_sum_ns").sum(), pl.col("interval_stalled_ns").max().fill_null(0))
+        .agg(
+            pl.col("count", "bytes", "completion_sum_ns").sum(),
+            pl.col("bytes").filter(pl.col("operation") == "write").sum().alias("written"),
+            pl.col("interval_stalled_ns").max().fill_null(0),
+        )
         .sort(*keys, "begin_ns")
     )
     by_run = {key: group for key, group in intervals.group_by(keys, maintain_order=True)}
@@ -140,11 +145,12 @@ def _metrics(long_run: LongRun) -> Iterator[tuple[str, float | None]]:
     yield "peak_iops", float(np.nanmax(long_run.iops))
     if long_run.final and math.isfinite(long_run.final):
         yield "final_fraction", long_run.fraction(long_run.final)
-    if window:
-        rounds = slice(window.first - 1, window.last)
-        yield "steady_iops", float(long_run.iops[rounds].mean())
-        yield "steady_bandwidth", float(long_run.bandwidth[rounds].mean())
-        yield "steady_fraction", long_run.fraction(window.mean)
+    if window and long_run.steady.quarter and long_run.steady.level:
+        first, last = long_run.steady.quarter
+        rounds = slice(first - 1, last)
+        yield "steady_iops", float(np.nanmean(long_run.iops[rounds]))
+        yield "steady_bandwidth", float(np.nanmean(long_run.bandwidth[rounds]))
+        yield "steady_fraction", long_run.fraction(long_run.steady.level)
         yield "seconds_to_steady_state", window.last * long_run.round_s
     if long_run.cliff_s is not None and long_run.cliff_bytes is not None:
         yield "seconds_to_cliff", long_run.cliff_s
@@ -165,12 +171,13 @@ def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None
     if not np.nanmax(values, initial=0.0) > 0:
         return None
     steady = steady_state(values, criteria=Criteria.from_parameters(run))
-    begin, end, moved = (
-        np.asarray(each, dtype=np.float64)[~series.stalled_intervals]
-        for each in (series.begin, series.end, series.moved)
+    begin, end, written = (
+        np.asarray(each, dtype=np.float64) for each in (series.begin, series.end, intervals["written"])
     )
-    cliff = write_cliff(moved / ((end - begin) / 1e9))
-    at = cliff.index if cliff else None
+    # What is not judged has written bytes all the same.
+    judged = np.flatnonzero(~series.stalled_intervals & (end > begin))
+    cliff = write_cliff(written[judged] / ((end - begin)[judged] / 1e9))
+    at = int(judged[cliff.index]) if cliff else None
     return LongRun(
         result_set=str(run["result_set"]),
         run_id=str(run["run_id"]),
@@ -185,8 +192,8 @@ def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None
         steady=steady,
         cliff=cliff,
         cliff_s=None if at is None else float(begin[at] - begin[0]) / 1e9,
-        cliff_bytes=None if at is None else int(moved[:at].sum()),
-        moved_bytes=int(sum(series.moved)),
+        cliff_bytes=None if at is None else int(written[:at].sum()),
+        written_bytes=int(written.sum()),
         range_bytes=active_range_bytes(run),
         level=_level(steady, series, length, _of_intervals(tracking, series)),
     )
@@ -274,8 +281,10 @@ def _of_intervals(tracking: str, series: Series) -> Floats:
 
 
 def _level(steady: SteadyState, series: Series, length_ns: float, values: Floats) -> Estimate | None:
-    window = steady.measured
-    if window is None:
+    """Return the level of the last quarter, with the interval from all intervals since its level was reached."""
+    if steady.measured is None or steady.quarter is None or steady.level is None:
         return None
-    number = series.numbers(length_ns)
-    return plateau(values[(number >= window.first - 1) & (number <= window.last - 1) & ~series.stalled_intervals])
+    number, begin = series.numbers(length_ns) + 1, max(steady.measured.first, steady.middle)
+    kept = (number >= begin) & (number <= steady.rounds) & ~series.stalled_intervals
+    last = int((kept & (number >= steady.quarter[0])).sum())
+    return series_interval(values[kept], last=last)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from iosonde.metrics.steady_state import Criteria, steady_state, steady_windows
+from iosonde.metrics.steady_state import Criteria, steady_state
 from iosonde.metrics.sustained import LOWER_IS_BETTER, Series, gather
 from iosonde.plan import JsonObject
 from iosonde.protocol.event import Event
@@ -30,6 +30,8 @@ class Watch:
         self._note = note
         self._series = Series()
         self._judged = 0
+        self._held = 0
+        """Consecutive rounds after which the series was steady."""
         self._has_left = False
 
     def is_enough(self, event: Event) -> bool:
@@ -66,10 +68,11 @@ class Watch:
     def _judge(self) -> bool:
         values = gather(self._series, self._round_ns)[self._tracking]
         found = steady_state(values, criteria=self._criteria)
-        if found.left and not self._has_left:
+        if self._held and not found.achieved and not self._has_left:
             self._has_left = True
-            self._note(f"steady state lost in round {found.left}; the run continues")
-        if steady_windows(values, criteria=self._criteria) <= self._hold or not self._has_enough():
+            self._note(f"steady state lost in round {len(values)}; the run continues")
+        self._held = self._held + 1 if found.achieved else 0
+        if self._held <= self._hold or not self._has_enough():
             return False
         length = format_duration(len(values) * self._round_ns)
         self._note(f"steady state reached after {length}; the run ends")

@@ -15,9 +15,9 @@ import polars as pl
 
 from iosonde.findings.finding import Finding, Topic
 from iosonde.metrics import wording
+from iosonde.metrics.change_points import CLIFF, change_points
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.statistics import Floats
-from iosonde.metrics.steady_state import CLIFF, change_points
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.units import format_bytes, format_duration
 from iosonde.workload import names_where

@@ -34,7 +34,7 @@ class Change:
     long_run: LongRun
     """Of the stage after the change."""
     level: float
-    """Where it settles: mean of its measurement window, or of its last window where it never was steady."""
+    """Where it settles: mean of its last quarter, or of its last window where it was not steady."""
     settled_s: float | None
     """When it first came within the range that steady state allows around its level; 0: from the first round."""
     earlier: str = ""
@@ -193,9 +193,9 @@ def _of_pass(long_runs: Sequence[LongRun], labels: dict[str, str], stages: dict[
 
 
 def _level(long_run: LongRun) -> float:
-    window = long_run.steady.measured or long_run.steady.latest
-    assert window, "only runs with a window are compared"
-    return window.mean
+    level = long_run.steady.level or long_run.final
+    assert level, "only runs with a window are compared"
+    return level
 
 
 def near(criteria: Criteria) -> float:

@@ -1,4 +1,7 @@
-"""Steady state: whether it was reached, when, at which level, and whether it lasted to the end of the run."""
+"""Steady state: whether it was reached, when, at which level, and whether it lasted to the end of the run.
+
+SNIA's criterion is reported as such. "Steady" requires in addition that the level lasts (`metrics.settling`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval
-from iosonde.metrics.steady_state import Criteria
+from iosonde.metrics.steady_state import SNIA, Criteria
 from iosonde.metrics.sustained import LongRun, Outcome
 from iosonde.plan import DeviceState
 from iosonde.study.model import STAGE, Part
@@ -37,17 +40,21 @@ class SteadyRun(Finding):
     window: tuple[int, int] | None
     """First and last round of the measurement window."""
     level: Estimate | None
-    """Mean over the measurement window."""
+    """Mean over the last quarter since the last step."""
     share_of_peak: float | None
     """Level as a share of the best round."""
     changed_to: float | None
-    """Mean of the last window, where the level did not last."""
+    """Mean of the last window, where the level did not last or still changes."""
     left_before: int | None
-    """Round in which an earlier steady state at another level ended; None if there was none."""
+    """Last round of an earlier level, which a step ended; None if there was none."""
     range_share: float | None
     slope_share: float | None
     """Of the measurement window, or of the last one."""
     criteria: Criteria
+    met: tuple[int, int] | None = None
+    """First window that meets the criterion of steady state, which a level that does not last meets too."""
+    forecast: Estimate | None = None
+    """Level that a trend approaches."""
 
     def _sentence(self) -> str:
         length = format_duration(self.rounds * self.round_s * 1e9)
@@ -55,6 +62,10 @@ class SteadyRun(Finding):
             return f"{self.load}: no steady state shown, the run is too short for it ({length})"
         if self.outcome == "stalled":
             return f"{self.load}: no steady state shown, the engine did not run in some of the last rounds ({length})"
+        if self.outcome in ("falling", "rising") and self.changed_to is not None:
+            at_end = wording.value_text(self.metric, self.changed_to)
+            later = f", extrapolated to {wording.estimate_text(self.metric, self.forecast)}" if self.forecast else ""
+            return f"{self.load}: no steady state within {length}, still {self.outcome}: {at_end} at the end{later}"
         if self.outcome == "not steady" or self.level is None or self.window is None:
             return f"{self.load}: no steady state within {length}{self._criterion}"
         after = format_duration(self.window[1] * self.round_s * 1e9)
@@ -76,6 +87,9 @@ class SteadyRun(Finding):
     def _evidence(self) -> str:
         allowed = f"allowed {wording.percent_text(self.criteria.range)} and {wording.percent_text(self.criteria.slope)}"
         rounds = f"{wording.counted(self.rounds, 'round')} of {format_duration(self.round_s * 1e9)}"
+        met = (
+            f"; {criterion_name(self.criteria)} first met in rounds {self.met[0]} to {self.met[1]}" if self.met else ""
+        )
         if self.range_share is None or self.slope_share is None:
             return f"{rounds}; a window has {self.criteria.window}"
         which = f"rounds {self.window[0]} to {self.window[1]}" if self.window else "last window"
@@ -83,7 +97,7 @@ class SteadyRun(Finding):
             f"range {wording.percent_text(self.range_share)}, slope "
             f"{wording.percent_text(self.slope_share)} of the mean"
         )
-        return f"{rounds}; {which}: {shares} ({allowed})"
+        return f"{rounds}; {which}: {shares} ({allowed}){met}"
 
     @property
     def _criterion(self) -> str:
@@ -91,9 +105,17 @@ class SteadyRun(Finding):
         metric, slope, span = wording.metric_words(self.metric), self.slope_share or 0.0, self.range_share or 0.0
         if slope > self.criteria.slope:
             return f": {metric} still changing {wording.percent_text(slope)} per window"
-        return (
-            f": {metric} varying by {wording.percent_text(span)} within a window" if span > self.criteria.range else ""
-        )
+        if span > self.criteria.range:
+            return f": {metric} varying by {wording.percent_text(span)} within a window"
+        if self.met:
+            return f": {criterion_name(self.criteria)} is met, but the level does not last"
+        return ""
+
+
+def criterion_name(criteria: Criteria) -> str:
+    """Return the name of a criterion: SNIA's, unless the study sets another."""
+    same = (criteria.window, criteria.range, criteria.slope) == (SNIA.window, SNIA.range, SNIA.slope)
+    return "SNIA's criterion" if same else "the criterion of the study"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,13 +131,17 @@ class WriteCliff(Finding):
     before: float
     after: float
     """Bandwidth before and after, bytes/s."""
+    settled: bool
+    """Whether the bandwidth after has settled."""
 
     def _sentence(self) -> str:
         times = f" ({self.after_bytes / self.range_bytes:.2g} times the active range)" if self.range_bytes else ""
         before, after = (wording.value_text("bandwidth", each) for each in (self.before, self.after))
+        time, written = format_duration(self.after_s * 1e9), format_bytes(self.after_bytes)
+        unsettled = "" if self.settled else ", and has not settled"
         return (
-            f"{self.load}: write cliff after {format_duration(self.after_s * 1e9)} and {format_bytes(self.after_bytes)}"
-            f"{times}, bandwidth falls from {before} to {after}"
+            f"{self.load}: write cliff after {time} and {written} written{times}, bandwidth falls from {before} to "
+            f"{after}{unsettled}"
         )
 
     def _evidence(self) -> str:
@@ -234,6 +260,7 @@ def find_long_runs(
                 range_bytes=long_run.range_bytes,
                 before=long_run.cliff.before,
                 after=long_run.cliff.after,
+                settled=long_run.cliff.settled,
                 strength="moderate",
                 case_ids=(long_run.case_id,),
                 part=long_run.part,
@@ -264,13 +291,14 @@ def find(question: Question) -> Iterator[Finding]:
 
 def of_run(long_run: LongRun, load: str, state: DeviceState) -> SteadyRun:
     """Return whether one run reached steady state, and at which level."""
-    steady, outcome = long_run.steady, long_run.outcome
-    window = steady.measured if outcome == "steady" else steady.first if outcome == "changed" else None
+    steady, outcome, earlier = long_run.steady, long_run.outcome, long_run.steady.earlier
+    changing = outcome in ("falling", "rising")
+    window, level = None, None
+    if outcome == "steady" and steady.measured and steady.level is not None:
+        window, level = steady.measured, long_run.level or Estimate(steady.level)
+    elif outcome == "changed" and earlier:
+        window, level = earlier.window, Estimate(earlier.mean)
     shown = None if outcome == "stalled" else window or steady.latest
-    level = None
-    if window is not None:
-        interval = long_run.level if outcome == "steady" and long_run.level else Estimate(window.mean)
-        level = Estimate(window.mean, interval.low, interval.high)
     return SteadyRun(
         load=load,
         metric=long_run.tracking,
@@ -280,12 +308,14 @@ def of_run(long_run: LongRun, load: str, state: DeviceState) -> SteadyRun:
         round_s=long_run.round_s,
         window=(window.first, window.last) if window else None,
         level=level,
-        share_of_peak=long_run.fraction(window.mean) if window else None,
-        changed_to=steady.latest.mean if outcome == "changed" and steady.latest else None,
+        share_of_peak=long_run.fraction(level.value) if level else None,
+        changed_to=steady.latest.mean if (changing or outcome == "changed") and steady.latest else None,
         left_before=steady.left if outcome == "steady" else None,
         range_share=shown.range_share if shown else None,
         slope_share=shown.slope_share if shown else None,
         criteria=long_run.steady.criteria,
+        met=(steady.first.first, steady.first.last) if steady.first and outcome != "stalled" else None,
+        forecast=steady.forecast if changing else None,
         strength="moderate" if outcome == "changed" or not _may_be_steady(state) else "strong",
         case_ids=(long_run.case_id,),
         part=long_run.part,

@@ -134,14 +134,15 @@ def _of_long_runs(source: Source, material: Material) -> Table:
     states = material.device_states[source.label]
     return Table(
         title=f"Steady state within the runs{of}",
-        caption="Rounds are gathered out of the intervals of a run; x is the number of the round. The average has a "
-        f"95 % confidence interval over the intervals of its window ({AUTOREGRESSIVE}). The write cliff is the "
-        "change point across "
-        "which the bandwidth of the intervals drops most; a dash: nothing dropped by a fifth. The active range is "
-        "what the load addresses, of a whole drive its user capacity.",
+        caption="Rounds are gathered out of the intervals of a run; x is the number of the round. The window is the "
+        "first that meets the criterion at the level of the end; where the run is not steady, the last one. The level "
+        f"is the mean of the last quarter, with its 95 % confidence interval ({AUTOREGRESSIVE}); where the run is not "
+        "steady, the mean of the last window. The write cliff ends the plateau after which the bandwidth of writes "
+        "drops most; a dash: nothing dropped by a fifth. The active range is what the load addresses, of a whole drive "
+        "its user capacity.",
         heads=[
-            *("Case", "Pass", "Tracked", "Rounds", "Window", "Steady", "Average", "Of the best round"),
-            *("Range", "Range allowed", "Slope x rounds", "Slope allowed", "Linear fit", "Left again"),
+            *("Case", "Pass", "Tracked", "Rounds", "Window", "Steady", "Criterion met", "Level", "Of the best round"),
+            *("Range", "Range allowed", "Slope x rounds", "Slope allowed", "Linear fit", "Earlier level"),
             *("Cliff after", "Written until then", "In active ranges", "Written in all"),
         ],
         labels=1,
@@ -168,20 +169,22 @@ def row_of_run(long_run: LongRun, states: DeviceStates) -> list[Cell]:
             Cell(text=format_bytes(long_run.cliff_bytes), number=long_run.cliff_bytes),
         ]
     if window is None:
-        return [*head, Cell(text="-"), Cell(text=_steady_text_of(long_run, states)), *[Cell(text="-")] * 8, *cliff]
-    level, left = long_run.level, long_run.steady.left
+        return [*head, Cell(text="-"), Cell(text=_steady_text_of(long_run, states)), *[Cell(text="-")] * 9, *cliff]
+    level, left, first = long_run.level, long_run.steady.left, long_run.steady.first
+    value = window.mean if long_run.steady.level is None else long_run.steady.level
     interval = (
         f"{metric_text(metric, level.low)} .. {metric_text(metric, level.high)}"
         if level and level.low is not None and level.high is not None
         else ""
     )
-    fraction = long_run.fraction(window.mean)
+    fraction = long_run.fraction(value)
     figures = [window.range, window.range_allowed, window.drift, window.drift_allowed]
     return [
         *head,
         Cell(text=f"{window.first}..{window.last}", number=window.last),
         Cell(text=_steady_text_of(long_run, states)),
-        Cell(text=metric_text(metric, window.mean), interval=interval, number=window.mean),
+        Cell(text=f"rounds {first.first}..{first.last}" if first else "no", number=first.last if first else None),
+        Cell(text=metric_text(metric, value), interval=interval, number=value),
         Cell(text=f"{100 * fraction:.0f} %", number=fraction),
         *(Cell(text=metric_text(metric, value), number=value) for value in figures),
         Cell(text=window.line),
@@ -193,22 +196,29 @@ def row_of_run(long_run: LongRun, states: DeviceStates) -> list[Cell]:
 def _steady_text_of(long_run: LongRun, states: DeviceStates) -> str:
     if long_run.outcome == "steady":
         return _steady_text(states.state(long_run.case_id, long_run.repeat))
-    return {"too short": "run too short", "stalled": "engine stalled"}.get(long_run.outcome, "not achieved")
+    texts = {
+        "too short": "run too short",
+        "stalled": "engine stalled",
+        "falling": "still falling",
+        "rising": "still rising",
+    }
+    return texts.get(long_run.outcome, "not achieved")
 
 
 def _left_text(long_run: LongRun) -> str:
-    """When steady state was left, if it was, and whether it came back."""
-    left, again = long_run.steady.left, " and came back" if long_run.steady.came_back else ""
-    if left is None:
+    """Level before the last step, and its end."""
+    earlier = long_run.steady.earlier
+    if earlier is None:
         return "no"
-    return f"after {format_duration((left - 1) * long_run.round_s * 1e9)}, in round {left}{again}"
+    level = metric_text(long_run.tracking, earlier.mean)
+    return f"{level} until {format_duration(earlier.last * long_run.round_s * 1e9)}"
 
 
 def _in_ranges(long_run: LongRun) -> list[Cell]:
-    """What was moved until the cliff and in all, as multiples of what the load addresses."""
+    """What was written until the cliff and in all, as multiples of what the load addresses."""
     if not long_run.range_bytes:
         return [Cell(text="-"), Cell(text="-")]
-    shares = [each and each / long_run.range_bytes for each in (long_run.cliff_bytes, long_run.moved_bytes)]
+    shares = [each and each / long_run.range_bytes for each in (long_run.cliff_bytes, long_run.written_bytes)]
     return [Cell(text="-") if each is None else Cell(text=f"{each:.2f}", number=each) for each in shares]
 
 

@@ -1,0 +1,184 @@
+"""Settling: whether the level that a series has at its end is the one that it keeps.
+
+A window of a few rounds cannot tell a slow decline from a level: within five rounds little happens. So the level at
+half of the elapsed time is compared with that of the last quarter, and a change across the second half is tested. Where
+it continues, an exponential through the last third gives the level that it approaches.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import stdtrit
+
+from iosonde.metrics.statistics import CONFIDENCE, Estimate, Floats
+
+AGREEMENT = 0.03
+"""Two levels agree when they differ by no more than so much, and what noise explains."""
+_NOISE = 2.0
+"""Standard errors of a difference that noise explains."""
+_SIGNIFICANCE = 0.99
+"""Confidence with which a line is a trend."""
+_SELECTED = 0.999
+"""The same of a curve, whose time constant was chosen."""
+_SEEN = 0.25
+"""Share of the curve's change that the line through the second half must show."""
+RATES = np.geomspace(0.1, 30, 60)
+"""Decays across a series that are tried."""
+_GROWTH = 5
+"""Faster growth is not tried."""
+_CORRELATED = 0.9
+"""Largest correlation of noise that is estimated: above it, the remainder of a curve looks like noise."""
+_EXTRAPOLATED = 8
+"""Values that an extrapolation needs."""
+FINE_RATES = np.geomspace(0.1, 30, 240)
+_CLEAR = 3.0
+"""Standard errors of a rate from which the decay is not a line."""
+_USEFUL = 0.25
+"""Largest half-width of an extrapolated level, as a share of it."""
+
+Trend = Literal["", "falling", "rising"]
+EXTRAPOLATION = "exponential through the last third"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settling:
+    """The level of a series at its end, and at half of its time."""
+
+    level: float
+    """Mean of the last quarter."""
+    first: int
+    """Index of its first value."""
+    halfway: float
+    """Mean of as many values in the middle."""
+    middle: int
+    """Index of the first of these."""
+    agrees: bool
+    """Whether the level at half of the time, and that of the last values, agree with the level."""
+    trend: Trend
+    """Direction in which the second half changes, by more than `AGREEMENT` and more than noise does."""
+
+
+def settling(sample: Floats, *, window: int) -> Settling:
+    """Compare the end of a series with its middle; `window` is the number of last values that must agree with both."""
+    count = len(sample)
+    quarter = min(count, max(2, math.ceil(count / 4)))
+    middle = (count - quarter) // 2
+    level = float(sample[-quarter:].mean())
+    halfway, last = float(sample[middle : middle + quarter].mean()), float(sample[-window:].mean())
+    noise = math.sqrt(float((np.diff(sample) ** 2).mean()) / 2) if count > 1 else 0.0
+    allowed = [
+        AGREEMENT * abs(level) + _NOISE * noise * math.sqrt(share)
+        for share in (2 / quarter, abs(1 / min(window, count) - 1 / quarter))
+    ]
+    agrees = abs(halfway - level) <= allowed[0]
+    half = sample[count // 2 :]
+    return Settling(
+        level=level,
+        first=count - quarter,
+        halfway=halfway,
+        middle=middle,
+        agrees=agrees and abs(last - level) <= allowed[1],
+        trend=_trend(sample, level) or ("" if agrees else _monotone(half)),
+    )
+
+
+def _monotone(half: Floats) -> Trend:
+    """Direction of the eighths of a series in its second half, if it is the same throughout."""
+    if len(half) < 4:
+        return ""
+    changes = np.diff([float(eighth.mean()) for eighth in np.array_split(half, 4)])
+    return "falling" if (changes < 0).all() else "rising" if (changes > 0).all() else ""
+
+
+def _trend(sample: Floats, level: float) -> Trend:
+    """Direction of a significant change across the second half of a series, by a line or by the curve of all values."""
+    half = sample[len(sample) // 2 :]
+    line, curve = _change_of_line(half), _change_of_curve(sample)
+    # A curve that misses a fast start changes where the series does not.
+    changes = [line, (curve[0], curve[1] and line[0] / curve[0] >= _SEEN)]
+    significant = [change for change, is_significant in changes if is_significant]
+    largest = max(significant, key=abs, default=0.0)
+    if abs(largest) <= AGREEMENT * abs(level):
+        return ""
+    return "falling" if largest < 0 else "rising"
+
+
+def _change_of_line(sample: Floats) -> tuple[float, bool]:
+    """Return how much the line through some values changes across them, and whether that is significant."""
+    count = len(sample)
+    if count < 4:
+        return 0.0, False
+    x = np.arange(count) - (count - 1) / 2
+    slope = float(x @ sample / (x @ x))
+    variance, effective = _noise_of(sample - sample.mean() - slope * x, 2)
+    error = math.sqrt(variance * count / effective / float(x @ x))
+    return slope * (count - 1), abs(slope) > _quantile(effective - 2, _SIGNIFICANCE) * error
+
+
+def _change_of_curve(sample: Floats) -> tuple[float, bool]:
+    """Return how much the exponential through all values changes across their second half, and if it is significant."""
+    count = len(sample)
+    if count < _EXTRAPOLATED:
+        return 0.0, False
+    x = np.linspace(0, 1, count)
+    decays = [np.exp(-rate * x) for rate in (*RATES, *-RATES[RATES < _GROWTH])]
+    best = min(decays, key=lambda decay: _exponential(sample, decay)[1])
+    variance, effective = _noise_of(_exponential(sample, best)[2], 3)
+    centred = best - best.mean()
+    spread = float(centred @ centred)
+    amplitude = float(centred @ sample) / spread
+    error = math.sqrt(variance * count / effective / spread)
+    change = amplitude * float(best[-1] - best[count // 2])
+    return change, abs(amplitude) > _quantile(effective - 3, _SELECTED) * error
+
+
+def _quantile(freedom: float, confidence: float) -> float:
+    return float(stdtrit(max(1.0, freedom), (1 + confidence) / 2))
+
+
+def _noise_of(residual: Floats, parameters: int) -> tuple[float, float]:
+    """Return the variance about a fit, and the number of independent values whose mean is as precise."""
+    total, count = float((residual**2).sum()), len(residual)
+    if total == 0:
+        return 0.0, float(count)
+    correlation = float(residual[1:] @ residual[:-1]) / total
+    correlation = min(_CORRELATED, max(0.0, correlation + (1 + 3 * correlation) / count))
+    return total / max(1, count - parameters), count * (1 - correlation) / (1 + correlation)
+
+
+def extrapolated(sample: Floats, *, last: int) -> Estimate | None:
+    """Return the level that a series approaches, by an exponential through so many last values.
+
+    None where the decay is not clearly one that ends: its rate must be several standard errors from that of a line.
+    """
+    third = sample[-max(_EXTRAPOLATED, last) :]
+    count = len(third)
+    if count < _EXTRAPOLATED:
+        return None
+    x = np.linspace(0, 1, count)
+    rate = min(FINE_RATES, key=lambda each: _exponential(third, np.exp(-each * x))[1])
+    decay = np.exp(-rate * x)
+    level, _, residual = _exponential(third, decay)
+    centred = decay - decay.mean()
+    amplitude = float(centred @ third) / float(centred @ centred)
+    terms = np.stack([np.ones(count), decay, -amplitude * x * decay], axis=1)
+    variance, effective = _noise_of(residual, 3)
+    inverse = np.linalg.pinv(terms.T @ terms)
+    level_error, rate_error = (math.sqrt(variance * count / effective * float(inverse[at, at])) for at in (0, 2))
+    half = _quantile(count - 3, CONFIDENCE) * level_error
+    if rate < _CLEAR * rate_error or half > _USEFUL * abs(level):
+        return None
+    return Estimate(level, level - half, level + half, EXTRAPOLATION, count)
+
+
+def _exponential(sample: Floats, decay: Floats) -> tuple[float, float, Floats]:
+    """Return level, sum of squares and residual of the best level and amplitude for a decay."""
+    centred = decay - decay.mean()
+    amplitude = float(centred @ sample) / float(centred @ centred)
+    level = float(sample.mean()) - amplitude * float(decay.mean())
+    residual: Floats = sample - level - amplitude * decay
+    return level, float(residual @ residual), residual
