@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import resource
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -64,6 +65,16 @@ def main() -> None:
         with suppress(terminal.OutputError):  # The exit code remains.
             messages.warning(f"error: {error}")
         sys.exit(reference.EXIT_ERROR)
+    except MemoryError:
+        messages.warning(f"error: out of memory\n\nhint: {_memory_hint()}")
+        sys.exit(reference.EXIT_ERROR)
+
+
+def _memory_hint() -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return "end other programs, or use a smaller study"
+    return f"the limit on address space (`ulimit -v`) is {limit >> 10} KiB: raise it"
 
 
 def _stop_like_ctrl_c() -> None:
