@@ -14,6 +14,12 @@ from pathlib import Path
 
 START_NS = time.monotonic_ns()
 
+DEVICE = (
+    *("reads", "read_bytes", "read_merges", "read_wait_ns", "writes", "write_bytes", "write_merges", "write_wait_ns"),
+    *("discards", "discard_bytes", "flushes", "busy_ns", "in_flight"),
+)
+"""Counters of a device."""
+
 
 def send(event: str, **fields: object) -> None:
     os.write(1, json.dumps({"event": event, **fields}).encode() + b"\n")
@@ -57,7 +63,7 @@ def interval(index: int, begin_ns: int, streams: list[dict]) -> None:
         end_ns=now_ns(),
         streams=streams,
         process=usage(),
-        devices=[{"device": "8:0", **{name: 2 for name in ("reads", "read_bytes", "busy_ns")}}],
+        devices=[{"device": "8:0", **dict.fromkeys(DEVICE, 2)}],
     )
 
 
@@ -133,6 +139,8 @@ def misbehave(how: str, spec: dict) -> None:
             time.sleep(60)
         case "no hello":
             result(0)
+        case how if how.startswith("replay "):
+            os.write(1, Path(how.removeprefix("replay "), f"{spec['run_id']}.jsonl").read_bytes())
         case "slow start":
             time.sleep(0.5)
             hello(spec["protocol"])

@@ -140,7 +140,7 @@ NAMES_OF_WORKLOADS = {
     "metrics/applications/paging.py": "metrics of paging alone",
     "plan/commands.py": "consent to external commands, in a package below the workloads",
     "planning/device_state.py": "states of devices follow from parameters of block I/O",
-    "protocol/checking.py": "specs of commands have a schema of their own, in a package below the workloads",
+    "protocol/validation.py": "specs of commands have a schema of their own, in a package below the workloads",
 }
 """Files outside of `workload` that compare once with the name of a workload, and why."""
 

@@ -121,7 +121,7 @@ def test_nonsense_is_shown(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> None:
     assert failures == snapshot(
         {
             "garbage": "expected value at line 1 column 1",
-            "malformed interval": "missing field 'index'",
+            "malformed interval": "`begin_ns` is missing",
             "wrong protocol": f"its protocol is 99, that of iosonde is {VERSION}",
         }
     )

@@ -595,7 +595,7 @@ def _until(**changes: Any) -> Callable[[dict[str, Any]], object]:
 PLANS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "interval as text": (
         lambda plan: plan["runs"][0]["spec"]["workload"].update(interval_ns="x"),
-        'in a spec: `workload.interval_ns` is "x", which is not a whole number',
+        'in a spec: `workload.interval_ns` must be a valid integer, got "x"',
     ),
     "interval of a target": (
         lambda plan: plan["runs"][0]["spec"]["workload"]["target"].update(interval_ns="x"),
@@ -603,24 +603,30 @@ PLANS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "rounds without a length": (_until(round_ns=None), "in `until` of the run `c0001-r1`: `round_ns` is missing"),
     "rounds of no length": (_until(round_ns=0), "`round_ns` is 0, below 1"),
-    "criteria as a list": (_until(criteria=[]), "`criteria` is [], which is not an object"),
+    "criteria as a list": (_until(criteria=[]), "`criteria` must be a valid object, got []"),
     "window of one round": (
         _parameters(**{"rounds.window": 1}),
         "in the case `main/queue_depth=2`: `rounds.window` is 1, below 2",
     ),
     "queue depth as text": (
         _parameters(queue_depth="deep"),
-        '`queue_depth` is "deep", which is not a whole number',
+        '`queue_depth` must be a valid integer, got "deep"',
     ),
     "queue depth of a stream": (_parameters(**{"reader.queue_depth": 0}), "`reader.queue_depth` is 0, below 1"),
-    "share of reads as a list": (_parameters(read_fraction=[0] * 100), "`read_fraction` is [0, 0, "),
-    "round length as an object": (_parameters(round_length={}), "`round_length` is {}, which is not a whole number or"),
+    "share of reads as a list": (
+        _parameters(read_fraction=[0] * 100),
+        "`read_fraction` must be a valid number, got [0, 0, ",
+    ),
+    "round length as an object": (_parameters(round_length={}), "`round_length` must be a valid integer, got {}"),
     "mount option that names a device": (
         lambda plan: plan["cases"][1].update(setup={"file_system": "ext4", "mount_options": "journal_path=/dev/sda"}),
         "the mount option `journal_path=/dev/sda` names a path or device",
     ),
     "unknown procedure": (_procedure("x", {}), "`procedure.kind` of the case"),
-    "repeats without a bound": (_procedure("until", {**REPEATS, "maximum": None}), "`maximum` is null"),
+    "repeats without a bound": (
+        _procedure("until", {**REPEATS, "maximum": None}),
+        "`maximum` must be a valid integer, got null",
+    ),
     "bytes below 0": (lambda plan: plan["cases"][0]["cost"].update(write_bytes=-1), "cost.write_bytes"),
     "unknown setting": (_procedure("until", {**REPEATS, "x": 1}), "`x` is 1, and there is no such field"),
 }

@@ -9,11 +9,15 @@ import numpy as np
 import polars as pl
 
 from iosonde.protocol.event import DeviceUsage, Histogram, IntervalEvent, OperationInterval
+from iosonde.results.histogram import BUCKETS
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, NAMED_VALUES, STORE_STATISTICS, USAGE
+
+_TOO_LARGE = np.array([BUCKETS, 1 << 63], dtype=np.uint64)
+"""Bounds of the number of a bucket and of its count."""
 
 
 class Collector:
-    """The intervals of one run. An invalid event raises KeyError, TypeError or ValueError."""
+    """The intervals of one run; a histogram that cannot be stored raises `ValueError`."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -69,7 +73,10 @@ class Collector:
             if histogram["buckets"]:
                 self._histograms.append({**place, "operation": operation["operation"], "latency": latency})
                 # NumPy holds a bucket in 16 bytes, the parsed list in ten times that.
-                self._buckets.append(np.array(histogram["buckets"], dtype=np.uint64).reshape(-1, 2))
+                buckets = np.array(histogram["buckets"], dtype=np.uint64)
+                if (buckets >= _TOO_LARGE).any():
+                    raise ValueError("a bucket of a histogram is out of range")
+                self._buckets.append(buckets)
 
     def _histogram_frame(self) -> pl.DataFrame:
         keys = {name: dtype for name, dtype in HISTOGRAMS.items() if name not in ("bucket", "count")}

@@ -8,17 +8,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import polars as pl
-from pydantic_core import from_json
 
 from iosonde import protocol
 from iosonde.execution.child_process import ChildProcess
 from iosonde.execution.collect import Collector
 from iosonde.execution.timeouts import Timeouts
-from iosonde.protocol.event import Event, ResultEvent
+from iosonde.protocol.event import Event
+from iosonde.protocol.validation import event_parser
 from iosonde.results.schema import Failure
-
-_INVALID = (KeyError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError)
-"""Exceptions of processing an event that violates the protocol."""
+from iosonde.results.stored_tables import check_numbers
 
 
 class Conversation:
@@ -34,7 +32,8 @@ class Conversation:
         self._is_enough = is_enough
         self.was_enough = False
         """Whether the measurement was ended because it had lasted long enough."""
-        self._collector = Collector(spec["run_id"])
+        self._parse = event_parser()
+        self.collector = Collector(spec["run_id"])
         self._named = spec["workload"].get("metrics", {})
         self.hello: dict[str, Any] = {}
         self.phases: list[dict[str, Any]] = []
@@ -66,9 +65,9 @@ class Conversation:
 
     def _take(self, line: bytes) -> None:
         try:
-            event: Event = from_json(line)
+            event = self._parse(line)
             self._note(event)
-        except _INVALID as error:
+        except ValueError as error:
             self._refuse(line, error)
             return
         self._on_event(event)
@@ -85,33 +84,31 @@ class Conversation:
         if event["event"] == "hello":
             if event["protocol"] != protocol.VERSION:
                 raise ValueError(f"its protocol is {event['protocol']}, that of iosonde is {protocol.VERSION}")
-            self.hello = _recorded(event, event["engine"], event["version"])
+            self.hello = _recorded(event)
         elif event["event"] == "phase":
-            self.phases.append(_recorded(event, event["phase"], event["edge"], event["at_ns"]))
+            self.phases.append(_recorded(event))
         elif event["event"] == "interval":
-            self._collector.add(event)
+            self.collector.add(event)
         elif event["event"] == "warning":
-            self.warnings.append(_recorded(event, event["code"], event["message"]))
+            self.warnings.append(_recorded(event))
         elif str(event["event"]) == "values":  # Of the supervisor; the engine's schema has no such event.
-            self._collector.add_values(cast("Any", event)["values"], self._named)
-        elif event["event"] in ("consistency", "durability"):
-            pass  # They are in the result too; instruments receive them as they happen.
+            self.collector.add_values(cast("Any", event)["values"], self._named)
         elif event["event"] == "result":
-            self.result = _checked_result(event)
+            if event["begin_ns"] > event["end_ns"]:
+                raise ValueError("the measurement ends before it starts")
+            self.result = _recorded(event)
         elif event["event"] == "error":
             self.failure = Failure(
                 code=event["code"], message=event["message"], context=event["context"], hint=event["hint"]
             )
-        else:
-            raise ValueError("unknown event")
+        # Others are in the result too; instruments receive them as they happen.
 
     def _refuse(self, line: bytes, error: Exception) -> None:
-        missing = f"missing field {error}" if isinstance(error, KeyError) else str(error).split("\n", 1)[0]
         shown = line[:80].decode(errors="backslashreplace") + ("..." if len(line) > 80 else "")
         self.result = None
         self.failure = Failure(
             code="protocol",
-            message=f"invalid output from the engine: {missing}",
+            message=f"invalid output from the engine: {error}",
             context=f"`{shown}`",
             hint="engine and iosonde may be of different versions: `iosonde doctor` shows both",
         )
@@ -152,28 +149,15 @@ class Conversation:
         return False
 
     def tables(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """Intervals, histograms and usage; values of wrong types are a protocol violation."""
+        """Intervals, histograms and usage; numbers that no result set may have are a protocol violation."""
+        tables = self.collector.frames()
         try:
-            return self._collector.frames()
-        except _INVALID as error:
+            for table in tables:
+                check_numbers(table)
+        except ValueError as error:
             self._refuse(b"interval", error)
             return Collector("").frames()
-
-    def store_statistics(self) -> pl.DataFrame:
-        """The store's own statistics; values of wrong types are a protocol violation."""
-        try:
-            return self._collector.store_statistics()
-        except _INVALID as error:
-            self._refuse(b"interval", error)
-            return Collector("").store_statistics()
-
-    def values(self) -> pl.DataFrame:
-        """Values of an external command; those of wrong types are a protocol violation."""
-        try:
-            return self._collector.values()
-        except _INVALID as error:
-            self._refuse(b"values", error)
-            return Collector("").values()
+        return tables
 
     def _timed_out(self) -> Failure:
         if not self.hello:
@@ -190,16 +174,5 @@ class Conversation:
         )
 
 
-def _checked_result(event: ResultEvent) -> dict[str, Any]:
-    """The result, if it has what the tables need."""
-    if event["outcome"] not in ("complete", "stopped"):
-        raise ValueError(f"`{event['outcome']}` is not an outcome")
-    if event["begin_ns"] > event["end_ns"]:
-        raise ValueError("the measurement ends before it starts")
-    needed = [(job["stream"], job["job"], job["usage"]) for job in event["jobs"]]
-    return _recorded(event, *needed)
-
-
-def _recorded(event: Event, *needed: object) -> dict[str, Any]:
-    """The event as it is recorded; to read the fields `needed` checks that it has them."""
+def _recorded(event: Event) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name != "event"}

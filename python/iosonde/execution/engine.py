@@ -129,8 +129,8 @@ def drive(
         intervals=intervals,
         histograms=histograms,
         usage=usage,
-        store_statistics=conversation.store_statistics(),
-        values=conversation.values(),
+        store_statistics=conversation.collector.store_statistics(),
+        values=conversation.collector.values(),
     )
 
 

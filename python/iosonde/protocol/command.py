@@ -1,9 +1,12 @@
-"""Types of specs of external commands, which the supervisor carries out and not the engine (docs/commands.md)."""
+"""Types of specs and values of external commands, which the supervisor runs, not the engine (docs/commands.md)."""
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired
 
+from typing_extensions import TypedDict
+
+from iosonde.protocol.event import Double, Uint32, Uint64
 from iosonde.protocol.spec import Observe
 
 
@@ -70,3 +73,20 @@ class Spec(TypedDict):
     seed: int
     workload: Workload
     observe: Observe
+
+
+class Value(TypedDict):
+    """A value that the command printed."""
+
+    metric: str
+    point: Uint32
+    begin_ns: Uint64
+    end_ns: Uint64
+    value: Double
+
+
+class ValuesEvent(TypedDict):
+    """Event of the supervisor: all values, before the result."""
+
+    event: Literal["values"]
+    values: list[Value]

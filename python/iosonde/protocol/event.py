@@ -4,19 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Literal, NotRequired, TypeAlias
 
-
-class HelloEvent(TypedDict):
-    build: str
-    clock: str
-    clock_read_ns: float
-    engine: str
-    pid: int
-    protocol: int
-    realtime_ns: int
-    version: str
-    event: Literal["hello"]
+from pydantic import Field
+from typing_extensions import TypedDict
 
 
 class WarningEvent(TypedDict):
@@ -24,13 +15,6 @@ class WarningEvent(TypedDict):
     hint: str
     message: str
     event: Literal["warning"]
-
-
-class DurabilityEvent(TypedDict):
-    acknowledged: int
-    first_lost: list[str]
-    lost: int
-    event: Literal["durability"]
 
 
 class ErrorEvent(TypedDict):
@@ -41,46 +25,10 @@ class ErrorEvent(TypedDict):
     event: Literal["error"]
 
 
-class ConditionResult(TypedDict):
-    condition: str
-    number: int
-    violations: int
-
-
 ConsistencyMoment: TypeAlias = Literal["before", "after"]
 
 
-class CoreTime(TypedDict):
-    busy_ns: int
-    cpu: int
-    idle_ns: int
-
-
-class CpuTime(TypedDict):
-    cpus: int
-    idle_ns: int
-    interrupt_ns: int
-    io_wait_ns: int
-    steal_ns: int
-    system_ns: int
-    user_ns: int
-
-
 Edge: TypeAlias = Literal["begin", "progress", "end"]
-
-
-class EngineStalls(TypedDict):
-    count: int
-    longest_ns: int
-    stalled_ns: int
-
-
-class ExtentEvidence(TypedDict):
-    addressed_bytes: int
-    encoded_bytes: int
-    extents: int
-    missing_bytes: int
-    shared_bytes: int
 
 
 class Fallback(TypedDict):
@@ -89,109 +37,6 @@ class Fallback(TypedDict):
 
 
 Fault: TypeAlias = Literal["lost", "torn", "misdirected", "stale", "flipped", "foreign"]
-
-
-class FaultCounts(TypedDict):
-    flipped: int
-    foreign: int
-    lost: int
-    misdirected: int
-    stale: int
-    torn: int
-
-
-class Finding(TypedDict):
-    bytes: int
-    expected: str
-    fault: Fault
-    found: str
-    offset_bytes: int
-    path: str
-
-
-class GraphCheck(TypedDict):
-    checked_edges: int
-    first_violation: NotRequired[str | None]
-    is_intact: bool
-    residual: NotRequired[float | None]
-    residual_bound: NotRequired[float | None]
-    violations: int
-
-
-Bucket: TypeAlias = int
-
-
-class Histogram(TypedDict):
-    buckets: list[tuple[Bucket, Bucket]]
-    count: int
-    max_ns: int
-    min_ns: int
-    sum_ns: int
-
-
-class Iteration(TypedDict):
-    active_vertices: int
-    begin_ns: int
-    cpu_ns: int
-    edges: int
-    end_ns: int
-    read_bytes: int
-    residual: NotRequired[float | None]
-
-
-class KernelThreads(TypedDict):
-    busiest_cpu_ns: int
-    cpu_ns: int
-    name: str
-    threads: int
-
-
-class KernelTime(TypedDict):
-    threads: list[KernelThreads]
-    wall_ns: int
-
-
-class LayoutResult(TypedDict):
-    kept_bytes: int
-    written_bytes: int
-
-
-class MediaUsage(TypedDict):
-    buffer_read_hits: int
-    buffer_write_hits: int
-    copied_bytes: int
-    erases: int
-    media_read_bytes: int
-    media_write_bytes: int
-    padded_bytes: int
-
-
-class ObjectsResult(TypedDict):
-    checked: int
-    client: str
-    deleted: int
-    first_wrong: NotRequired[str | None]
-    library: str
-    loaded: int
-    wrong: int
-
-
-class OltpCounters(TypedDict):
-    aborted_attempts: int
-    failed_transactions: int
-    received_bytes: int
-    round_trips: int
-    sent_bytes: int
-    statements: int
-
-
-class OltpLoad(TypedDict):
-    bytes: int
-    duration_ns: int
-    jobs: int
-    kept: bool
-    method: str
-    rows: int
 
 
 Operation: TypeAlias = Literal[
@@ -214,75 +59,10 @@ Operation: TypeAlias = Literal[
 ]
 
 
-class OperationInterval(TypedDict):
-    bytes: int
-    completion_latency: Histogram
-    count: int
-    errors: int
-    operation: Operation
-    response_latency: NotRequired[Histogram | None]
-
-
 Outcome: TypeAlias = Literal["complete", "stopped"]
 
 
-class Pacing(TypedDict):
-    cpu_wait_ns: NotRequired[int | None]
-    exhausted_ns: NotRequired[int | None]
-    first_start_ns: NotRequired[int | None]
-    turnaround_ns: int
-
-
-class PageCacheEvidence(TypedDict):
-    addressed_bytes: int
-    after_bytes: int
-    before_bytes: int
-    dirty_after_bytes: NotRequired[int | None]
-    source: str
-
-
-class PagingResult(TypedDict):
-    checked: int
-    classification_cost_ns: float
-    corrupted: int
-    fastest_minor_fault_ns: int
-    first_wrong_page: NotRequired[int | None]
-    is_locked: bool
-    major_faults: int
-    measuring_cost_ns: float
-    minor_faults: int
-    page_bytes: int
-    pages: int
-    stale: int
-    statistics_at_end: dict[str, int]
-    statistics_at_start: dict[str, int]
-    threshold_ns: int
-    unattributed_major_faults: int
-    unattributed_minor_faults: int
-    verified_pages: int
-    wrong_pages: int
-
-
 Phase: TypeAlias = Literal["layout", "precondition", "ramp", "measure", "settle", "verify"]
-
-
-class PinnedCpu(TypedDict):
-    cpu: int
-    interrupts: int
-    time: CpuTime
-
-
-class RequestSize(TypedDict):
-    bytes: int
-    count: int
-
-
-class ScheduleResult(TypedDict):
-    due: int
-    spun_ns: int
-    start_lag_ns_max: int
-    start_lag_ns_sum: int
-    started: int
 
 
 class SqlServerAbout(TypedDict):
@@ -291,15 +71,6 @@ class SqlServerAbout(TypedDict):
     isolation: str
     product: str
     version: str
-
-
-class StoreCheck(TypedDict):
-    corrupted: int
-    missing: int
-    operation: Operation
-    stale: NotRequired[int]
-    stream: str
-    values: int
 
 
 StoreDurability: TypeAlias = Literal["nothing", "process_crash", "power_loss"]
@@ -318,89 +89,43 @@ StoreKind: TypeAlias = Literal[
 ]
 
 
-class StoreResult(TypedDict):
-    build: dict[str, str]
-    cached_bytes_at_end: NotRequired[int | None]
-    cached_bytes_at_start: NotRequired[int | None]
-    cancelled_write_bytes: NotRequired[int | None]
-    checks: list[StoreCheck]
-    close_ns: int
-    database_bytes: int
-    durability: NotRequired[StoreDurability | None]
-    kept: bool
-    kind: StoreKind
-    measured_cancelled_write_bytes: NotRequired[int | None]
-    options: dict[str, str]
-    record_bytes: int
-    restored_copied_bytes: NotRequired[int | None]
-    restored_linked_bytes: NotRequired[int | None]
-    settle_at_end_ns: int
-    settle_ns: int
-    statistics_at_end: dict[str, int]
-    statistics_at_start: dict[str, int]
+Double: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+
+
+Uint16: TypeAlias = Annotated[int, Field(ge=0, lt=65536)]
+
+
+Uint32: TypeAlias = Annotated[int, Field(ge=0, lt=4294967296)]
+
+
+Uint64: TypeAlias = Annotated[int, Field(ge=0, lt=18446744073709551616)]
+
+
+class HelloEvent(TypedDict):
+    build: str
+    clock: str
+    clock_read_ns: Double
+    engine: str
+    pid: Uint32
+    protocol: Uint32
+    realtime_ns: Uint64
     version: str
-
-
-class StreamInterval(TypedDict):
-    backlog_max: int
-    operations: list[OperationInterval]
-    stream: str
-
-
-class TransactionResult(TypedDict):
-    completed: int
-    deadlocks: int
-    failed: int
-    lock_timeouts: int
-    operation: Operation
-    rolled_back: int
-    serialization_failures: int
-    skipped_districts: int
-
-
-class Usage(TypedDict):
-    fs_inputs: int
-    fs_outputs: int
-    involuntary_switches: int
-    major_faults: int
-    minor_faults: int
-    system_ns: int
-    user_ns: int
-    voluntary_switches: int
-    wall_ns: int
-
-
-ConsistencyResult: TypeAlias = Any
-
-
-DurabilityResult: TypeAlias = Any
-
-
-VerificationResult: TypeAlias = Any
+    event: Literal["hello"]
 
 
 class PhaseEvent(TypedDict):
-    at_ns: int
-    bytes: int
+    at_ns: Uint64
+    bytes: Uint64
     edge: Edge
     phase: Phase
     event: Literal["phase"]
 
 
-class ConsistencyEvent(TypedDict):
-    conditions: list[ConditionResult]
-    duration_ns: int
-    moment: ConsistencyMoment
-    event: Literal["consistency"]
-
-
-class VerificationEvent(TypedDict):
-    checked_bytes: int
-    complete: bool
-    faults: FaultCounts
-    findings: list[Finding]
-    unknown_bytes: int
-    event: Literal["verification"]
+class DurabilityEvent(TypedDict):
+    acknowledged: Uint64
+    first_lost: list[str]
+    lost: Uint64
+    event: Literal["durability"]
 
 
 class BackendInEffect(TypedDict):
@@ -409,22 +134,320 @@ class BackendInEffect(TypedDict):
     kind: str
 
 
+class ConditionResult(TypedDict):
+    condition: str
+    number: Uint32
+    violations: Uint64
+
+
+class ConsistencyResult(TypedDict):
+    conditions: list[ConditionResult]
+    duration_ns: Uint64
+    moment: ConsistencyMoment
+
+
+class CoreTime(TypedDict):
+    busy_ns: Uint64
+    cpu: Uint32
+    idle_ns: Uint64
+
+
+class CpuTime(TypedDict):
+    cpus: Uint32
+    idle_ns: Uint64
+    interrupt_ns: Uint64
+    io_wait_ns: Uint64
+    steal_ns: Uint64
+    system_ns: Uint64
+    user_ns: Uint64
+
+
+class DurabilityResult(TypedDict):
+    acknowledged: Uint64
+    first_lost: list[str]
+    lost: Uint64
+
+
+class EngineStalls(TypedDict):
+    count: Uint64
+    longest_ns: Uint64
+    stalled_ns: Uint64
+
+
+class ExtentEvidence(TypedDict):
+    addressed_bytes: Uint64
+    encoded_bytes: Uint64
+    extents: Uint64
+    missing_bytes: Uint64
+    shared_bytes: Uint64
+
+
+class FaultCounts(TypedDict):
+    flipped: Uint64
+    foreign: Uint64
+    lost: Uint64
+    misdirected: Uint64
+    stale: Uint64
+    torn: Uint64
+
+
+class Finding(TypedDict):
+    bytes: Uint64
+    expected: str
+    fault: Fault
+    found: str
+    offset_bytes: Uint64
+    path: str
+
+
+class GraphCheck(TypedDict):
+    checked_edges: Uint64
+    first_violation: NotRequired[str | None]
+    is_intact: bool
+    residual: NotRequired[Double | None]
+    residual_bound: NotRequired[Double | None]
+    violations: Uint64
+
+
+class Histogram(TypedDict):
+    buckets: list[tuple[Uint32, Uint64]]
+    count: Uint64
+    max_ns: Uint64
+    min_ns: Uint64
+    sum_ns: Uint64
+
+
+class Iteration(TypedDict):
+    active_vertices: Uint64
+    begin_ns: Uint64
+    cpu_ns: Uint64
+    edges: Uint64
+    end_ns: Uint64
+    read_bytes: Uint64
+    residual: NotRequired[Double | None]
+
+
+class KernelThreads(TypedDict):
+    busiest_cpu_ns: Uint64
+    cpu_ns: Uint64
+    name: str
+    threads: Uint32
+
+
+class KernelTime(TypedDict):
+    threads: list[KernelThreads]
+    wall_ns: Uint64
+
+
+class LayoutResult(TypedDict):
+    kept_bytes: Uint64
+    written_bytes: Uint64
+
+
+class MediaUsage(TypedDict):
+    buffer_read_hits: Uint64
+    buffer_write_hits: Uint64
+    copied_bytes: Uint64
+    erases: Uint64
+    media_read_bytes: Uint64
+    media_write_bytes: Uint64
+    padded_bytes: Uint64
+
+
+class ObjectsResult(TypedDict):
+    checked: Uint64
+    client: str
+    deleted: Uint64
+    first_wrong: NotRequired[str | None]
+    library: str
+    loaded: Uint64
+    wrong: Uint64
+
+
+class OltpCounters(TypedDict):
+    aborted_attempts: Uint64
+    failed_transactions: Uint64
+    received_bytes: Uint64
+    round_trips: Uint64
+    sent_bytes: Uint64
+    statements: Uint64
+
+
+class OltpLoad(TypedDict):
+    bytes: Uint64
+    duration_ns: Uint64
+    jobs: Uint32
+    kept: bool
+    method: str
+    rows: Uint64
+
+
+class OperationInterval(TypedDict):
+    bytes: Uint64
+    completion_latency: Histogram
+    count: Uint64
+    errors: Uint64
+    operation: Operation
+    response_latency: NotRequired[Histogram | None]
+
+
+class Pacing(TypedDict):
+    cpu_wait_ns: NotRequired[Uint64 | None]
+    exhausted_ns: NotRequired[Uint64 | None]
+    first_start_ns: NotRequired[Uint64 | None]
+    turnaround_ns: Uint64
+
+
+class PageCacheEvidence(TypedDict):
+    addressed_bytes: Uint64
+    after_bytes: Uint64
+    before_bytes: Uint64
+    dirty_after_bytes: NotRequired[Uint64 | None]
+    source: str
+
+
+class PagingResult(TypedDict):
+    checked: Uint64
+    classification_cost_ns: Double
+    corrupted: Uint64
+    fastest_minor_fault_ns: Uint64
+    first_wrong_page: NotRequired[Uint64 | None]
+    is_locked: bool
+    major_faults: Uint64
+    measuring_cost_ns: Double
+    minor_faults: Uint64
+    page_bytes: Uint64
+    pages: Uint64
+    stale: Uint64
+    statistics_at_end: dict[str, Uint64]
+    statistics_at_start: dict[str, Uint64]
+    threshold_ns: Uint64
+    unattributed_major_faults: Uint64
+    unattributed_minor_faults: Uint64
+    verified_pages: Uint64
+    wrong_pages: Uint64
+
+
+class PinnedCpu(TypedDict):
+    cpu: Uint32
+    interrupts: Uint64
+    time: CpuTime
+
+
+class RequestSize(TypedDict):
+    bytes: Uint64
+    count: Uint64
+
+
+class ScheduleResult(TypedDict):
+    due: Uint64
+    spun_ns: Uint64
+    start_lag_ns_max: Uint64
+    start_lag_ns_sum: Uint64
+    started: Uint64
+
+
+class StoreCheck(TypedDict):
+    corrupted: Uint64
+    missing: Uint64
+    operation: Operation
+    stale: NotRequired[Uint64]
+    stream: str
+    values: Uint64
+
+
+class StoreResult(TypedDict):
+    build: dict[str, str]
+    cached_bytes_at_end: NotRequired[Uint64 | None]
+    cached_bytes_at_start: NotRequired[Uint64 | None]
+    cancelled_write_bytes: NotRequired[Uint64 | None]
+    checks: list[StoreCheck]
+    close_ns: Uint64
+    database_bytes: Uint64
+    durability: NotRequired[StoreDurability | None]
+    kept: bool
+    kind: StoreKind
+    measured_cancelled_write_bytes: NotRequired[Uint64 | None]
+    options: dict[str, str]
+    record_bytes: Uint64
+    restored_copied_bytes: NotRequired[Uint64 | None]
+    restored_linked_bytes: NotRequired[Uint64 | None]
+    settle_at_end_ns: Uint64
+    settle_ns: Uint64
+    statistics_at_end: dict[str, Uint64]
+    statistics_at_start: dict[str, Uint64]
+    version: str
+
+
+class StreamInterval(TypedDict):
+    backlog_max: Uint64
+    operations: list[OperationInterval]
+    stream: str
+
+
+class TransactionResult(TypedDict):
+    completed: Uint64
+    deadlocks: Uint64
+    failed: Uint64
+    lock_timeouts: Uint64
+    operation: Operation
+    rolled_back: Uint64
+    serialization_failures: Uint64
+    skipped_districts: Uint64
+
+
+class Usage(TypedDict):
+    fs_inputs: Uint64
+    fs_outputs: Uint64
+    involuntary_switches: Uint64
+    major_faults: Uint64
+    minor_faults: Uint64
+    system_ns: Uint64
+    user_ns: Uint64
+    voluntary_switches: Uint64
+    wall_ns: Uint64
+
+
+class VerificationResult(TypedDict):
+    checked_bytes: Uint64
+    complete: bool
+    faults: FaultCounts
+    findings: list[Finding]
+    unknown_bytes: Uint64
+
+
+class ConsistencyEvent(TypedDict):
+    conditions: list[ConditionResult]
+    duration_ns: Uint64
+    moment: ConsistencyMoment
+    event: Literal["consistency"]
+
+
+class VerificationEvent(TypedDict):
+    checked_bytes: Uint64
+    complete: bool
+    faults: FaultCounts
+    findings: list[Finding]
+    unknown_bytes: Uint64
+    event: Literal["verification"]
+
+
 class DeviceUsage(TypedDict):
-    busy_ns: int
+    busy_ns: Uint64
     device: str
-    discard_bytes: int
-    discards: int
-    flushes: int
-    in_flight: int
+    discard_bytes: Uint64
+    discards: Uint64
+    flushes: Uint64
+    in_flight: Uint64
     media: NotRequired[MediaUsage | None]
-    read_bytes: int
-    read_merges: int
-    read_wait_ns: int
-    reads: int
-    write_bytes: int
-    write_merges: int
-    write_wait_ns: int
-    writes: int
+    read_bytes: Uint64
+    read_merges: Uint64
+    read_wait_ns: Uint64
+    reads: Uint64
+    write_bytes: Uint64
+    write_merges: Uint64
+    write_wait_ns: Uint64
+    writes: Uint64
 
 
 class Evidence(TypedDict):
@@ -440,40 +463,40 @@ class Evidence(TypedDict):
 
 
 class GraphResult(TypedDict):
-    adjacency_bytes: int
-    build_ns: int
-    cache_hit_bytes: int
+    adjacency_bytes: Uint64
+    build_ns: Uint64
+    cache_hit_bytes: Uint64
     check: NotRequired[GraphCheck | None]
-    components: NotRequired[int | None]
-    degree_max: int
-    duplicates: int
-    edges: int
-    gap_bytes: int
-    io_wait_ns: int
+    components: NotRequired[Uint64 | None]
+    degree_max: Uint64
+    duplicates: Uint64
+    edges: Uint64
+    gap_bytes: Uint64
+    io_wait_ns: Uint64
     is_complete: bool
-    isolated_vertices: int
+    isolated_vertices: Uint64
     iterations: list[Iteration]
-    job_wait_ns: int
-    needed_bytes: int
-    rank_sum: NotRequired[float | None]
-    reached: NotRequired[int | None]
+    job_wait_ns: Uint64
+    needed_bytes: Uint64
+    rank_sum: NotRequired[Double | None]
+    reached: NotRequired[Uint64 | None]
     request_sizes: list[RequestSize]
-    residual: NotRequired[float | None]
-    result_hash: int
-    root: NotRequired[int | None]
-    self_loops: int
-    source_edges: int
-    traversed_edges: int
-    vertex_bytes: int
-    vertices: int
+    residual: NotRequired[Double | None]
+    result_hash: Uint64
+    root: NotRequired[Uint64 | None]
+    self_loops: Uint64
+    source_edges: Uint64
+    traversed_edges: Uint64
+    vertex_bytes: Uint64
+    vertices: Uint64
 
 
 class JobResult(TypedDict):
-    abandoned: int
-    bytes: int
-    job: int
-    last_completion_ns: int
-    operations: int
+    abandoned: Uint64
+    bytes: Uint64
+    job: Uint32
+    last_completion_ns: Uint64
+    operations: Uint64
     pacing: NotRequired[Pacing | None]
     schedule: NotRequired[ScheduleResult | None]
     stream: str
@@ -481,39 +504,39 @@ class JobResult(TypedDict):
 
 
 class OltpResult(TypedDict):
-    acknowledged: NotRequired[int | None]
+    acknowledged: NotRequired[Uint64 | None]
     consistency: NotRequired[list[ConsistencyResult]]
-    constants: NotRequired[dict[str, int]]
+    constants: NotRequired[dict[str, Uint32]]
     counters: NotRequired[OltpCounters]
     durability: NotRequired[DurabilityResult | None]
     load: NotRequired[OltpLoad | None]
     pipelining: bool
     server: SqlServerAbout
-    server_vanished_ns: NotRequired[int | None]
+    server_vanished_ns: NotRequired[Uint64 | None]
     transactions: NotRequired[list[TransactionResult]]
 
 
 class IntervalEvent(TypedDict):
-    begin_ns: int
+    begin_ns: Uint64
     devices: list[DeviceUsage]
-    end_ns: int
-    index: int
+    end_ns: Uint64
+    index: Uint64
     oltp: NotRequired[OltpCounters | None]
     phase: Phase
     process: Usage
-    stall_max_ns: NotRequired[int]
-    stalled_ns: NotRequired[int]
-    store: NotRequired[dict[str, int]]
+    stall_max_ns: NotRequired[Uint64]
+    stalled_ns: NotRequired[Uint64]
+    store: NotRequired[dict[str, Uint64]]
     streams: list[StreamInterval]
     event: Literal["interval"]
 
 
 class ResultEvent(TypedDict):
     backend: BackendInEffect
-    begin_ns: int
-    buffer_bytes: int
+    begin_ns: Uint64
+    buffer_bytes: Uint64
     devices: list[DeviceUsage]
-    end_ns: int
+    end_ns: Uint64
     evidence: NotRequired[Evidence | None]
     graph: NotRequired[GraphResult | None]
     jobs: list[JobResult]
@@ -522,7 +545,7 @@ class ResultEvent(TypedDict):
     oltp: NotRequired[OltpResult | None]
     outcome: Outcome
     paging: NotRequired[PagingResult | None]
-    peak_memory_bytes: int
+    peak_memory_bytes: Uint64
     process: Usage
     store: NotRequired[StoreResult | None]
     verification: NotRequired[VerificationResult | None]

@@ -4,39 +4,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 
 class SequentialAccess(TypedDict):
     kind: Literal["sequential"]
 
 
-class StridedAccess(TypedDict):
-    kind: Literal["strided"]
-    stride_bytes: int
-
-
-class AgingAccess(TypedDict):
-    kind: Literal["aging"]
-    over_provisioning: float
-
-
 class AcknowledgedLog(TypedDict):
     directory: str
 
 
-class Active(TypedDict):
-    begin_ns: int
-    end_ns: NotRequired[int | None]
-    every_ns: NotRequired[int | None]
-
-
 Advice: TypeAlias = Literal["normal", "random", "sequential"]
-
-
-class BfsAlgorithm(TypedDict):
-    kind: Literal["bfs"]
-    root: NotRequired[int | None]
 
 
 class ComponentsAlgorithm(TypedDict):
@@ -45,21 +27,6 @@ class ComponentsAlgorithm(TypedDict):
 
 class ClosedArrival(TypedDict):
     kind: Literal["closed"]
-
-
-class ConstantArrival(TypedDict):
-    kind: Literal["constant"]
-    rate: float
-
-
-class PoissonArrival(TypedDict):
-    kind: Literal["poisson"]
-    rate: float
-
-
-class TraceArrival(TypedDict):
-    kind: Literal["trace"]
-    speed: float
 
 
 class UringBackend(TypedDict):
@@ -93,16 +60,6 @@ class NullBackend(TypedDict):
     kind: Literal["null"]
 
 
-class BlockSize(TypedDict):
-    bytes: int
-    weight: float
-
-
-class BufferModel(TypedDict):
-    bytes: int
-    power_loss_protection: bool
-
-
 Collection: TypeAlias = Literal["greedy", "least_recently_written"]
 
 
@@ -127,20 +84,6 @@ class UniformDistribution(TypedDict):
     kind: Literal["uniform"]
 
 
-class ZipfianDistribution(TypedDict):
-    kind: Literal["zipfian"]
-    theta: float
-
-
-class HotColdDistribution(TypedDict):
-    hot_access: float
-    hot_span: float
-    kind: Literal["hot_cold"]
-
-
-Distribution: TypeAlias = UniformDistribution | ZipfianDistribution | HotColdDistribution
-
-
 class NoneDurability(TypedDict):
     kind: Literal["none"]
 
@@ -149,25 +92,7 @@ class DsyncDurability(TypedDict):
     kind: Literal["dsync"]
 
 
-class FlushDurability(TypedDict):
-    every: int
-    kind: Literal["flush"]
-
-
-Durability: TypeAlias = NoneDurability | DsyncDurability | FlushDurability
-
-
 EdgeFormat: TypeAlias = Literal["text", "u32", "u64"]
-
-
-class RmatEdgeSource(TypedDict):
-    a: float
-    b: float
-    c: float
-    edge_factor: int
-    kind: Literal["rmat"]
-    scale: int
-    seed: int
 
 
 class EdgeListEdgeSource(TypedDict):
@@ -176,23 +101,7 @@ class EdgeListEdgeSource(TypedDict):
     path: str
 
 
-EdgeSource: TypeAlias = RmatEdgeSource | EdgeListEdgeSource
-
-
 HomeWarehouse: TypeAlias = Literal["fixed", "uniform"]
-
-
-class InterfaceModel(TypedDict):
-    command_bytes: int
-    half_duplex: bool
-    queue_depth: int
-    read_bytes_per_second: int
-    read_command_ns: int
-    read_latency_ns: int
-    transfer_ns: int
-    write_bytes_per_second: int
-    write_command_ns: int
-    write_latency_ns: int
 
 
 IoMode: TypeAlias = Literal["direct", "buffered"]
@@ -212,28 +121,6 @@ class UniformKvDistribution(TypedDict):
     kind: Literal["uniform"]
 
 
-class ZipfianKvDistribution(TypedDict):
-    churn: NotRequired[float | None]
-    kind: Literal["zipfian"]
-    theta: float
-
-
-class ScrambledZipfianKvDistribution(TypedDict):
-    key_space: int
-    kind: Literal["scrambled_zipfian"]
-    theta: float
-
-
-class LatestKvDistribution(TypedDict):
-    kind: Literal["latest"]
-    theta: float
-
-
-KvDistribution: TypeAlias = (
-    UniformKvDistribution | ZipfianKvDistribution | ScrambledZipfianKvDistribution | LatestKvDistribution
-)
-
-
 KvOperation: TypeAlias = Literal[
     "read",
     "update",
@@ -246,36 +133,6 @@ KvOperation: TypeAlias = Literal[
 ]
 
 
-class KvShare(TypedDict):
-    operation: KvOperation
-    weight: float
-
-
-class FixedKvSize(TypedDict):
-    bytes: int
-    kind: Literal["fixed"]
-
-
-class UniformKvSize(TypedDict):
-    kind: Literal["uniform"]
-    max_bytes: int
-    min_bytes: int
-
-
-class ParetoKvSize(TypedDict):
-    kind: Literal["pareto"]
-    max_bytes: int
-    min_bytes: int
-    scale: float
-    shape: float
-
-
-class KvTrace(TypedDict):
-    digest: str
-    path: str
-    rows: int
-
-
 Layout: TypeAlias = Literal["missing", "always", "never"]
 
 
@@ -285,35 +142,10 @@ Lists: TypeAlias = Literal["out", "in", "both"]
 LoadOrder: TypeAlias = Literal["sequential", "random"]
 
 
-class MediaModel(TypedDict):
-    channel_bytes_per_second: int
-    channels: int
-    dies: int
-    erase_suspend_ns: NotRequired[int | None]
-    program_bytes: int
-    program_ns: int
-    read_ns: int
-    retry_fraction: float
-    retry_ns: int
-    suspend_ns: NotRequired[int | None]
-    time_spread: float
-
-
 MissingDatabase: TypeAlias = Literal["create", "fail"]
 
 
-class Mix(TypedDict):
-    read_fraction: float
-    trim_fraction: float
-
-
 NvmeDataPointers: TypeAlias = Literal["prp", "sgl"]
-
-
-class NvmePlace(TypedDict):
-    address: str
-    namespace: int
-    serial: str
 
 
 ObjectOperation: TypeAlias = Literal["write", "sequential_read", "random_read"]
@@ -327,19 +159,8 @@ class RadosObjectStore(TypedDict):
     user: str
 
 
-class S3ObjectStore(TypedDict):
-    bucket: str
-    host: str
-    kind: Literal["s3"]
-    port: int
-    region: str
-
-
 class MemoryObjectStore(TypedDict):
     kind: Literal["memory"]
-
-
-ObjectStore: TypeAlias = RadosObjectStore | S3ObjectStore | MemoryObjectStore
 
 
 class Observe(TypedDict):
@@ -356,21 +177,8 @@ class UniformPattern(TypedDict):
     kind: Literal["uniform"]
 
 
-class ZipfianPattern(TypedDict):
-    kind: Literal["zipfian"]
-    theta: float
-
-
-class NormalPattern(TypedDict):
-    deviation: float
-    kind: Literal["normal"]
-
-
 class SequentialPattern(TypedDict):
     kind: Literal["sequential"]
-
-
-Pattern: TypeAlias = UniformPattern | ZipfianPattern | NormalPattern | SequentialPattern
 
 
 class RandomPayload(TypedDict):
@@ -381,34 +189,7 @@ class ZerosPayload(TypedDict):
     kind: Literal["zeros"]
 
 
-class ReduciblePayload(TypedDict):
-    compression_ratio: float
-    duplicate_fraction: float
-    kind: Literal["reducible"]
-
-
-Payload: TypeAlias = RandomPayload | ZerosPayload | ReduciblePayload
-
-
 RaidLevel: TypeAlias = Literal["raid0", "raid1", "raid10", "raid5", "raid6"]
-
-
-class RateStep(TypedDict):
-    duration_ns: int
-    rate: float
-
-
-class ReadCache(TypedDict):
-    direct_writes: bool
-    path: str
-    size_bytes: int
-
-
-class Reading(TypedDict):
-    cache_bytes: int
-    merge_gap_bytes: int
-    queue_depth: int
-    request_bytes: int
 
 
 ServerLoss: TypeAlias = Literal["fail", "end"]
@@ -420,18 +201,7 @@ Service: TypeAlias = Literal["constant", "exponential"]
 Sharing: TypeAlias = Literal["shared", "split"]
 
 
-class SlcModel(TypedDict):
-    bytes: int
-    program_ns: int
-
-
 Spacing: TypeAlias = Literal["constant", "poisson"]
-
-
-class Span(TypedDict):
-    bytes: int
-    offset_bytes: int
-    sharing: Sharing
 
 
 class UnixSqlAddress(TypedDict):
@@ -439,26 +209,7 @@ class UnixSqlAddress(TypedDict):
     path: str
 
 
-class TcpSqlAddress(TypedDict):
-    host: str
-    kind: Literal["tcp"]
-    port: int
-
-
-SqlAddress: TypeAlias = UnixSqlAddress | TcpSqlAddress
-
-
 SqlServerKind: TypeAlias = Literal["postgresql", "mariadb"]
-
-
-class Stall(TypedDict):
-    at_ns: int
-    duration_ns: int
-
-
-class SteadyRamp(TypedDict):
-    intervals: int
-    tolerance: float
 
 
 StoreKind: TypeAlias = Literal[
@@ -474,20 +225,6 @@ StoreKind: TypeAlias = Literal[
 ]
 
 
-class DirectoryStoreTarget(TypedDict):
-    kind: Literal["directory"]
-    log_path: NotRequired[str | None]
-    path: str
-    read_cache: NotRequired[ReadCache | None]
-
-
-class DeviceStoreTarget(TypedDict):
-    is_claimed: NotRequired[bool]
-    kind: Literal["device"]
-    path: str
-    size_bytes: int
-
-
 class ReadOnlyStoreTarget(TypedDict):
     kind: Literal["read_only"]
     path: str
@@ -498,54 +235,8 @@ class SocketStoreTarget(TypedDict):
     path: str
 
 
-class ServerStoreTarget(TypedDict):
-    database: str
-    host: str
-    is_loaded: NotRequired[bool]
-    kind: Literal["server"]
-    port: int
-    user: NotRequired[str | None]
-
-
 class VirtualStoreTarget(TypedDict):
     kind: Literal["virtual"]
-
-
-StoreTarget: TypeAlias = (
-    DirectoryStoreTarget
-    | DeviceStoreTarget
-    | ReadOnlyStoreTarget
-    | SocketStoreTarget
-    | ServerStoreTarget
-    | VirtualStoreTarget
-)
-
-
-class FileTarget(TypedDict):
-    kind: Literal["file"]
-    path: str
-    size_bytes: int
-
-
-class FilePerJobTarget(TypedDict):
-    directory: str
-    kind: Literal["file_per_job"]
-    size_bytes: int
-
-
-class DeviceTarget(TypedDict):
-    is_claimed: NotRequired[bool]
-    kind: Literal["device"]
-    path: str
-    size_bytes: int
-
-
-class VirtualTarget(TypedDict):
-    kind: Literal["virtual"]
-    size_bytes: int
-
-
-Target: TypeAlias = FileTarget | FilePerJobTarget | DeviceTarget | VirtualTarget
 
 
 ThinkTime: TypeAlias = Literal["none", "standard"]
@@ -556,21 +247,12 @@ class TpccCheck(TypedDict):
     before: bool
 
 
-class LoadedTpccDatabase(TypedDict):
-    jobs: int
-    kind: Literal["loaded"]
-    reload: bool
-
-
 class ExistingTpccDatabase(TypedDict):
     kind: Literal["existing"]
 
 
 class ForeignTpccDatabase(TypedDict):
     kind: Literal["foreign"]
-
-
-TpccDatabase: TypeAlias = LoadedTpccDatabase | ExistingTpccDatabase | ForeignTpccDatabase
 
 
 TransactionMix: TypeAlias = Literal["deck", "weighted"]
@@ -586,27 +268,424 @@ class InPlaceTranslation(TypedDict):
     kind: Literal["in_place"]
 
 
+VerifyWhen: TypeAlias = Literal["during", "after"]
+
+
+Double: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+
+
+Uint16: TypeAlias = Annotated[int, Field(ge=0, lt=65536)]
+
+
+Uint32: TypeAlias = Annotated[int, Field(ge=0, lt=4294967296)]
+
+
+Uint64: TypeAlias = Annotated[int, Field(ge=0, lt=18446744073709551616)]
+
+
+class StridedAccess(TypedDict):
+    kind: Literal["strided"]
+    stride_bytes: Uint64
+
+
+class AgingAccess(TypedDict):
+    kind: Literal["aging"]
+    over_provisioning: Double
+
+
+class Active(TypedDict):
+    begin_ns: Uint64
+    end_ns: NotRequired[Uint64 | None]
+    every_ns: NotRequired[Uint64 | None]
+
+
+class PagerankAlgorithm(TypedDict):
+    damping: Double
+    iterations: Uint32
+    kind: Literal["pagerank"]
+    mode: PagerankMode
+    tolerance: Double
+
+
+class BfsAlgorithm(TypedDict):
+    kind: Literal["bfs"]
+    root: NotRequired[Uint64 | None]
+
+
+Algorithm: TypeAlias = PagerankAlgorithm | BfsAlgorithm | ComponentsAlgorithm
+
+
+class ArrayModel(TypedDict):
+    bytes_per_second: NotRequired[Uint64 | None]
+    chunk_bytes: Uint64
+    drives: Uint32
+    level: RaidLevel
+    parity_bytes_per_second: NotRequired[Uint64 | None]
+
+
+class ConstantArrival(TypedDict):
+    kind: Literal["constant"]
+    rate: Double
+
+
+class PoissonArrival(TypedDict):
+    kind: Literal["poisson"]
+    rate: Double
+
+
+class TraceArrival(TypedDict):
+    kind: Literal["trace"]
+    speed: Double
+
+
+class BlockSize(TypedDict):
+    bytes: Uint64
+    weight: Double
+
+
+class BufferModel(TypedDict):
+    bytes: Uint64
+    power_loss_protection: bool
+
+
+class LoadedDatabase(TypedDict):
+    batch: Uint32
+    checkpoint: NotRequired[bool]
+    kind: Literal["loaded"]
+    order: LoadOrder
+    rate: NotRequired[Double | None]
+    reload: bool
+    restore: NotRequired[bool]
+    sync: bool
+
+
+Database: TypeAlias = EmptyDatabase | LoadedDatabase | ExistingDatabase
+
+
+class ZipfianDistribution(TypedDict):
+    kind: Literal["zipfian"]
+    theta: Double
+
+
+class HotColdDistribution(TypedDict):
+    hot_access: Double
+    hot_span: Double
+    kind: Literal["hot_cold"]
+
+
+Distribution: TypeAlias = UniformDistribution | ZipfianDistribution | HotColdDistribution
+
+
+class FlushDurability(TypedDict):
+    every: Uint64
+    kind: Literal["flush"]
+
+
+Durability: TypeAlias = NoneDurability | DsyncDurability | FlushDurability
+
+
+class RmatEdgeSource(TypedDict):
+    a: Double
+    b: Double
+    c: Double
+    edge_factor: Uint32
+    kind: Literal["rmat"]
+    scale: Uint32
+    seed: Uint64
+
+
+EdgeSource: TypeAlias = RmatEdgeSource | EdgeListEdgeSource
+
+
+class Graph(TypedDict):
+    lists: Lists
+    source: EdgeSource
+
+
+class InterfaceModel(TypedDict):
+    command_bytes: Uint64
+    half_duplex: bool
+    queue_depth: Uint32
+    read_bytes_per_second: Uint64
+    read_command_ns: Uint64
+    read_latency_ns: Uint64
+    transfer_ns: Uint64
+    write_bytes_per_second: Uint64
+    write_command_ns: Uint64
+    write_latency_ns: Uint64
+
+
+class ZipfianKvDistribution(TypedDict):
+    churn: NotRequired[Double | None]
+    kind: Literal["zipfian"]
+    theta: Double
+
+
+class ScrambledZipfianKvDistribution(TypedDict):
+    key_space: Uint64
+    kind: Literal["scrambled_zipfian"]
+    theta: Double
+
+
+class LatestKvDistribution(TypedDict):
+    kind: Literal["latest"]
+    theta: Double
+
+
+KvDistribution: TypeAlias = (
+    UniformKvDistribution | ZipfianKvDistribution | ScrambledZipfianKvDistribution | LatestKvDistribution
+)
+
+
+class KvShare(TypedDict):
+    operation: KvOperation
+    weight: Double
+
+
+class FixedKvSize(TypedDict):
+    bytes: Uint64
+    kind: Literal["fixed"]
+
+
+class UniformKvSize(TypedDict):
+    kind: Literal["uniform"]
+    max_bytes: Uint64
+    min_bytes: Uint64
+
+
+class ParetoKvSize(TypedDict):
+    kind: Literal["pareto"]
+    max_bytes: Uint64
+    min_bytes: Uint64
+    scale: Double
+    shape: Double
+
+
+class KvTrace(TypedDict):
+    digest: str
+    path: str
+    rows: Uint64
+
+
+class MediaModel(TypedDict):
+    channel_bytes_per_second: Uint64
+    channels: Uint32
+    dies: Uint32
+    erase_suspend_ns: NotRequired[Uint64 | None]
+    program_bytes: Uint32
+    program_ns: Uint64
+    read_ns: Uint64
+    retry_fraction: Double
+    retry_ns: Uint64
+    suspend_ns: NotRequired[Uint64 | None]
+    time_spread: Double
+
+
+class Mix(TypedDict):
+    read_fraction: Double
+    trim_fraction: Double
+
+
+class NvmePlace(TypedDict):
+    address: str
+    namespace: Uint32
+    serial: str
+
+
+class S3ObjectStore(TypedDict):
+    bucket: str
+    host: str
+    kind: Literal["s3"]
+    port: Uint16
+    region: str
+
+
+ObjectStore: TypeAlias = RadosObjectStore | S3ObjectStore | MemoryObjectStore
+
+
+class ZipfianPattern(TypedDict):
+    kind: Literal["zipfian"]
+    theta: Double
+
+
+class NormalPattern(TypedDict):
+    deviation: Double
+    kind: Literal["normal"]
+
+
+Pattern: TypeAlias = UniformPattern | ZipfianPattern | NormalPattern | SequentialPattern
+
+
+class ReduciblePayload(TypedDict):
+    compression_ratio: Double
+    duplicate_fraction: Double
+    kind: Literal["reducible"]
+
+
+Payload: TypeAlias = RandomPayload | ZerosPayload | ReduciblePayload
+
+
+class RateStep(TypedDict):
+    duration_ns: Uint64
+    rate: Double
+
+
+class ReadCache(TypedDict):
+    direct_writes: bool
+    path: str
+    size_bytes: Uint64
+
+
+class ReadThrough(TypedDict):
+    distribution: Service
+    latency_ns: Uint64
+
+
+class Reading(TypedDict):
+    cache_bytes: Uint64
+    merge_gap_bytes: Uint64
+    queue_depth: Uint32
+    request_bytes: Uint64
+
+
+class SlcModel(TypedDict):
+    bytes: Uint64
+    program_ns: Uint64
+
+
+class Span(TypedDict):
+    bytes: Uint64
+    offset_bytes: Uint64
+    sharing: Sharing
+
+
+class TcpSqlAddress(TypedDict):
+    host: str
+    kind: Literal["tcp"]
+    port: Uint16
+
+
+SqlAddress: TypeAlias = UnixSqlAddress | TcpSqlAddress
+
+
+class SqlServer(TypedDict):
+    address: SqlAddress
+    connect_timeout_ns: Uint64
+    database: str
+    kind: SqlServerKind
+    missing_database: MissingDatabase
+    user: str
+    version_min: NotRequired[str | None]
+
+
+class Stall(TypedDict):
+    at_ns: Uint64
+    duration_ns: Uint64
+
+
+class SteadyRamp(TypedDict):
+    intervals: Uint32
+    tolerance: Double
+
+
+class Store(TypedDict):
+    kind: StoreKind
+    library: NotRequired[str | None]
+    options: NotRequired[dict[str, Any]]
+
+
+class DirectoryStoreTarget(TypedDict):
+    kind: Literal["directory"]
+    log_path: NotRequired[str | None]
+    path: str
+    read_cache: NotRequired[ReadCache | None]
+
+
+class DeviceStoreTarget(TypedDict):
+    is_claimed: NotRequired[bool]
+    kind: Literal["device"]
+    path: str
+    size_bytes: Uint64
+
+
+class ServerStoreTarget(TypedDict):
+    database: str
+    host: str
+    is_loaded: NotRequired[bool]
+    kind: Literal["server"]
+    port: Uint16
+    user: NotRequired[str | None]
+
+
+StoreTarget: TypeAlias = (
+    DirectoryStoreTarget
+    | DeviceStoreTarget
+    | ReadOnlyStoreTarget
+    | SocketStoreTarget
+    | ServerStoreTarget
+    | VirtualStoreTarget
+)
+
+
+class FileTarget(TypedDict):
+    kind: Literal["file"]
+    path: str
+    size_bytes: Uint64
+
+
+class FilePerJobTarget(TypedDict):
+    directory: str
+    kind: Literal["file_per_job"]
+    size_bytes: Uint64
+
+
+class DeviceTarget(TypedDict):
+    is_claimed: NotRequired[bool]
+    kind: Literal["device"]
+    path: str
+    size_bytes: Uint64
+
+
+class VirtualTarget(TypedDict):
+    kind: Literal["virtual"]
+    size_bytes: Uint64
+
+
+Target: TypeAlias = FileTarget | FilePerJobTarget | DeviceTarget | VirtualTarget
+
+
+class LoadedTpccDatabase(TypedDict):
+    jobs: Uint32
+    kind: Literal["loaded"]
+    reload: bool
+
+
+TpccDatabase: TypeAlias = LoadedTpccDatabase | ExistingTpccDatabase | ForeignTpccDatabase
+
+
 class PageMappedTranslation(TypedDict):
-    block_programs: int
+    block_programs: Uint32
     collection: Collection
-    erase_ns: int
-    idle_free_fraction: float
-    idle_ns: NotRequired[int | None]
+    erase_ns: Uint64
+    idle_free_fraction: Double
+    idle_ns: NotRequired[Uint64 | None]
     kind: Literal["page_mapped"]
-    mapping_bytes: NotRequired[int]
-    over_provisioning: float
+    mapping_bytes: NotRequired[Uint32]
+    over_provisioning: Double
     slc: NotRequired[SlcModel | None]
 
 
 Translation: TypeAlias = InPlaceTranslation | PageMappedTranslation
 
 
-VerifyWhen: TypeAlias = Literal["during", "after"]
+class Verification(TypedDict):
+    journal_directory: NotRequired[str | None]
+    when: VerifyWhen
 
 
 class WeightedSize(TypedDict):
-    bytes: int
-    weight: float
+    bytes: Uint64
+    weight: Double
 
 
 class RandomAccess(TypedDict):
@@ -616,25 +695,6 @@ class RandomAccess(TypedDict):
 
 
 Access: TypeAlias = SequentialAccess | StridedAccess | RandomAccess | AgingAccess
-
-
-class PagerankAlgorithm(TypedDict):
-    damping: float
-    iterations: int
-    kind: Literal["pagerank"]
-    mode: PagerankMode
-    tolerance: float
-
-
-Algorithm: TypeAlias = PagerankAlgorithm | BfsAlgorithm | ComponentsAlgorithm
-
-
-class ArrayModel(TypedDict):
-    bytes_per_second: NotRequired[int | None]
-    chunk_bytes: int
-    drives: int
-    level: RaidLevel
-    parity_bytes_per_second: NotRequired[int | None]
 
 
 class StepsArrival(TypedDict):
@@ -651,55 +711,36 @@ class NvmeUserBackend(TypedDict):
     device: NotRequired[NvmePlace | None]
     interrupts: bool
     kind: Literal["nvme_user"]
-    timeout_ns: int
+    timeout_ns: Uint64
 
 
 class SimulatedBackend(TypedDict):
     kind: Literal["simulated"]
-    read_service_ns: int
-    servers: int
+    read_service_ns: Uint64
+    servers: Uint32
     service: Service
     stalls: NotRequired[list[Stall]]
-    write_service_ns: int
+    write_service_ns: Uint64
 
 
 class CommitMeasurement(TypedDict):
     acknowledged: NotRequired[AcknowledgedLog | None]
     arrival: Arrival
-    clients: int
-    cpus: NotRequired[list[int]]
-    duration_ns: int
-    interval_ns: int
-    ramp_ns: int
+    clients: Uint32
+    cpus: NotRequired[list[Uint32]]
+    duration_ns: Uint64
+    interval_ns: Uint64
+    ramp_ns: Uint64
     server_loss: ServerLoss
-
-
-class LoadedDatabase(TypedDict):
-    batch: int
-    checkpoint: NotRequired[bool]
-    kind: Literal["loaded"]
-    order: LoadOrder
-    rate: NotRequired[float | None]
-    reload: bool
-    restore: NotRequired[bool]
-    sync: bool
-
-
-Database: TypeAlias = EmptyDatabase | LoadedDatabase | ExistingDatabase
 
 
 class DriveModel(TypedDict):
     buffer: BufferModel
-    capacity_bytes: int
+    capacity_bytes: Uint64
     interface: InterfaceModel
     media: MediaModel
     name: str
     translation: Translation
-
-
-class Graph(TypedDict):
-    lists: Lists
-    source: EdgeSource
 
 
 class RandomKvChoice(TypedDict):
@@ -719,59 +760,59 @@ class WeightedKvSize(TypedDict):
 KvSize: TypeAlias = FixedKvSize | UniformKvSize | ParetoKvSize | WeightedKvSize
 
 
+class KvStream(TypedDict):
+    arrival: Arrival
+    background: bool
+    batch: Uint32
+    choice: KvChoice
+    cpus: NotRequired[list[Uint32]]
+    direction: Direction
+    freshness: NotRequired[bool]
+    jobs: Uint32
+    limit_bytes: NotRequired[Uint64 | None]
+    limit_operations: NotRequired[Uint64 | None]
+    name: str
+    operations: list[KvShare]
+    rate_limit: NotRequired[Double | None]
+    read_through: NotRequired[ReadThrough | None]
+    scan_records_max: Uint32
+    scan_records_min: Uint32
+    sync: bool
+    trace: NotRequired[KvTrace | None]
+
+
 class ObjectStream(TypedDict):
     arrival: Arrival
-    cpus: NotRequired[list[int]]
-    jobs: int
+    cpus: NotRequired[list[Uint32]]
+    jobs: Uint32
     name: str
     operation: ObjectOperation
-    queue_depth: int
+    queue_depth: Uint32
 
 
 class PagingStream(TypedDict):
-    cpus: NotRequired[list[int]]
-    jobs: int
-    limit_operations: NotRequired[int | None]
+    cpus: NotRequired[list[Uint32]]
+    jobs: Uint32
+    limit_operations: NotRequired[Uint64 | None]
     name: str
     pattern: Pattern
-    read_fraction: float
+    read_fraction: Double
 
 
 class Ramp(TypedDict):
-    bytes: NotRequired[int | None]
-    duration_ns: int
+    bytes: NotRequired[Uint64 | None]
+    duration_ns: Uint64
     until_steady: NotRequired[SteadyRamp | None]
 
 
-class ReadThrough(TypedDict):
-    distribution: Service
-    latency_ns: int
-
-
 class Records(TypedDict):
-    count: int
-    fields: NotRequired[int]
+    count: Uint64
+    fields: NotRequired[Uint32]
     key_bytes: KvSize
     key_order: NotRequired[KeyOrder]
-    seed: int
+    seed: Uint64
     value_bytes: KvSize
-    value_compression_ratio: float
-
-
-class SqlServer(TypedDict):
-    address: SqlAddress
-    connect_timeout_ns: int
-    database: str
-    kind: SqlServerKind
-    missing_database: MissingDatabase
-    user: str
-    version_min: NotRequired[str | None]
-
-
-class Store(TypedDict):
-    kind: StoreKind
-    library: NotRequired[str | None]
-    options: NotRequired[dict[str, Any]]
+    value_compression_ratio: Double
 
 
 class Stream(TypedDict):
@@ -779,40 +820,49 @@ class Stream(TypedDict):
     active: NotRequired[Active | None]
     arrival: Arrival
     block_sizes: list[BlockSize]
-    cpus: NotRequired[list[int]]
+    cpus: NotRequired[list[Uint32]]
     durability: Durability
     io_mode: IoMode
-    jobs: int
-    limit_bytes: NotRequired[int | None]
-    limit_operations: NotRequired[int | None]
+    jobs: Uint32
+    limit_bytes: NotRequired[Uint64 | None]
+    limit_operations: NotRequired[Uint64 | None]
     mix: Mix
     name: str
     payload: Payload
-    queue_depth: int
+    queue_depth: Uint32
     span: Span
-    spin_ns: NotRequired[int]
+    spin_ns: NotRequired[Uint64]
 
 
 class TpccMeasurement(TypedDict):
     acknowledged: NotRequired[AcknowledgedLog | None]
     arrival: Arrival
-    cpus: NotRequired[list[int]]
-    duration_ns: int
+    cpus: NotRequired[list[Uint32]]
+    duration_ns: Uint64
     home: HomeWarehouse
-    interval_ns: int
+    interval_ns: Uint64
     isolation: Isolation
     mix: TransactionMix
     pipelining: bool
-    ramp_ns: int
-    retries: int
+    ramp_ns: Uint64
+    retries: Uint32
     server_loss: ServerLoss
-    terminals: int
+    terminals: Uint32
     think: ThinkTime
 
 
-class Verification(TypedDict):
-    journal_directory: NotRequired[str | None]
-    when: VerifyWhen
+class KvWorkload(TypedDict):
+    database: Database
+    duration_ns: NotRequired[Uint64 | None]
+    interval_ns: Uint64
+    kind: Literal["kv"]
+    ramp: Ramp
+    records: Records
+    settle_at_end: bool
+    store: Store
+    streams: list[KvStream]
+    target: StoreTarget
+    transition: Transition
 
 
 class TpccWorkload(TypedDict):
@@ -820,28 +870,28 @@ class TpccWorkload(TypedDict):
     database: TpccDatabase
     kind: Literal["tpcc"]
     measurement: NotRequired[TpccMeasurement | None]
-    seed: int
+    seed: Uint64
     server: SqlServer
     verify_acknowledged: NotRequired[str | None]
-    warehouses: int
+    warehouses: Uint32
 
 
 class CommitWorkload(TypedDict):
     kind: Literal["commit"]
     measurement: NotRequired[CommitMeasurement | None]
     operation: CommitOperation
-    payload_bytes: int
+    payload_bytes: Uint32
     server: SqlServer
     verify_acknowledged: NotRequired[str | None]
 
 
 class PagingWorkload(TypedDict):
     advice: Advice
-    compressible_fraction: float
-    content_seed: int
-    duration_ns: NotRequired[int | None]
+    compressible_fraction: Double
+    content_seed: Uint64
+    duration_ns: NotRequired[Uint64 | None]
     huge_pages: bool
-    interval_ns: int
+    interval_ns: Uint64
     kind: Literal["paging"]
     page_cache: PageCache
     ramp: Ramp
@@ -851,17 +901,17 @@ class PagingWorkload(TypedDict):
 
 
 class ObjectsWorkload(TypedDict):
-    content_seed: int
+    content_seed: Uint64
     delete_after: bool
-    duration_ns: int
-    interval_ns: int
+    duration_ns: Uint64
+    interval_ns: Uint64
     kind: Literal["objects"]
-    object_bytes: int
-    objects: int
-    ramp_ns: int
+    object_bytes: Uint64
+    objects: Uint64
+    ramp_ns: Uint64
     store: ObjectStore
     streams: list[ObjectStream]
-    timeout_ns: int
+    timeout_ns: Uint64
 
 
 class SsdBackend(TypedDict):
@@ -884,31 +934,10 @@ Backend: TypeAlias = (
 )
 
 
-class KvStream(TypedDict):
-    arrival: Arrival
-    background: bool
-    batch: int
-    choice: KvChoice
-    cpus: NotRequired[list[int]]
-    direction: Direction
-    freshness: NotRequired[bool]
-    jobs: int
-    limit_bytes: NotRequired[int | None]
-    limit_operations: NotRequired[int | None]
-    name: str
-    operations: list[KvShare]
-    rate_limit: NotRequired[float | None]
-    read_through: NotRequired[ReadThrough | None]
-    scan_records_max: int
-    scan_records_min: int
-    sync: bool
-    trace: NotRequired[KvTrace | None]
-
-
 class BlockWorkload(TypedDict):
     backend: Backend
-    duration_ns: NotRequired[int | None]
-    interval_ns: int
+    duration_ns: NotRequired[Uint64 | None]
+    interval_ns: Uint64
     kind: Literal["block"]
     layout: Layout
     page_cache: PageCache
@@ -918,33 +947,19 @@ class BlockWorkload(TypedDict):
     verify: NotRequired[Verification | None]
 
 
-class KvWorkload(TypedDict):
-    database: Database
-    duration_ns: NotRequired[int | None]
-    interval_ns: int
-    kind: Literal["kv"]
-    ramp: Ramp
-    records: Records
-    settle_at_end: bool
-    store: Store
-    streams: list[KvStream]
-    target: StoreTarget
-    transition: Transition
-
-
 class GraphWorkload(TypedDict):
     algorithm: Algorithm
     backend: Backend
-    cpus: NotRequired[list[int]]
-    duration_ns: NotRequired[int | None]
+    cpus: NotRequired[list[Uint32]]
+    duration_ns: NotRequired[Uint64 | None]
     graph: Graph
-    interval_ns: int
-    jobs: int
+    interval_ns: Uint64
+    jobs: Uint32
     kind: Literal["graph"]
     layout: Layout
     reading: Reading
     result_path: NotRequired[str | None]
-    sort_memory_bytes: int
+    sort_memory_bytes: Uint64
     target: Target
     verify_after: bool
 
@@ -956,7 +971,7 @@ Workload: TypeAlias = (
 
 class Spec(TypedDict):
     observe: NotRequired[Observe]
-    protocol: int
+    protocol: Uint32
     run_id: str
-    seed: int
+    seed: Uint64
     workload: Workload

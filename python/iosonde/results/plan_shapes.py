@@ -9,12 +9,13 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
+from typing_extensions import TypedDict
 
 from iosonde.plan import Case, Plan, Scalar, Setup
-from iosonde.protocol.checking import explain
+from iosonde.protocol.validation import mismatch as mismatch_of
 
 Number = int | float
 
@@ -124,7 +125,7 @@ def _problems(plan: Plan) -> Iterator[str]:
         yield from _of_procedure(case)
     for run in plan.runs:
         if run.until is not None:
-            problem = explain(Until, run.until) or _of_bounds(run.until)
+            problem = mismatch_of(run.until, Until) or _of_bounds(run.until)
             yield f"in `until` of the run `{run.run_id}`: {problem}" if problem else ""
 
 
@@ -135,7 +136,7 @@ def _of_procedure(case: Case) -> Iterator[str]:
     if kind not in SETTINGS:
         yield f"`procedure.kind` of the case `{case.case_id}` is {kind[:20]!r}"
         return
-    problem = explain(SETTINGS[kind], settings, is_closed=True) or _of_bounds(settings)
+    problem = mismatch_of(settings, SETTINGS[kind], is_closed=True) or _of_bounds(settings)
     yield f"in the procedure of the case `{case.case_id}`: {problem}" if problem else ""
 
 
@@ -154,7 +155,7 @@ def _of_parameter(name: str, value: Any, known: Mapping[str, Any]) -> str:
     if short not in known:
         return ""
     kind, least = known[short]
-    found = explain(kind, value, at=name)
+    found = mismatch_of(value, kind, at=name)
     if not found and least is not None and isinstance(value, int | float) and value < least:
         return f"`{name}` is {value}, below {least}"
     return found

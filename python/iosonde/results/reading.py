@@ -22,10 +22,9 @@ from pydantic_core import from_json
 
 from iosonde.errors import ResultsError
 from iosonde.plan import PREPARATION, Plan
-from iosonde.protocol.checking import mismatch, mismatch_of_hello, mismatch_of_result
+from iosonde.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
 from iosonde.results import frames, known, plan_shapes, shapes
 from iosonde.results.files import Directory
-from iosonde.results.histogram import BUCKETS
 from iosonde.results.parquet_pages import Pages, pages_of
 from iosonde.results.schema import (
     FORMAT,
@@ -34,6 +33,7 @@ from iosonde.results.schema import (
     WORKLOAD_TABLES,
     Record,
 )
+from iosonde.results.stored_tables import check_numbers
 from iosonde.units import format_bytes
 
 OWN_NAMES = {
@@ -55,9 +55,6 @@ _FEW_BYTES, _BYTES_PER_VALUE = 64 << 20, 32
 
 _LARGEST, _LARGEST_FLOAT = 1 << 64, 1e300
 """Numbers in JSON are below these."""
-
-_LARGEST_IN_TABLE = (1 << 63) - 1
-"""Metrics are computed with signed integers."""
 
 _ATTEMPT = re.compile(r"(?P<run_id>[A-Za-z0-9][A-Za-z0-9_-]*)(?:\.a(?P<attempt>[0-9]{1,6}))?")
 
@@ -216,7 +213,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def _check_spec(spec: Any) -> None:
-    if problem := mismatch(spec):
+    if problem := mismatch_of_spec(spec):
         raise ValueError(problem)
     if "block_devices" not in spec.get("observe", {}):  # Optional in the protocol; plans always have it.
         raise ValueError("`observe` of a spec has no `block_devices`")
@@ -442,11 +439,7 @@ def _check_values(rows: pl.DataFrame, run_id: str) -> None:
     """Refuse rows of another run, and numbers that no run has and that arithmetic would stop at."""
     if rows["run_id"].ne_missing(run_id).any():
         raise ValueError("it has rows of another run")
-    for name, kind in rows.schema.items():
-        if kind == pl.UInt64 and (rows[name] > _LARGEST_IN_TABLE).any():
-            raise ValueError(f"a number in the column `{name}` is out of range")
-    if "bucket" in rows.columns and (rows["bucket"] >= BUCKETS).any():
-        raise ValueError("a number in the column `bucket` is that of no bucket")
+    check_numbers(rows)
 
 
 def _check_pages(pages: Pages, size_bytes: int) -> None:

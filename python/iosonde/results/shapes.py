@@ -7,12 +7,13 @@ readers show it as text, and compute nothing with it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired
 
 from pydantic import ValidationError
+from typing_extensions import TypedDict
 
 from iosonde.core.features import contributed
-from iosonde.protocol.checking import fits
+from iosonde.protocol.validation import mismatch as mismatch_of
 from iosonde.results.schema import RecordPart
 
 Number = int | float
@@ -108,11 +109,11 @@ def mismatch(record: Any) -> str:
     wrong = (
         f"`{name}` is not as iosonde writes it"
         for name, kind in SHAPES.items()
-        if not fits(kind, getattr(record, name))
+        if mismatch_of(getattr(record, name), kind)
     )
     found = next(wrong, "") or _mismatch_of_parts(record.parts)
     log = record.target.get("log")
-    return found or ("" if log is None or fits(Target, log) else "`target.log` is not as iosonde writes it")
+    return found or ("" if log is None or not mismatch_of(log, Target) else "`target.log` is not as iosonde writes it")
 
 
 def _mismatch_of_parts(parts: Mapping[str, Any]) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import polars as pl
+
 from iosonde.results.column import NUMBER, TEXT, U32, U64, Column, DType, Table
+from iosonde.results.histogram import BUCKETS
 
 RUN_ID = Column("run_id", TEXT, "Run: case number and repeat", lambda run: run.record.run_id)
 
@@ -163,3 +166,15 @@ TABLES: Mapping[str, Table] = {
     "named_values": NAMED_VALUES,
 }
 """The stored tables by name."""
+
+_LARGEST = (1 << 63) - 1
+"""Metrics are computed with signed integers."""
+
+
+def check_numbers(rows: pl.DataFrame) -> None:
+    """Raise `ValueError` for numbers of a stored table that no run has and that arithmetic would stop at."""
+    for name, kind in rows.schema.items():
+        if kind == pl.UInt64 and (rows[name] > _LARGEST).any():
+            raise ValueError(f"a number in the column `{name}` is out of range")
+    if "bucket" in rows.columns and (rows["bucket"] >= BUCKETS).any():
+        raise ValueError("a number in the column `bucket` is that of no bucket")
