@@ -20,6 +20,10 @@ ArmName = Literal["", "a", "b"]
 """Arm of an A/B comparison within one session; empty in any other study."""
 
 
+MOST_CASES = 20_000
+"""Combinations of levels that a study may have: planning and reporting of these take seconds."""
+
+
 class Frozen(BaseModel):
     """A model that cannot change and refuses unknown fields."""
 

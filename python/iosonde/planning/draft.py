@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iosonde import workload as workloads
 from iosonde.errors import IosondeError, StudyError, TargetError
-from iosonde.plan import Case, Cost, LeftOut, Setup
+from iosonde.plan import MOST_CASES, Case, Cost, LeftOut, Setup
 from iosonde.planning import device_state
 from iosonde.planning.setup_targets import SetupTargets
 from iosonde.study.check import CONTROL
@@ -68,6 +69,7 @@ def drafts_of(study: Study, stages: SetupTargets[Any], *, left_out: list[LeftOut
 
     Cases of optional parts that the target cannot have go to `left_out`, if that is given.
     """
+    _check_count(study)
     cases = [
         (part, levels)
         for part in study.parts
@@ -100,6 +102,19 @@ def _combinations(part: Part, workload: Workload) -> Iterator[dict[str, Scalar |
         read = {name: read_level(name, level, workload) for name, level in combination.items()}
         if not any(excluded.items() <= read.items() for excluded in part.exclude):
             yield combination
+
+
+def _check_count(study: Study) -> None:
+    """Raise for more combinations than can be planned and reported, before any of them exists."""
+    counts = {part.name: math.prod(map(len, part.factors.values())) for part in study.parts}
+    if sum(counts.values()) > MOST_CASES:
+        largest = max(study.parts, key=lambda part: counts[part.name])
+        product = " x ".join(f"{len(levels):,} of `{name}`" for name, levels in largest.factors.items())
+        raise StudyError(
+            f"a study must have at most {MOST_CASES:,} combinations of levels, got {sum(counts.values()):,}",
+            where=f"in the part `{largest.name}`: {product}",
+            hint="use fewer levels, or split the study",
+        )
 
 
 def _draft(
