@@ -8,7 +8,9 @@ module does the rest. Each writer uses it in one place.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from html import escape as html_escape
+from typing import Any
 
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
@@ -32,6 +34,15 @@ def printable(text: str) -> str:
     Those beyond ASCII become `\\u009b`, which is also what JSON calls them.
     """
     return _CONTROL.sub(_visible, text)
+
+
+def printable_within(value: Any) -> Any:
+    """Return a value for JSON with `printable` texts, those of keys included."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable_within(key): printable_within(each) for key, each in value.items()}
+    return [printable_within(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _visible(match: re.Match[str]) -> str:

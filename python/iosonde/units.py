@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 SIZES = {
     "B": 1,
@@ -58,8 +60,16 @@ def parse_duration(value: str | int) -> int:
 def parse_rate(value: str | int | float) -> float:
     """Operations per second of `2000`, `10k` or `1.5M/s`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
+        return parse_number(value)
     return float(_quantity(value, RATES, what="rate", bare=1, example="10k"))
+
+
+def parse_number(value: Any) -> float:
+    """A finite number such as `0.99`, as `float` reads it."""
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"`{value}` is not a finite number")
+    return number
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -28,6 +28,8 @@ def check_mount_options(options: str) -> str:
         name = option.partition("=")[0].strip().lower()
         if "/" in option or not option.isprintable():
             raise ValueError(f"the mount option `{option}` names a path or device: a study contains none")
+        if name == "ro":
+            raise ValueError("the mount option `ro` is not supported: iosonde creates its files in the file system")
         if name in _REDIRECTING or name.startswith(("journal_dev", "journal_path", "logdev", "rtdev", "x-mount")):
             raise ValueError(f"the mount option `{option}` mounts something else than the file system of the setup")
     return options

@@ -6,12 +6,14 @@ Everything here can be known without a target. What depends on one (sizes agains
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from iosonde import workload as workloads
 from iosonde.data import reference_file
 from iosonde.errors import StudyError
+from iosonde.foreign_text import printable
 from iosonde.storage.targets.file_names import MOST_BYTES, is_file_name
 from iosonde.study import setup
 from iosonde.study.location import Keys, StudyFile
@@ -32,6 +34,30 @@ def check(study: Study, source: StudyFile) -> None:
     _check_references(study, source)
     _check_views(study, source)
     _check_analysis(study, source)
+
+
+def check_values(source: StudyFile) -> None:
+    """Raise `StudyError` for a number that is not finite, or a text with a control character, anywhere in a study."""
+    waiting: list[tuple[Keys, Any]] = [((), source.data)]
+    while waiting:
+        keys, value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [((*keys, name), each) for name, each in value.items()]
+            value = "".join(map(str, value))
+        elif isinstance(value, list):
+            waiting += [((*keys, place), each) for place, each in enumerate(value)]
+        if isinstance(value, float) and not math.isfinite(value):
+            raise StudyError(
+                f"`{keys[-1]}` must be a finite number, got {value}",
+                where=source.where(*keys),
+                hint="set a number",
+            )
+        if isinstance(value, str) and printable(value) != value:
+            raise StudyError(
+                f"the text of `{keys[-1]}` must not contain control characters, got `{printable(value)[:80]}`",
+                where=source.where(*keys),
+                hint="remove the escape sequence from the text",
+            )
 
 
 PLACES = (

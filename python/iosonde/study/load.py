@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from iosonde import text_files
 from iosonde.data import adapters, shipped
 from iosonde.errors import StudyError
-from iosonde.study.check import check
+from iosonde.study.check import check, check_values
 from iosonde.study.location import StudyFile, in_data
 from iosonde.study.model import Study
 
@@ -42,6 +42,7 @@ def read_text(text: str, *, name: str = "") -> StudyFile:
 
 def validate(source: StudyFile) -> Study:
     """The study in a file, with every check that needs neither a target nor its procedures."""
+    check_values(source)
     try:
         study = Study.model_validate(source.data)
     except ValidationError as error:

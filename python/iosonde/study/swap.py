@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.units import MIB, parse_size
+from iosonde.workload.reading import renamed
 
 SMALLEST_BYTES = MIB
 
 
 def _read_swap(value: Any) -> Any:
     # TOML has no bare `off`, and who writes `false` means it.
-    return {True: "target", False: "off", "on": "target", "none": "off"}.get(value, value)
+    return renamed(value, {True: "target", False: "off", "on": "target", "none": "off"})
 
 
 def _read_size(value: Any) -> int:
@@ -24,7 +25,7 @@ def _read_size(value: Any) -> int:
 
 
 def _read_flag(value: Any) -> Any:
-    return {"true": True, "on": True, "false": False, "off": False}.get(value, value)
+    return renamed(value, {"true": True, "on": True, "false": False, "off": False})
 
 
 def _read_number(value: Any) -> Any:

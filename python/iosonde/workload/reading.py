@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
@@ -32,6 +33,11 @@ def parse_duration_or_none(value: Any) -> int | None:
 def parse_size_or_none(value: Any) -> int | None:
     """A size above 0, or `none`."""
     return None if value is None or value == "none" else not_zero(parse_size(value))
+
+
+def renamed(value: Any, names: Mapping[Any, Any]) -> Any:
+    """The name that a value stands for; any other value as it is, such as a table, which cannot be a key."""
+    return names.get(value, value) if isinstance(value, str | bool) else value
 
 
 def none_as_empty(value: Any) -> Any:
@@ -70,11 +76,19 @@ Interval = Annotated[int, BeforeValidator(lambda value: _long_enough(parse_durat
 Cpus = Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(parse_cpus)]
 
 
+def require_finite(name: str, value: Any) -> None:
+    """Raise `ValueError` for NaN or infinity: a type with bounds accepts some of them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"`{name}` must be a finite number, got {value}")
+
+
 class WithRules(BaseModel):
     """Parameters with rules about several of them."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        for name, value in self:
+            require_finite(name, value)
         for is_broken, message in self._rules():
             if is_broken:
                 raise ValueError(message)
@@ -90,9 +104,13 @@ def value(model: type[BaseModel], title: str, name: str, given: Any) -> Any:
     if name not in model.model_fields:
         raise StudyError(f"there is no parameter `{name}`", hint=_known_names(model, title, name))
     try:
-        return _adapter(model, name).validate_python(given)
+        found = _adapter(model, name).validate_python(given)
+        require_finite(name, found)
+        return found
     except ValidationError as error:
         raise _wrong_value(model, name, given, error) from None
+    except ValueError as error:
+        raise StudyError(str(error), hint="set a finite number") from None
 
 
 def build(model: type[Model], title: str, parameters: Mapping[str, Any]) -> Model:

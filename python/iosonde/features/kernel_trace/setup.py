@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from iosonde.workload.reading import renamed
+
 
 def _read_flag(value: Any) -> Any:
-    return {"true": True, "on": True, "false": False, "off": False}.get(value, value)
+    return renamed(value, {"true": True, "on": True, "false": False, "off": False})
 
 
 class TraceParameters(BaseModel):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from iosonde.foreign_text import printable
+from iosonde.foreign_text import printable_within
 from iosonde.report.charts.figure import Figure, Format
 from iosonde.report.charts.svg import specification
 from iosonde.results.files import write_output
@@ -16,9 +16,9 @@ def draw(figure: Figure, format: Format) -> bytes:
     """Draw a whole figure."""
     import vl_convert
 
-    drawn = specification(figure)
+    drawn = printable_within(specification(figure))
     if format == "svg":
-        return printable(str(vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[]))).encode()
+        return str(vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[])).encode()
     if format == "pdf":
         return bytes(vl_convert.vegalite_to_pdf(drawn, allowed_base_urls=[]))
     return bytes(vl_convert.vegalite_to_png(drawn, scale=2, allowed_base_urls=[]))

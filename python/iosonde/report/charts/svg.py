@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.foreign_text import printable_within
 from iosonde.report.charts import theme
 from iosonde.report.charts.figure import PAGE_WIDTHS, Figure, Panel
 
@@ -102,7 +103,7 @@ def _drawing(figure: Figure, panel: Panel, place: int) -> str:
         **without_legends(panel.chart),
         "config": theme.configuration() | {"background": None, "aria": False},
     }
-    text = str(vl_convert.vegalite_to_svg(drawn, allowed_base_urls=[]))
+    text = str(vl_convert.vegalite_to_svg(printable_within(drawn), allowed_base_urls=[]))
     name = re.sub(r"\W+", "-", figure.name)  # which contains the name of a part, chosen by a study file
     return _mark(_compact(text, prefix=f"{name}-{place}"), figure, panel)
 

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.protocol.spec import Active
-from iosonde.units import compact_duration, compact_size, format_bytes, parse_duration, parse_rate, parse_size
+from iosonde.units import (
+    compact_duration,
+    compact_size,
+    format_bytes,
+    parse_duration,
+    parse_number,
+    parse_rate,
+    parse_size,
+)
 from iosonde.workload.reading import not_zero
 
 LARGEST_BLOCK_BYTES = 64 << 20
@@ -18,7 +26,7 @@ def parse_span(value: Any) -> int | str:
     share = re.fullmatch(r"\s*([0-9.]+)\s*%\s*", value) if isinstance(value, str) else None
     if not share:
         return parse_size(value)
-    percent = float(share[1])
+    percent = parse_number(share[1])
     if not 0 < percent <= 100:
         raise ValueError(f"`{value}` is not a share; it lies above 0% and up to 100%")
     return f"{percent:g}%"
@@ -50,7 +58,7 @@ def mix_of(block_size: int | str) -> list[tuple[int, float]]:
         return [(block_size, 1.0)]
     parts = [part.partition("/") for part in block_size.split(":")]
     try:
-        mix = [(_checked_block(parse_size(size)), float(weight)) for size, _, weight in parts]
+        mix = [(_checked_block(parse_size(size)), parse_number(weight)) for size, _, weight in parts]
     except ValueError:
         raise ValueError(f"`{block_size}` is not a mix; write it like `4KiB/70:64KiB/30`") from None
     if not all(weight > 0 for _, weight in mix):
@@ -96,7 +104,7 @@ def _kind_and_numbers(value: Any, shapes: Mapping[str, tuple[str, ...]]) -> tupl
         forms = ", ".join(f"`{':'.join([name, *(part.upper() for part in parts)])}`" for name, parts in shapes.items())
         raise ValueError(f"`{value}` is not known; it is one of {forms}")
     try:
-        return kind, [float(number) for number in numbers]
+        return kind, [parse_number(number) for number in numbers]
     except (TypeError, ValueError):
         raise ValueError(f"`{value}` contains a value that is not a number") from None
 

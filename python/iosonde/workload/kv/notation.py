@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from iosonde.text_files import expanded
-from iosonde.units import compact_size, parse_rate, parse_size
+from iosonde.units import compact_size, parse_number, parse_rate, parse_size
 from iosonde.workload.kv.phases import OPERATIONS
 from iosonde.workload.reading import not_zero
 
@@ -96,7 +96,7 @@ def pareto_of(value: Any) -> Pareto | None:
     scale, _, rest = numbers.partition(":")
     shape, _, largest = rest.partition(":")
     try:
-        found = Pareto(scale=float(scale), shape=float(shape), max_bytes=parse_size(largest or "1MiB"))
+        found = Pareto(scale=parse_number(scale), shape=parse_number(shape), max_bytes=parse_size(largest or "1MiB"))
     except ValueError:
         raise ValueError(f"`{value}` is not a distribution; write it like `pareto:214.476:0.348238:1MiB`") from None
     if not (found.scale > 0 and 0 < found.shape < 1 and found.max_bytes >= SMALLEST_VALUE):
@@ -118,7 +118,7 @@ def sizes_of(value: int | str) -> list[tuple[int, float]]:
     if isinstance(value, str) and "/" in value:
         parts = [part.partition("/") for part in value.split(":")]
         try:
-            return [(not_zero(parse_size(size)), not_zero(float(weight))) for size, _, weight in parts]
+            return [(not_zero(parse_size(size)), not_zero(parse_number(weight))) for size, _, weight in parts]
         except ValueError:
             raise ValueError(f"`{value}` is not a mix of sizes; write it like `100/70:4000/30`") from None
     return [(not_zero(parse_size(value)), 1.0)]
@@ -162,7 +162,7 @@ def parse_choice(value: Any) -> str | None:
     number, _, churn = number.partition(":") if kind == "zipfian" else (number, "", "")
     if kind in ("zipfian", "scrambled_zipfian", "latest"):
         try:
-            theta = float(number or 0.99)
+            theta = parse_number(number or 0.99)
         except ValueError:
             theta = 0.0
         if not theta > 0:
@@ -193,7 +193,7 @@ def operations_of(text: str) -> list[tuple[str, float]]:
             listed = ", ".join(f"`{each}`" for each in OPERATIONS)
             raise ValueError(f"`{name}` is not an operation; it is one of {listed}")
         try:
-            shares.append((name, not_zero(float(weight or 1))))
+            shares.append((name, not_zero(parse_number(weight or 1))))
         except ValueError:
             raise ValueError(f"`{part}` has no weight above 0; write it like `{name}/95`") from None
     return shares

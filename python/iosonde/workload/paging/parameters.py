@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from iosonde.units import MIB
+from iosonde.units import MIB, parse_number
 from iosonde.workload.reading import (
     Cpus,
     DurationOrZero,
@@ -31,7 +31,7 @@ def parse_pattern(value: Any) -> str:
     if name not in DEFAULTS:
         return name
     try:
-        shape = float(number) if number else DEFAULTS[name]
+        shape = parse_number(number) if number else DEFAULTS[name]
     except ValueError:
         raise ValueError(f"`{number}` is not a number; write the pattern like `{name}:{DEFAULTS[name]:g}`") from None
     if not 0 < shape <= 100:
