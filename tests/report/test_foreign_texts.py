@@ -325,3 +325,11 @@ def test_a_plan_of_the_hostile_study_is_valid(evil: ResultSet) -> None:
     assert evil.problems == []
     assert evil.plan.study["title"] == EVIL
     assert {record.target["devices"][0]["model"] for record in evil.records() if record.target} == {EVIL}
+
+
+def test_control_characters_in_labels_and_titles_reach_no_drawing(tmp_path: Path) -> None:
+    """The drawing library aborts the process at some of them."""
+    facts = made(tmp_path / "set", "a\u0001\u001b\u0000b", lambda document: document, title="T\u0001\u0000")
+    for path in save_figures([facts], tmp_path / "figures", format="svg"):
+        assert ElementTree.fromstring(path.read_text()) is not None
+    assert "\u0001" not in write([facts], tmp_path / "report.md", format="md")[0].read_text()

@@ -45,6 +45,8 @@ class Collector:
         self._usage += [{**timed, **_flat(device)} for device in event["devices"]]
 
         statistics = event.get("store", {}).items()
+        if any(value >> 63 for _, value in statistics):
+            raise ValueError("a statistic of the store is out of range")
         self._statistics += [
             {**place, "end_ns": event["end_ns"], "statistic": name, "value": value} for name, value in statistics
         ]

@@ -150,12 +150,12 @@ class Conversation:
 
     def tables(self) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """Intervals, histograms and usage; numbers that no result set may have are a protocol violation."""
-        tables = self.collector.frames()
         try:
+            tables = self.collector.frames()
             for table in tables:
                 check_numbers(table)
-        except ValueError as error:
-            self._refuse(b"interval", error)
+        except (ValueError, OverflowError, pl.exceptions.PolarsError):
+            self._refuse(b"interval", ValueError("a number of an interval is out of range"))
             return Collector("").frames()
         return tables
 

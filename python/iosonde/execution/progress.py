@@ -104,7 +104,7 @@ class _Sums:
             self._bytes += operation["bytes"]
         self._flushes |= has_flushes(stream["operations"])
         for operation in timed(stream["operations"]):
-            latency = operation["response_latency"] or operation["completion_latency"]
+            latency = operation.get("response_latency") or operation["completion_latency"]
             self._histograms.append(_frame(latency["buckets"]))
 
     def text(self, seconds: float) -> str:

@@ -134,7 +134,7 @@ def _values(now: _Now, intervals: Sequence[IntervalEvent]) -> dict[str, Any]:
     begin, end = min(each["begin_ns"] for each in intervals), max(each["end_ns"] for each in intervals)
     seconds = max(end - begin, 1) / 1e9
     operations = [op for each in intervals for stream in each["streams"] for op in stream["operations"]]
-    latencies = [op["response_latency"] or op["completion_latency"] for op in timed(operations)]
+    latencies = [op.get("response_latency") or op["completion_latency"] for op in timed(operations)]
     tails = _percentiles([pair for each in latencies for pair in each["buckets"]])
     rate = sum(op["count"] for op in counted(operations)) / seconds
     in_flight = sum(op["completion_latency"]["sum_ns"] for op in operations) / 1e9 / seconds
@@ -158,7 +158,7 @@ def _latency_name(operations: Sequence[OperationInterval]) -> str:
     """Name the latency of `timed` operations."""
     if has_flushes(operations):
         return "flush"
-    return "response" if any(op["response_latency"] for op in operations) else "completion"
+    return "response" if any(op.get("response_latency") for op in operations) else "completion"
 
 
 def _percentiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float | None]:
