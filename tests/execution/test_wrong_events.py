@@ -28,7 +28,7 @@ WRONG: tuple[Any, ...] = (
 )
 """Values in place of right ones; some have the right type and an unlikely size."""
 
-STREAMS = 2000
+STREAMS = 400
 
 
 @pytest.fixture(scope="module")
