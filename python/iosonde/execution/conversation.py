@@ -32,7 +32,7 @@ class Conversation:
         self._is_enough = is_enough
         self.was_enough = False
         """Whether the measurement was ended because it had lasted long enough."""
-        self._parse = event_parser()
+        self._parse = event_parser(of_command=spec["workload"]["kind"] == "command")
         self.collector = Collector(spec["run_id"])
         self._named = spec["workload"].get("metrics", {})
         self.hello: dict[str, Any] = {}

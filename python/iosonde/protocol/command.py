@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
+from iosonde.protocol import event as of_engine
 from iosonde.protocol.event import Double, Uint32, Uint64
 from iosonde.protocol.spec import Observe
 
@@ -90,3 +91,49 @@ class ValuesEvent(TypedDict):
 
     event: Literal["values"]
     values: list[Value]
+
+
+class OperationInterval(TypedDict):
+    """Operations of the command in an interval, which are not known: all numbers are 0."""
+
+    operation: Literal["command"]
+    count: Uint64
+    bytes: Uint64
+    errors: Uint64
+    completion_latency: of_engine.Histogram
+    response_latency: NotRequired[of_engine.Histogram | None]
+
+
+class StreamInterval(TypedDict):
+    """The one stream of a command in an interval."""
+
+    stream: str
+    backlog_max: Uint64
+    operations: list[OperationInterval]
+
+
+class IntervalEvent(TypedDict):
+    """Event of the supervisor: an interval, as that of the engine with `OperationInterval`s of its own."""
+
+    event: Literal["interval"]
+    phase: of_engine.Phase
+    index: Uint64
+    begin_ns: Uint64
+    end_ns: Uint64
+    streams: list[StreamInterval]
+    process: of_engine.Usage
+    devices: list[of_engine.DeviceUsage]
+    stall_max_ns: NotRequired[Uint64]
+    stalled_ns: NotRequired[Uint64]
+
+
+Event: TypeAlias = (
+    of_engine.HelloEvent
+    | of_engine.PhaseEvent
+    | IntervalEvent
+    | of_engine.WarningEvent
+    | ValuesEvent
+    | of_engine.ResultEvent
+    | of_engine.ErrorEvent
+)
+"""Events of the supervisor."""

@@ -22,12 +22,13 @@ _SHOWN = 40
 """Characters of an invalid value that a message shows."""
 
 
-def event_parser() -> Callable[[bytes], event.Event]:
-    """Return the function that parses a line of an engine; it raises `ValueError` if that is not an event.
+def event_parser(*, of_command: bool) -> Callable[[bytes], event.Event]:
+    """Return the function that parses a line of the engine, or of the supervisor of a command.
 
-    Unknown fields are kept.
+    It raises `ValueError` if the line is not an event. Unknown fields are kept.
     """
-    adapter = _adapter(Annotated[event.Event | command.ValuesEvent, Discriminator("event")])
+    kinds = command.Event if of_command else event.Event
+    adapter = _adapter(Annotated[kinds, Discriminator("event")])
 
     def parse(line: bytes) -> event.Event:
         try:
