@@ -17,6 +17,7 @@ from iosonde.protocol.event import Event
 from iosonde.protocol.validation import event_parser
 from iosonde.results.schema import Failure
 from iosonde.results.stored_tables import check_numbers
+from iosonde.workload import described
 
 
 class Conversation:
@@ -32,7 +33,7 @@ class Conversation:
         self._is_enough = is_enough
         self.was_enough = False
         """Whether the measurement was ended because it had lasted long enough."""
-        self._parse = event_parser(of_command=spec["workload"]["kind"] == "command")
+        self._parse = event_parser(of_command=described(spec["workload"]).is_external)
         self.collector = Collector(spec["run_id"])
         self._named = spec["workload"].get("metrics", {})
         self.hello: dict[str, Any] = {}
