@@ -38,6 +38,14 @@ def test_the_limit_on_file_size_is_named(tmp_path: Path) -> None:
     assert "the limit on file size (`ulimit -f`) is 1000 KiB" in " ".join(done.stderr.split())
 
 
+def test_the_limit_on_open_files_is_named(tmp_path: Path) -> None:
+    """Each job has a ring of its own, which takes a descriptor."""
+    done = measured(tmp_path / "data", "ulimit -n 256", "--set", "jobs=300")
+    assert done.returncode != 0
+    assert "the limit on open files (`ulimit -n`) is 256" in " ".join(done.stderr.split())
+    assert "report this" not in done.stderr
+
+
 def test_the_limit_on_address_space_is_named(tmp_path: Path) -> None:
     done = measured(tmp_path / "data", "ulimit -v 600000")
     assert done.returncode == 1

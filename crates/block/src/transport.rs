@@ -343,7 +343,12 @@ fn on_context<W: Work>(work: W, resources: &JobResources<'_>, files: &JobFiles<'
     let depth = resources.queue_depth;
     let context = match AioContext::new(depth) {
         Ok(context) => ManuallyDrop::new(context),
-        Err(error) => return refused(format!("no context for {depth} I/Os in flight: {error}")),
+        Err(error) => {
+            return Err(RunError::refused(
+                &format!("no context for {depth} I/Os in flight"),
+                &error,
+            ));
+        }
     };
     let done = work.run(&mut LibaioBackend::new(&context, resources.clock, files, depth));
     if !has_abandoned(&done) {
@@ -361,7 +366,12 @@ fn on_ring<W: Work, E: Entries>(
 ) -> Done<W::Found> {
     let mut ring = match features.ring::<E::Submission, E::Completion>(resources.queue_depth) {
         Ok(ring) => ManuallyDrop::new(ring),
-        Err(error) => return refused(format!("the ring that was probed cannot be set up: {error}")),
+        Err(error) => {
+            return Err(RunError::refused(
+                "cannot set up a ring of `io_uring` for a job",
+                &error,
+            ));
+        }
     };
     let done = match UringBackend::new(&mut ring, entries, resources.clock, files, features) {
         Ok(mut backend) => work.run(&mut backend),

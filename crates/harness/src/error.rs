@@ -173,6 +173,15 @@ impl RunError {
         })
     }
 
+    /// A call failed that has no path and worked when it was tried: a limit of the process, else a defect of the engine.
+    pub fn refused(action: &str, error: &io::Error) -> RunError {
+        let message = format!("{action}: {error}");
+        match cause::of(error) {
+            Some((code, hint)) => RunError::new(code, message, hint),
+            None => RunError::internal(message),
+        }
+    }
+
     /// The kernel refused something on a path.
     pub fn io(action: &str, path: &Path, error: &io::Error) -> RunError {
         if let Some(wrong) = WrongTarget::from_error(error) {

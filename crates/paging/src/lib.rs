@@ -92,6 +92,13 @@ fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
+/// Unlocks mapped memory, which a limit or `mlockall` of the parent may have locked: locked pages are not paged out.
+fn unlock(mapping: &Mapping) -> Result<(), RunError> {
+    mapping
+        .unlock()
+        .map_err(|error| RunError::refused("cannot unlock the mapped memory", &error))
+}
+
 impl Paging<'_> {
     /// Maps the memory with its contents; phase `layout`.
     fn map(&self, run: &mut Run<'_>) -> Result<(Mapping, LayoutResult), RunError> {
@@ -103,8 +110,7 @@ impl Paging<'_> {
             }
             Target::Virtual { size_bytes } => {
                 let mapping = Mapping::anonymous(contents, size_bytes / page_bytes, workload.huge_pages)?;
-                // Locked pages could not be paged out; where nothing is locked, there is nothing to unlock.
-                let _ = mapping.unlock();
+                unlock(&mapping)?;
                 let filled = each_page(run, Phase::Layout, &mapping, |page| mapping.fill(page));
                 let layout = LayoutResult {
                     written_bytes: filled * page_bytes,
@@ -136,7 +142,7 @@ impl Paging<'_> {
         run.end(Phase::Layout, layout.written_bytes);
         file.prepare_cache(self.0.page_cache)?;
         let mapping = Mapping::file(contents, pages, file.file(), path)?;
-        let _ = mapping.unlock();
+        unlock(&mapping)?;
         Ok((mapping, layout))
     }
 
