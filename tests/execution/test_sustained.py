@@ -115,7 +115,7 @@ def test_the_report_finds_what_the_procedure_decided(tmp_path: Path) -> None:
     means = window_means(part, result_set.cases, metrics, ["iops"])
     assert means["value"].to_list() == pytest.approx([10_000] * 4, rel=0.01)
     titles = [each.sentence for each in findings(study, result_set.cases, metrics)]
-    assert "100 % full: steady state in rounds 1 to 5" in titles
+    assert "100 % full: steady state, SNIA's criterion met in rounds 1 to 5" in titles
     assert not [title for title in titles if "preparation" in title]
 
 

@@ -15,6 +15,8 @@ from iosonde.study.model import Study
 
 GIB = 1 << 30
 SETTLED = [100.0, 40.0, 40.0, 40.0, 40.0, 40.0]
+DECLINING = [100.0, 98.2, 96.3, 94.0, 92.1, 90.0]
+"""Meets SNIA's criterion, and falls by 8 % across its window."""
 FALLING = [100.0, 80.0, 60.0, 50.0, 40.0, 30.0]
 STUDY = Study.model_validate(
     {
@@ -79,8 +81,14 @@ def state(*arguments: Any, **options: Any) -> tuple[str, ...]:
 def test_a_pass_that_settled_is_steady_and_one_that_did_not_is_preconditioned() -> None:
     assert state() == ("steady",)
     assert state(FALLING) == ("preconditioned",)
-    assert reached()[2] == ["Queue depth 1: steady state in rounds 2 to 6"]
+    assert reached()[2] == ["Queue depth 1: steady state, SNIA's criterion met in rounds 2 to 6"]
     assert reached(FALLING)[2] == ["Queue depth 1: no steady state within 6 rounds"]
+
+
+def test_rounds_that_meet_the_criterion_in_a_decline_are_not_steady() -> None:
+    assert state(DECLINING) == ("preconditioned",)
+    expected = "Queue depth 1: no steady state, IOPS still falling; SNIA's criterion met in rounds 1 to 5"
+    assert reached(DECLINING)[2] == [expected]
 
 
 def test_the_standard_profiles_of_snia_address_enough_of_a_drive() -> None:
@@ -103,14 +111,14 @@ def test_too_little_leaves_a_purged_device_fresh_in_every_sentence(options: dict
     states, [found], [steady] = reached(**options)
     assert states.of_case("main/round6") == ("fresh",)
     assert found.sentence == f"Values of part `main` are for a fresh device, not for steady state: {sentence}"
-    assert steady == "Queue depth 1: stable on a fresh device in rounds 2 to 6"
+    assert steady == "Queue depth 1: stable on a fresh device, SNIA's criterion met in rounds 2 to 6"
 
 
 def test_a_device_that_was_not_purged_is_in_an_unknown_state_then() -> None:
     states, [found], [steady] = reached(prepared=GIB, purge="none")
     assert states.of_case("main/round6") == ("unknown",)
     assert "an unknown device state" in found.sentence
-    assert steady == "Queue depth 1: stable in rounds 2 to 6; device state unknown"
+    assert steady == "Queue depth 1: stable, SNIA's criterion met in rounds 2 to 6; device state unknown"
 
 
 def test_bytes_before_the_purge_do_not_count() -> None:

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from iosonde.findings.cells import under_own_names
 from iosonde.metrics.scopes import overall
-from iosonde.metrics.steady_state import Criteria, Window, held_window, window
+from iosonde.metrics.settling import Trend, drift
+from iosonde.metrics.steady_state import Criteria, Window, held_window, steady_state, window
 from iosonde.metrics.sustained import STALLED_SHARE
 from iosonde.study.model import ROUND, Level, Part
 from iosonde.workload.block.requirements import active_range_bytes
@@ -45,6 +47,10 @@ class Convergence:
     """First round of the measurement window; None if steady state was not achieved."""
     last: int | None
     case_ids: Sequence[str]
+    lasts: bool
+    """Whether the level of everything that is tracked lasts to the end, which the criterion does not show."""
+    trend: Trend
+    """Direction in which one of them still changes."""
     sought: bool
     """Whether there could be enough rounds for a window at all."""
     withdrawn: int | None = None
@@ -52,7 +58,7 @@ class Convergence:
 
     @property
     def achieved(self) -> bool:
-        """Whether all that is tracked was steady together."""
+        """Whether all that is tracked met the criterion together."""
         return self.first is not None
 
 
@@ -194,6 +200,10 @@ def _convergence(
         )
         for levels, values in series
     ]
+    judged = [steady_state(each, criteria=criteria) for each in values]
+    # A few rounds show no more than a line through those since the criterion was met.
+    lines = [drift(np.asarray(each[held[0] - 1 :])) for each in values] if held else []
+    trend: Trend = next((found for found in (*(each.trend for each in judged), *lines) if found), "")
     return Convergence(
         levels={name: level for name, level in key.items() if name != "repeat"},
         repeat=int(key["repeat"]),
@@ -202,6 +212,8 @@ def _convergence(
         tracked=tracked,
         first=held[0] if held else None,
         last=end,
+        lasts=held is not None and not trend and all(each.achieved for each in judged),
+        trend=trend,
         withdrawn=first[1] if first and first != held and first[1] + rounds.hold <= whole else None,
         case_ids=group["case_id"].unique(maintain_order=True).to_list(),
         sought=rounds.max_rounds >= rounds.window,

@@ -181,7 +181,12 @@ def _achieved(
 ) -> dict[tuple[str, int], bool]:
     """Whether each run that was judged was steady, by itself or with the other rounds of its pass."""
     passes = convergences(part, cases, measured) if part.rounds else []
-    found = {(case_id, each.repeat): each.achieved for each in passes if each.sought for case_id in each.case_ids}
+    found = {
+        (case_id, each.repeat): each.achieved and each.lasts
+        for each in passes
+        if each.sought
+        for case_id in each.case_ids
+    }
     return found | {
         (each.case_id, each.repeat): each.outcome == "steady" for each in long_runs if each.part == part.name
     }

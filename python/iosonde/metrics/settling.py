@@ -107,6 +107,14 @@ def _trend(sample: Floats, level: float) -> Trend:
     return "falling" if largest < 0 else "rising"
 
 
+def drift(sample: Floats) -> Trend:
+    """Return the direction of a line through all values that is significant, and changes by more than `AGREEMENT`."""
+    change, is_significant = _change_of_line(sample)
+    if not is_significant or abs(change) <= AGREEMENT * abs(float(sample.mean())):
+        return ""
+    return "falling" if change < 0 else "rising"
+
+
 def _change_of_line(sample: Floats) -> tuple[float, bool]:
     """Return how much the line through some values changes across them, and whether that is significant."""
     count = len(sample)

@@ -16,6 +16,7 @@ from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import Finding, Topic
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
+from iosonde.metrics.settling import Trend
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.metrics.steady_state import SNIA, Criteria
 from iosonde.metrics.sustained import LongRun, Outcome
@@ -150,13 +151,17 @@ class WriteCliff(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyRounds(Finding):
-    """One pass of a part with rounds: whether all tracking variables were steady together."""
+    """One pass of a part with rounds: whether all tracking variables met the criterion together, and last."""
 
     kind: ClassVar[str] = "steady rounds"
     topic: ClassVar[Topic] = "state"
     load: str
     metric: str
     achieved: bool
+    lasts: bool
+    """Whether the level lasts, beyond the criterion."""
+    trend: Trend
+    criterion: str
     state: DeviceState
     rounds: int
     first: int | None
@@ -174,12 +179,16 @@ class SteadyRounds(Finding):
     def _sentence(self) -> str:
         left = f"; an earlier window, to round {self.withdrawn}, failed the closing check" if self.withdrawn else ""
         if self.achieved:
-            rounds = f"in rounds {self.first} to {self.last}{left}"
+            rounds = f"{self.criterion} met in rounds {self.first} to {self.last}{left}"
+            if not self.lasts:
+                what = wording.metric_words(self.metric)
+                why = f"{what} still {self.trend}" if self.trend else "the level does not last"
+                return f"{self.load}: no steady state, {why}; {rounds}"
             if _may_be_steady(self.state):
-                return f"{self.load}: steady state {rounds}"
+                return f"{self.load}: steady state, {rounds}"
             if self.state == "fresh":
-                return f"{self.load}: stable on a fresh device {rounds}"
-            return f"{self.load}: stable {rounds}; device state {self.state}"
+                return f"{self.load}: stable on a fresh device, {rounds}"
+            return f"{self.load}: stable, {rounds}; device state {self.state}"
         if self.range_share is None:
             return (
                 f"{self.load}: no steady state, {wording.counted(self.rounds, 'round')} are fewer than the "
@@ -333,6 +342,9 @@ def _of_pass(part: Part, each: Convergence, state: DeviceState) -> SteadyRounds:
         load=_load(each.levels) or f"part `{part.name}`",
         metric=each.metric,
         achieved=each.achieved,
+        lasts=each.lasts,
+        trend=each.trend,
+        criterion=criterion_name(windows[0].criteria) if windows else "",
         state=state,
         rounds=each.rounds,
         first=each.first,

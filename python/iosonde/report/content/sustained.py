@@ -64,8 +64,8 @@ def _convergence(part: Part, found: list[Convergence], states: DeviceStates, of:
     rows = [_convergence_row(part, each, tracked, metric, states) for each in found for tracked in each.tracked]
     return Table(
         title=f"Convergence: {part.title or part.name}{of}",
-        caption=f"Tracking variable: {metric_title(metric)}. In steady state, range and slope of all tracking "
-        f"variables are within what is allowed, in the same window{_closing(part)}; x is the number of the round.",
+        caption=f"Tracking variable: {metric_title(metric)}. Where the criterion is met, range and slope of all "
+        f"tracking variables are within what is allowed, in one window{_closing(part)}; x is the number of the round.",
         heads=heads,
         labels=len(part.factors) + len(part.rounds.factors),
         rows=rows,
@@ -82,7 +82,14 @@ def _convergence_row(part: Part, each: Convergence, tracked: Tracked, metric: st
     window = tracked.window
     series = " ".join(metric_text(metric, value) for value in tracked.values)
     labels = [*_levels(part.factors, each.levels), *_levels(part.rounds.factors, tracked.levels)]
-    verdict = _steady_text(states.state(each.case_ids[-1], each.repeat)) if each.achieved else "not achieved"
+    verdict = "not achieved"
+    if each.achieved:
+        state = states.state(each.case_ids[-1], each.repeat)
+        verdict = (
+            _steady_text(state)
+            if each.lasts
+            else f"criterion only, {f'still {each.trend}' if each.trend else 'level not lasting'}"
+        )
     counted = [Cell(text=str(each.repeat), number=each.repeat), Cell(text=str(each.rounds), number=each.rounds)]
     if window is None:
         return [*labels, *counted, Cell(text="-"), Cell(text=verdict), *[Cell(text="-")] * 6, Cell(text=series)]
