@@ -33,7 +33,8 @@ from iosonde.findings.observations import disturbance, idle_recovery, lasting_dr
 from iosonde.findings.question import Question
 from iosonde.findings.questions import steady, transactions
 from iosonde.findings.support import Support
-from iosonde.metrics.steady_state import Cliff, steady_state
+from iosonde.metrics.change_points import Cliff
+from iosonde.metrics.steady_state import steady_state
 from iosonde.metrics.sustained import LongRun
 from iosonde.plan import Case, Cost
 from iosonde.planning import load
@@ -746,7 +747,7 @@ def long_run(case_id: str, values: Sequence[float], cliff: Cliff | None = None) 
     return LongRun(
         result_set="a", run_id=case_id, case_id=case_id, part="main", repeat=1, tracking="iops", round_s=30.0,
         values=series, iops=series, bandwidth=series * 4096, steady=steady_state(series), cliff=cliff,
-        cliff_s=60.0 if cliff else None, cliff_bytes=2 << 30 if cliff else None, moved_bytes=1 << 30, range_bytes=1 << 30,
+        cliff_s=60.0 if cliff else None, cliff_bytes=2 << 30 if cliff else None, written_bytes=1 << 30, range_bytes=1 << 30,
         level=None,
     )  # fmt: skip
 
@@ -755,7 +756,7 @@ def steady_runs(rng: Rng) -> Made:
     level, drop = rng.uniform(1e4, 1e5), rng.choice([0.5, 0.7, 0.97, 1.0])
     rounds = 60
     values = [level if at < rounds / 2 else level * drop for at in range(rounds)]
-    run = long_run("main", values, Cliff(index=2, before=4e8, after=1e8) if rng.random() < 0.5 else None)
+    run = long_run("main", values, Cliff(index=2, before=4e8, after=1e8, settled=True) if rng.random() < 0.5 else None)
     described = study({"queue_depth": [1]}, [])
     cases, _ = results(["queue_depth"], {"iops": {(1,): [1.0]}})
     run_ = LongRun(**{**vars(run), "case_id": cases["case_id"][0]})
@@ -771,14 +772,15 @@ def steady_runs(rng: Rng) -> Made:
 
 
 def rounds_and_fresh(rng: Rng) -> Made:
-    first = rng.choice([None, 3])
+    first, lasts, trend = rng.choice([None, 3]), rng.random() < 0.5, rng.choice(["", "falling", "rising"])
     each = steady.SteadyRounds(
         load="4 KiB", metric="iops", achieved=first is not None, state=rng.choice(["steady", "fresh", "unknown"]), rounds=9,
         first=first, last=None if first is None else first + 4, range_share=0.1, slope_share=0.02, variables=1, window=5,
-        hold=0, withdrawn=None, strength="strong",
+        hold=0, withdrawn=None, strength="strong", lasts=lasts, trend=trend, criterion="SNIA's criterion",
     )  # fmt: skip
-    right = ("no steady state" in each.sentence) == (first is None)
-    right &= ("steady state in rounds" in each.sentence) == (first is not None and each.state == "steady")
+    right = ("no steady state" in each.sentence) == (first is None or not lasts)
+    right &= (": steady state, SNIA" in each.sentence) == (first is not None and lasts and each.state == "steady")
+    right &= (f"still {trend};" in each.sentence) == (first is not None and not lasts and trend != "")
     size, moved = rng.choice([1, 4]) << 30, rng.choice([1, 9]) << 30
     written = Written(capacity_bytes=4 << 30, range_bytes=size, written_bytes=moved)
     fresh = FreshDevice(
