@@ -16,6 +16,7 @@ from iosonde.execution import execute, resume
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
+from iosonde.storage.block_layer.signatures import MARK
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
@@ -97,7 +98,7 @@ def test_a_link_that_leads_to_another_device_stops_the_study(loops: Loops, tmp_p
     assert len(ResultSet.open(tmp_path / "set").records()) == (0 if during else 1)
     run("blockdev", "--flushbufs", other)
     assert victim.read_bytes() == b"\xa5" * 32 * MIB
-    assert loops.directory.joinpath("named").read_bytes()[:MIB] == bytes(MIB), "what was measured is wiped"
+    assert loops.directory.joinpath("named").read_bytes()[:MIB] == MARK.ljust(MIB, b"\0"), "what was measured is wiped"
 
 
 def test_a_mount_during_a_run_stops_the_study_and_the_file_system_survives_the_end(

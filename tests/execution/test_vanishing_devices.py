@@ -25,6 +25,7 @@ from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.block_layer.kernel import Kernel
+from iosonde.storage.block_layer.signatures import MARK
 from iosonde.storage.safety import guard, journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.targets import device_target
@@ -203,7 +204,7 @@ def test_cleanup_wipes_a_drive_that_is_back(
     assert not any(each.failed for each in cleanup())
     assert journal.entries() == []
     run("blockdev", "--flushbufs", device)
-    assert image.read_bytes()[:MIB] == bytes(MIB)
+    assert image.read_bytes()[:MIB] == MARK.ljust(MIB, b"\0")
     assert victim.read_bytes() == PATTERN
 
 
@@ -229,7 +230,7 @@ def test_a_node_that_vanishes_stops_the_study_and_the_device_is_wiped(
         measured(node, tmp_path / "set", After(node.unlink, during=during))
     assert len(ResultSet.open(tmp_path / "set").records()) == (0 if during else 1)
     run("blockdev", "--flushbufs", device)
-    assert loops.directory.joinpath("image").read_bytes()[:MIB] == bytes(MIB)
+    assert loops.directory.joinpath("image").read_bytes()[:MIB] == MARK.ljust(MIB, b"\0")
 
 
 def test_a_run_that_fails_when_its_device_vanishes_is_a_failed_record(loops: Loops, tmp_path: Path) -> None:

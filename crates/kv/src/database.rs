@@ -466,7 +466,7 @@ impl Location {
         for directory in self.every_directory() {
             let path = directory.path();
             match free_bytes(directory.parent.path()) {
-                Some(free) if error.code == Code::StoreError && free < FULL_BYTES => {
+                Some(free) if matches!(error.code, Code::StoreError | Code::IoError) && free < FULL_BYTES => {
                     error.code = Code::NoSpace;
                     error.message += &format!("; the file system of `{}` has {free} bytes free", path.display());
                     error.hint = "free some space, or use fewer or smaller records".into();

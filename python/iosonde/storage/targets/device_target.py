@@ -299,11 +299,12 @@ class DeviceTarget(Target):
             "devices": [block_stack.describe(device) for device in found],
         }
 
-    def wipe(self, number: str) -> None:
-        """Zero the edges of a claimed device and mark it as measured; `TargetError` if it does not take that."""
+    def wipe(self, number: str, *, measured: bool = True) -> None:
+        """Zero the edges of a claimed device, and mark it if it was measured; `TargetError` if it does not take that."""
         name = self.devices[self.numbers.index(number)]
+        wipe = signatures.wipe_measured if measured else signatures.wipe_edges
         try:
-            signatures.wipe_measured(self.claims.descriptor(number))
+            wipe(self.claims.descriptor(number))
         except OSError as error:
             raise TargetError(
                 f"cannot zero the first and last MiB of `{name}`: {error.strerror}",
