@@ -23,7 +23,7 @@ from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.block_layer.signatures import EDGE_BYTES
+from iosonde.storage.block_layer.signatures import EDGE_BYTES, MARK
 from iosonde.storage.safety import guard, journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import MOUNTS
@@ -88,7 +88,7 @@ def is_blank(device: Path) -> bool:
     with device.open("rb") as file:
         start = file.read(EDGE_BYTES)
         file.seek(-EDGE_BYTES, os.SEEK_END)
-        return not any(start) and not any(file.read(EDGE_BYTES))
+        return not any(start.removeprefix(MARK)) and not any(file.read(EDGE_BYTES))
 
 
 class Watcher(Silent):
