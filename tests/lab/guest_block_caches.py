@@ -33,7 +33,8 @@ OTHER = tuple(LAB / str(number) for number in range(13) if number not in (6, 8))
 TARGET = f"{BACKING.resolve()},{CACHE.resolve()}"
 SLOW_CACHE = f"{CACHE.resolve()},{BACKING.resolve()}"
 """The other way round, so that the cache device is the slower one."""
-CONSENT = Consent(destroy=(str(BACKING), str(CACHE)))
+CONSENT = Consent(destroy=(str(BACKING), str(CACHE)), confirm=("IOSONDE-LAB-6", "IOSONDE-LAB-8"))
+"""Earlier steps leave data between the edges of drives."""
 SetUp = Callable[[Path, BlockCacheSetup], list[dict[str, Any]]]
 STUDY = """
 name = "caches"
