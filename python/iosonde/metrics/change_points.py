@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from iosonde.metrics.settling import settling
 from iosonde.metrics.statistics import Floats
@@ -96,6 +95,8 @@ def _large(sample: Floats, points: list[int]) -> list[int]:
 
 def _significance(sample: Floats, at: int, points: Sequence[int]) -> float:
     """Return the height of a step beside a parabola, as a multiple of what it must be; 0 where that is unknown."""
+    from scipy.special import stdtrit
+
     first, last = max(0, at - _REACH), min(len(sample), at + _REACH)
     near = [each for each in points if first + 1 < each < last - 1]
     y, x = sample[first:last], np.linspace(-1, 1, last - first)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
 from iosonde.metrics.statistics import CONFIDENCE, Estimate, Floats
 
@@ -145,6 +144,8 @@ def _change_of_curve(sample: Floats) -> tuple[float, bool]:
 
 
 def _quantile(freedom: float, confidence: float) -> float:
+    from scipy.special import stdtrit
+
     return float(stdtrit(max(1.0, freedom), (1 + confidence) / 2))
 
 

@@ -300,7 +300,7 @@ class DeviceTarget(Target):
         }
 
     def wipe(self, number: str, *, measured: bool = True) -> None:
-        """Zero the edges of a claimed device, and mark it if it was measured; `TargetError` if it does not take that."""
+        """Zero the edges of a claimed device, mark it if it was measured; `TargetError` if it does not take that."""
         name = self.devices[self.numbers.index(number)]
         wipe = signatures.wipe_measured if measured else signatures.wipe_edges
         try:
