@@ -42,7 +42,7 @@ pub(crate) struct IoFailure {
     pub cause: Option<String>,
 }
 
-/// What a job found besides what its phases count.
+/// Results of a job besides the counts of its phases.
 pub(crate) struct Found {
     pub failure: Option<IoFailure>,
     pub tally: Option<Tally>,
@@ -255,7 +255,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What the job did, with what its backend spent on watching the clock.
+    /// Counts of the job, with the time that its backend spent on watching the clock.
     pub(crate) fn into_done(mut self, spun_ns: u64) -> JobDone<Found> {
         let end_ns = self.phases.window().end.min(self.phases.ended_ns());
         let schedule = self

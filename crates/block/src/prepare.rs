@@ -32,7 +32,7 @@ pub(crate) fn largest_bytes(stream: &Stream) -> u64 {
     stream.block_sizes.iter().map(|size| size.bytes).max().unwrap_or(0)
 }
 
-/// What a thread does.
+/// Work of a thread.
 ///
 /// A job with several lanes is divided into that many threads with one I/O in flight each, which together visit exactly
 /// the job's sequence: lane `i` takes every n-th I/O from the i-th.

@@ -147,7 +147,7 @@ struct Ios<'a> {
     verification: Option<&'a Session>,
 }
 
-/// What a thread found.
+/// Results of a thread.
 struct Found {
     in_effect: BackendInEffect,
     failure: Option<IoFailure>,

@@ -85,7 +85,7 @@ pub struct JobResources<'a> {
 
 /// The loop of a job, on whichever backend.
 pub trait Work {
-    /// What the job finds.
+    /// Results of the job.
     type Found;
 
     /// Runs the loop.
@@ -95,10 +95,10 @@ pub trait Work {
     fn run<B: Backend>(self, backend: &mut B) -> Done<Self::Found>;
 }
 
-/// What a loop returns; nothing if the run was cancelled before it started.
+/// Result of a loop; nothing if the run was cancelled before it started.
 pub type Done<T> = Result<Option<JobDone<T>>, RunError>;
 
-/// Whether I/Os are still in flight, so that the kernel may still write to the ring and its buffers.
+/// True if I/Os are still in flight, so that the kernel may still write to the ring and its buffers.
 pub fn has_abandoned<T>(done: &Done<T>) -> bool {
     match done {
         Ok(Some(done)) => done.abandoned > 0,

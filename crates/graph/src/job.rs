@@ -51,7 +51,7 @@ pub(crate) struct ReadFailure {
     pub result: i32,
 }
 
-/// What a job found besides what its phases count.
+/// Results of a job besides the counts of its phases.
 pub(crate) struct Found {
     /// Edges that it processed.
     pub edges: u64,

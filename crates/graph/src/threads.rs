@@ -161,7 +161,7 @@ struct Computation<'a, P: Program> {
     shares: Vec<std::ops::Range<u32>>,
 }
 
-/// What a job found, and how it read.
+/// Results of a job, and its ways of reading.
 struct Part {
     found: Found,
     in_effect: BackendInEffect,

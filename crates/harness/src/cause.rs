@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::error::Code;
 
-/// What needs less space.
+/// Advice to use less space.
 const SMALLER: &str = "reduce the size of the workload";
 
 /// Code and hint of an error; `None` if they depend on what was being done.

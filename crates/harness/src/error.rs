@@ -1,4 +1,4 @@
-//! What can go wrong with a run: one type for all workloads, since all end in the same event.
+//! Errors of a run: one type for all workloads, since all end in the same event.
 
 use std::fmt::Display;
 use std::io;
@@ -107,7 +107,7 @@ impl Code {
 pub struct RunError {
     /// The protocol's name for it.
     pub code: Code,
-    /// What failed, on what.
+    /// The failed action and its object.
     pub message: String,
     /// Where in the run or the spec.
     pub context: String,

@@ -17,7 +17,7 @@ use crate::supervisor::{Gate, Supervised, Supervision, supervise};
 
 /// A load that is ready: what the jobs of a workload share, and what each of them does.
 pub trait Load: Sync {
-    /// What a thread finds besides what its phases count.
+    /// Results of a thread besides the counts of its phases.
     type Found: Send;
 
     /// Threads of each job of a stream.
@@ -32,7 +32,7 @@ pub trait Load: Sync {
     fn job(&self, start: JobStart<'_>) -> Result<Option<JobDone<Self::Found>>, RunError>;
 }
 
-/// What a job starts with.
+/// Inputs of a job.
 pub struct JobStart<'a> {
     /// Which one it is.
     pub place: Place,
@@ -44,15 +44,15 @@ pub struct JobStart<'a> {
     pub gate: &'a Gate<'a>,
 }
 
-/// What a thread of a job did.
+/// Outcome of a thread of a job.
 pub struct JobDone<T> {
-    /// What its phases counted.
+    /// Counts of its phases.
     pub totals: JobTotals,
     /// In open loop, how it kept its schedule.
     pub schedule: Option<ScheduleResult>,
     /// Operations that had not come back when it ended.
     pub abandoned: u64,
-    /// What it found besides.
+    /// Its other results.
     pub found: T,
 }
 
@@ -68,11 +68,11 @@ impl<T> JobDone<T> {
     }
 }
 
-/// What a measurement leaves.
+/// Results of a measurement.
 pub struct Measured<T> {
     /// Without what the workload knows: backend, layout, facts of its own.
     pub result: RunResult,
-    /// What each thread found, in the order of [`LoadPlan::places`].
+    /// Results of each thread, in the order of [`LoadPlan::places`].
     pub found: Vec<T>,
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn measure<L: Load>(
     })
 }
 
-/// What the threads of a load share.
+/// State shared by the threads of a load.
 struct Threads<'a, L> {
     plan: &'a LoadPlan<'a>,
     load: &'a L,
@@ -124,7 +124,7 @@ struct Threads<'a, L> {
     shared: &'a Shared,
 }
 
-/// What a thread returns, with the CPUs that it was allowed to run on; nothing if the run was cancelled before it started.
+/// Result of a thread, with the CPUs that it was allowed to run on; nothing if the run was cancelled before it started.
 type Returned<T> = Result<Option<(JobDone<T>, String)>, RunError>;
 
 impl<'a, L: Load> Threads<'a, L> {
@@ -167,7 +167,7 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// What all threads did, and their CPUs; or the first error among them.
+/// Results of all threads and their CPUs, or the first error among them.
 fn gather<T>(
     plan: &LoadPlan<'_>,
     places: &[Place],

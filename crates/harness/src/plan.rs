@@ -43,7 +43,7 @@ pub struct StreamPlan<'a> {
     pub active: Option<Active>,
     /// Bytes of the largest operation: with less than that left, a limit of bytes is reached.
     pub largest_bytes: u64,
-    /// Whether the load ends without a duration or limit.
+    /// True if the load ends without a duration or limit.
     pub ends_by_itself: bool,
 }
 
@@ -63,7 +63,7 @@ impl<'a> StreamPlan<'a> {
         }
     }
 
-    /// Whether operations start by a schedule.
+    /// True if operations start by a schedule.
     fn is_open_loop(&self) -> bool {
         *self.arrival != Arrival::Closed
     }

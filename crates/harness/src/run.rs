@@ -30,7 +30,7 @@ pub struct RunInputs<'a> {
 
 /// A run in progress.
 pub struct Run<'a> {
-    /// What it was given.
+    /// Its inputs.
     pub inputs: RunInputs<'a>,
     control: &'a mut Control,
     emit: &'a mut dyn FnMut(Event),
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
         self.emit(Event::Warning(warning));
     }
 
-    /// Whether the run is to end before its own end.
+    /// True if the run is to end before its own end.
     pub fn is_stopped(&mut self) -> bool {
         self.control.is_stopped()
     }

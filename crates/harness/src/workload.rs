@@ -1,4 +1,4 @@
-//! What a workload brings, and the driver that all of them share.
+//! The interface of workloads, and the driver that all of them share.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub trait Workload {
         Vec::new()
     }
 
-    /// Whether its time is that of a simulation.
+    /// True if its time is that of a simulation.
     fn is_virtual(&self) -> bool {
         false
     }

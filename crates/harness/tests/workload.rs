@@ -13,7 +13,7 @@ use iosonde_target::Targets;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// What goes wrong in the second job of a run.
+/// Failures of the second job of a run.
 #[derive(Clone, Copy, PartialEq)]
 enum Trouble {
     None,

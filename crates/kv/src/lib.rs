@@ -113,7 +113,7 @@ impl Workload for Kv<'_> {
     }
 }
 
-/// What the steps of a run share.
+/// State shared by the steps of a run.
 struct Input<'a> {
     workload: &'a KvWorkload,
     run: RunInputs<'a>,

@@ -187,7 +187,7 @@ struct Operations<'a> {
     trace: Option<&'a Trace>,
 }
 
-/// What a job found.
+/// Results of a job.
 pub(crate) struct Found {
     pub tallies: Tallies,
     /// Number of the first record with a corrupted value.

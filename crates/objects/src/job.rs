@@ -44,7 +44,7 @@ pub(crate) struct Failed {
     pub result: i32,
 }
 
-/// What a job found: what came of its reads, and which objects it used.
+/// Results of a job: outcomes of its reads, and the objects that it used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub checked: u64,

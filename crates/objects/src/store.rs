@@ -21,7 +21,7 @@ pub(crate) trait Store: Sync {
     /// What a thread needs: `slots` operations in flight at most, with a buffer for each.
     fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, RunError>;
 
-    /// What an error number of an operation means.
+    /// Meaning of an error number of an operation.
     fn explain(&self, result: i32) -> RunError;
 }
 

@@ -115,7 +115,7 @@ pub(crate) struct Terminal<'a, W> {
     pub published: &'a Published,
 }
 
-/// What a terminal found.
+/// Results of a terminal.
 pub(crate) struct Found {
     pub tallies: Tallies,
     pub counters: OltpCounters,

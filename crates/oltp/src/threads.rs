@@ -11,7 +11,7 @@ use iosonde_protocol::{
 use crate::acknowledged::{self, Log};
 use crate::terminal::{Common, Found, Published, Tally, Terminal, Work};
 
-/// What holds for all transactions of a load.
+/// Settings of all transactions of a load.
 pub(crate) struct Rules<'a> {
     /// Attempts after the first.
     pub retries: u32,

@@ -1,1 +1,1 @@
-"""What every other package is built on. It imports nothing of iosonde."""
+"""The base of all other packages. It imports nothing of iosonde."""

@@ -16,7 +16,7 @@ from iosonde.plan import Case, JsonObject, Run
 
 @dataclass(frozen=True, kw_only=True)
 class Workbench:
-    """What a preparation works with."""
+    """Tools of a preparation."""
 
     setups: Setups
     drive: Callable[[ReadyTarget, JsonObject], EngineRun]

@@ -126,7 +126,7 @@ def counted(operations: Sequence[OperationInterval]) -> list[OperationInterval]:
 
 
 def has_flushes(operations: Sequence[OperationInterval]) -> bool:
-    """Whether writes are durable by flushes, which decide their latency."""
+    """Return True if writes are durable by flushes, which decide their latency."""
     return any(operation["operation"] == "flush" for operation in operations)
 
 

@@ -48,7 +48,7 @@ class Convergence:
     last: int | None
     case_ids: Sequence[str]
     lasts: bool
-    """Whether the level of everything that is tracked lasts to the end, which the criterion does not show."""
+    """True if the level of everything that is tracked lasts to the end, which the criterion does not show."""
     trend: Trend
     """Direction in which one of them still changes."""
     sought: bool
@@ -58,7 +58,7 @@ class Convergence:
 
     @property
     def achieved(self) -> bool:
-        """Whether all that is tracked met the criterion together."""
+        """Return True if all that is tracked met the criterion together."""
         return self.first is not None
 
 

@@ -61,7 +61,7 @@ class Finding(ABC):
     kind: ClassVar[str]
     topic: ClassVar[Topic]
     states_verdicts: ClassVar[bool] = False
-    """Whether the sentence itself states what limited its runs."""
+    """True if the sentence itself states what limited its runs."""
     strength: Strength
     case_ids: tuple[str, ...] = ()
     """Cases that the finding is based on."""

@@ -128,7 +128,7 @@ class Cliff:
     after: float
     """Level that follows: mean of the last quarter since it was reached."""
     settled: bool
-    """Whether the level after it has settled."""
+    """True if the level after it has settled."""
 
     @property
     def fraction(self) -> float:

@@ -56,7 +56,7 @@ class Settling:
     middle: int
     """Index of the first of these."""
     agrees: bool
-    """Whether the level at half of the time, and that of the last values, agree with the level."""
+    """True if the level at half of the time, and that of the last values, agree with the level."""
     trend: Trend
     """Direction in which the second half changes, by more than `AGREEMENT` and more than noise does."""
 

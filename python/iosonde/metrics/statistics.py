@@ -95,7 +95,7 @@ def is_wide(low: float | None, high: float | None) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatNoise:
-    """What all cases of a result set show about the noise of repeats of each of them."""
+    """Noise of the repeats of each case, estimated from all cases of a result set."""
 
     correlation: float = 0.0
     """Of consecutive repeats."""

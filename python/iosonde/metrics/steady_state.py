@@ -205,12 +205,12 @@ class SteadyState:
 
     @property
     def came_back(self) -> bool:
-        """Whether an earlier level was left, and another one is steady."""
+        """Return True if an earlier level was left, and another one is steady."""
         return self.measured is not None and self.earlier is not None
 
     @property
     def lost(self) -> bool:
-        """Whether a level was left by a step, and none is steady at the end."""
+        """Return True if a level was left by a step, and none is steady at the end."""
         return self.earlier is not None and self.measured is None and not self.trend
 
 

@@ -174,7 +174,7 @@ def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None
     begin, end, written = (
         np.asarray(each, dtype=np.float64) for each in (series.begin, series.end, intervals["written"])
     )
-    # What is not judged has written bytes all the same.
+    # Runs that are not judged have written bytes too.
     judged = np.flatnonzero(~series.stalled_intervals & (end > begin))
     cliff = write_cliff(written[judged] / ((end - begin)[judged] / 1e9))
     at = int(judged[cliff.index]) if cliff else None

@@ -36,7 +36,7 @@ def check_mount_options(options: str) -> str:
 
 
 class SetupPart(Frozen):
-    """What a feature puts over the device or array of a setup, fully resolved."""
+    """A layer of a feature over the device or array of a setup, fully resolved."""
 
     part: ClassVar[str]
     """Key of `Setup.parts`, and the parameter that asks for it."""
@@ -77,7 +77,7 @@ class Setup(Frozen):
     array_state: ArrayState = "synced"
     failed_members: int = 0
     parts: dict[str, JsonObject] = Field(default_factory=dict)
-    """What features put over the device or array, by `SetupPart.part`, the lowest first; read with `layers`."""
+    """Layers over the device or array, by `SetupPart.part`, the lowest first; read with `layers`."""
     file_system: FileSystem = "none"
     journal: Journal = "on"
     mount_options: Annotated[str, AfterValidator(check_mount_options)] = ""

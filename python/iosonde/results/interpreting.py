@@ -46,7 +46,7 @@ LIBRARY_HINT = (
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether a library written in Rust panicked; such an exception is no `Exception` (pyo3)."""
+    """Return True if a library written in Rust panicked; such an exception is no `Exception` (pyo3)."""
     return type(error).__name__ == "PanicException"
 
 

@@ -104,7 +104,7 @@ REFUSED = "invalid_spec"
 
 
 class RecordPart(BaseModel):
-    """What a feature adds to a record. Subclasses are listed in `PARTS` of the feature's `record.py`."""
+    """The part of a record that belongs to a feature. Subclasses are listed in `PARTS` of the feature's `record.py`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: ClassVar[str]
@@ -185,7 +185,7 @@ class Record(BaseModel):
     """Settings of block queues that were changed for the run, with their values before it
     (execution/instruments/block_queue.py)."""
     parts: dict[str, Any] = {}
-    """What features add, by `RecordPart.name`; read with `of`."""
+    """Parts of features, by `RecordPart.name`; read with `of`."""
     verdict: RecordVerdict | None = None
     """None for runs without a result."""
 

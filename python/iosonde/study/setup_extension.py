@@ -1,4 +1,4 @@
-"""What a feature adds to the setups of studies: parameters, what they resolve to, and rules."""
+"""Extension of the setups of studies: parameters, the parts that they resolve to, and rules."""
 
 from __future__ import annotations
 

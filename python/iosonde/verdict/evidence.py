@@ -436,7 +436,7 @@ class Evidence:
 
     @property
     def is_served_by_daemon(self) -> bool:
-        """Whether a FUSE daemon does the I/O: not the engine's, and not distinguished from that of others."""
+        """Return True if a FUSE daemon does the I/O: not the engine's, and not distinguished from that of others."""
         return any(str(each.get("kind")).partition(".")[0] in ("fuse", "fuseblk") for each in self.file_systems)
 
     @property
@@ -459,7 +459,7 @@ class Evidence:
 
     @property
     def writes_to_page_cache(self) -> bool:
-        """Whether writes go through the page cache: as requested, or because direct writes do not bypass it here."""
+        """True if writes go through the page cache: as requested, or because direct writes do not bypass it here."""
         return self.is_buffered or self.file_system.get("direct_writes") == "page cache"
 
     @property
@@ -475,7 +475,7 @@ class Evidence:
 
     @property
     def reads(self) -> bool:
-        """Whether anything was read."""
+        """Return True if anything was read."""
         return self._bytes("read") > 0
 
     @property
@@ -582,7 +582,7 @@ class Evidence:
 
     @property
     def _is_counted(self) -> bool:
-        """Whether the kernel counts the load's I/O on visible devices, and its counters were read in time.
+        """Return True if the kernel counts the load's I/O on visible devices, and its counters were read in time.
 
         I/O on persistent memory (`dax`) is no block I/O.
         """

@@ -402,7 +402,7 @@ def _compressing_file_system(evidence: Evidence) -> RunWarning | None:
 
 
 def _compression(evidence: Evidence) -> str:
-    """What shows that the file system compresses; empty if nothing does."""
+    """Evidence that the file system compresses; empty if there is none."""
     options = [str(option) for option in evidence.file_systems[-1].get("options") or []]
     named = next((option for option in options if option.startswith("compress") and not option.endswith("=no")), None)
     encoded = evidence.encoded_share or 0.0

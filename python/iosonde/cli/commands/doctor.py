@@ -65,7 +65,7 @@ def command(
 
 
 def _feature_checks() -> Iterator[Check]:
-    """What features look at."""
+    """Yield the checks of features."""
     found: tuple[Callable[[], list[Check]], ...] = contributed("checks", "CHECKS")
     for checks in found:
         yield from checks()

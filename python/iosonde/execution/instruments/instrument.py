@@ -57,7 +57,7 @@ class Reading:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `results.schema.Record`."""
     parts: Sequence[RecordPart] = ()
-    """What a feature adds to the record."""
+    """Parts of the record that belong to a feature."""
     warnings: Iterable[RecordWarning] = ()
     store_statistics: pl.DataFrame | None = None
     """Statistics of a server or block cache over time, which the engine does not report."""

@@ -162,7 +162,7 @@ def _outermost(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _is_on_fuse(path: Path) -> bool:
-    """Whether it is on a FUSE file system; one that does not exist yet by its nearest existing parent."""
+    """Return True if it is on a FUSE file system; one that does not exist yet by its nearest existing parent."""
     existing = next(each for each in (path, *path.absolute().parents) if each.exists())
     mount = mount_of(existing)
     return mount is not None and mount.is_fuse

@@ -37,7 +37,7 @@ class BlockCache(Instrument):
         super().__init__(context)
         self._cache: Cache | None = context.ready.building.layer(Cache) if context.ready.building else None
         self._is_held = dict(context.ready.facts.get("cache_prepared") or {}).get("state") == "dirty"
-        """Whether the cache does not write dirty data back until the engine starts (`preparations.py`)."""
+        """True if the cache does not write dirty data back until the engine starts (`preparations.py`)."""
         self._before: dict[str, int] = {}
         self._latest: dict[str, int] = {}
         """At the end of the last interval; before the load, at the start."""

@@ -40,7 +40,7 @@ class DeviceRatio:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the intervals of all ratios are within the margin."""
+        """Return True if the intervals of all ratios are within the margin."""
         return self.ends is not None and all(abs(end - 1) <= MARGIN for end in self.ends)
 
     @property

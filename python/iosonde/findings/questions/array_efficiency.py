@@ -47,7 +47,7 @@ class ArrayEfficiency(Finding):
     applies: bool
     """Whether the model applies: no cell exceeds it by more than a fifth, with an interval above it."""
     reason: str
-    """What limits the cell with the lowest efficiency, or why the model does not apply there; empty if not known."""
+    """Limit of the cell with the lowest efficiency, or why the model does not apply there; empty if unknown."""
     lowest: Row
     """Row of the cell with the lowest efficiency."""
     lowest_cell: str

@@ -96,7 +96,7 @@ class Comparison(Finding):
 
     @property
     def _differ(self) -> bool:
-        """Whether the ratios of the cells are far apart."""
+        """Return True if the ratios of the cells are far apart."""
         return len(self.cells) > 1 and self.cells[-1][1] / self.cells[0][1] > ALIKE
 
 

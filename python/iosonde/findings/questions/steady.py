@@ -133,7 +133,7 @@ class WriteCliff(Finding):
     after: float
     """Bandwidth before and after, bytes/s."""
     settled: bool
-    """Whether the bandwidth after has settled."""
+    """True if the bandwidth after has settled."""
 
     def _sentence(self) -> str:
         times = f" ({self.after_bytes / self.range_bytes:.2g} times the active range)" if self.range_bytes else ""
@@ -159,7 +159,7 @@ class SteadyRounds(Finding):
     metric: str
     achieved: bool
     lasts: bool
-    """Whether the level lasts, beyond the criterion."""
+    """True if the level lasts, beyond the criterion."""
     trend: Trend
     criterion: str
     state: DeviceState

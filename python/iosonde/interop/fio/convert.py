@@ -124,7 +124,7 @@ def _names_itself(given: Given) -> bool:
 
 
 def begins_part(given: Given) -> bool:
-    """Whether the section waits for those before it; those after a section that is left out still do."""
+    """Return True if the section waits for those before it; those after a section that is left out still do."""
     if "wait_for" in given:
         given.note(
             "wait_for",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 _PREFIXES = "kmgtp"
 _SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgtp])(ib?)?)?b?", re.IGNORECASE)
 REVERSED_PREFIX = re.compile(r"[0-9]([kmgtp]ib)", re.IGNORECASE)
-"""What `kb_base=1024` gives the meaning that nobody expects."""
+"""Suffixes whose meaning `kb_base=1024` reverses."""
 _TIME = re.compile(r"([0-9]+)\s*([a-z]*)", re.IGNORECASE)
 
 _MOST_DIGITS = 20

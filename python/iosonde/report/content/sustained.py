@@ -222,7 +222,7 @@ def _left_text(long_run: LongRun) -> str:
 
 
 def _in_ranges(long_run: LongRun) -> list[Cell]:
-    """What was written until the cliff and in all, as multiples of what the load addresses."""
+    """Bytes written until the cliff and in total, as multiples of the addressed range."""
     if not long_run.range_bytes:
         return [Cell(text="-"), Cell(text="-")]
     shares = [each and each / long_run.range_bytes for each in (long_run.cliff_bytes, long_run.written_bytes)]

@@ -237,7 +237,7 @@ def _queue(disk: Path) -> dict[str, Any]:
 
 
 def _counts_io(disk: Path) -> bool:
-    """Whether the kernel counts its I/O: not with `iostats` off, nor of multipath NVMe disks in older kernels."""
+    """True if the kernel counts its I/O: not with `iostats` off, nor of multipath NVMe disks in older kernels."""
     return _read(disk / "queue" / "iostats") != "0" and any(map(int, _read(disk / "stat").split()))
 
 

@@ -33,7 +33,7 @@ class Mount:
 
     @property
     def is_fuse(self) -> bool:
-        """Whether a process serves it (fuse(4)), such as `fuseblk` or `fuse.sshfs`."""
+        """Return True if a process serves it (fuse(4)), such as `fuseblk` or `fuse.sshfs`."""
         return self.kind.partition(".")[0] in ("fuse", "fuseblk")
 
 

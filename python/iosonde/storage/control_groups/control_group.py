@@ -111,7 +111,7 @@ class MemoryGroup:
         (self._path / "cgroup.procs").write_text(str(pid), encoding="utf-8")
 
     def facts(self) -> dict[str, Any]:
-        """What the kernel counted: limits in effect, the peak, how often the limit was met, kills, and `memory.stat`.
+        """Counters of the kernel: limits in effect, the peak, how often the limit was met, kills, and `memory.stat`.
 
         `devices` has the bytes that the group read from and wrote to each block device (`io.stat`), if reported.
         """

@@ -114,7 +114,7 @@ class JournalKind:
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts that undoing needs, with their patterns."""
     has_members: bool = False
-    """Whether the fact `members` lists block devices."""
+    """True if the fact `members` lists block devices."""
     ends_with_boot: bool = False
     """State of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
     undo: Callable[[Entry], None]

@@ -38,7 +38,7 @@ def offset_alignment(directory: Path) -> int | None:
 
 
 def writes_to_page_cache(directory: Path) -> bool | None:
-    """Whether direct writes to new files in `directory` go through the page cache; None if that cannot be found out.
+    """Return True if direct writes to new files in `directory` go through the page cache; None if unknown.
 
     Recent kernels write files with checksums on btrfs that way, so that their contents do not change meanwhile. A
     direct write invalidates the pages that it replaces, mapped or not; one through the page cache leaves mapped pages.
@@ -58,7 +58,7 @@ def writes_to_page_cache(directory: Path) -> bool | None:
 
 
 def _is_resident(mapped: mmap.mmap) -> bool:
-    """Whether the only page of a mapping is in the page cache (mincore(2))."""
+    """Return True if the only page of a mapping is in the page cache (mincore(2))."""
     libc, state = ctypes.CDLL(None, use_errno=True), ctypes.c_ubyte()
     page = ctypes.c_char.from_buffer(mapped)
     try:

@@ -111,7 +111,7 @@ class _OnDisk(Target):
 
     @cached_property
     def writes_to_page_cache(self) -> bool | None:
-        """Whether direct writes go through the page cache here; None if that cannot be found out."""
+        """Return True if direct writes go through the page cache here; None if that cannot be found out."""
         return direct_io.writes_to_page_cache(self._directory)
 
     def backend(self) -> None:

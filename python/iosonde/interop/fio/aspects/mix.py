@@ -70,7 +70,7 @@ def rate_option(given: Given) -> str | None:
 
 
 def _shares(given: Given, direction: Direction) -> dict[str, float]:
-    """What part of the I/Os each operation is."""
+    """Share of each operation in the I/Os."""
     operations = direction.operations
     if operations != ("read", "write"):
         return dict.fromkeys(operations, 1 / len(operations))

@@ -117,7 +117,7 @@ def limits(given: Given, jobs: int, place: Place) -> dict[str, Any]:
     if given.flag("time_based") and given.time_ns("runtime"):
         return {}
     loops = given.number("loops", 1)
-    # What is trimmed and then written counts once.
+    # A range that is trimmed and then written counts once.
     passes = loops * (2 if "trimwrite" in given.text("rw") else 1)
     limits = _limit_of_bytes(given, passes, jobs, place)
     count = given.number("number_ios", 0)
