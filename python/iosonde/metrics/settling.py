@@ -163,6 +163,7 @@ def extrapolated(sample: Floats, *, last: int) -> Estimate | None:
     """Return the level that a series approaches, by an exponential through so many last values.
 
     None where the decay is not clearly one that ends: its rate must be several standard errors from that of a line.
+    The interval assumes a single exponential: it misses the end of a decay with a second, slower rate.
     """
     third = sample[-max(_EXTRAPOLATED, last) :]
     count = len(third)

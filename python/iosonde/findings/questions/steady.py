@@ -65,7 +65,8 @@ class SteadyRun(Finding):
             return f"{self.load}: no steady state shown, the engine did not run in some of the last rounds ({length})"
         if self.outcome in ("falling", "rising") and self.changed_to is not None:
             at_end = wording.value_text(self.metric, self.changed_to)
-            later = f", extrapolated to {wording.estimate_text(self.metric, self.forecast)}" if self.forecast else ""
+            ends = wording.estimate_text(self.metric, self.forecast) if self.forecast else ""
+            later = f"; if the change is one exponential, it ends at {ends}" if ends else ""
             return f"{self.load}: no steady state within {length}, still {self.outcome}: {at_end} at the end{later}"
         if self.outcome == "not steady" or self.level is None or self.window is None:
             return f"{self.load}: no steady state within {length}{self._criterion}"
