@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 SHARE = 0.75
@@ -19,3 +20,10 @@ def available_bytes() -> int:
 def total_bytes() -> int:
     """Physical memory of the machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 after its exit."""
+    with suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0

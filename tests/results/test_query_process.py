@@ -11,8 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 from made_sets import measured
+from plans import sign
 
 from iosonde.errors import ResultsError
 from iosonde.results import ResultSet, query, query_process
@@ -49,6 +51,28 @@ def test_memory_beyond_the_limit_ends_the_query(directory: Path, monkeypatch: py
     monkeypatch.setattr(query_process, "MOST_MEMORY_BYTES", 300 << 20)
     with pytest.raises(ResultsError, match="needs more than 300 MiB of memory"):
         query_process.answer(directory, "SELECT range(100000000) FROM range(1000)")
+
+
+def test_a_table_that_fills_the_memory_ends_the_command(directory: Path, tmp_path: Path) -> None:
+    """2 GiB of text in a file of some KiB."""
+    received = shutil.copytree(directory, tmp_path / "received")
+    [record, *_] = sorted((received / "records").iterdir())
+    rows = pl.read_parquet(record / "histograms.parquet").head(1)
+    long = rows.with_columns(stream=pl.lit("a" * (16 << 20))).select(pl.all().repeat_by(128).explode())
+    long.select(rows.columns).write_parquet(record / "histograms.parquet", compression="zstd")
+    sign(record)
+    assert (record / "histograms.parquet").stat().st_size < 1 << 20
+    limited = "from iosonde.cli import main, memory_limit; memory_limit.available_bytes = lambda: 600 << 20; main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", limited, "report", str(received), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        1,
+        "error: the result sets need more than 450 MiB of memory",
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

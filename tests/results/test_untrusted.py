@@ -333,9 +333,9 @@ def test_a_table_of_millions_of_equal_rows_in_a_few_bytes_is_damaged(tmp_path: P
     sign(directory)
     again = ResultSet.open(result_set.directory)
     [problem] = again.problems
-    assert "histograms.parquet` is damaged: 3000000 rows in" in problem
+    assert "histograms.parquet` is damaged: it has more than" in problem
     assert victim not in [each.run_id for each in again.records()]
-    with pytest.raises(ResultsError, match="3000000 rows in"):
+    with pytest.raises(ResultsError, match="it has more than"):
         reading.read_tables(result_set.directory, [victim], {"histograms": ["bucket"]})
 
 

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from iosonde.cli import reference, terminal
+from iosonde.cli import memory_limit, reference, terminal
 from iosonde.cli.messages import messages, with_messages
 from iosonde.errors import IosondeError
 
@@ -97,7 +97,8 @@ class _Commands(Mapping[str, Any]):
                 _name_arguments(each)
             return group
         subcommand = typer.Typer(add_completion=False, rich_markup_mode=None)
-        subcommand.command(name)(with_messages(module.command))
+        command = memory_limit.limited(module.command) if name in memory_limit.READERS else module.command
+        subcommand.command(name)(with_messages(command))
         return _name_arguments(typer.main.get_command(subcommand))
 
     def __iter__(self) -> Iterator[str]:

@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.errors import IosondeError, ResultsError
-from iosonde.memory import available_bytes
+from iosonde.memory import available_bytes, resident_bytes
 from iosonde.python_process import module_command
 from iosonde.results import query
 from iosonde.results.interpreting import interpreting
@@ -90,17 +90,11 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_S)
             return
-        if _resident_bytes(process.pid) > limit:
+        if resident_bytes(process.pid) > limit:
             raise ResultsError(
                 f"the query needs more than {format_bytes(limit)} of memory",
                 hint="aggregate, select fewer columns, or add `LIMIT`; `iosonde export` writes whole tables to files",
             )
-
-
-def _resident_bytes(pid: int) -> int:
-    with suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0  # It has exited.
 
 
 def _end_of(status: int) -> str:

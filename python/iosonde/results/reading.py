@@ -25,7 +25,6 @@ from iosonde.plan import PREPARATION, Plan
 from iosonde.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
 from iosonde.results import frames, known, plan_shapes, shapes
 from iosonde.results.files import Directory
-from iosonde.results.parquet_pages import Pages, pages_of
 from iosonde.results.schema import (
     FORMAT,
     MANIFEST,
@@ -34,7 +33,6 @@ from iosonde.results.schema import (
     Record,
 )
 from iosonde.results.stored_tables import check_numbers
-from iosonde.units import format_bytes
 
 OWN_NAMES = {
     "format.json",
@@ -49,9 +47,6 @@ OWN_NAMES = {
 
 _FEW_ROWS, _ROWS_PER_BYTE = 1_000_000, 10
 """A table of a run has fewer rows than this: its times and counts take at least about a byte a row."""
-
-_FEW_BYTES, _BYTES_PER_VALUE = 64 << 20, 32
-"""Its pages have fewer bytes than this: a number has 8, and a text that is not repeated some more."""
 
 _LARGEST, _LARGEST_FLOAT = 1 << 64, 1e300
 """Numbers in JSON are below these."""
@@ -153,16 +148,8 @@ def _joined(name: str, files: list[bytes], columns: Sequence[str]) -> pl.DataFra
     empty = pl.DataFrame(schema={each: RECORD_TABLES[name][each] for each in columns})
     if not files:
         return empty
-    found = [pages_of(content) for content in files]
-    _check_pages(
-        Pages(
-            rows=sum(each.rows for each in found),
-            columns=max(each.columns for each in found),
-            bytes=sum(each.bytes for each in found),
-        ),
-        sum(map(len, files)),
-    )
-    return empty.vstack(pl.read_parquet(files, columns=list(columns)))
+    most = _most_rows(files)
+    return empty.vstack(_complete(pl.read_parquet(files, columns=list(columns), n_rows=most + 1), most))
 
 
 def _damaged_table(path: Path, place: Path, error: BaseException) -> ResultsError:
@@ -423,10 +410,11 @@ def _naming(file: Path) -> Iterator[None]:
 
 
 def _decoded_table(directory: Directory, name: str, schema: pl.Schema, sums: Mapping[str, str]) -> pl.DataFrame:
-    """Check a table's checksum, size and schema, and decode it: a checksum does not prove who wrote the file."""
+    """Check a table's checksum, rows and schema, and decode it: a checksum does not prove who wrote the file."""
     content = _checked_file(directory, name, sums)
-    _check_pages(pages_of(content), len(content))
-    rows = pl.read_parquet(io.BytesIO(content), parallel="none")  # Most tables are small: threads would cost more.
+    most = _most_rows([content])
+    # Most tables are small: threads would cost more.
+    rows = _complete(pl.read_parquet(io.BytesIO(content), parallel="none", n_rows=most + 1), most)
     missing = [each for each, kind in schema.items() if rows.schema.get(each) != kind]
     if missing:
         raise _DamagedError(
@@ -442,9 +430,12 @@ def _check_values(rows: pl.DataFrame, run_id: str) -> None:
     check_numbers(rows)
 
 
-def _check_pages(pages: Pages, size_bytes: int) -> None:
-    """Refuse a table with more rows or bytes than any run writes in a file of this size: it would fill the memory."""
-    if pages.rows > _FEW_ROWS + _ROWS_PER_BYTE * size_bytes:
-        raise ValueError(f"{pages.rows} rows in {size_bytes} bytes")
-    if pages.bytes > _FEW_BYTES + _BYTES_PER_VALUE * pages.rows * pages.columns:
-        raise ValueError(f"{format_bytes(pages.bytes)} of pages in {size_bytes} bytes and {pages.rows} rows")
+def _most_rows(files: Sequence[bytes]) -> int:
+    return sum(_FEW_ROWS + _ROWS_PER_BYTE * len(content) for content in files)
+
+
+def _complete(rows: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Refuse a table with more rows than any run writes: Parquet stores a repeated row once."""
+    if rows.height > most:
+        raise ValueError(f"it has more than {most} rows")
+    return rows

@@ -1,0 +1,42 @@
+"""A memory limit for the subcommands that read result sets: a small file from somebody else may decode to any size."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from iosonde.cli import reference
+from iosonde.cli.messages import messages
+from iosonde.memory import SHARE, available_bytes, resident_bytes
+from iosonde.units import format_bytes
+
+READERS = {"report", "compare", "check", "library", "history", "export"}
+"""Queries of `sql` have a process of their own, which is limited."""
+_POLL_S = 0.05
+
+
+def limited(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a subcommand end with an error as soon as it needs more than its share of the memory available now."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> Any:
+        limit = int(available_bytes() * SHARE)
+        threading.Thread(target=_watch, args=(limit,), daemon=True).start()
+        return command(**options)
+
+    return run
+
+
+def _watch(limit: int) -> None:
+    while resident_bytes(os.getpid()) <= limit:
+        time.sleep(_POLL_S)
+    messages.warning(
+        f"error: the result sets need more than {format_bytes(limit)} of memory\n\n"
+        "hint: read fewer at once, or read them on a machine with more memory; a small result set from somebody else "
+        "that needs this much may be made to"
+    )
+    os._exit(reference.EXIT_ERROR)
