@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from iosonde.cli import COMMANDS, app
 
-HEAVY = ["altair", "duckdb", "jinja2", "numpy", "polars", "rich", "scipy", "iosonde.results", "iosonde.study"]
+HEAVY = ["duckdb", "jinja2", "numpy", "polars", "rich", "scipy", "iosonde.results", "iosonde.study"]
 """typer itself looks for pydantic, so that one is not ours to avoid."""
 
 

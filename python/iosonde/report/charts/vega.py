@@ -1,4 +1,4 @@
-"""Charts: how each kind of view is drawn, without rows and colours.
+"""Charts: how each kind of view is drawn in Vega-Lite, without rows and colours.
 
 Every chart reads the same few columns, so that one page script can feed them all: `x`, `y`, `low`, `high` (the
 interval), `series` (what separates the lines), `source` (which result set or publication), `published` (whether it is
@@ -8,15 +8,11 @@ ever travels in these columns and in titles, never in an expression.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
-
-import altair as alt
-from altair.utils import schemapi
 
 from iosonde.report.charts import theme
 from iosonde.report.charts.figure import PAPER_WIDTH, Chart
@@ -102,273 +98,240 @@ class Frame:
     """Series and sources without a value in any panel: they keep their colours, and legends leave them out."""
 
 
-_HAS_VALUE: dict[str, Any] = {"field": "no_value", "equal": ""}
-_NO_VALUE: dict[str, Any] = {"not": _HAS_VALUE}
+Part = dict[str, Any]
+"""A part of a Vega-Lite specification: a layer, an encoding, an axis, a legend."""
+
+_MEASURED: Part = {"field": "role", "equal": "measured"}
+_HAS_VALUE: Part = {"field": "no_value", "equal": ""}
+_NO_VALUE: Part = {"not": _HAS_VALUE}
+_TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
+_HIGH: Part = {"field": "high"}
 
 
-def _unchecked(draw: Callable[..., Chart]) -> Callable[..., Chart]:
-    """Draw without checking all parts against the schema of Vega-Lite, which takes long: tests do that.
-
-    For the same reason channels are objects (`alt.Text("label:N")`): altair finds the class of a string or dictionary
-    by hashing the schemas of all classes, which takes longer than the rest of a chart.
-    """
-
-    @functools.wraps(draw)
-    def drawn(frame: Frame, **options: Any) -> Chart:
-        with schemapi.debug_mode(False):
-            return draw(frame, **options)
-
-    return drawn
-
-
-@_unchecked
 def lines(frame: Frame) -> Chart:
     """Lines over a factor, with bands of confidence; publications dashed; missing values as crosses on the baseline."""
-    base = alt.Chart()
-    chosen, picked = _legend_choice(frame)
-    x, color = _position(frame.x, "x"), _series_colour(frame)
+    at: Part = {"x": _position(frame.x, "x"), "color": _series_colour(frame)}
     y = _position(frame.y, "y")
-    opacity = _opacity(chosen, 1.0, 0.12)["opacity"]
-    band = base.mark_area(opacity=0.16, clip=True).encode(
-        x=x, y=y.copy(), y2=alt.Y2("high:Q"), color=color, detail=alt.Detail("source:N"), **_opacity(chosen, 0.16, 0.02)
-    )
-    band.encoding.y.shorthand = alt.Undefined
-    band.encoding.y.field = "low"
-    band.encoding.y.type = "quantitative"
-    line = base.mark_line().encode(x=x, y=y, color=color, opacity=opacity, **_dash(frame))
-    points = _points(base, frame, 26, x=x, y=y, color=color, opacity=opacity)
-    if picked is not None:
-        line = line.add_params(picked)
-    return _panel(frame, [band, line, *points, _hover(base, frame, x, y), *_crosses(base, frame, x)])
-
-
-@_unchecked
-def heatmap(frame: Frame) -> Chart:
-    """A surface: both factors as steps, the metric as colour, with its value where there is room."""
-    base = alt.Chart()
-    x = alt.X(
-        "x:O",
-        sort=list(frame.x.order),
-        title=frame.x.title,
-        axis=alt.Axis(
-            labelAngle=0, labelOverlap=True, labelExpr=f"split(datum.label, '{BREAK}')", ticks=False, domain=False
-        ),
-    )
-    y = alt.Y("series:O", sort=list(reversed(frame.series)), title=frame.series_title)
-    domain = list(frame.y.domain or (0, 1))
-    cells = base.mark_rect(cornerRadius=2).encode(
-        x=x,
-        y=y,
-        color=_ratio_colour(frame) if frame.ratio else _magnitude_colour(frame, domain),
-        tooltip=_tooltip(frame),
-    )
-    layers = [cells, *_crosses_of_cells(base, frame, x, y)]
-    if frame.ratio:
-        extreme: dict[str, Any] = {"or": [{"field": "shade", "lt": -EXTREME}, {"field": "shade", "gt": EXTREME}]}
-        texts = {"on-dark": extreme, "on-bright": {"not": extreme}}
-    else:
-        middle = domain[0] + 0.6 * (domain[1] - domain[0])
-        texts = {"on-dark": {"field": "y", "lte": middle}, "on-bright": {"field": "y", "gt": middle}}
-    layers += [_cell_text(base, style, x, y, chosen) for style, chosen in texts.items()]
-    if frame.verdicts:
-        layers.append(base.mark_text(dy=-9, fontSize=9, style="on-dark").encode(x=x, y=y, text=alt.Text("mark:N")))
-    return _panel(frame, layers)
-
-
-def _magnitude_colour(frame: Frame, domain: Sequence[float]) -> alt.Color:
-    scale = alt.Scale(domain=domain, type="log" if frame.y.kind == "log" else "linear", zero=False)
-    return alt.Color("y:Q", title=frame.y.title, scale=scale, legend=_gradient(**_label(frame.y)))
-
-
-def _ratio_colour(frame: Frame) -> alt.Color:
-    """Colour by column `shade`, the logarithm of the ratio to base 2: half and double are equally far from 1."""
-    diverging = theme.PALETTES["light"].diverging
-    scale = alt.Scale(domain=[-1, -0.5, 0, 0.5, 1], range=list(diverging), clamp=True, interpolate="rgb")
-    text = "datum.value < 0 ? '≤ 50 %' : datum.value > 0 ? '≥ 200 %' : '100 %'"
-    return alt.Color("shade:Q", title=frame.y.title, scale=scale, legend=_gradient(values=[-1, 0, 1], labelExpr=text))
-
-
-def _gradient(**options: Any) -> alt.Legend:
-    return alt.Legend(orient="top", gradientLength=180, gradientThickness=8, titleLimit=400, **options)
-
-
-@_unchecked
-def expectation(frame: Frame) -> Chart:
-    """Expected values as lines, measured ones as points with intervals."""
-    base = alt.Chart()
-    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
-    measured = alt.FieldEqualPredicate(field="role", equal="measured")
-    line = base.mark_line(opacity=0.55).encode(x=x, y=y, color=color)
-    spread = base.mark_rule(strokeWidth=1.5, clip=True).encode(
-        x=x, y=alt.Y("low:Q", title=frame.y.title), y2=alt.Y2("high:Q"), color=color
-    )
-    point = base.mark_point(size=34).encode(x=x, y=y, color=color)
+    faint = _opacity(frame, 1.0, 0.12)
+    interval = {"y": y | {"field": "low"}, "y2": _HIGH, **_by("source")}
     return _panel(
         frame,
         [
-            line.transform_filter({"not": measured}),
-            spread.transform_filter(measured),
-            point.transform_filter(measured),
-            _hover(base, frame, x, y),
+            _layer("area", at | interval | _opacity(frame, 0.16, 0.02), opacity=0.16, clip=True),
+            _layer("line", at | {"y": y} | faint | _dash(frame)) | _legend_choice(frame),
+            *_points(frame, 26, at | {"y": y} | faint),
+            _hover(frame, at["x"], y),
+            _cross(frame, {"x": at["x"]}),
         ],
     )
 
 
-@_unchecked
+def heatmap(frame: Frame) -> Chart:
+    """A surface: both factors as steps, the metric as colour, with its value where there is room."""
+    at: Part = {
+        "x": _field("x:O")
+        | {
+            "sort": list(frame.x.order),
+            "title": frame.x.title,
+            "axis": {
+                "labelAngle": 0,
+                "labelOverlap": True,
+                "labelExpr": f"split(datum.label, '{BREAK}')",
+                "ticks": False,
+                "domain": False,
+            },
+        },
+        "y": _field("series:O") | {"sort": list(reversed(frame.series)), "title": frame.series_title},
+    }
+    domain = list(frame.y.domain or (0, 1))
+    colour = _ratio_colour(frame) if frame.ratio else _magnitude_colour(frame, domain)
+    missing = [_field("no_value:N", "No value")]
+    layers = [
+        _layer("rect", at | {"color": colour, "tooltip": _tooltip(frame)}, cornerRadius=2),
+        _layer("text", at | {"tooltip": missing}, _NO_VALUE, text="✕", fontSize=13, style="alarm"),
+    ]
+    if frame.ratio:
+        extreme: Part = {"or": [{"field": "shade", "lt": -EXTREME}, {"field": "shade", "gt": EXTREME}]}
+        texts = {"on-dark": extreme, "on-bright": {"not": extreme}}
+    else:
+        middle = domain[0] + 0.6 * (domain[1] - domain[0])
+        texts = {"on-dark": {"field": "y", "lte": middle}, "on-bright": {"field": "y", "gt": middle}}
+    label = {"text": _field("label:N")}
+    layers += [
+        _layer("text", at | label, chosen, _HAS_VALUE, style=style, fontSize=10) for style, chosen in texts.items()
+    ]
+    if frame.verdicts:
+        layers.append(_layer("text", at | {"text": _field("mark:N")}, dy=-9, fontSize=9, style="on-dark"))
+    return _panel(frame, layers)
+
+
+def _magnitude_colour(frame: Frame, domain: Sequence[float]) -> Part:
+    scale = {"domain": domain, "type": "log" if frame.y.kind == "log" else "linear", "zero": False}
+    return _field("y:Q", frame.y.title) | {"scale": scale, "legend": _gradient(**_label(frame.y))}
+
+
+def _ratio_colour(frame: Frame) -> Part:
+    """Colour by column `shade`, the logarithm of the ratio to base 2: half and double are equally far from 1."""
+    diverging = list(theme.PALETTES["light"].diverging)
+    scale = {"domain": [-1, -0.5, 0, 0.5, 1], "range": diverging, "clamp": True, "interpolate": "rgb"}
+    text = "datum.value < 0 ? '≤ 50 %' : datum.value > 0 ? '≥ 200 %' : '100 %'"
+    legend = _gradient(values=[-1, 0, 1], labelExpr=text)
+    return _field("shade:Q", frame.y.title) | {"scale": scale, "legend": legend}
+
+
+def _gradient(**options: Any) -> Part:
+    return {"orient": "top", "gradientLength": 180, "gradientThickness": 8, "titleLimit": 400, **options}
+
+
+def expectation(frame: Frame) -> Chart:
+    """Expected values as lines, measured ones as points with intervals."""
+    at: Part = {"x": _position(frame.x, "x"), "y": _position(frame.y, "y"), "color": _series_colour(frame)}
+    return _panel(
+        frame,
+        [
+            _layer("line", at, {"not": _MEASURED}, opacity=0.55),
+            _layer("rule", at | _interval(frame), _MEASURED, strokeWidth=1.5, clip=True),
+            _layer("point", at, _MEASURED, size=34),
+            _hover(frame, at["x"], at["y"]),
+        ],
+    )
+
+
 def tradeoff(frame: Frame) -> Chart:
     """One metric against another along a factor, whose levels label the points."""
-    base = alt.Chart()
-    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
-    line = base.mark_line().encode(x=x, y=y, color=color, order=alt.Order("step:Q"), **_dash(frame))
-    points = _points(base, frame, 34, x=x, y=y, color=color)
-    spread = base.mark_rule(opacity=0.35, clip=True).encode(
-        x=x, y=alt.Y("low:Q", title=frame.y.title), y2=alt.Y2("high:Q"), color=color, detail=alt.Detail("source:N")
+    x, y = _position(frame.x, "x"), _position(frame.y, "y")
+    at: Part = {"x": x, "y": y, "color": _series_colour(frame)}
+    label = {"x": x, "y": y, "text": _field("label:N"), **_by("source")}
+    return _panel(
+        frame,
+        [
+            _layer("rule", at | _interval(frame) | _by("source"), opacity=0.35, clip=True),
+            _layer("line", at | {"order": _field("step:Q")} | _dash(frame)),
+            *_points(frame, 34, at),
+            _layer("text", label, dy=-10, fontSize=10, style="quiet"),
+            _hover(frame, x, y),
+        ],
     )
-    label = base.mark_text(dy=-10, fontSize=10, style="quiet").encode(
-        x=x, y=y, text=alt.Text("label:N"), detail=alt.Detail("source:N")
-    )
-    return _panel(frame, [spread, line, *points, label, _hover(base, frame, x, y)])
 
 
-@_unchecked
 def percentiles(frame: Frame) -> Chart:
     """Latency over percentiles, on an axis where each nine takes the same room."""
-    base = alt.Chart()
-    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame)
-    chosen, picked = _legend_choice(frame)
-    line = base.mark_line().encode(x=x, y=y, color=color, **_opacity(chosen, 1.0, 0.12), **_dash(frame))
-    if picked is not None:
-        line = line.add_params(picked)
-    points = _points(base, frame, 18, x=x, y=y, color=color, **_opacity(chosen, 1.0, 0.12))
-    return _panel(frame, [line, *points, _hover(base, frame, x, y)])
+    at: Part = {"x": _position(frame.x, "x"), "y": _position(frame.y, "y"), "color": _series_colour(frame)}
+    faint = _opacity(frame, 1.0, 0.12)
+    line = _layer("line", at | faint | _dash(frame)) | _legend_choice(frame)
+    return _panel(frame, [line, *_points(frame, 18, at | faint), _hover(frame, at["x"], at["y"])])
 
 
-@_unchecked
 def bars(frame: Frame) -> Chart:
     """Bars side by side, with intervals; publications as symbols over the group.
 
     On a logarithmic axis ticks take the place of bars, whose length would have no meaning there.
     """
-    base = alt.Chart()
-    x = alt.X(
-        "x:N",
-        sort=list(frame.x.order),
-        title=frame.x.title,
-        axis=_categories(frame),
-    )
-    offset = alt.XOffset("series:N", sort=list(frame.series))
-    y = _position(frame.y, "y")
-    own = alt.FieldEqualPredicate(field="published", equal=False)
-    cited = alt.FieldEqualPredicate(field="published", equal=True)
-    mark = (
-        base.mark_tick(thickness=4)
-        if frame.y.kind == "log"
-        else base.mark_bar(cornerRadiusTopLeft=2, cornerRadiusTopRight=2)
-    )
+    at: Part = {"x": _bars_axis(frame), "xOffset": _field("series:N") | {"sort": list(frame.series)}}
+    y = {"y": _position(frame.y, "y")}
+    own, cited = ({"field": "published", "equal": is_cited} for is_cited in (False, True))
     measured = [series for series in frame.series if series not in frame.published]
-    color = _series_colour(replace(frame, series=measured, sources=()))
-    bar = mark.encode(x=x, xOffset=offset, y=y, color=color, tooltip=_tooltip(frame))
-    spread = base.mark_rule(strokeWidth=1.5, clip=True).encode(
-        x=x, xOffset=offset, y=alt.Y("low:Q", title=frame.y.title), y2=alt.Y2("high:Q")
+    colour = {"color": _series_colour(replace(frame, series=measured, sources=())), "tooltip": _tooltip(frame)}
+    bar = (
+        _layer("tick", at | y | colour, own, thickness=4)
+        if frame.y.kind == "log"
+        else _layer("bar", at | y | colour, own, cornerRadiusTopLeft=2, cornerRadiusTopRight=2)
     )
-    layers = [bar.transform_filter(own), spread.transform_filter(own), *_crosses(base, frame, x, offset)]
+    spread = _layer("rule", at | _interval(frame), own, strokeWidth=1.5, clip=True)
+    layers = [bar, spread, _cross(frame, at)]
     if frame.verdicts:
-        layers.append(
-            base.mark_text(dx=10, dy=-8, style="quiet").encode(x=x, xOffset=offset, y=y, text=alt.Text("mark:N"))
-        )
+        layers.append(_layer("text", at | y | {"text": _field("mark:N")}, dx=10, dy=-8, style="quiet"))
         # Invisible: text has no legend.
-        layers.append(
-            base.mark_point(filled=False, opacity=0, color=theme.PALETTES["light"].muted).encode(
-                x=x, xOffset=offset, y=y, shape=_verdict_shape(frame)
-            )
-        )
+        verdict, muted = {"shape": _verdict_shape(frame)}, theme.PALETTES["light"].muted
+        layers.append(_layer("point", at | y | verdict, filled=False, opacity=0, color=muted))
     if frame.published:
         shapes = [_SYMBOLS[place % len(_SYMBOLS)] for place in range(len(frame.published))]
-        symbols = alt.Shape(
-            "source:N",
-            sort=list(frame.published),
-            title="Published",
-            legend=_legend(frame.published, None),
-            scale=alt.Scale(domain=list(frame.published), range=shapes),
-        )
-        symbol = base.mark_point(filled=False, size=70, strokeWidth=2, style="published")
-        layers.append(
-            symbol.encode(x=x, xOffset=offset, y=y, shape=symbols, tooltip=_tooltip(frame)).transform_filter(cited)
-        )
+        symbol = {
+            "shape": _nominal("source:N", frame.published, shapes, "Published", _legend(frame.published, None)),
+            "tooltip": _tooltip(frame),
+        }
+        options: Part = {"filled": False, "size": 70, "strokeWidth": 2, "style": "published"}
+        layers.append(_layer("point", at | y | symbol, cited, **options))
     panel = _panel(frame, layers)
     if frame.verdicts and frame.published:  # Two legends: shapes of verdicts are not shapes of publications.
         panel["resolve"] = {"scale": {"shape": "independent"}}
     return panel
 
 
-@_unchecked
 def stacked(frame: Frame, *, top: float) -> Chart:
     """Bars whose parts add up, the first series at the bottom; `top` is the highest sum of any panel."""
-    base = alt.Chart()
-    x = alt.X(
-        "x:N",
-        sort=list(frame.x.order),
-        title=frame.x.title,
-        axis=_categories(frame),
-    )
-    parts = base.mark_bar().encode(
-        x=x,
-        y=alt.Y(
-            "y:Q",
-            stack="zero",
-            title=frame.y.title,
-            axis=alt.Axis(tickCount=5, **_label(frame.y)),
-            scale=alt.Scale(domain=[0, top]),
-        ),
-        order=alt.Order("step:Q"),
-        color=_series_colour(frame),
-        tooltip=_tooltip(frame),
-    )
-    return _panel(frame, [parts, *_crosses(base, frame, x)])
+    x = {"x": _bars_axis(frame)}
+    axis = {"tickCount": 5, **_label(frame.y)}
+    parts = {
+        "y": _field("y:Q", frame.y.title) | {"stack": "zero", "axis": axis, "scale": {"domain": [0, top]}},
+        "order": _field("step:Q"),
+        "color": _series_colour(frame),
+        "tooltip": _tooltip(frame),
+    }
+    return _panel(frame, [_layer("bar", x | parts), _cross(frame, x)])
 
 
-@_unchecked
 def timeseries(frame: Frame) -> Chart:
     """A metric over the time of runs, one line a run; a point where a run has only one interval."""
-    base = alt.Chart()
-    x, y, color = _position(frame.x, "x"), _position(frame.y, "y"), _series_colour(frame, shape="stroke")
-    line = base.mark_line(strokeWidth=1.3).encode(x=x, y=y, color=color, detail=alt.Detail("run:N"), **_dash(frame))
-    counted = base.transform_joinaggregate(intervals="count()", groupby=["run", "series", "source"])
-    point = counted.transform_filter("datum.intervals == 1").mark_point(filled=True, size=30)
-    return _panel(frame, [line, _hover(base, frame, x, y), point.encode(x=x, y=y, color=color)])
+    at: Part = {"x": _position(frame.x, "x"), "y": _position(frame.y, "y"), "color": _series_colour(frame, shape="stroke")}
+    counted: Part = {
+        "joinaggregate": [{"op": "count", "as": "intervals"}],
+        "groupby": ["run", "series", "source"],
+    }
+    point = _layer("point", at, "datum.intervals == 1", filled=True, size=30)
+    point["transform"].insert(0, counted)
+    line = _layer("line", at | _by("run") | _dash(frame), strokeWidth=1.3)
+    return _panel(frame, [line, _hover(frame, at["x"], at["y"]), point])
 
 
-@_unchecked
 def timeseries_with_stalls(frame: Frame) -> Chart:
     """The same, with a cross on each interval in which the engine itself was stalled."""
     chart = timeseries(frame)
-    x, y = _position(frame.x, "x"), _position(frame.y, "y")
-    crosses = alt.Chart().transform_filter("datum.stalled").mark_point(style="alarm", shape="cross", size=70)
-    marked = _panel(frame, [crosses.encode(x=x, y=y)])
-    return {**chart, "layer": [*chart["layer"], *marked["layer"]]}
+    at: Part = {"x": _position(frame.x, "x"), "y": _position(frame.y, "y")}
+    crosses = _layer("point", at, "datum.stalled", style="alarm", shape="cross", size=70)
+    return {**chart, "layer": [*chart["layer"], crosses]}
 
 
-def _panel(frame: Frame, layers: Sequence[alt.Chart]) -> Chart:
-    """Layer marks into a panel of self-contained parts, so that it can be anywhere.
-
-    Not by `alt.layer`, which copies all marks four times and so takes longer than the rest of a chart.
-    """
-    parts = [layer.to_dict(validate=False, context={"top_level": False}) for layer in layers]
-    for part in parts:
-        part.pop("data", None)
-    return {"layer": parts, "height": frame.height}
+def _panel(frame: Frame, layers: Sequence[Part]) -> Chart:
+    return {"layer": list(layers), "height": frame.height}
 
 
-def _categories(frame: Frame) -> alt.Axis:
+def _layer(mark: str, encoding: Mapping[str, Any], *filters: Part | str, **options: Any) -> Part:
+    """One mark for each row that passes all filters."""
+    shown = {channel: what for channel, what in encoding.items() if what is not None}
+    chosen = {"transform": [{"filter": each} for each in filters]} if filters else {}
+    return {"mark": {"type": mark, **options}, "encoding": shown, **chosen}
+
+
+def _field(column: str, title: str | None = None) -> Part:
+    """Encode a column, given as `NAME:TYPE`."""
+    name, _, kind = column.partition(":")
+    return {"field": name, "type": _TYPES[kind], **({} if title is None else {"title": title})}
+
+
+def _by(column: str) -> Part:
+    """One line or area for each value of a column, whatever it looks like."""
+    return {"detail": _field(f"{column}:N")}
+
+
+def _interval(frame: Frame) -> Part:
+    return {"y": _field("low:Q", frame.y.title), "y2": _HIGH}
+
+
+def _bars_axis(frame: Frame) -> Part:
+    return _field("x:N", frame.x.title) | {"sort": list(frame.x.order), "axis": _categories(frame)}
+
+
+def _categories(frame: Frame) -> Part:
     """The axis of bars: long labels have a line for each word, or are slanted where even that does not fit."""
     labels = [str(label) for label in frame.x.order]
     room = frame.width / max(len(labels), 1) / CHARACTER_WIDTH - 1
     words = [word for label in labels for word in _LONG_WORD.sub(r"\1 ", label).split(" ")]
     if max(map(len, words), default=0) > room:
-        return alt.Axis(labelAngle=-40, labelLimit=160, domain=True)
+        return {"labelAngle": -40, "labelLimit": 160, "domain": True}
     longest = min(LONG_LABEL, math.floor(room))
     broken = f"length(datum.label) > {longest} ? split({_PIECES}, ' ') : datum.label"
-    return alt.Axis(labelAngle=0, labelLimit=110, labelExpr=broken, domain=True)
+    return {"labelAngle": 0, "labelLimit": 110, "labelExpr": broken, "domain": True}
 
 
 def _ticks(axis: Axis) -> Sequence[float] | None:
@@ -385,9 +348,8 @@ def _ticks(axis: Axis) -> Sequence[float] | None:
     return ticks
 
 
-def _position(axis: Axis, channel: Literal["x", "y"]) -> Any:
-    encoding = alt.X if channel == "x" else alt.Y
-    options: dict[str, Any] = _label(axis)
+def _position(axis: Axis, channel: Literal["x", "y"]) -> Part:
+    options: Part = _label(axis)
     ticks = _ticks(axis)
     if ticks is not None:
         options["values"] = list(ticks)
@@ -401,83 +363,78 @@ def _position(axis: Axis, channel: Literal["x", "y"]) -> Any:
     else:
         options |= {"tickCount": 5}
     if axis.kind == "category":
-        return encoding(
-            "x:N",
-            sort=list(axis.order),
-            title=axis.title,
-            axis=alt.Axis(**options),
-            scale=alt.Scale(type="point", padding=0.4),
-        )
+        scale = {"type": "point", "padding": 0.4}
+        return _field("x:N", axis.title) | {"sort": list(axis.order), "axis": options, "scale": scale}
     if axis.kind == "nines":
         options["labelExpr"] = NINES_LABEL
-    return encoding(f"{channel}:Q", title=axis.title, axis=alt.Axis(**options), scale=_numeric_scale(axis))
+    return _field(f"{channel}:Q", axis.title) | {"axis": options, "scale": _numeric_scale(axis)}
 
 
-def _numeric_scale(axis: Axis) -> alt.Scale:
-    domain = list(axis.domain) if axis.domain is not None else alt.Undefined
+def _numeric_scale(axis: Axis) -> Part:
+    domain = {} if axis.domain is None else {"domain": list(axis.domain)}
     match axis.kind:
         case "log2":
-            return alt.Scale(type="log", base=2, domain=domain, nice=False)
+            return {"type": "log", "base": 2, "nice": False, **domain}
         case "log":
-            return alt.Scale(type="log", domain=domain, nice=False)
+            return {"type": "log", "nice": False, **domain}
         case "nines":
-            return alt.Scale(domain=domain, nice=False, zero=False)
+            return {"nice": False, "zero": False, **domain}
         case _:
-            return alt.Scale(domain=domain, nice=axis.domain is None)
+            return {"nice": axis.domain is None, **domain}
 
 
-def _label(axis: Axis) -> dict[str, Any]:
+def _label(axis: Axis) -> Part:
     if axis.label is not None:
         return {"labelExpr": axis.label}
     return {"format": axis.format} if axis.format else {}
 
 
-def _series_colour(frame: Frame, *, shape: Literal["circle", "stroke"] = "circle") -> Any:
+def _nominal(column: str, domain: Sequence[Any], values: Sequence[Any], title: str, legend: Part | None) -> Part:
+    """Encode a column by a list of colours, dashes or shapes."""
+    scale = {"domain": list(domain), "range": list(values)}
+    return _field(column, title) | {"sort": list(domain), "legend": legend, "scale": scale}
+
+
+def _series_colour(frame: Frame, *, shape: Literal["circle", "stroke"] = "circle") -> Part | None:
     """Return the colours of series; hollow circles would be marks of verdicts, so lines without points have strokes."""
     if not frame.series:
-        return alt.Undefined
+        return None
     if frame.graded or frame.sources:
         shape = "stroke"
     legend = _legend(_present(frame, frame.series), shape) if len(frame.series) > 1 else None
-    kind = "O" if frame.graded else "N"
     colours = theme.graded if frame.graded else theme.category
-    return alt.Color(
-        f"series:{kind}",
-        sort=list(frame.series),
-        title=frame.series_title,
-        legend=legend,
-        scale=alt.Scale(domain=list(frame.series), range=colours(len(frame.series))),
-    )
+    column = "series:O" if frame.graded else "series:N"
+    return _nominal(column, frame.series, colours(len(frame.series)), frame.series_title, legend)
 
 
 def _present(frame: Frame, labels: Sequence[str]) -> list[str]:
     return [label for label in labels if label not in frame.absent] or list(labels)
 
 
-def _legend(labels: Sequence[str], shape: str | None) -> alt.Legend:
+def _legend(labels: Sequence[str], shape: str | None) -> Part:
     """Return a legend as wide as a figure for a paper; the page sets its own number of columns."""
     columns = max(1, PAPER_WIDTH // (40 + 7 * max(map(len, labels))))
-    symbol = alt.Undefined if shape is None else shape
-    return alt.Legend(
-        values=list(labels), symbolType=symbol, symbolOpacity=1, labelLimit=420, titleLimit=300, columns=columns
-    )
+    symbol = {} if shape is None else {"symbolType": shape}
+    limits = {"symbolOpacity": 1, "labelLimit": 420, "titleLimit": 300, "columns": columns}
+    return {"values": list(labels), **symbol, **limits}
 
 
-def _legend_choice(frame: Frame) -> tuple[Any, Any]:
-    """Return a condition and the parameter that sets it: a click on the legend brings a series to the front."""
+def _legend_choice(frame: Frame) -> Part:
+    """Let a click on the legend bring a series to the front: the parameter that `_opacity` reads."""
     if len(frame.series) < 2:
-        return None, None
-    parameter = alt.selection_point(name=f"series_{frame.panel}", fields=["series"], bind="legend")
-    return parameter, parameter
+        return {}
+    select = {"type": "point", "fields": ["series"]}
+    return {"params": [{"name": f"series_{frame.panel}", "select": select, "bind": "legend"}]}
 
 
-def _opacity(chosen: Any, strong: float, faint: float) -> dict[str, Any]:
-    if chosen is None:
-        return {"opacity": alt.OpacityValue(strong)}
-    return {"opacity": alt.OpacityValue(**alt.condition(chosen, alt.value(strong), alt.value(faint), empty=True))}
+def _opacity(frame: Frame, strong: float, faint: float) -> Part:
+    if len(frame.series) < 2:
+        return {"opacity": {"value": strong}}
+    chosen = {"param": f"series_{frame.panel}", "value": strong, "empty": True}
+    return {"opacity": {"condition": chosen, "value": faint}}
 
 
-def _dash(frame: Frame) -> dict[str, Any]:
+def _dash(frame: Frame) -> Part:
     """Own results solid, then ever finer; publications dashed."""
     if len(frame.sources) < 2:
         return {}
@@ -486,64 +443,40 @@ def _dash(frame: Frame) -> dict[str, Any]:
     cited_dashes = ([6, 4], [3, 3], [10, 4])
     dashes = [own_dashes[i % 3] for i in range(len(own))] + [cited_dashes[i % 3] for i in range(len(frame.published))]
     legend = _legend(_present(frame, frame.sources), "stroke") if frame.source_title is not None else None
-    scale = alt.Scale(domain=[*own, *frame.published], range=dashes)
-    title = frame.source_title or ""
-    return {"strokeDash": alt.StrokeDash("source:N", sort=list(frame.sources), title=title, legend=legend, scale=scale)}
+    dash = _nominal("source:N", [*own, *frame.published], dashes, frame.source_title or "", legend)
+    return {"strokeDash": dash | {"sort": list(frame.sources)}}
 
 
-def _points(base: alt.Chart, frame: Frame, size: int, **channels: Any) -> list[alt.Chart]:
+def _points(frame: Frame, size: int, at: Part) -> list[Part]:
     """Return full points for device-limited values, and hollow ones of a shape of their own for others."""
-    full = base.mark_point(size=size).encode(detail=alt.Detail("source:N"), **channels)
+    at = at | _by("source")
     if not frame.verdicts:
-        return [full]
-    others = alt.FieldOneOfPredicate(field="verdict", oneOf=list(frame.verdicts))
-    hollow = base.mark_point(filled=False, size=2.4 * size, strokeWidth=1.6).encode(
-        shape=_verdict_shape(frame), detail=alt.Detail("source:N"), **channels
-    )
-    return [full.transform_filter({"not": others}), hollow.transform_filter(others)]
+        return [_layer("point", at, size=size)]
+    others: Part = {"field": "verdict", "oneOf": list(frame.verdicts)}
+    shape = {"shape": _verdict_shape(frame)}
+    return [
+        _layer("point", at, {"not": others}, size=size),
+        _layer("point", at | shape, others, filled=False, size=2.4 * size, strokeWidth=1.6),
+    ]
 
 
-def _verdict_shape(frame: Frame) -> alt.Shape:
+def _verdict_shape(frame: Frame) -> Part:
     """Return the shapes of values that were not device-limited, with their legend."""
-    return alt.Shape(
-        "verdict:N",
-        sort=list(frame.verdicts),
-        title="Not device-limited",
-        legend=_legend(frame.verdicts, None),
-        scale=alt.Scale(domain=list(frame.verdicts), range=[_SHAPES[kind] for kind in frame.verdicts]),
-    )
+    shapes = [_SHAPES[kind] for kind in frame.verdicts]
+    return _nominal("verdict:N", frame.verdicts, shapes, "Not device-limited", _legend(frame.verdicts, None))
 
 
-def _hover(base: alt.Chart, frame: Frame, x: Any, y: Any) -> Any:
+def _hover(frame: Frame, x: Part, y: Part) -> Part:
     """Return invisible points, large enough for a finger, that carry the tooltip."""
-    return base.mark_point(size=220, opacity=0).encode(x=x, y=y, tooltip=_tooltip(frame), detail=alt.Detail("source:N"))
+    return _layer("point", {"x": x, "y": y, "tooltip": _tooltip(frame), **_by("source")}, size=220, opacity=0)
 
 
-def _tooltip(frame: Frame) -> list[alt.Tooltip]:
-    return [alt.Tooltip(f"{column}:N", title=title) for column, title in frame.tooltip]
+def _tooltip(frame: Frame) -> list[Part]:
+    return [_field(f"{column}:N", title) for column, title in frame.tooltip]
 
 
-def _cell_text(base: alt.Chart, style: str, x: Any, y: Any, chosen: Any) -> Any:
-    text = base.mark_text(style=style, fontSize=10).encode(x=x, y=y, text=alt.Text("label:N"))
-    return text.transform_filter(chosen).transform_filter(_HAS_VALUE)
-
-
-def _crosses(base: alt.Chart, frame: Frame, x: Any, offset: Any = alt.Undefined) -> list[alt.Chart]:
+def _cross(frame: Frame, at: Part) -> Part:
     """Return crosses at the foot of the panel for cases without a value."""
-    cross = base.mark_text(text="✕", fontSize=12, dy=-7, style="alarm").encode(
-        x=x,
-        xOffset=offset,
-        y=alt.value(frame.height),
-        tooltip=[
-            alt.Tooltip("series:N", title=frame.series_title or "Case"),
-            alt.Tooltip("no_value:N", title="No value"),
-        ],
-    )
-    return [cross.transform_filter(_NO_VALUE)]
-
-
-def _crosses_of_cells(base: alt.Chart, frame: Frame, x: Any, y: Any) -> list[alt.Chart]:
-    cross = base.mark_text(text="✕", fontSize=13, style="alarm").encode(
-        x=x, y=y, tooltip=[alt.Tooltip("no_value:N", title="No value")]
-    )
-    return [cross.transform_filter(_NO_VALUE)]
+    tooltip = [_field("series:N", frame.series_title or "Case"), _field("no_value:N", "No value")]
+    foot = {"y": {"value": frame.height}, "tooltip": tooltip}
+    return _layer("text", at | foot, _NO_VALUE, text="✕", fontSize=12, dy=-7, style="alarm")
