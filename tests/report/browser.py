@@ -26,6 +26,9 @@ FLAGS = (
     "--hide-scrollbars",
 )
 
+ANSWERS_WITHIN_S = 600
+"""Audits take a few seconds, and longer on a busy machine; the driver's own limit is 30 s."""
+
 
 class Chromium:
     """A Chromium process, which shows one page after another."""
@@ -39,6 +42,7 @@ class Chromium:
         options.add_experimental_option("prefs", {"profile.default_content_setting_values.automatic_downloads": 1})
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+        self.driver.set_script_timeout(ANSWERS_WITHIN_S)
 
     def quit(self) -> None:
         """Close the browser and remove its profile."""
