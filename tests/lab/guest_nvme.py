@@ -50,6 +50,8 @@ metrics = ["media_write_amplification"]
 """
 
 DRIVE = (LAB / "8").resolve()
+CONSENT = Consent(destroy=(str(DRIVE),), confirm=("IOSONDE-LAB-8",))
+"""Earlier steps leave data between the edges of drives."""
 BEYOND = 8 * MIB
 """Behind everything that the study writes."""
 
@@ -61,7 +63,7 @@ def try_drive() -> dict[str, Any]:
         os.fsync(device.fileno())
     before = held(DRIVE)
     plan = expand(parse(STUDY), open_target(str(DRIVE)))
-    records = execute(plan, "purged", consent=Consent(destroy=(str(DRIVE),))).records()
+    records = execute(plan, "purged", consent=CONSENT).records()
     return {
         "can_format": can_format(DRIVE.name),
         "can_sanitize": can_sanitize(DRIVE.name),
@@ -126,7 +128,7 @@ def try_backends() -> dict[str, Any]:
     """Verified and traced runs of each backend on a whole namespace; the result set goes out as `kernel-tax`."""
     plan = expand(load("kernel-tax"), open_target(str(DRIVE)), profile="quick", repeats=1, settings=KERNEL_TAX)
     with one_processor():
-        records = execute(plan, "kernel-tax", consent=Consent(destroy=(str(DRIVE),))).records()
+        records = execute(plan, "kernel-tax", consent=CONSENT).records()
     return {
         str(record.levels["interface"]): {
             "failure": record.failure and record.failure.message,

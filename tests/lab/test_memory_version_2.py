@@ -37,7 +37,7 @@ def test_a_run_has_the_proof_that_it_read_from_the_device(limits: dict[str, Any]
     [of_device] = [each for each in own["run"] if each["device"] == totals["device"]]
     assert 400 * 4000 / 2 < of_device["own_read_bytes"] <= totals["read_bytes"], (of_device, totals)
     assert memory["statistics"]["pgmajfault"] > 0 and memory["statistics"]["pgsteal"] > 0
-    assert any(finding.sentence.startswith("The databases were 1.") for finding in guest_report.findings("read"))
+    assert any(finding.sentence.startswith("The median database was 1.") for finding in guest_report.findings("read"))
 
 
 def test_a_limit_too_small_is_out_of_memory_and_swap_does_not_help(limits: dict[str, Any]) -> None:
