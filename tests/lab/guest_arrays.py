@@ -23,9 +23,7 @@ from iosonde.storage.tools import call
 
 DEVICES = [(LAB / number).resolve() for number in ("8", "9", "10")]
 TARGET = ",".join(map(str, DEVICES))
-CONSENT = Consent(
-    destroy=tuple(map(str, DEVICES)), confirm=("IOSONDE-LAB-8", "IOSONDE-LAB-9", "IOSONDE-LAB-10")
-)
+CONSENT = Consent(destroy=tuple(map(str, DEVICES)), confirm=("IOSONDE-LAB-8", "IOSONDE-LAB-9", "IOSONDE-LAB-10"))
 """Earlier steps leave data between the edges of drives."""
 FAILING = DEVICES[2]
 STUDY = """

@@ -273,7 +273,11 @@ def stacked(frame: Frame, *, top: float) -> Chart:
 
 def timeseries(frame: Frame) -> Chart:
     """A metric over the time of runs, one line a run; a point where a run has only one interval."""
-    at: Part = {"x": _position(frame.x, "x"), "y": _position(frame.y, "y"), "color": _series_colour(frame, shape="stroke")}
+    at: Part = {
+        "x": _position(frame.x, "x"),
+        "y": _position(frame.y, "y"),
+        "color": _series_colour(frame, shape="stroke"),
+    }
     counted: Part = {
         "joinaggregate": [{"op": "count", "as": "intervals"}],
         "groupby": ["run", "series", "source"],
