@@ -36,7 +36,7 @@ def _watch(limit: int) -> None:
         time.sleep(_POLL_S)
     messages.warning(
         f"error: the result sets need more than {format_bytes(limit)} of memory\n\n"
-        "hint: read fewer at once, or read them on a machine with more memory; a small result set from somebody else "
-        "that needs this much may be made to"
+        "hint: read fewer at once, or use a machine with more memory; a small result set that needs this much is "
+        "damaged or malicious"
     )
     os._exit(reference.EXIT_ERROR)
