@@ -151,7 +151,7 @@ def test_the_head_of_a_report_names_device_platform_and_preparation(carried_out:
 
     [chapter] = collect([carried_out("snia-latency")]).chapters
     [source] = chapter.material.sources
-    head = dict(headline(source, chapter.material))
+    head = dict(headline(source, chapter.material, chapter.omitted))
     assert (head["Purge"], head["Data pattern"]) == ("format", "random, incompressible")
     assert head["Preconditioning"] == "sequential writes of 128 KiB, twice the range"
     assert (head["Active range"], head["Write cache"]) == ("128 MiB", "that of the simulated device")

@@ -49,7 +49,7 @@ def test_act_finds_the_load_that_a_device_of_known_speed_passes(tmp_path: Path) 
     assert found.value <= 19.6 < found.fails_at <= 1.5 * found.value
     assert titles(chapter, "boundary") == ["ACT's pass rule is met up to load 16, not at 22.6274"]
     assert titles(chapter, "also met") == [
-        "The same rule on response latency (informative) met at probes up to load 16"
+        "The same rule on response latency (informative) met at 5 of 7 probes, the highest at load 16"
     ]
     table = next(table for table in chapter.tables if table.title == "Search of the highest load: certify")
     assert [row[0].text for row in table.rows] == ["1", "2", "4", "8", "16", "22.6274", "32"]
