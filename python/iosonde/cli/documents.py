@@ -1,4 +1,4 @@
-"""What `--json` prints of result sets: the study, findings, and the metrics of each case with their intervals."""
+"""`--json` output for result sets: the study, findings, and the metrics of each case with their intervals."""
 
 from __future__ import annotations
 

@@ -48,14 +48,12 @@ class Messages:
             ) from error
 
     def close(self) -> None:
-        """Close the log file."""
         if self._log:
             self._log.close()
         self._log = None
 
     @property
     def logs(self) -> bool:
-        """Whether there is a log file."""
         return self._log is not None
 
     def info(self, text: str) -> None:

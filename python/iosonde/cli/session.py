@@ -1,4 +1,4 @@
-"""What `run` and `resume` share: the progress display, the closing messages, the report and the exit code."""
+"""Shared parts of `run` and `resume`: the progress display, the closing messages, the report and the exit code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Outcome:
 
     @property
     def mostly_failed(self) -> bool:
-        """Whether runs that could have succeeded failed more often than not."""
+        """Return True if more than half of the runs that could have succeeded failed."""
         bad = self.failed + self.refused
         return bad > self.complete or not self.complete
 

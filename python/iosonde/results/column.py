@@ -32,7 +32,7 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether its values can be computed with."""
+        """Return True if its values are numbers to compute with."""
         return self.dtype not in (TEXT, FLAG)
 
     def check(self, value: Any) -> None:
@@ -60,7 +60,6 @@ class Table:
 
     @cached_property
     def schema(self) -> pl.Schema:
-        """Names and types of the stored columns."""
         return pl.Schema({each.name: each.dtype for each in self.columns if not each.computed})
 
     def check(self, row: Mapping[str, Any]) -> None:

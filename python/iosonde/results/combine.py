@@ -13,22 +13,20 @@ from iosonde.results.schema import Record
 
 
 class Source(Protocol):
-    """What the tables of a result set are made from."""
+    """Interface of the source of tables."""
 
     @property
-    def directory(self) -> Path:
-        """Directory of the result set."""
+    def directory(self) -> Path: ...
 
     @property
     def label(self) -> str:
         """Name of the arm, where it is one of two."""
 
     @property
-    def plan(self) -> Plan:
-        """Its plan."""
+    def plan(self) -> Plan: ...
 
     def known_cases(self) -> list[Case]:
-        """Its cases, those that procedures decided on included."""
+        """All cases, including those that procedures decided on."""
 
     def records(self) -> list[Record]:
         """The latest attempt of each run that has a record."""

@@ -107,7 +107,7 @@ def _about_runs(result_set: Source, what: str, suffix: str, names: set[str]) -> 
 
 
 def describe(result_set: Source, format: str, columns: dict[str, list[str]]) -> str:
-    """What is in an export, as Markdown."""
+    """Describe the contents of an export, as Markdown."""
     lines = _origin(result_set)
     for table, described in (TABLES | metric_tables()).items():
         meanings = {column.name: column.text for column in described.columns}

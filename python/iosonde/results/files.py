@@ -51,7 +51,6 @@ class Directory:
         self.close()
 
     def close(self) -> None:
-        """Close the descriptor."""
         self.temporary.release()
         os.close(self.descriptor)
 
@@ -133,7 +132,7 @@ class Directory:
         remove_settled_entries(self.descriptor)
 
     def _is_being_written(self, name: str) -> bool:
-        """Whether a process has the lock of a file, which the kernel releases when that dies."""
+        """Return True if a process holds the lock of a file; the kernel releases it when the process dies."""
         try:
             descriptor = self.open_file(name)
         except OSError:  # It is a directory, a link or gone.

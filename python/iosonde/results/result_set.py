@@ -54,7 +54,7 @@ SIMULATED_BACKENDS = ("simulated", "ssd")
 
 @dataclass(frozen=True, kw_only=True)
 class _Writable:
-    """What the only writer holds open."""
+    """Resources that the only writer holds open."""
 
     records: Directory
     environments: Directory
@@ -285,7 +285,7 @@ class ResultSet:
 
     @property
     def simulated(self) -> bool:
-        """Whether its storage is simulated: values of a model, not of a device."""
+        """True if its storage is simulated: values of a model, not of a device."""
         return any(spec["workload"].get("backend", {}).get("kind") in SIMULATED_BACKENDS for spec in self.plan.specs())
 
     @property
@@ -417,7 +417,7 @@ class ResultSet:
 
     @property
     def findings(self) -> list[Any]:
-        """What the report states, each finding with its evidence."""
+        """All statements of the report, each finding with its evidence."""
         found: list[Any] = self._of_higher_layer("iosonde.report", "findings")
         return found
 

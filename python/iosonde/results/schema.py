@@ -71,7 +71,7 @@ class RecordWarning(BaseModel):
 
 
 class RecordVerdict(BaseModel):
-    """What limited a run, and the numbers behind that (verdict/verdict.py)."""
+    """Limiting factor of a run, and the numbers behind it (verdict/verdict.py)."""
 
     model_config = ConfigDict(frozen=True)
     kind: Literal[
@@ -196,15 +196,15 @@ class Record(BaseModel):
 
     @property
     def refused(self) -> bool:
-        """Whether the study has to be corrected before this can be measured."""
+        """True if the study has to be corrected before this can be measured."""
         return self.failure is not None and self.failure.code == REFUSED
 
     @property
     def is_failed(self) -> bool:
-        """Whether it failed and repeating it may help: unsupported combinations are not failures."""
+        """True if it failed and repeating it may help: unsupported combinations are not failures."""
         return self.outcome == "failed" and not self.is_unsupported
 
     @property
     def is_unsupported(self) -> bool:
-        """Whether it was an unsupported combination: a row with its reason, and nothing to repeat."""
+        """True if it was an unsupported combination: a row with its reason, and nothing to repeat."""
         return self.failure is not None and self.failure.code == UNSUPPORTED

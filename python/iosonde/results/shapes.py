@@ -40,7 +40,7 @@ class FileSystem(TypedDict):
 
 
 class Target(TypedDict):
-    """What the target is; `log` is a second one."""
+    """The target of a run; `log` is a second one."""
 
     name: NotRequired[str]
     kind: NotRequired[str]
@@ -78,7 +78,7 @@ class Bytes(TypedDict):
 
 
 class Others(TypedDict):
-    """What other processes had open on the devices."""
+    """I/O of other processes, and their open files on the devices."""
 
     are_present: bool
     write_bytes: int

@@ -112,7 +112,7 @@ def backend_checks(target: Path) -> Iterator[Check]:
 
 
 def machine_checks() -> Iterator[Check]:
-    """What the kernel reports about the machine."""
+    """Check the kernel's view of the machine."""
     yield Check(name="kernel", state="ok", found=os.uname().release)
     yield from _missing_file_systems()
     yield _clocksource()
@@ -136,7 +136,7 @@ def _missing_file_systems() -> Iterator[Check]:
 
 
 def _memory_limits() -> Check:
-    """Whether memory limits can be set."""
+    """Check that memory limits can be set."""
     from iosonde.errors import TargetError
     from iosonde.storage.control_groups.control_group import hierarchy
 

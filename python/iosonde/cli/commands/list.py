@@ -60,7 +60,7 @@ def _studies(*, every_profile: bool) -> Iterator[dict[str, Any]]:
 
 
 def needs(size: StudySize) -> list[str]:
-    """What a study needs besides a directory to write to."""
+    """Return the requirements of a study besides a writable directory."""
     from iosonde.workload.terms import store_name
 
     found = []

@@ -109,7 +109,7 @@ def arm_lines(plan: Plan) -> Iterator[str]:
 
 
 def summary(plan: Plan) -> Iterator[str]:
-    """What a plan takes and what it creates."""
+    """Return the time, bytes and created objects of a plan."""
     from iosonde.units import format_bytes
 
     written = plan.cost.write_bytes
@@ -174,7 +174,7 @@ def _handover_notes(plan: Plan, found: Sequence[ProbedBackend]) -> Iterator[str]
 
 
 def _requires_backend(workload: Mapping[str, Any]) -> bool:
-    """Whether a run fails as unsupported without its backend."""
+    """Return True if a run fails as unsupported without its backend."""
     backend = workload.get("backend") or {}
     return backend.get("kind") in ("preadv2", "libaio", "uring_nvme", "nvme_user") or bool(backend.get("required"))
 
@@ -306,7 +306,7 @@ def _shared(cases: Sequence[Case], workload: Workload) -> dict[str, Any]:
 
 
 def _is_shown(parameter: str, value: Any, workload: Workload) -> bool:
-    """Whether it differs from its default or is always shown; lists are commands, which the plan prints in full."""
+    """Return True if a value is not the default or is always shown; lists are commands, which are printed in full."""
     from iosonde.plan import Setup
 
     field = {**workload.PARAMETERS.model_fields, **Setup.model_fields}.get(parameter)

@@ -33,7 +33,6 @@ class ArrayFacts:
 
     @cached_property
     def threads(self) -> Json:
-        """Kernel threads of the array."""
         return array_threads.from_evidence(self.record.target, self._evidence)
 
     @property
@@ -155,7 +154,7 @@ def _size(target: Json) -> int | None:
 
 
 def _pcie(target: Json, members: Sequence[str]) -> float | None:
-    """What PCIe links let the members have together in each direction; None where they share none."""
+    """Return the bandwidth limit of PCIe links that all members share, in each direction; None without any."""
     return pcie.of_all([each for each in target.get("devices") or [] if each.get("device") in members])
 
 

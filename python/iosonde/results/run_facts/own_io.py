@@ -88,7 +88,7 @@ def _share_of_all(read: int | None, written: int | None, rows: list[Json]) -> fl
 
 
 def _is_plain(workload: Json) -> bool:
-    """Whether all writes are direct and without flushes."""
+    """Return True if all writes are direct and without flushes."""
     return described(workload).moves_blocks and all(
         stream["io_mode"] == "direct" and stream["durability"]["kind"] == "none" for stream in workload["streams"]
     )

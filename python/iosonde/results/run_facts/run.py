@@ -48,7 +48,6 @@ class RunFacts:
 
     @cached_property
     def streams(self) -> Sequence[Json]:
-        """The streams of the load."""
         return streams_of(self.record.spec["workload"])
 
     def part(self, name: str) -> Json:
@@ -86,42 +85,34 @@ class RunFacts:
 
     @cached_property
     def array(self) -> ArrayFacts:
-        """Facts about an array."""
         return ArrayFacts(self.record)
 
     @cached_property
     def store(self) -> StoreFacts:
-        """Facts about a key-value store and its memory limit."""
         return StoreFacts(self.record)
 
     @cached_property
     def server(self) -> ServerFacts:
-        """Facts about a database server."""
         return ServerFacts(self.record)
 
     @cached_property
     def paging(self) -> PagingFacts:
-        """Facts about paging and swap."""
         return PagingFacts(self.record)
 
     @cached_property
     def graph(self) -> GraphFacts:
-        """Facts about a graph algorithm."""
         return GraphFacts(self.record)
 
     @cached_property
     def objects(self) -> ObjectFacts:
-        """Facts about objects and their store."""
         return ObjectFacts(self.record)
 
     @cached_property
     def foreign(self) -> Foreign:
-        """I/O of other processes on the devices of the run."""
         return foreign(self.record.own_io, self.record.spec["workload"])
 
     @cached_property
     def drives(self) -> DriveFacts:
-        """Facts about the physical drives."""
         return DriveFacts(self.record)
 
 

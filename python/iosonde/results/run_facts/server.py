@@ -29,7 +29,6 @@ class ServerFacts:
 
     @property
     def load_seconds(self) -> float | None:
-        """Time to load the template."""
         load: Json = (self.server.get("template") or {}).get("result", {}).get("load") or {}
         return load["duration_ns"] / 1e9 if load else None
 

@@ -50,7 +50,7 @@ class StoreFacts:
 
     @property
     def started_empty(self) -> bool | None:
-        """Whether the run started with an empty database."""
+        """True if the run started with an empty database."""
         return self.workload["database"]["kind"] == "empty" if "database" in self.workload else None
 
     @cached_property
