@@ -108,7 +108,7 @@ def _agreed(group: Sequence[Job]) -> dict[str, Any]:
 
 
 def _verify_all_or_none(group: Sequence[Job], agreed: dict[str, Any]) -> None:
-    """What one job writes, another overwrites or reads: either all of it is sealed or nothing."""
+    """Verify all data or none: data that one job writes, another overwrites or reads."""
     reason = next((job.unverifiable for job in group if job.unverifiable), "")
     if not reason:
         return
@@ -234,7 +234,7 @@ def _with_known_span(job: Job) -> Job:
 
 
 def _key(job: Job) -> tuple[str, ...]:
-    """What a range belongs to: a name, or the section where it has none."""
+    """Return the key of a range: a name, or the section where it has none."""
     return job.place.files or ("", job.name, str(job.given.section.line))
 
 

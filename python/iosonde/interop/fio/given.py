@@ -36,7 +36,6 @@ class Given:
         return [(_known(setting), setting) for setting in self._settings.values()]
 
     def setting(self, name: str) -> Setting:
-        """The option as written in the file."""
         return self._settings[name]
 
     def note(self, name: str, *, why: str, instead: str) -> None:
@@ -56,7 +55,6 @@ class Given:
         return self._settings[name].value or "" if name in self else ""
 
     def text(self, name: str, default: str = "") -> str:
-        """The value as text."""
         return self.read(name, str) if name in self else default
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -70,12 +68,10 @@ class Given:
         return self.size(name) if name in self else default
 
     def size(self, name: str) -> int:
-        """Bytes."""
         kb_base = 1024 if name == "kb_base" else self.kb_base
         return self.read(name, lambda text: units.size(text, kb_base=kb_base))
 
     def time_ns(self, name: str, *, unit: str = "s", default: int = 0) -> int:
-        """Nanoseconds."""
         return self.read(name, lambda text: units.time_ns(text, unit=unit)) if name in self else default
 
     def triple(self, name: str) -> tuple[str, str, str]:
@@ -108,7 +104,6 @@ class Given:
         return value
 
     def fail(self, name: str, what: str, *, hint: str) -> NoReturn:
-        """Raise the error that this option deserves."""
         raise StudyError(what, where=self._settings[name].where(), hint=hint)
 
 

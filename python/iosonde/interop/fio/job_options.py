@@ -1,4 +1,4 @@
-"""What a stream did, in fio's options: the `job options` of an export.
+"""The load of a stream in fio's options: the `job options` of an export.
 
 Not a job file: what fio cannot express (a span split among jobs, an open-loop schedule as ours) becomes its nearest
 option, so that users of fio recognise the load.

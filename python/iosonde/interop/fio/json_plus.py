@@ -114,7 +114,7 @@ class _Facts:
         )
 
     def total_latency(self, scope: Scope) -> _Latency | None:
-        """What fio calls `lat`."""
+        """The latency that fio calls `lat`."""
         return self.latency(scope, "response") or self.latency(scope, "completion")
 
 

@@ -19,7 +19,7 @@ from iosonde.interop.fio.notes import Note, Notes
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What became of a job file."""
+    """Result of an import."""
 
     name: str
     """Name of the study."""
@@ -82,7 +82,7 @@ def _views(part: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _check(text: str, path: Path) -> None:
-    """What fits in each stream and does not fit together is found here."""
+    """Check the finished study for contradictions between its streams."""
     from iosonde.planning import parse, study_size
 
     try:

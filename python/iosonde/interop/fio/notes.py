@@ -1,4 +1,4 @@
-"""What an import does not carry over, or only with a difference: one note each, with its place in the job file."""
+"""Differences between a job file and its import: one note each, with its place in the job file."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ VERSION = "3.42"
 
 
 class Fate(Enum):
-    """What becomes of an option."""
+    """Ways in which an import handles an option."""
 
     CARRIED = "carried over"
     DROPPED = "not carried over"

@@ -60,7 +60,7 @@ def drawn_metric(view: View) -> str:
 
 
 def has_mark(row: Row) -> bool:
-    """Whether a row shows in a figure: by its value, or by a cross where there is no result."""
+    """Return True if a row shows in a figure: by its value, or by a cross where there is no result."""
     return row["y"] is not None or bool(row["no_value"])
 
 

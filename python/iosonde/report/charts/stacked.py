@@ -64,7 +64,7 @@ def _parts(
 
 
 def _tooltip(view: View, layout: ChartLayout) -> list[tuple[str, str]]:
-    """What is shown of a part: its own time and that of the whole bar."""
+    """Return the tooltip of a part: its own time and that of the whole bar."""
     common = [each for each in tooltip(view, layout, view.y) if each[0] != "text"]
     return [*common, ("text", "Time"), ("total_text", metric_title(view.y))]
 

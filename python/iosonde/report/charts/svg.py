@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Legend:
-    """What the colours, dashes or symbols of a figure mean."""
+    """Meaning of the colours, dashes or symbols of a figure."""
 
     title: str
     entries: Sequence[Entry]
@@ -119,7 +119,7 @@ def without_legends(chart: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_legend(encoding: Any) -> bool:
-    """Whether an encoding has a legend of symbols: a gradient stays in the drawing."""
+    """Return True if an encoding has a legend of symbols: a gradient stays in the drawing."""
     named = isinstance(encoding, Mapping) and encoding.get("legend", "") is not None
     return named and "range" in encoding.get("scale", {}) and encoding.get("type") in ("nominal", "ordinal")
 

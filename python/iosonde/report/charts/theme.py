@@ -169,7 +169,7 @@ def _axes(colours: Palette) -> dict[str, Any]:
 
 
 def _guides(colours: Palette) -> dict[str, Any]:
-    """What explains: legends, titles, heads of panels."""
+    """Return the style of legends, titles and panel heads."""
     return {
         "legend": {
             "labelColor": colours.text,

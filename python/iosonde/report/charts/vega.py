@@ -69,7 +69,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What a chart of one panel needs besides its rows; panels of one figure share it."""
+    """Input of a one-panel chart besides its rows; panels of one figure share it."""
 
     x: Axis
     y: Axis

@@ -1,1 +1,1 @@
-"""What goes into a report, in which order."""
+"""Content of a report, in order."""

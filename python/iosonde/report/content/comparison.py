@@ -144,7 +144,7 @@ def _design(material: Material) -> Design:
 
 
 def _is_comparable(record: Record) -> bool:
-    """Whether a run can be compared whatever its limit: nothing is known to have disturbed it.
+    """Return True if a run can be compared whatever limited it: no known disturbance.
 
     A run judged by shares of resources may use none of them completely; a command is compared whatever limited it.
     """

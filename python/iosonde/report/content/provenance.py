@@ -261,7 +261,7 @@ def _targets(source: Source) -> list[FactGroup]:
 
 
 def _changes(fact: str) -> bool:
-    """Whether a fact of a device is a reading that changes from run to run; the records keep each."""
+    """Return True if a fact of a device is a reading that changes from run to run; the records keep each."""
     return "temperature" in fact
 
 

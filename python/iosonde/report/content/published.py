@@ -165,7 +165,7 @@ def _own_limits(view: View, material: Material) -> Iterator[list[Cell]]:
 
 
 def _is_baseline_of(other: Subject, subject: Subject, material: Material) -> bool:
-    """Whether another line of evidence is of the same case, in the system that the first one is compared with."""
+    """Return True if another line of evidence has the same case in the baseline system of the first one."""
     systems = _systems(material)
     same = (other.case.case_id, other.stream, other.operation) == (
         subject.case.case_id,

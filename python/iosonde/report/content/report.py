@@ -74,7 +74,6 @@ class Report:
 
     @property
     def title(self) -> str:
-        """What the page is called."""
         return " · ".join(chapter.study.title for chapter in self.chapters)
 
     @property
@@ -84,12 +83,10 @@ class Report:
 
     @property
     def sources(self) -> list[Source]:
-        """Every result set."""
         return [source for chapter in self.chapters for source in chapter.material.sources]
 
     @property
     def figures(self) -> list[Figure]:
-        """Every figure."""
         return [figure for chapter in self.chapters for figure in chapter.all_figures]
 
 
@@ -111,12 +108,10 @@ class Chapter:
 
     @property
     def study(self) -> Study:
-        """The study."""
         return self.material.study
 
     @property
     def sources(self) -> Sequence[Source]:
-        """The result sets."""
         return self.material.sources
 
     @cached_property
@@ -146,7 +141,7 @@ class Chapter:
 
     @cached_property
     def summary(self) -> Table | None:
-        """What people quote, or the headline table of the study."""
+        """Most quoted values, or the headline table of the study."""
         kinds = (view.kind for view in self.study.views if view.kind in TABLES)
         own = [table for kind, table in zip(kinds, self._asked_tables, strict=True) if kind in HEADLINES]
         return self._computed("Summary", lambda: summary(self.material, own, self.figures), instead=None)
@@ -220,7 +215,6 @@ class Chapter:
 
     @property
     def figures(self) -> list[Figure]:
-        """The figures of all sections."""
         return [section.figure for section in self._questions if section.figure]
 
     @cached_property

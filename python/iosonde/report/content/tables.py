@@ -145,7 +145,7 @@ def _summary(material: Material) -> _Summary:
 
 
 def _has_value(row: Mapping[str, Any] | None) -> bool:
-    """Whether there is a value; the bandwidth of transactions, whose bytes are not known, is 0."""
+    """Return True if there is a value; the bandwidth of transactions, whose bytes are not known, is 0."""
     return row is not None and (row["metric"] != "bandwidth" or row["median"] != 0)
 
 

@@ -1,4 +1,4 @@
-"""What limited each run, and the evidence."""
+"""Limiting factor of each run, and the evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What acknowledged writes of a store survive: next to the values of its cases, and where stores cannot be ranked."""
+"""Durability of acknowledged writes by store: next to the values of its cases, and where stores cannot be ranked."""
 
 from __future__ import annotations
 

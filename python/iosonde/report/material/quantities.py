@@ -146,7 +146,7 @@ def case_name(case: Case) -> str:
 
 
 def is_number(level: Any) -> bool:
-    """Whether a level is a quantity: a truth value is none."""
+    """Return True if a level is a quantity; truth values are not."""
     return isinstance(level, int | float) and not isinstance(level, bool)
 
 
@@ -162,7 +162,7 @@ def metric_title(metric: str) -> str:
 
 
 def is_percentile(metric: str) -> bool:
-    """Whether a metric is a percentile, which takes samples beyond it."""
+    """Return True if a metric is a percentile, which requires samples beyond it."""
     from iosonde.metrics.histogram import PERCENTILES
 
     return any(metric.endswith(f"_{percentile}") for percentile in PERCENTILES)

@@ -88,12 +88,11 @@ class Source:
 
     @property
     def directory(self) -> Path:
-        """Where it is."""
         return self.results.directory
 
     @property
     def simulated(self) -> bool:
-        """Whether these are figures of a model."""
+        """True if the values come from a model."""
         return self.results.simulated
 
     @property
@@ -121,7 +120,7 @@ class Source:
 
     @property
     def complete(self) -> bool:
-        """Whether every planned run was carried out to its end."""
+        """True if every planned run completed."""
         return not (self.missing or self.failed or self.stopped)
 
     @cached_property
@@ -182,7 +181,7 @@ class Material:
 
     @property
     def paired(self) -> bool:
-        """Whether the two systems are the arms of one session."""
+        """True if the two systems are the arms of one session."""
         return len(self.sources) == 2 and self.paired_sets == 1
 
     @property

@@ -1,4 +1,4 @@
-"""What a view looks at: cases of result sets, and the values that the analysis gives them."""
+"""Subjects of a view: cases of result sets, and the values that the analysis gives them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Subject:
 
     @property
     def key(self) -> tuple[str, str, str | None, str | None]:
-        """What its rows in the tables of the analysis are known by."""
+        """Key of its rows in the tables of the analysis."""
         return (self.source.label, self.case.case_id, self.stream, self.operation)
 
 
@@ -57,7 +57,7 @@ def subjects(view: View, material: Material) -> list[Subject]:
 
 
 def _is_of_window(view: View, material: Material) -> bool:
-    """Whether a view draws one value of each load where there are rounds: that of the measurement window."""
+    """Return True if a view draws one value per load of rounds: that of the measurement window."""
     part = next(part for part in material.study.parts if part.name == view.part)
     named = {view.x, view.series, view.facet, *view.where}
     one_value = view.kind in ("lines", "bars", "heatmap", "table")

@@ -1,4 +1,4 @@
-"""What every HTML page of iosonde shares: its style sheet, escaping, the policy for scripts, JSON within a page.
+"""Shared parts of every HTML page: style sheet, escaping, script policy, JSON within a page.
 
 A page is one file that loads nothing. Jinja escapes all text.
 """

@@ -82,7 +82,7 @@ def why_unverifiable(given: Given, direction: Direction, stream: dict[str, Any])
 
 
 def verification(given: Given, direction: Direction, unverifiable: str) -> dict[str, Any]:
-    """Whether what was written is checked; a parameter of the whole run."""
+    """Return the `verify` parameter of the whole run."""
     if given.raw("verify") in ("", "0", "null"):
         return {}
     if not given.flag("do_verify", default=True):

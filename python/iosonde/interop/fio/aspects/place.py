@@ -113,7 +113,7 @@ def _offset(given: Given) -> int:
 
 
 def limits(given: Given, jobs: int, place: Place) -> dict[str, Any]:
-    """What ends the job besides time, of all its jobs together."""
+    """Return the limits of the job besides time, of all its jobs together."""
     if given.flag("time_based") and given.time_ns("runtime"):
         return {}
     loops = given.number("loops", 1)

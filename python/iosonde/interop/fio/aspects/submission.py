@@ -81,7 +81,7 @@ def cpus(given: Given, jobs: int) -> dict[str, Any]:
 
 
 def page_cache(given: Given) -> dict[str, Any]:
-    """What happens to the pages of the target before the load; a parameter of the whole run."""
+    """Return the page cache state before the load; a parameter of the whole run."""
     if given.flag("pre_read"):
         return {"page_cache": "warm"}
     return {"page_cache": "drop" if given.flag("invalidate", True) else "keep"}
