@@ -14,7 +14,7 @@ from iosonde.regression.sessions import better
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """What stays the same over a history. Firmware, kernel and settings may change; a change of them is an event."""
+    """The constant parts of a history. Firmware, kernel and settings may change; a change of them is an event."""
 
     study: str
     profile: str
@@ -25,7 +25,6 @@ class Identity:
 
     @property
     def text(self) -> str:
-        """The identity in one line."""
         devices = ", ".join(f"{model}{f', serial {serial}…' if serial else ''}" for model, serial in self.devices)
         kind = "; simulated" if self.simulated else ""
         return f"{self.study} ({self.profile}) on {self.target}{f' ({devices}{kind})' if devices else ''}"
@@ -66,7 +65,6 @@ class Series:
 
     @cached_property
     def usable(self) -> list[Point]:
-        """The points that count."""
         return [each for each in self.points if not each.excluded]
 
     @property
@@ -75,7 +73,6 @@ class Series:
         return f"{self.load}: {wording.metric_words(self.metric)}"
 
     def is_loss(self, change: float) -> bool:
-        """Whether a change is for the worse."""
         return change < 0 if better(self.metric) == "higher" else change > 0
 
 

@@ -27,7 +27,6 @@ class Shift:
 
     @property
     def is_loss(self) -> bool:
-        """Whether it is for the worse."""
         return self.series.is_loss(self.change.change)
 
 
@@ -43,7 +42,6 @@ class Track:
     events: Sequence[Event]
 
     def shifts_of(self, series: Series) -> list[Shift]:
-        """Return the change points of one series."""
         return [each for each in self.shifts if each.series is series]
 
     @property
@@ -73,7 +71,6 @@ class History:
 
     @property
     def tested(self) -> int:
-        """Series that were searched."""
         return sum(len(track.series) for track in self.tracks)
 
     @property

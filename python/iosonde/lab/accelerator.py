@@ -1,4 +1,4 @@
-"""Whether this machine can run the guest itself (KVM), or has to emulate it (TCG).
+"""Choice of the accelerator: KVM if this machine can run the guest itself, else emulation (TCG).
 
 That `/dev/kvm` opens and creates machines proves little: under some hypervisors no kernel starts in them. So a trial
 start decides, once after each boot of the host.
@@ -35,7 +35,7 @@ def best_accelerator(image: Image) -> Accelerator:
 
 
 def _starts(image: Image) -> bool:
-    """Whether a guest under KVM exits in time."""
+    """Return True if a guest under KVM exits in time."""
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as initrd, tempfile.TemporaryFile() as stderr:
         initrd.write(image.initrd.read_bytes() + archive("job", {"settings": "DRIVES=none\n"}))

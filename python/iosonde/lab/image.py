@@ -19,7 +19,6 @@ class Image:
 
     @property
     def kernel(self) -> Path:
-        """The compressed kernel."""
         return self.directory / "vmlinuz"
 
     @property
@@ -29,7 +28,7 @@ class Image:
 
     @property
     def packages(self) -> list[str]:
-        """What it was made of, as `package=version`."""
+        """Packages in the image, as `package=version`."""
         return (self.directory / "packages").read_text(encoding="utf-8").splitlines()
 
 

@@ -45,7 +45,7 @@ class Limits:
 
     @property
     def burst_bytes(self) -> float:
-        """What a full load moves from rest until it falls to `bandwidth`; the credit recovers during that time."""
+        """Bytes of a full load, starting rested, until it falls to `bandwidth`; credit recovers meanwhile."""
         if self.burst_bandwidth is None or self.bandwidth is None:
             return 0.0
         return self.burst_bandwidth**2 * self.burst_length_s / (self.burst_bandwidth - self.bandwidth)

@@ -105,7 +105,7 @@ class Machine:
         self._stack.close()
 
     def output(self) -> Iterator[tuple[Stream, bytes]]:
-        """What comes from the guest, as it comes; `LabError` when it dies, or stays silent for too long.
+        """Yield output of the guest as it arrives; `LabError` when it dies, or stays silent for too long.
 
         A guest that does not get as far as the command is started again: an emulated kernel may hang or panic.
         """
@@ -245,7 +245,7 @@ def mount_points_of_programs() -> list[Path]:
 
 
 def _job(command: Sequence[str], results: Path, environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    """What `lab/init` finds in `/job`: its settings, and the command as a script."""
+    """Return the files that `lab/init` reads in `/job`: its settings, and the command as a script."""
     exports = [f"export {name}={shlex.quote(value)}" for name, value in {"PATH": _PATH, **environment}.items()]
     exports.append('export PATH="$PATH:/usr/sbin:/sbin"')  # Where mdadm is, which no user's path need hold.
     return {

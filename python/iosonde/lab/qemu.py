@@ -90,7 +90,6 @@ class Drives:
             )
 
     def options(self) -> list[str]:
-        """QEMU's options."""
         return [option for number in range(self.total) for option in self._drive(number)]
 
     def _drive(self, number: int) -> list[str]:

@@ -46,7 +46,6 @@ class SharedFolder:
             )
 
     def close(self) -> None:
-        """End the daemon."""
         end(self._daemon)
         self.client.close()
         self.stderr.close()

@@ -1,4 +1,4 @@
-"""What a session was measured on: devices, kernel, versions and settings, as far as they can change results."""
+"""Environment of a session: devices, kernel, versions and settings, as far as they can change results."""
 
 from __future__ import annotations
 

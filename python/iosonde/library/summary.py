@@ -44,7 +44,7 @@ class Headline(_Frozen):
 
 
 class SessionCell(_Frozen):
-    """What one session measured of a case: the mean of the logarithms of a metric over its runs."""
+    """Value of one case in one session: the mean of the logarithms of a metric over its runs."""
 
     case_id: str
     metric: str

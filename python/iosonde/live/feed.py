@@ -30,8 +30,7 @@ PARTS = {"p50": 500_000, "p99": 990_000, "p99_9": 999_000}
 class Send(Protocol):
     """Sends a message; one that may be dropped is, where the server does not keep up."""
 
-    def __call__(self, message: dict[str, Any], *, droppable: bool = False) -> None:
-        """Send it."""
+    def __call__(self, message: dict[str, Any], *, droppable: bool = False) -> None: ...
 
 
 @dataclass
@@ -58,7 +57,6 @@ class Feed:
         self._sent_at = 0.0
 
     def run_started(self, run: Run, case: Case) -> None:
-        """A run starts."""
         self._inner.run_started(run, case)
         load = load_of(case)
         self._now = _Now(run, load, _queue_depth(run), [])
@@ -67,7 +65,6 @@ class Feed:
         self._send({"kind": "run", "now": now, "progress": self._progress()})
 
     def event(self, run: Run, event: Event) -> None:
-        """The engine wrote an event."""
         self._inner.event(run, event)
         if self._now is None:
             return
@@ -83,7 +80,6 @@ class Feed:
                 self._send({**message, "values": values, "progress": self._progress()}, droppable=True)
 
     def run_ended(self, run: Run, record: Record) -> None:
-        """The record of a run was written."""
         self._inner.run_ended(run, record)
         now, self._now = self._now, None
         self._done += 1
@@ -102,7 +98,6 @@ class Feed:
         )
 
     def note(self, text: str) -> None:
-        """A message for the user."""
         self._inner.note(text)
         self._send({"kind": "note", "text": text})
 

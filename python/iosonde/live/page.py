@@ -74,7 +74,6 @@ class LivePage:
         self._flush()
 
     def over(self, outcome: str, text: str, report: Path | None = None) -> None:
-        """Announce the end of the study."""
         path = str(report.absolute()) if report and report.is_file() else ""
         self.send({"kind": "over", "outcome": outcome, "text": text, "report": path})
 

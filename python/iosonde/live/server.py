@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer; everything but the secret path is not found."""
+        """Return the page, the state or the report; any path without the secret is not found."""
         if self.headers.get("Host") not in self.server.hosts:
             self._send(403, b"another host was requested\n", "text/plain")
             return

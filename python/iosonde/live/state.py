@@ -14,7 +14,7 @@ NOTES = 20
 
 
 class State:
-    """What the page shows. Messages come from one thread, readers from others."""
+    """State of the page. Messages come from one thread, readers from others."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -51,7 +51,6 @@ class State:
 
     @property
     def is_over(self) -> bool:
-        """Whether the study has ended."""
         return self._facts["over"] is not None
 
     @property

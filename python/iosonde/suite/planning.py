@@ -36,7 +36,6 @@ class Planned:
 
     @property
     def seconds(self) -> float:
-        """Estimated time of all runs."""
         return sum(plan.cost.seconds for plan in self.plans.values())
 
 
@@ -87,9 +86,9 @@ def plan_suite(
 
 
 def shared_by_targets(suite: Suite, target: str, against: str | None, *, mix_simulated: bool = False) -> str:
-    """What a comparison of both targets of a suite is to be read with, as a sentence; empty if nothing.
+    """Return caveats of a comparison of both targets of a suite, as a sentence; empty if there are none.
 
-    That is a device which both use, or that one of them is simulated.
+    Caveats are a device that both use, or that one target is simulated.
 
     `TargetError` if the targets cannot be compared, which two directories of one file system cannot: the question of a
     suite is about devices.
@@ -189,7 +188,7 @@ def with_parts(study: Study, names: Sequence[str]) -> Study:
 
 
 def depends_on_results(study: Study, profile: str, *, settings: Mapping[str, str]) -> bool:
-    """Whether later runs of the study depend on earlier ones, so that two targets cannot alternate."""
+    """Return True if later runs of the study depend on earlier ones, so that two targets cannot alternate."""
     whole = effective(study, profile=profile, settings=settings)
     return whole.repeats_until or any(kind_of(part) for part in whole.parts)
 

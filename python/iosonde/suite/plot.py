@@ -47,7 +47,6 @@ class Scale:
 
     @property
     def ticks(self) -> list[float]:
-        """Labelled positions."""
         return [each for each in TICKS if self.low <= each <= self.high]
 
 
@@ -95,5 +94,5 @@ def _row(line: Line, scale: Scale, y: float) -> str:
 
 
 def label(line: Line) -> str:
-    """What a line is of."""
+    """Return the subject of a line."""
     return ", ".join(filter(None, (line.entry.title, line.value.title, line.case)))

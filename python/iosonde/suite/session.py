@@ -69,7 +69,6 @@ class SuiteDirectory:
 
     @property
     def targets(self) -> list[str]:
-        """Names of its one or two targets."""
         return [each for each in (self.description.target, self.description.against) if each]
 
     def result_sets(self, entry_name: str) -> dict[Role, Path]:
@@ -145,7 +144,7 @@ def create(
 
 
 def is_suite(directory: Path) -> bool:
-    """Whether this is the directory of a suite."""
+    """Return True if this is the directory of a suite."""
     return (directory / FILE).is_file()
 
 
@@ -205,7 +204,7 @@ def _refuse_other_plans(suite: SuiteDirectory) -> None:
 
 
 def _problem(entry: Entry, role: Role, description: SuiteFile, plan: Plan) -> str:
-    """What the plan of a result set has and the description has not; empty if they agree."""
+    """Return the first difference between the plan of a result set and the description; empty if they agree."""
     targets = [arm.target for arm in plan.arms] or [plan.target]
     by_role: dict[Role, list[str | None]] = {
         "a": [description.target],

@@ -1,4 +1,4 @@
-"""What a suite found: for each study the values that it quotes, on one target or compared between two."""
+"""Results of a suite: for each study the values that it quotes, on one target or compared between two."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class StudySummary:
-    """What one study of the suite found."""
+    """Results of one study of the suite."""
 
     entry: Entry
     lines: Sequence[Line]
@@ -86,7 +86,7 @@ class StudySummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What the whole suite found."""
+    """Results of the whole suite."""
 
     directory: SuiteDirectory
     studies: Sequence[StudySummary]
@@ -97,7 +97,7 @@ class Summary:
 
     @property
     def differs_from_shipped(self) -> bool:
-        """Whether the suite has the name of one that comes with iosonde, but not its entries and published values."""
+        """True if the suite has the name of one that comes with iosonde, but other entries or published values."""
         suite = self.directory.description.suite
         return suite.name in shipped_suites() and suite != load(suite.name)
 
@@ -109,7 +109,6 @@ class Summary:
 
     @property
     def compares(self) -> bool:
-        """Whether there are two targets."""
         return self.directory.description.against is not None
 
     def recommendation(self) -> list[str]:
@@ -381,7 +380,7 @@ def _single(entry: Entry, material: Material) -> Iterator[Line]:
 
 
 def _fits(row: Mapping[str, object], value: Value, case: Case) -> bool:
-    """Whether a row of a table is of the value: its metric, stream, operation and levels."""
+    """Return True if a row of a table matches the value: its metric, stream, operation and levels."""
     from iosonde.metrics.scopes import ALL
 
     if row["metric"] != value.metric or case.part != value.part:
@@ -410,7 +409,7 @@ def _improvement(metric: str, row: Mapping[str, float | None]) -> _Improvement:
 
 
 def _limits(material: Material, case_id: str) -> dict[str, str]:
-    """What limited the runs of a case, for each target: the verdict, and the first sentence of its evidence."""
+    """Return the limiting factor of a case for each target: the verdict, and the first sentence of its evidence."""
     found = {}
     for source in material.sources:
         wanted = case_id
@@ -463,7 +462,7 @@ def _of_streams(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _case_text(case: Case, cases: Sequence[Case], row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
-    """What distinguishes a case and stream from the others that the value is of."""
+    """Return the levels and stream that distinguish a case from the others that the value covers."""
     from iosonde.metrics.wording import level_words
 
     varying = [name for name in case.levels if len({str(each.levels.get(name)) for each in cases}) > 1]
