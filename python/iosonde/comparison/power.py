@@ -46,7 +46,6 @@ class Power:
 
     @property
     def text(self) -> str:
-        """One line for a plan."""
         noise = f"{100 * self.noise:.2g} %" + (f" as in {self.source}" if self.source else " (assumed)")
         if self.within is None or self.between is None:
             return f"with {self.repeats} repeat no difference between two systems can be shown"

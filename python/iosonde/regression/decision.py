@@ -43,7 +43,7 @@ Outcome = Literal["pass", "regression", "undecided"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What counts as a regression."""
+    """Settings of the check."""
 
     allow: float = 0.05
     """Loss of rate that is accepted, as a share."""
@@ -95,7 +95,6 @@ class Check:
 
     @property
     def undecided(self) -> list[Cell]:
-        """Cells that could not be decided."""
         return [cell for cell in self.cells if cell.outcome == "undecided"]
 
     @property
@@ -127,7 +126,7 @@ class _Loss:
         return t_tail(score, self.degrees)
 
     def exceeds(self, allowed: float) -> bool:
-        """Whether the one-sided 95 % bound exceeds the allowance."""
+        """Return True if the one-sided 95 % bound exceeds the allowance."""
         return self.loss - self.error * _quantile(CONFIDENCE, self.degrees) > allowed
 
     @property

@@ -32,7 +32,7 @@ CellKey = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class SessionValue:
-    """What one session measured in a cell."""
+    """Value of one session in a cell."""
 
     mean_log: float
     """Mean of the natural logarithms over its runs."""
@@ -56,7 +56,7 @@ class Session:
 
 
 def better(metric: str) -> Better:
-    """Whether more is better."""
+    """Return `higher` or `lower`, whichever is better for a metric."""
     return "lower" if metric in LATENCIES or metric_of(metric).better == "lower" else "higher"
 
 

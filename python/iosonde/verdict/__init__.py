@@ -1,1 +1,1 @@
-"""Whether a run measured its device, the harness or a cache, with the evidence and every warning."""
+"""Verdict on a run: device, harness or cache, with the evidence and every warning."""

@@ -62,7 +62,7 @@ class DeviceStall:
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictFacts:
-    """What is known of one run, as its record holds it."""
+    """Facts of one run, as its record has them."""
 
     spec: Json
     result: Json
@@ -367,7 +367,7 @@ class Evidence:
 
     @property
     def array_threads(self) -> Json:
-        """What the kernel's threads did for the array under the run."""
+        """Work of the kernel's threads for the array under the run."""
         return array_threads.from_evidence(self.facts.target, self.observed)
 
     @property
@@ -409,12 +409,12 @@ class Evidence:
 
     @property
     def has_device_io(self) -> bool:
-        """Whether the devices moved enough to be judged."""
+        """True if the devices moved enough bytes to be judged."""
         return bool(sum(device["read_bytes"] + device["write_bytes"] for device in self.devices) >= 1 << 20)
 
     @property
     def has_own_cache(self) -> bool:
-        """Whether a store is between operations and devices."""
+        """True if a store is between operations and devices."""
         return described(self.facts.spec["workload"]).reads_own_cache
 
     @property
@@ -424,14 +424,14 @@ class Evidence:
 
     @property
     def is_polling(self) -> bool:
-        """Whether threads are busy by design: they watch for completions, or the kernel's watches for submissions."""
+        """True if threads are busy by design: they poll for completions, or the kernel polls for submissions."""
         return bool(
             {"completion_polling", "submission_polling"} & set(self.facts.result["backend"].get("features", []))
         )
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether the file system has nothing but memory under it."""
+        """True if the file system has only memory under it."""
         return self.file_systems[-1].get("kind") in MEMORY_FILE_SYSTEMS
 
     @property
@@ -449,12 +449,11 @@ class Evidence:
 
     @property
     def file_system(self) -> Json:
-        """What the target's files are on."""
         return self.facts.target.get("file_system") or {}
 
     @property
     def is_buffered(self) -> bool:
-        """Whether any stream goes through the page cache; the files of key-value stores do."""
+        """True if any stream goes through the page cache; the files of key-value stores do."""
         return any(stream.get("io_mode", "buffered") == "buffered" for stream in self.streams.values())
 
     @property
@@ -475,18 +474,16 @@ class Evidence:
 
     @property
     def reads(self) -> bool:
-        """Return True if anything was read."""
         return self._bytes("read") > 0
 
     @property
     def reads_through_page_cache(self) -> bool:
-        """Whether records or blocks were read, and not all of them by direct I/O."""
+        """True if records or blocks were read, and not all of them by direct I/O."""
         read = sum(total.bytes for total in self.facts.totals if total.operation not in ("write", "trim", "delete"))
         return self.is_buffered and not self.is_in_memory and read > 0
 
     @property
     def writes(self) -> bool:
-        """Whether anything was written."""
         return self._bytes("write") > 0
 
     @property
@@ -512,7 +509,7 @@ class Evidence:
 
     @property
     def devices(self) -> list[Json]:
-        """What each watched device did, with what it is."""
+        """Every watched device with its facts and its I/O."""
         known = {device.get("device"): device for device in self.facts.target.get("devices") or []}
         done = self.facts.result.get("devices") or []
         return [{**known.get(usage["device"], {}), **usage} for usage in done]
@@ -547,7 +544,7 @@ class Evidence:
 
     @property
     def _is_counted_late(self) -> bool:
-        """Whether so much is missing in the counters that bytes would seem to be served from the page cache."""
+        """True if so much is missing in the counters that bytes would seem to be served from the page cache."""
         return self.counted_share is not None and self.counted_share < 1 - SOME
 
     @property
@@ -597,7 +594,7 @@ class Evidence:
 
     @property
     def _writes_are_plain(self) -> bool:
-        """Whether every byte written is one byte on the device, at once: no metadata, no copies, no page cache."""
+        """True if every byte written is one byte on the device, at once: no metadata, no copies, no page cache."""
         if self.has_own_cache:
             return False
         plain = all(stream["durability"]["kind"] == "none" for stream in self.streams.values())
@@ -701,7 +698,7 @@ def _depth(stream: Json) -> int:
 
 
 def is_reducible(payload: Json) -> bool:
-    """Whether a device could compress what is written, or recognise it."""
+    """Return True if a device could compress or deduplicate the payload."""
     if payload["kind"] == "reducible":
         return bool(payload["compression_ratio"] > 1 or payload["duplicate_fraction"] > 0)
     return bool(payload["kind"] != "random")

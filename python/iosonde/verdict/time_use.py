@@ -46,12 +46,11 @@ class TimeUse:
         return 1 / (1 - self.device_busy) if self.device_busy < 1 - IDLE else None
 
     def to_json(self) -> dict[str, float | None]:
-        """Every number by name."""
         return {**vars(self), "most_gain": self.most_gain}
 
     @property
     def largest(self) -> str:
-        """What took most of the time: `device`, `application`, `kernel` or `locks`.
+        """Largest share of time: `device`, `application`, `kernel` or `locks`.
 
         Cores may exceed 1 and a share cannot, so a device that was busy for most of the time takes precedence.
         """
@@ -68,7 +67,7 @@ class TimeUse:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the largest is enough to be the reason of a small gain."""
+        """True if the largest share alone explains a small gain."""
         return {
             "device": (self.device_busy or 0.0) >= BUSY,
             "application": self.application_cores >= SIGNIFICANT_CORES,

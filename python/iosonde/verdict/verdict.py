@@ -49,13 +49,12 @@ class RunWarning:
 
     @property
     def hint(self) -> str:
-        """What to do about it."""
         return WARNINGS[self.code].hint
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What limited a run, and why."""
+    """Limiting factor of a run, and the evidence."""
 
     kind: Kind
     because: tuple[str, ...]
@@ -95,7 +94,7 @@ def with_disturbances(verdict: Verdict, facts: VerdictFacts) -> Verdict:
 
 
 def is_disturbed(codes: Iterable[str]) -> bool:
-    """Whether warnings with these codes include one that leads to `undetermined`."""
+    """Return True if warnings with these codes include one that leads to `undetermined`."""
     return any(code in WARNINGS and WARNINGS[code].points_to == "undetermined" for code in codes)
 
 
