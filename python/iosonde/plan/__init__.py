@@ -1,4 +1,4 @@
-"""What a study will do on a target: every case, every run, every default.
+"""The plan of a study on a target: every case, every run, every default.
 
 A `Plan` is what `iosonde plan` prints, `iosonde run` carries out and `plan.json` keeps. It holds resolved engine specs,
 so a run can be repeated by hand: `iosonde-engine < spec.json`.

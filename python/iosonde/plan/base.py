@@ -1,4 +1,4 @@
-"""What every part of a plan is based on: frozen models and the types of their values."""
+"""Base of every part of a plan: frozen models and the types of their values."""
 
 from __future__ import annotations
 

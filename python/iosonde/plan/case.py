@@ -31,7 +31,7 @@ class Procedure(Frozen):
 
     @property
     def stem(self) -> str:
-        """What the ids of its runs begin with: `c0012`."""
+        """Prefix of the ids of its runs: `c0012`."""
         return str(self.spec["run_id"])
 
 

@@ -27,12 +27,12 @@ LEAST_DIGITS = 16
 
 
 def _is_command(workload: Mapping[str, Any]) -> bool:
-    """Whether the load is an external command, which the supervisor starts and not the engine."""
+    """Return True if the load is an external command, which the supervisor starts and not the engine."""
     return bool(workload["kind"] == "command")
 
 
 def has_commands(plan: Plan) -> bool:
-    """Whether any run starts an external command."""
+    """Return True if any run starts an external command."""
     return any(_is_command(spec["workload"]) for spec in plan.specs())
 
 
@@ -44,12 +44,12 @@ def commands_hash(plan: Plan) -> str:
 
 
 def started(workload: JsonObject) -> JsonObject:
-    """What a run starts: its workload without places in the target."""
+    """Return the command of a run: its workload without places in the target."""
     return {name: value for name, value in workload.items() if name not in ("target", "server")}
 
 
 def is_allowed(plan: Plan, given: str) -> bool:
-    """Whether a text of the user names the plan's commands."""
+    """Return True if a text of the user names the plan's commands."""
     return len(given) >= LEAST_DIGITS and commands_hash(plan).startswith(given.lower())
 
 

@@ -1,4 +1,4 @@
-"""What runs cost in time and bytes written."""
+"""Cost of runs: time and bytes written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASSUMED_BYTES_PER_SECOND = 500 * 10**6
 
 
 class Cost(Frozen):
-    """What something takes: upper bounds where the study sets limits, estimates where it does not."""
+    """Time and bytes written: upper bounds where the study sets limits, estimates where it does not."""
 
     seconds: float
     """Time of ramp and measurement together, without layout."""

@@ -7,6 +7,6 @@ from typing import Any
 
 
 def target_of(workload: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the engine opens; of a workload on a server only its kind, `server`."""
+    """Return the target that the engine opens; of a workload on a server only its kind, `server`."""
     found: Mapping[str, Any] = workload.get("target") or {"kind": "server"}
     return found

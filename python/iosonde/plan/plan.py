@@ -38,7 +38,7 @@ class LeftOut(Frozen):
 
 
 class Plan(Frozen):
-    """What a study will do on a target, or on both arms of a comparison."""
+    """The plan of a study on a target, or on both arms of a comparison."""
 
     format: int = 1
     study: JsonObject

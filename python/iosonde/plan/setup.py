@@ -48,7 +48,6 @@ class SetupPart(Frozen):
 
     @property
     def text(self) -> str:
-        """Description for a reader."""
         raise NotImplementedError
 
     def further_bytes(self, device_bytes: int) -> list[int]:
@@ -66,7 +65,7 @@ def part_kinds() -> dict[str, type[SetupPart]]:
 
 
 class Setup(Frozen):
-    """What is between the user's target and the workload, fully resolved (study/setup.py)."""
+    """Layers between the user's target and the workload, fully resolved (study/setup.py)."""
 
     devices: int = 1
     """The first this many of the target's devices."""
@@ -105,17 +104,17 @@ class Setup(Frozen):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing has to be created for it."""
+        """True if nothing has to be created for it."""
         return self.is_bare_device and self.file_system == "none" and self.setup_size is None
 
     @property
     def is_bluestore(self) -> bool:
-        """Whether object daemons of Ceph take the devices raw, without a file system."""
+        """True if object daemons of Ceph use the devices directly, without a file system."""
         return self.file_system == "bluestore"
 
     @property
     def is_bare_device(self) -> bool:
-        """Whether the workload or file system is directly on one device."""
+        """True if the workload or file system is directly on one device."""
         return self.array == "single" and not self.parts
 
     @property

@@ -1,4 +1,4 @@
-"""What a plan states about its target: what it destroys, how it purges, and how much fits."""
+"""Statements of a plan about its target: data that it destroys, purge methods, and capacity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_WHOLE_DEVICE: tuple[Purge, ...] = ("format", "sanitize")
 
 
 class Capacity(Frozen):
-    """What a fill level is a share of."""
+    """Basis of a fill level."""
 
     bytes: int
     used: int = 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Against:
-    """What arm `b` differs in."""
+    """Settings of arm `b` that differ."""
 
     target: Target | None = None
     """None: the target of arm `a`."""
@@ -46,7 +46,6 @@ class Side:
     drafts: Sequence[Draft]
 
     def arm(self, other: Side) -> Arm:
-        """As the plan has it."""
         target = self.stages.base
         names = [name for name in {**self.settings, **other.settings} if self._value(name) != other._value(name)]
         different = [f"{name}={self._value(name)}" for name in names]
@@ -233,12 +232,12 @@ def check_targets(target: Target, other: Target) -> None:
 
 
 def is_simulated(target: Target) -> bool:
-    """Whether results on the target are of a model, and not of a device."""
+    """Return True if results on the target are of a model, and not of a device."""
     return target.kind in ("simulated", "null")
 
 
 def shared_storage(target: Target, other: Target) -> str:
-    """What two different targets have in common, as a sentence; empty if nothing, or if they are the same."""
+    """Return shared devices of two targets, as a sentence; empty if there are none, or if the targets are the same."""
     if target.name == other.name:
         return ""
     if share_file_system(target, other):
@@ -249,5 +248,5 @@ def shared_storage(target: Target, other: Target) -> str:
 
 
 def share_file_system(target: Target, other: Target) -> bool:
-    """Whether both are parts of one file system."""
+    """Return True if both are parts of one file system."""
     return target.file_system() is not None and target.file_system() == other.file_system()

@@ -1,4 +1,4 @@
-"""What a plan takes: time, and bytes written."""
+"""Cost of a plan: time, and bytes written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def laid_out_bytes(drafts: Sequence[Draft], order: Sequence[Draft]) -> int:
 
 
 def preparation_cost(draft: Draft, study: Study) -> Cost:
-    """What preparation and what follows the rounds take, in all repeats."""
+    """Return the cost of preparation and of stages after the rounds, in all repeats."""
     if draft.kind != "rounds":
         return Cost(seconds=0, write_bytes=0)
     from iosonde.procedure import preparation

@@ -46,7 +46,7 @@ class Draft:
 
     @property
     def max_runs(self) -> int:
-        """How many runs its procedure can require."""
+        """Maximum number of runs of its procedure."""
         return self.forecast.max_runs if self.forecast else 0
 
     @property
@@ -56,11 +56,11 @@ class Draft:
 
     @property
     def is_planned(self) -> bool:
-        """Whether the plan lists its first repeats."""
+        """True if the plan lists its first repeats."""
         return self.forecast is None or self.kind == UNTIL
 
     def varies(self, name: str) -> bool:
-        """Whether a parameter takes several values: as a factor, or by the procedure."""
+        """Return True if a parameter takes several values: as a factor, or by the procedure."""
         return name in self.case.levels or (self.forecast is not None and name in self.forecast.decided)
 
 
@@ -202,7 +202,7 @@ def _most(extremes: Sequence[Cost], forecast: Forecast | None) -> Cost:
 
 
 def _check_prepared(workload: Workload, streams: Mapping[str, Any], kind: str, case_id: str, study: Study) -> None:
-    """What is prepared for is a procedure, since other runs come in an order that leaves no state as it was."""
+    """Require a procedure for prepared cases: other runs come in an order that leaves no state as it was."""
     if kind != "rounds" and any(workload.prepares(stream) for stream in streams.values()):
         error = StudyError(
             "`purge`, `fill` and `precondition` are for parts with `rounds`",
@@ -223,7 +223,7 @@ def _check_filled(workload: Workload, streams: Mapping[str, Any], case_id: str, 
 
 
 def _check_judged(part: Part, streams: Mapping[str, Any], case_id: str, study: Study) -> None:
-    """What ends once it is steady has rounds by which that is seen."""
+    """Require rounds in a part that ends once it is steady: they show the steady state."""
     if (
         part.rounds
         and part.rounds.until_steady

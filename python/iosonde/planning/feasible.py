@@ -1,4 +1,4 @@
-"""Whether a target and this machine can do what a study asks, before anything is written."""
+"""Feasibility of a study on a target and this machine, checked before anything is written."""
 
 from __future__ import annotations
 

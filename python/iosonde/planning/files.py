@@ -39,7 +39,7 @@ def _by_setup(drafts: Sequence[Draft]) -> dict[Setup | None, list[Draft]]:
 
 
 def destroyed(drafts: Sequence[Draft], stages: SetupTargets[Target], *, keep: bool) -> list[Destroys]:
-    """What each setup creates and removes, each once, with its largest size."""
+    """Return everything that setups create and remove, each once, with its largest size."""
     found: dict[str, Destroys] = {}
     for setup, group in _by_setup(drafts).items():
         size_bytes = sum(files_of(group).values())

@@ -36,30 +36,25 @@ class UnknownTarget:
     kind = "directory"
 
     def backend(self) -> None:
-        """The workload chooses."""
+        """None: the workload chooses."""
 
     def free_bytes(self) -> int:
-        """An exbibyte."""
         return 1 << 60
 
     def direct_unit(self) -> None:
-        """Unknown."""
+        """None: unknown."""
 
     def osd_bytes(self) -> None:
-        """Unknown."""
+        """None: unknown."""
 
     def capacity(self) -> Capacity:
-        """All of it."""
         return Capacity(bytes=self.free_bytes())
 
     def purges(self) -> list[Purge]:
-        """Every means."""
         return ["format", "sanitize", "trim", "overwrite"]
 
     def device_count(self) -> int:
-        """As many as any case may require."""
         return 256
 
     def with_setup(self, setup: Setup) -> UnknownTarget:
-        """There is room for everything."""
         return self

@@ -1,4 +1,4 @@
-"""Whether cases can have the swap that they require, and what it creates."""
+"""Swap of cases: availability, and areas that are created."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_swap(drafts: Sequence[Draft], place: Target, study: Study) -> None:
 
 
 def swap_areas(drafts: Sequence[Draft], place: Target) -> Iterator[Destroys]:
-    """What is created as swap, or overwritten; each thing once."""
+    """Yield the swap that is created or overwritten; each area once."""
     sizes = [_size(draft) for draft in drafts if draft.case.parameters.get("swap") == "target"]
     if not sizes:
         return

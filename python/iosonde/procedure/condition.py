@@ -55,7 +55,7 @@ class Condition(Protocol):
     """Something that holds in a run or does not, with its text."""
 
     def judge(self, observation: Observation) -> Judgement:
-        """Whether it holds in that run."""
+        """Return whether the condition holds in a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,6 @@ class MetricBound:
         return self.text
 
     def judge(self, observation: Observation) -> Judgement:
-        """By the metric as every report has it."""
         value = observation.value(self.metric, stream=self.stream, operation=self.operation)
         if value is None:
             return Judgement(holds=None, text="-")

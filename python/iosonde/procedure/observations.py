@@ -78,17 +78,14 @@ class RecordObservation:
 
     @property
     def failure(self) -> str:
-        """The record's own message."""
         return self.record.failure.message if self.record.failure else ""
 
     @property
     def session(self) -> str:
-        """As the record has it."""
         return self.record.session
 
     @cached_property
     def metrics(self) -> pl.DataFrame:
-        """`metrics.metrics.run_metrics` of the run."""
         return self._metrics(self.record)
 
     @cached_property
@@ -112,7 +109,6 @@ class RecordObservation:
     def slow_shares(
         self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
     ) -> list[tuple[int, int]]:
-        """Out of the histograms of the intervals."""
         from iosonde.metrics.slices import slow_shares
 
         asked = (latency, threshold_ns, slice_ns, stream, operation)
@@ -164,7 +160,6 @@ class RecordedObservations:
         return metrics
 
     def elapsed_s(self) -> float:
-        """From the times in the records."""
         key = ("elapsed_s", self._results.attempts)
         if key not in self._results.memo:
             spans = [
@@ -176,7 +171,6 @@ class RecordedObservations:
         return elapsed_s
 
     def noise(self) -> RepeatNoise:
-        """As in `case_metrics`."""
         key = ("noise", self._results.attempts)
         if key not in self._results.memo:
             records = [each for each in self._results.records() if each.outcome == "complete" and not each.control]
@@ -195,7 +189,6 @@ class RecordedObservations:
         return best
 
     def conclusion(self, part: str, levels: Mapping[str, Any]) -> Conclusion | None:
-        """Replay that procedure."""
         from iosonde.procedure import conclusion
 
         cases = [case for case in self._results.plan.adaptive if case.part == part and _agree(case.levels, levels)]
@@ -251,5 +244,5 @@ def _is_of(record: Record, part: str, levels: Mapping[str, Any]) -> bool:
 
 
 def _agree(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    """Whether two combinations have the same levels of what both have."""
+    """Return True if two combinations agree on the factors that both have."""
     return all(others[name] == level for name, level in some.items() if name in others)

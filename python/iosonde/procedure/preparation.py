@@ -64,7 +64,7 @@ def step_run(case: Case, name: str, repeat: int, *, restart: int) -> Run:
 
 
 def cost(streams: Mapping[str, BlockParameters]) -> Cost:
-    """What one preparation takes; streams must be settled."""
+    """Return the cost of one preparation; streams must be settled."""
     whole = next(iter(streams.values()))
     size_bytes = block.addressed_bytes(streams)
     written = 0
@@ -76,7 +76,7 @@ def cost(streams: Mapping[str, BlockParameters]) -> Cost:
 
 
 def _load(name: str, parameters: Mapping[str, Any], size_bytes: int) -> dict[str, Any]:
-    """What a step does with the range."""
+    """Return the parameters of a step for this range."""
     whole: dict[str, Any] = {
         "access": "sequential",
         "read_fraction": 0.0,

@@ -73,7 +73,7 @@ class Pass:
 
     @property
     def achieved(self) -> bool:
-        """Whether all that is tracked was steady together."""
+        """True if all tracking variables were steady together."""
         return self.first is not None
 
     def windows(self) -> list[tuple[Track, Window]]:
@@ -86,7 +86,7 @@ class Pass:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundsConclusion(Conclusion):
-    """What a case's passes came to."""
+    """Conclusion of a case's passes."""
 
     metric: str
     criteria: Criteria
@@ -117,7 +117,6 @@ class Settings:
 
     @property
     def criteria(self) -> Criteria:
-        """The rule."""
         return Criteria(
             window=self.window, range=self.range, slope=self.slope, min_length=0, min_written=self.min_written
         )
@@ -241,7 +240,7 @@ def _tracked_value(observation: Observation, metric: str) -> float:
 
 
 def _moved_bytes(observation: Observation) -> float:
-    """What a load read and wrote while it was measured."""
+    """Bytes that a load read and wrote while it was measured."""
     return (observation.value("bandwidth") or 0.0) * (observation.value("seconds") or 0.0)
 
 
@@ -260,7 +259,7 @@ def _window_of(
 
 @dataclass
 class _State:
-    """What a pass has made of the target, and whether it is still so."""
+    """State of the target after the steps of a pass, and whether it still holds."""
 
     case: Case
     observations: Observations
@@ -355,7 +354,7 @@ class _State:
         return run.model_copy(update={"case_id": case_id, "part": PREPARATION, "restart": restart})
 
     def _is_lost(self, run: Run) -> bool:
-        """Whether the state that a run needs is gone, or was when it was to be made."""
+        """Return True if the state that a run requires is gone, or was when it was to be prepared."""
         names = preparation.steps(self.case.parameters)
         if not names or not self.session or self._survives():
             return False
@@ -380,13 +379,11 @@ class _Failed:
     session: str = ""
 
     def value(self, metric: str, *, stream: str = "", operation: str = "") -> float | None:
-        """None."""
         return None
 
     def slow_shares(
         self, latency: str, threshold_ns: int, *, slice_ns: int | None, stream: str = "", operation: str = ""
     ) -> list[tuple[int, int]]:
-        """None."""
         return []
 
 
@@ -459,7 +456,7 @@ def _settings(part: Part, study: Study) -> Settings:
 
 
 def _check_loads(rounds: Rounds) -> None:
-    """What a load sets may not be what the target is prepared for; all levels of a factor set the same."""
+    """Reject loads that set parameters of the preparation; all levels of a factor must set the same parameters."""
     factors: dict[str, list[Level]] = {
         name: [each for each in levels if isinstance(each, Level)] for name, levels in rounds.factors.items()
     }
@@ -509,12 +506,12 @@ def _levels(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
 
 
 def _parameters(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
-    """What a combination sets, in bytes and nanoseconds."""
+    """Return the parameters of a combination, in bytes and nanoseconds."""
     return {name: _read(name, value) for name, value in _written(combination).items()}
 
 
 def _written(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
-    """What a combination sets, as a study writes it."""
+    """Return the parameters of a combination, as a study writes them."""
     chosen: dict[str, Any] = {}
     for name, level in combination.items():
         chosen |= level.set if isinstance(level, Level) else {name: level}

@@ -28,7 +28,6 @@ class Remaining:
 
     @classmethod
     def from_plan(cls, plan: Plan) -> Remaining:
-        """All of a plan."""
         costs = {case.case_id: case.cost.seconds for case in plan.cases}
         bounds = [(each.procedure, each.cost.seconds) for each in plan.cases if each.procedure]
         return cls(
@@ -61,7 +60,6 @@ class Schedule:
         return self._planned[0] if self._planned else self._decided()
 
     def ahead(self) -> Remaining:
-        """Upper bound of the remaining work."""
         costs = {case.case_id: case.cost.seconds for case in self._result_set.plan.cases}
         open_cases: list[tuple[Case, int]] = []
         for case in self._result_set.plan.adaptive:

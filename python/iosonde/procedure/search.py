@@ -42,7 +42,6 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        """The result of all conditions together."""
         if self.failure:
             return "broken"
         if all(each.holds for each in self.conditions):
@@ -62,7 +61,7 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConclusion(Conclusion):
-    """What a search found. `value` is the highest that was seen to hold, if any did."""
+    """Conclusion of a search. `value` is the highest that held, if any did."""
 
     over: str
     conditions: Sequence[str]
@@ -97,11 +96,10 @@ class Settings:
     streams: Sequence[str]
 
     def conditions(self) -> list[Condition]:
-        """What must hold."""
         return [parse(text, streams=self.streams) for text in self.holds]
 
     def also_checks(self) -> list[Condition]:
-        """What is judged as well."""
+        """Further conditions, which are judged but do not decide."""
         return [parse(text, streams=self.streams) for text in self.also_check]
 
     def most_probes(self) -> int:
@@ -148,7 +146,7 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
 
 @dataclass(frozen=True, kw_only=True)
 class Bracket:
-    """What is known of where the boundary is."""
+    """Known bounds of the limit."""
 
     holds: float | None = None
     """The highest value that holds."""
@@ -158,7 +156,6 @@ class Bracket:
     """The lowest value that does not hold, or was not shown to although a lower one was."""
 
     def narrowed(self, tried: Probe) -> Bracket:
-        """With one more probe."""
         if tried.verdict == "holds":
             return Bracket(holds=tried.value, fails=self.fails)
         if tried.verdict == "undecided" and self.holds is None:
@@ -202,7 +199,7 @@ def _judge(settings: Settings, observation: Observation) -> Judged:
 
 
 def _decided(settings: Settings, judged: Sequence[Judged]) -> bool:
-    """Whether further repeats could not change the verdict."""
+    """Return True if further repeats could not change the verdict."""
     hold = sum(each.verdict == "holds" for each in judged)
     left = settings.repeats - len(judged)
     return not left or hold >= _needed(settings) or hold + left < _needed(settings)

@@ -35,7 +35,7 @@ class Watch:
         self._has_left = False
 
     def is_enough(self, event: Event) -> bool:
-        """Whether the run may end after this event."""
+        """Return True if the run may end after this event."""
         if event["event"] != "interval" or event["phase"] != "measure":
             return False
         operations = [
@@ -59,7 +59,7 @@ class Watch:
         return self._judge()
 
     def _has_enough(self) -> bool:
-        """Whether the last window moved enough of the active range to be judged."""
+        """Return True if the last window moved enough of the active range to be judged."""
         window = slice(-self._criteria.window, None)
         moved = float(gather(self._series, self._round_ns)["bandwidth"][window].sum()) * self._round_ns / 1e9
         range_bytes = None if self._tracking in LOWER_IS_BETTER else self._range_bytes

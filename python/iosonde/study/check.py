@@ -149,7 +149,7 @@ def _check_part(part: Part, source: StudyFile, at: Keys, workload: Workload) -> 
 
 
 def _check_procedures(part: Part, source: StudyFile, at: Keys, workload: Workload) -> None:
-    """What a procedure decides is a parameter, and no factor."""
+    """Require a parameter of the part, which is no factor, for each value that a procedure decides."""
     decided = [("derived", name) for name in part.derived] + ([("search", part.search.over)] if part.search else [])
     for name, levels in part.rounds.factors.items() if part.rounds else ():
         streams = [stream.name for stream in part.streams]

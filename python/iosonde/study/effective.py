@@ -129,7 +129,7 @@ def _part(study: Study, part: Part, profile: Profile, levels: Mapping[str, Level
 
 
 def _has(workload: Workload, study: Study, part: Part, name: str) -> bool:
-    """Whether a setting is of a parameter that the part has."""
+    """Return True if a setting names a parameter of the part."""
     own = {} if part.workload not in (None, study.workload) else study.measurement
     known = (*workload.PARAMETERS.model_fields, *setup.NAMES, *own, *part.measurement)
     return name.rpartition(".")[2] in known
@@ -259,7 +259,7 @@ def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
 
 
 def applies(study: Study, name: str) -> bool:
-    """Whether the study has a factor or parameter of this name."""
+    """Return True if the study has a factor or parameter of this name."""
     factors = {factor for part in study.parts for factor in part.all_factors}
     return name.startswith(PREFIX) or name in factors or name.rpartition(".")[2] in _parameters(study)
 

@@ -42,7 +42,7 @@ def _of_study(study: Study, part: Part) -> Parameters:
 
 
 def _chosen(workload: Workload, levels: Mapping[str, Scalar | Level]) -> Parameters:
-    """What a combination of levels sets."""
+    """Return the parameters of a combination of levels."""
     chosen: Parameters = {}
     for name, level in levels.items():
         chosen |= level.set if isinstance(level, Level) else {name: _as_written(workload, name, level)}

@@ -110,6 +110,6 @@ def _model_at(keys: Sequence[str | int]) -> type[BaseModel] | None:
 
 
 def _inside(kind: Any) -> Any:
-    """What a list or table holds."""
+    """Return the element type of a list or table."""
     arguments = [argument for argument in get_args(kind) if argument is not type(None)]
     return arguments[-1] if arguments else None

@@ -111,7 +111,7 @@ class Rounds(_Strict):
 
     @property
     def sought(self) -> bool:
-        """Whether there can be enough rounds for a window at all."""
+        """True if there can be enough rounds for a window at all."""
         return self.max_rounds >= self.window
 
     @property
@@ -434,5 +434,5 @@ class Study(_Repeated):
     analysis: list[Analysis] = Field(default_factory=list)
 
     def workload_of(self, part: Part) -> Name:
-        """What the parameters of a part are those of."""
+        """Return the workload that defines the parameters of a part."""
         return part.workload or self.workload

@@ -24,7 +24,7 @@ Number = Annotated[int | None, BeforeValidator(_read_number)]
 
 
 class QueueParameters(BaseModel):
-    """What a study may set in `/sys/block/DEVICE/queue`; left out: as the system has it."""
+    """Parameters in `/sys/block/DEVICE/queue`; omitted ones leave the system as it is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -162,7 +162,7 @@ CASE_MODELS: tuple[type[BaseModel], ...] = (
 
 
 def is_setup(parameter: str) -> bool:
-    """Whether a parameter (`STREAM.NAME` or `NAME`) belongs to the case and not to a stream."""
+    """Return True if the parameter (`STREAM.NAME` or `NAME`) belongs to the case and not to a stream."""
     return parameter.rpartition(".")[2] in NAMES
 
 
