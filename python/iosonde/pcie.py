@@ -35,7 +35,7 @@ class SharedLink:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it can hold the devices back: their own links carry more than it does, or are not known."""
+        """True if the link can limit the devices: their own links carry more than it does, or are not known."""
         return self.own_bytes_per_second is None or self.own_bytes_per_second > self.bytes_per_second
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class SharedLink:
 
 
 def bytes_per_second(link: str) -> float | None:
-    """What a link (`8.0 GT/s PCIe x4`) carries in each direction once encoded; None where the kernel does not know.
+    """Return the bandwidth of a link (`8.0 GT/s PCIe x4`) in each direction after encoding; None if not reported.
 
     As the kernel's `pcie_bandwidth_available` reckons: rate x lanes less the encoding. Headers of packets take some
     more, a tenth and upwards, by the size of payload that both ends agree on; so it is a bound that no drive reaches.
@@ -102,6 +102,6 @@ def of_all(devices: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _own(device: Mapping[str, Any], shared: str) -> float | None:
-    """What the device's own link carries; None where its first function is the shared one already."""
+    """Return the bandwidth of the device's own link; None where its first function is the shared one already."""
     nearest = device["pcie_path"][0]
     return None if nearest["address"] == shared else bytes_per_second(nearest["link"])

@@ -70,7 +70,7 @@ def read(path: Path, *, within: Path | None = None) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a name can be stored: file names may be any bytes, which Python passes on as surrogates."""
+    """Return True if a name can be stored: file names may be any bytes, which Python passes on as surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

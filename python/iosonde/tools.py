@@ -62,17 +62,16 @@ class Tool:
 
     @property
     def is_in_every_debian(self) -> bool:
-        """Whether its package is part of every installation, so that only its absence is worth a word."""
+        """True if its package is part of every installation, so that only its absence is worth a message."""
         return self.packages[0] in _IN_EVERY_DEBIAN
 
     @property
     def is_for_studies(self) -> bool:
-        """Whether studies or the lab use it, and not only tests and benchmarks of iosonde."""
+        """True if studies or the lab use it, and not only tests and benchmarks of iosonde."""
         return self.kind in ("runtime", "lab") or self.name in _OF_STUDIES
 
     @property
     def is_for_setup(self) -> bool:
-        """Whether `scripts/setup` installs it."""
         return self.name not in _NOT_BY_SETUP
 
     def find(self) -> str | None:

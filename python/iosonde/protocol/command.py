@@ -47,7 +47,7 @@ class Metric(TypedDict):
 
 
 class Workload(TypedDict):
-    """What a run starts, and where its values are."""
+    """Commands of a run, and the places of its values."""
 
     kind: str
     target: Target

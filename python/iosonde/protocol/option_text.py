@@ -31,7 +31,7 @@ def unsafe_option(options: Mapping[str, Any]) -> str:
 
 
 def _is_one_value(text: str) -> bool:
-    """Whether nothing follows a value: separators are inside of braces only."""
+    """Return True if nothing follows a value: separators are inside of braces only."""
     depth = 0
     for character in text:
         depth += {"{": 1, "}": -1}.get(character, 0)

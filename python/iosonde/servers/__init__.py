@@ -29,7 +29,7 @@ def named(name: Name) -> DatabaseServer:
 
 
 def foreign(kind: Kind, client: Mapping[str, str] | None = None) -> DatabaseHost:
-    """What creates and drops databases on a server of that kind that the user runs.
+    """Return the database host for a server of that kind that the user runs.
 
     `client` has options of the client by name; those of other kinds of servers have no effect.
     """

@@ -24,7 +24,7 @@ class Account:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is the user of this process, so that no privileges are dropped."""
+        """True if it is the user of this process, so that no privileges are dropped."""
         return self.uid == os.geteuid()
 
     def dropping(self) -> list[str]:

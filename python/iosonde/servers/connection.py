@@ -22,7 +22,6 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a Unix socket."""
         return self.host.startswith("/")
 
 
@@ -32,5 +31,4 @@ class Connection(Protocol):
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Execute a statement; `ServerError` with the server's message if it fails."""
 
-    def close(self) -> None:
-        """Close it."""
+    def close(self) -> None: ...

@@ -47,17 +47,14 @@ class Directories:
 
     @property
     def run(self) -> Path:
-        """Directory of the run."""
         return self.own / self.name
 
     @property
     def template(self) -> Path:
-        """Directory of the template."""
         return self.own / self.template_name
 
     @property
     def log(self) -> Path | None:
-        """Directory of the log on its own target."""
         return self.log_own / f"{self.name}-log" if self.log_own else None
 
     @property

@@ -73,7 +73,7 @@ def require_servers(plan: Plan, given: Sequence[str]) -> None:
 
 
 def noun_of(url: str) -> str:
-    """What is created on a server: `database`, of Cassandra a `keyspace`, of S3 a `bucket`."""
+    """Return the word for the container on a server: `database`, of Cassandra `keyspace`, of S3 `bucket`."""
     return {"cassandra": "keyspace", "s3": "bucket"}.get(parse(url).kind, "database")
 
 

@@ -91,7 +91,7 @@ class GcLog:
         return sorted(chosen, key=lambda each: each.end_ns)
 
     def _appended(self) -> str:
-        """What was appended, up to the last complete line; a server that started again has a shorter log."""
+        """Return appended text up to the last complete line; a restarted server has a shorter log."""
         with suppress(OSError), self._path.open("rb") as file:
             if file.seek(0, 2) < self._read:
                 self._read = 0

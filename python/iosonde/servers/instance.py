@@ -74,13 +74,11 @@ class Instance:
 
     @property
     def database_server(self) -> DatabaseServer:
-        """The server, which has databases."""
         assert isinstance(self.server, DatabaseServer)
         return self.server
 
     @property
     def place(self) -> Place:
-        """Where it runs."""
         log = self.directories.log
         return Place(
             data=self.directories.run / "data",
@@ -91,23 +89,20 @@ class Instance:
 
     @property
     def template(self) -> Template:
-        """The loaded database."""
         return Template(directory=self.directories.template)
 
     @property
     def is_running(self) -> bool:
-        """Whether its process was started and has not ended."""
+        """True if its process was started and has not ended."""
         return self._process is not None and self._process.exit_status is None
 
     @property
     def pid(self) -> int:
-        """Process number."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def group(self) -> ProcessGroup:
-        """Its control groups."""
         assert self._group is not None
         return self._group
 
@@ -120,7 +115,6 @@ class Instance:
         self.account.own(self.place.socket)
 
     def provision(self) -> None:
-        """Create an empty data directory."""
         self.create_directories()
         self.server.provision(self.installation, self.place, self.settings)
 
@@ -179,11 +173,9 @@ class Instance:
             time.sleep(POLL_S)
 
     def address(self, database: str = "") -> Address:
-        """Where clients connect."""
         return self.server.address(self.place, database)
 
     def connect(self, database: str = "") -> Connection:
-        """Connect a client for administration."""
         return self.server.connect(self.address(database))
 
     def describe(self) -> dict[str, Any]:

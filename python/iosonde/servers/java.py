@@ -63,7 +63,7 @@ def _installed() -> Iterator[Path]:
 
 @functools.cache
 def _machine(path: str) -> Machine | None:
-    """What the program reports: `openjdk version "17.0.15" 2025-04-15`, before Java 9 `"1.8.0_452"`."""
+    """Return the reported version: `openjdk version "17.0.15" 2025-04-15`, before Java 9 `"1.8.0_452"`."""
     done = programs.call([path, "-version"])
     text = done.stderr + done.stdout
     found = re.search(r'version "(?:1\.)?([0-9]+)', text)

@@ -168,7 +168,6 @@ class MariaDb(DatabaseServer):
         return Address(host=str(self.socket_path(place.socket)), port=None, user=self.user, database=database)
 
     def socket_path(self, directory: Path) -> Path:
-        """The socket itself."""
         return directory / "server.sock"
 
     def connect(self, address: Address) -> Connection:
@@ -199,7 +198,6 @@ class MariaDb(DatabaseServer):
         connection.rows(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
 
     def drop_database(self, connection: Connection, name: str) -> None:
-        """With all its tables."""
         connection.rows(f"DROP DATABASE IF EXISTS `{name}`")
 
     def move_log(self, place: Place) -> None:
@@ -258,7 +256,7 @@ _DEADLOCKS_OF_MYSQL = "SELECT count FROM information_schema.innodb_metrics WHERE
 
 
 def _is_mariadb(connection: Connection) -> bool:
-    """Whether the server has MariaDB's table of the origins of settings."""
+    """Return True if the server has MariaDB's table of the origins of settings."""
     return bool(
         connection.rows(
             "SELECT 1 FROM information_schema.tables WHERE table_schema = 'information_schema' "
@@ -273,7 +271,6 @@ class _Connection:
         self._address = address
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement."""
         import pymysql
 
         try:
@@ -284,7 +281,6 @@ class _Connection:
             _fail(error, self._address)
 
     def close(self) -> None:
-        """Close it."""
         self._opened.close()
 
 

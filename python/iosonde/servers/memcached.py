@@ -56,7 +56,6 @@ class Memcached(Server):
     data_setting: ClassVar[str] = "cache_memory"
 
     def locate(self) -> Installation:
-        """The program `memcached`."""
         found = programs.find("memcached")
         if not found:
             raise ServerError(
@@ -95,11 +94,9 @@ class Memcached(Server):
         return [installation.programs["memcached"], *listening, *_arguments(settings, str(place.data / _FILE))]
 
     def address(self, place: Place, database: str = "") -> Address:
-        """The socket itself."""
         return Address(host=str(self.socket_path(place.socket)), port=None, user="", database="")
 
     def socket_path(self, directory: Path) -> Path:
-        """The socket itself."""
         return directory / "memcached.sock"
 
     def connect(self, address: Address) -> Connection:
@@ -156,7 +153,6 @@ class _Connection:
         return [(line[1], line[2]) for line in lines if line[0] == "STAT" and len(line) == 3]
 
     def close(self) -> None:
-        """Close it."""
         self._opened.close()
 
 

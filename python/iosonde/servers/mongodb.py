@@ -107,7 +107,7 @@ class MongoDb:
 
 
 def _stays_absent(connection: _Connection, name: str) -> bool:
-    """Whether a dropped database does not exist again for a while."""
+    """Return True if a dropped database does not exist again for a while."""
     until = time.monotonic() + ABSENT_S
     while name not in connection.database_names():
         if time.monotonic() > until:
@@ -123,7 +123,6 @@ class _Connection:
 
     @property
     def server(self) -> str:
-        """Where it is connected to."""
         return f"{self._address.host}:{self._address.port}"
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -147,15 +146,13 @@ class _Connection:
             self.insert(database, OWNER, {"_id": CREATED_BY, "program": "iosonde"})
 
     def has(self, database: str, collection: str, key: str) -> bool:
-        """Whether there is a document with this `_id`."""
+        """Return True if there is a document with this `_id`."""
         return self._run(lambda: self._opened[database][collection].find_one({"_id": key})) is not None
 
     def drop(self, database: str) -> None:
-        """Drop a database."""
         self._run(lambda: self._opened.drop_database(database))
 
     def close(self) -> None:
-        """Close it."""
         self._opened.close()
 
     def _run(self, operation: Any) -> Any:

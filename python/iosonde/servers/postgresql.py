@@ -154,7 +154,6 @@ class PostgreSql(DatabaseServer):
         return Address(host=str(place.socket), port=PORT, user=USER, database=database or "postgres")
 
     def socket_path(self, directory: Path) -> Path:
-        """The socket itself."""
         return directory / f".s.PGSQL.{PORT}"
 
     def connect(self, address: Address) -> Connection:
@@ -236,7 +235,6 @@ class _Connection:
         self._address = address
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Execute a statement."""
         import psycopg
 
         try:
@@ -246,7 +244,6 @@ class _Connection:
             _fail(error, self._address)
 
     def close(self) -> None:
-        """Close it."""
         self._opened.close()
 
 

@@ -109,7 +109,7 @@ class ServerProcess:
         return self._process.returncode in statuses
 
     def _has_ended(self, timeout_s: float, check: Callable[[], None] | None) -> bool:
-        """Whether it ends within this time."""
+        """Return True if the process ends within this time."""
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             with suppress(subprocess.TimeoutExpired):
@@ -246,7 +246,7 @@ def _works_in(number: int, directory: Path, program: str) -> bool:
 
 
 def _is_alive(number: int) -> bool:
-    """Whether a process runs, and is no zombie that its parent has not collected."""
+    """Return True if a process runs, and is no zombie that its parent has not collected."""
     try:
         return Path(f"/proc/{number}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -95,7 +95,7 @@ def require_success(done: subprocess.CompletedProcess[str], what: str) -> None:
 
 
 def report_full_disk(messages: str) -> bool:
-    """Whether messages of a server report ENOSPC (28)."""
+    """Return True if messages of a server report ENOSPC (28)."""
     return re.search(r"No space left|disk full|(error|Errcode):? 28\b", messages, re.IGNORECASE) is not None
 
 

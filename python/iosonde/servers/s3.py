@@ -130,7 +130,6 @@ class Bucketeer:
 
     @property
     def server(self) -> str:
-        """Where it is connected to."""
         return self._host
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -138,7 +137,6 @@ class Bucketeer:
         raise AssertionError("S3 has no statements")
 
     def close(self) -> None:
-        """Close it."""
         self._opened.close()
 
     def keys(self, bucket: str, *, prefix: str) -> list[str]:

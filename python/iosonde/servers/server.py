@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerDescription:
-    """What a running server reports about itself."""
+    """Description of a running server by itself."""
 
     version: str
     settings: Mapping[str, str]
@@ -64,7 +64,6 @@ class ServerDescription:
     """Names of settings that do not have their default."""
 
     def to_json(self) -> dict[str, object]:
-        """As the record keeps it."""
         return {"version": self.version, "settings": dict(self.settings), "changed": list(self.changed)}
 
 
@@ -142,8 +141,7 @@ class Server(ABC):
         """Command that starts the server in the foreground, on a Unix socket only."""
 
     @abstractmethod
-    def address(self, place: Place, database: str = "") -> Address:
-        """Where a client connects to it."""
+    def address(self, place: Place, database: str = "") -> Address: ...
 
     @abstractmethod
     def socket_path(self, directory: Path) -> Path:

@@ -41,7 +41,6 @@ class Restored:
     files: int
 
     def to_json(self) -> dict[str, Any]:
-        """As the record keeps it."""
         return {"seconds": round(self.seconds, 3), "bytes": self.bytes, "files": self.files}
 
 
@@ -53,17 +52,16 @@ class Template:
 
     @property
     def data(self) -> Path:
-        """Data directory."""
         return self.directory / DATA
 
     @property
     def is_complete(self) -> bool:
-        """Whether loading ended and all checksums are known."""
+        """True if loading ended and all checksums are known."""
         return (self.directory / MANIFEST).is_file()
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was recorded with it: time of loading and its consistency check."""
+        """Facts recorded with it: loading time and its consistency check."""
         facts: dict[str, Any] = json.loads((self.directory / MANIFEST).read_text(encoding="utf-8"))["facts"]
         return facts
 
@@ -79,7 +77,6 @@ class Template:
         written.rename(self.directory / MANIFEST)
 
     def discard(self) -> None:
-        """Remove its contents."""
         with suppress(FileNotFoundError):
             (self.directory / MANIFEST).unlink()
         with suppress(FileNotFoundError):

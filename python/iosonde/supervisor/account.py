@@ -1,4 +1,4 @@
-"""What a command used: CPU time, faults and switches of its processes, and the counters of block devices.
+"""Resources that a command used: CPU time, faults and switches of its processes, and the counters of block devices.
 
 CPU time is that of the control group in which iosonde put the supervisor, without the supervisor's own. Without such a
 group, and for everything else, it is that of descendants that have ended (`getrusage(2)`).

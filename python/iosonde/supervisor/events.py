@@ -20,17 +20,14 @@ class Events:
         self._begin_ns = time.monotonic_ns()
 
     def now_ns(self) -> int:
-        """Time since the start of the run."""
         return time.monotonic_ns() - self._begin_ns
 
     def write(self, event: str, **fields: Any) -> None:
-        """Write one event."""
         text = json.dumps({"event": event, **fields}).encode() + b"\n"
         while text:
             text = text[os.write(self._descriptor, text) :]
 
     def hello(self) -> None:
-        """Write the first event."""
         self.write(
             "hello",
             engine=NAME,
@@ -44,7 +41,6 @@ class Events:
         )
 
     def phase(self, phase: str, edge: str) -> None:
-        """Write the start or the end of a phase."""
         self.write("phase", phase=phase, edge=edge, at_ns=self.now_ns(), bytes=0)
 
 

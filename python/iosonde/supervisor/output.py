@@ -10,7 +10,7 @@ _READ_BYTES = 1 << 16
 
 
 class Output:
-    """What a command wrote to a pipe, up to a limit; `total` counts all of it."""
+    """Output of a command on a pipe, up to a limit; `total` counts all of it."""
 
     def __init__(self, descriptor: int, *, limit: int) -> None:
         os.set_blocking(descriptor, False)
@@ -22,7 +22,7 @@ class Output:
 
     @property
     def is_beyond_limit(self) -> bool:
-        """Whether the command wrote more than is kept."""
+        """True if the command wrote more than is kept."""
         return self.total > self._limit
 
     def read(self, now_ns: int) -> bool:

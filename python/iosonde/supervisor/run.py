@@ -163,7 +163,6 @@ class CommandRun:
     def _report(
         self, done: Finished, usage: dict[str, int], devices: list[dict[str, Any]], versions: Mapping[str, str]
     ) -> None:
-        """Write values and result."""
         text, lines = self._output(done)
         found = values(self._workload["metrics"], text, lines, done.begin_ns, done.end_ns)
         self._events.write("values", values=found)
@@ -191,7 +190,7 @@ class CommandRun:
         )
 
     def _output(self, done: Finished) -> tuple[str, list[tuple[int, str]]]:
-        """What is parsed: the output of the command, or a file that it wrote."""
+        """Return the output to parse: that of the command, or a file that it wrote."""
         named = self._workload["output"]
         if named in ("stdout", "stderr"):
             output = done.stdout if named == "stdout" else done.stderr

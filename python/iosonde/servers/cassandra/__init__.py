@@ -168,7 +168,6 @@ class Cassandra(DatabaseServer):
         ]
 
     def gc_log(self, place: Place) -> GcLog:
-        """Its log of pauses."""
         return GcLog(_gc_path(place))
 
     def _gc_option(self, place: Place) -> str:
@@ -185,7 +184,6 @@ class Cassandra(DatabaseServer):
         raise AssertionError("Cassandra has no Unix socket")
 
     def connect(self, address: Address) -> Connection:
-        """Through the client of this package."""
         return cql.connect(address)
 
     def create_database(self, connection: Connection, name: str) -> None:
@@ -263,7 +261,7 @@ class RunningCassandra:
         self._replicas = replicas
 
     def connect(self, address: Address) -> Connection:
-        """To exactly this node."""
+        """Connect to exactly this node."""
         return cql.connect(address)
 
     def create_database(self, connection: Connection, name: str) -> None:

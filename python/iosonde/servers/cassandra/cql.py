@@ -121,7 +121,6 @@ class CqlConnection:
             raise self._broken(f"rows that cannot be read ({error})") from None
 
     def close(self) -> None:
-        """Close it."""
         self._opened.close()
 
     def _request(self, kind: int, body: bytes) -> tuple[int, bytes]:

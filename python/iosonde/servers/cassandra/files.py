@@ -173,7 +173,7 @@ _OF_SPECS: Mapping[str, tuple[str, str]] = {
 
 
 def _mismatch(jar: Path, kind: str, value: object) -> str:
-    """What values a field takes, if this is none of them; empty if it is."""
+    """Return the values that a field accepts if this is none of them; else empty."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     own = kind.removeprefix("Lorg/apache/cassandra/config/").removesuffix(";")
     of_spec = _OF_SPECS.get(own.partition("$")[0])

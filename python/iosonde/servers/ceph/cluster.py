@@ -80,27 +80,23 @@ class CephCluster:
 
     @property
     def data(self) -> Path:
-        """Directory of all daemons."""
         return self.directories.run / "data"
 
     @property
     def configuration(self) -> Path:
-        """The cluster's `ceph.conf`."""
         return self.data / "ceph.conf"
 
     @property
     def osd_names(self) -> list[str]:
-        """Names of the object daemons."""
         return [f"osd.{number}" for number in range(self.layout.osds)]
 
     @property
     def group(self) -> ProcessGroup:
-        """Control groups of the object daemons."""
         return self._groups["osd"]
 
     @property
     def is_running(self) -> bool:
-        """Whether every daemon runs."""
+        """True if every daemon runs."""
         return bool(self._processes) and not self.ended_daemons()
 
     def provision(self) -> None:
@@ -201,7 +197,6 @@ class CephCluster:
         return {}
 
     def pid_of(self, name: str) -> int:
-        """Process number of a daemon."""
         return self._processes[name].pid
 
     def ended_daemons(self) -> list[str]:
@@ -218,7 +213,6 @@ class CephCluster:
         self._claim(name)
 
     def start_osd(self, name: str) -> None:
-        """Start an object daemon that was stopped."""
         self._release(name)
         self._start(name, "osd")
 
