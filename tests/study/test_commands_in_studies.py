@@ -67,7 +67,7 @@ WRONG_COMMANDS = [
     (f"{COMMAND}size = 1", "`size` is not a parameter, and no argument uses it"),
     (f"{COMMAND}timout = '5s'", "`timout` is not a parameter, and no argument uses it"),
     ('command = ["sh", "{number} {server_socket}"]', "needs a server"),
-    ('command = ["sh\\u0000", "{number}"]', "a command is a list of texts"),
+    ('command = ["sh\\u0000", "{number}"]', "`command` must not contain control characters, got `sh\\x00`"),
     ('command = ["no-such-program-here", "{number}"]', "`no-such-program-here` was not found"),
     ('command = ["bin/sh", "{number}"]', "`bin/sh` was not found"),
     (COMMAND + 'environment = { "A=B" = "x" }', "`A=B` cannot be set"),

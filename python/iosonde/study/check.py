@@ -48,16 +48,21 @@ def check_values(source: StudyFile) -> None:
             waiting += [((*keys, place), each) for place, each in enumerate(value)]
         if isinstance(value, float) and not math.isfinite(value):
             raise StudyError(
-                f"`{keys[-1]}` must be a finite number, got {value}",
+                f"`{_name(keys)}` must be a finite number, got {value}",
                 where=source.where(*keys),
                 hint="set a number",
             )
         if isinstance(value, str) and printable(value) != value:
             raise StudyError(
-                f"the text of `{keys[-1]}` must not contain control characters, got `{printable(value)[:80]}`",
+                f"`{_name(keys)}` must not contain control characters, got `{printable(value)[:80]}`",
                 where=source.where(*keys),
                 hint="remove the escape sequence from the text",
             )
+
+
+def _name(keys: Keys) -> str:
+    """Return the last name in the path of a value: entries of a list have only numbers."""
+    return next((key for key in reversed(keys) if isinstance(key, str)), "study")
 
 
 PLACES = (
