@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from command_line import CHECKOUT
+from command_line import CHECKOUT, Iosonde
 from plans import a_record, hand_plan, tables
 
 from iosonde.cli.terminal import printable
@@ -35,6 +35,19 @@ def directory(tmp_path: Path) -> Path:
         result_set.write(record, *tables(run.run_id))
     (result_set.directory / "records" / f"x{EVIL}").mkdir()
     return result_set.directory
+
+
+@pytest.mark.parametrize("command", ["report", "show"])
+def test_a_terminal_of_no_columns_has_80(command: str, iosonde: Iosonde, tmp_path: Path) -> None:
+    """`COLUMNS=0` is what some programs export where there is no terminal."""
+    plan = hand_plan(levels=(1,), repeats=1)
+    result_set = ResultSet.create(tmp_path / "set", plan)
+    with result_set.lock():
+        result_set.write(a_record(plan, plan.runs[0]), *tables(plan.runs[0].run_id))
+    argument = result_set.directory if command == "report" else "quick"
+    without, with_80 = (iosonde(command, argument, COLUMNS=columns) for columns in ("0", "80"))
+    assert (without.returncode, without.stderr) == (with_80.returncode, with_80.stderr) == (0, "")
+    assert without.stdout == with_80.stdout
 
 
 COMMANDS = """

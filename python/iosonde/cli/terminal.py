@@ -59,6 +59,10 @@ def install() -> None:
             assert os.open(os.devnull, os.O_RDWR) == descriptor, "the lowest free number is the first"
             os.set_inheritable(descriptor, True)
             setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # never closed
+    if set(os.environ.get("COLUMNS", "")) == {
+        "0"
+    }:  # To other programs the width of no terminal; rich takes it as given.
+        del os.environ["COLUMNS"]
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and not isinstance(stream, FilteredStream):
