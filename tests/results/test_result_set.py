@@ -163,6 +163,23 @@ def test_a_table_of_another_schema_is_named_and_skipped(result_set: ResultSet) -
     assert again.records() == []
 
 
+def test_records_of_a_result_set_that_is_moved_meanwhile_are_kept_and_the_error_names_it(
+    result_set: ResultSet, tmp_path: Path
+) -> None:
+    first, second, *_ = result_set.plan.runs
+    with pytest.raises(ResultsError) as error, result_set.lock():
+        result_set.write(a_record(result_set.plan, first), *tables(first.run_id))
+        result_set.directory.rename(tmp_path / "moved")
+        result_set.write(a_record(result_set.plan, second), *tables(second.run_id))
+    assert str(error.value).replace(str(tmp_path), "DIR") == snapshot("""\
+the result set `DIR/set` was moved during a run, to `DIR/moved`
+
+hint: complete runs are kept: run `iosonde resume DIR/moved`\
+""")
+    records = ResultSet.open(tmp_path / "moved").records()
+    assert {each.run_id for each in records} == {first.run_id, second.run_id}
+
+
 @pytest.mark.engine
 def test_a_second_writer_gets_an_error_with_the_process_number(result_set: ResultSet) -> None:
     script = (

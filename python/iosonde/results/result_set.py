@@ -56,6 +56,7 @@ SIMULATED_BACKENDS = ("simulated", "ssd")
 class _Writable:
     """Resources that the only writer holds open."""
 
+    directory: Directory
     records: Directory
     environments: Directory
     reserve: files.Reserve
@@ -167,7 +168,9 @@ class ResultSet:
                 records, environments = (opened.enter_context(directory.subdirectory(name)) for name in _SUBDIRECTORIES)
             self.__dict__.pop("_contents", None)
             with files.reserve(directory) as reserve:
-                self._writable = _Writable(records=records, environments=environments, reserve=reserve)
+                self._writable = _Writable(
+                    directory=directory, records=records, environments=environments, reserve=reserve
+                )
                 try:
                     yield
                 finally:
@@ -196,7 +199,19 @@ class ResultSet:
         name = record_name(record.run_id, record.attempt)
         with self._writing(f"write the record `{name}` to"):
             self._writable.reserve.use(lambda: records.write_directory(name, content))
+        self._check_place()
         self._contents.add(record)
+
+    def _check_place(self) -> None:
+        """Raise if the directory was renamed: records are written to it all the same, and readers would not find it."""
+        assert self._writable
+        if not self._writable.directory.is_in_place():
+            with self._writing("find"):
+                now = self._writable.directory.present_path()
+            raise ResultsError(
+                f"the result set `{self.directory}` was moved during a run, to `{now}`",
+                hint=f"complete runs are kept: run `iosonde resume {now}`",
+            )
 
     def write_environment(self, facts: dict[str, Any]) -> str:
         """Write a description of machine and software, once per state; returns its hash."""
