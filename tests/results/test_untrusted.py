@@ -25,6 +25,7 @@ from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution import resume, session
 from iosonde.execution.checks.admission import Admission, check_libraries
 from iosonde.plan import Plan
+from iosonde.protocol import VERSION
 from iosonde.results import ResultSet, reading
 from iosonde.results.query import frame
 from iosonde.results.query_process import answer
@@ -531,15 +532,12 @@ def _edited_plan(directory: Path, edit_spec: Callable[[dict[str, Any]], object])
     edit(directory / "format.json", plan_sha256=digest)
 
 
-def _claiming(version: object, *, without: str = "") -> Callable[[dict[str, Any]], object]:
-    """Claim a version of the protocol, and remove a field of the workload."""
+def _claiming(version: object) -> Callable[[dict[str, Any]], object]:
+    return lambda spec: spec.update(protocol=version)
 
-    def change(spec: dict[str, Any]) -> None:
-        spec["protocol"] = version
-        if without:
-            del spec["workload"][without]
 
-    return change
+def _without(name: str) -> Callable[[dict[str, Any]], object]:
+    return lambda spec: spec["workload"].pop(name)
 
 
 SPECS: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -551,14 +549,16 @@ SPECS: dict[str, Callable[[dict[str, Any]], object]] = {
     "field of another workload": lambda spec: spec["workload"].update(timeout_ns=1),
     "lone surrogate": lambda spec: spec["workload"]["streams"][0].update(name="\ud800"),
     "infinite number": lambda spec: spec["workload"].update(duration_ns=float("inf")),
-    **{f"protocol {version!r}": _claiming(version) for version in (0, 3, -1, "1", None, 1.0, True)},
     **{
-        f"protocol 1 without {name}": _claiming(1, without=name)
+        f"protocol {version!r}": _claiming(version)
+        for version in (0, 1, VERSION + 1, -1, str(VERSION), None, float(VERSION))
+    },
+    **{
+        f"without {name}": _without(name)
         for name in ("kind", "target", "backend", "layout", "page_cache", "streams", "ramp", "interval_ns")
     },
-    "protocol 1 without run_id": lambda spec: (spec.update(protocol=1), spec.pop("run_id")),
-    "protocol 1 of another kind": lambda spec: (spec.update(protocol=1), spec["workload"].update(kind="x")),
-    "protocol 1 without jobs": lambda spec: (spec.update(protocol=1), spec["workload"]["streams"][0].pop("jobs")),
+    "without run_id": lambda spec: spec.pop("run_id"),
+    "without jobs": lambda spec: spec["workload"]["streams"][0].pop("jobs"),
 }
 
 
@@ -568,6 +568,16 @@ def test_a_plan_whose_specs_are_not_of_the_protocol_is_damaged(change: str, tmp_
     directory = measured(tmp_path).directory
     _edited_plan(directory, SPECS[change])
     with pytest.raises(ResultsError, match=r"plan.json` is damaged"):
+        ResultSet.open(directory)
+
+
+def test_a_plan_with_more_cases_than_a_report_can_handle_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """280,000 kept `report` busy for more than three minutes."""
+    directory = measured(tmp_path).directory
+    monkeypatch.setattr(reading, "MOST_PLANNED_CASES", 1)
+    with pytest.raises(ResultsError, match="must have at most 1 cases, got 2"):
         ResultSet.open(directory)
 
 
@@ -649,10 +659,8 @@ def test_a_plan_with_a_value_of_another_type_is_refused_with_place_value_and_cau
 RECORDS: dict[str, Callable[[dict[str, Any]], object]] = {
     "parameter as text": lambda record: record["parameters"].update(queue_depth="deep"),
     "unknown field of the spec": lambda record: record["spec"]["workload"].update(interval="1s"),
-    "spec of protocol 1 without streams": lambda record: (
-        record["spec"].update(protocol=1),
-        record["spec"]["workload"].pop("streams"),
-    ),
+    "spec of another protocol": lambda record: record["spec"].update(protocol=1),
+    "spec without streams": lambda record: record["spec"]["workload"].pop("streams"),
     "spec without interval": lambda record: record["spec"]["workload"].pop("interval_ns"),
     "no result": lambda record: record.update(result=None),
     "result without backend": lambda record: record["result"].pop("backend"),

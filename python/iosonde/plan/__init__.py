@@ -4,7 +4,7 @@ A `Plan` is what `iosonde plan` prints, `iosonde run` carries out and `plan.json
 so a run can be repeated by hand: `iosonde-engine < spec.json`.
 """
 
-from iosonde.plan.base import MOST_CASES, ArmName, JsonObject, Scalar
+from iosonde.plan.base import MOST_CASES, MOST_PLANNED_CASES, ArmName, JsonObject, Scalar
 from iosonde.plan.case import PREPARATION, Case, Procedure, Run
 from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.plan.load import target_of
@@ -23,6 +23,7 @@ from iosonde.plan.target import OF_WHOLE_DEVICE, Capacity, Destroys, DeviceState
 __all__ = [
     "ASSUMED_BYTES_PER_SECOND",
     "MOST_CASES",
+    "MOST_PLANNED_CASES",
     "OF_WHOLE_DEVICE",
     "PREPARATION",
     "Arm",

@@ -23,6 +23,9 @@ ArmName = Literal["", "a", "b"]
 MOST_CASES = 20_000
 """Combinations of levels that a study may have: planning and reporting of these take seconds."""
 
+MOST_PLANNED_CASES = 3 * MOST_CASES
+"""Cases that a plan may have: those of a study twice if it compares two arms, stages and control cases."""
+
 
 class Frozen(BaseModel):
     """A model that cannot change and refuses unknown fields."""

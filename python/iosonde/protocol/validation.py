@@ -1,8 +1,6 @@
 """Checks of values from JSON against the types of the protocol.
 
 An engine may be defective, a result set may be damaged, edited or malicious.
-
-Every version of the protocol has the same types: a spec must have every field that is required today.
 """
 
 from __future__ import annotations
@@ -57,8 +55,8 @@ def mismatch_of_spec(value: Any) -> str:
     Engines refuse fields that they do not know, so a spec with one was never carried out.
     """
     version = value.get("protocol") if isinstance(value, dict) else None
-    if not isinstance(version, int) or not 1 <= version <= VERSION:
-        return f"`protocol` of a spec is {_shown(version)}, this iosonde reads 1 to {VERSION}"
+    if type(version) is not int or version != VERSION:
+        return f"`protocol` of a spec is {_shown(version)}, this iosonde reads {VERSION}"
     workload = value.get("workload")
     is_command = isinstance(workload, dict) and workload.get("kind") == "command"
     found = mismatch(value, command.Spec if is_command else spec.Spec, is_closed=True)

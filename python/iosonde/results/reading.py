@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from iosonde.errors import ResultsError
-from iosonde.plan import PREPARATION, Plan
+from iosonde.plan import MOST_PLANNED_CASES, PREPARATION, Plan
 from iosonde.protocol.validation import mismatch_of_hello, mismatch_of_result, mismatch_of_spec
 from iosonde.results import frames, known, plan_shapes, shapes
 from iosonde.results.files import Directory
@@ -179,12 +179,16 @@ def read_plan(path: Path) -> Plan:
             content = directory.read("plan.json")
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
             raise _DamagedError("its SHA-256 is not the one in `format.json`")
-        plan = Plan.model_validate(_parse(content))
+        parsed = _parse(content)
+        _check_count(parsed, path)
+        plan = Plan.model_validate(parsed)
         for spec in plan.specs():
             _check_spec(spec)
         if problem := plan_shapes.mismatch(plan):
             raise ValueError(problem)
         return plan
+    except ResultsError:
+        raise
     except Exception as error:
         if isinstance(error, FileNotFoundError) and not any((path / "records").glob("*")):
             raise ResultsError(
@@ -197,6 +201,16 @@ def read_plan(path: Path) -> Plan:
             where=first_line(error),
             hint="restore the file: without its plan a result set cannot be read",
         ) from error
+
+
+def _check_count(plan: Any, path: Path) -> None:
+    """Raise for more cases than a report can handle, before any of them is checked."""
+    cases = plan.get("cases") if isinstance(plan, dict) else None
+    if isinstance(cases, list) and len(cases) > MOST_PLANNED_CASES:
+        raise ResultsError(
+            f"the plan of `{path}` must have at most {MOST_PLANNED_CASES:,} cases, got {len(cases):,}",
+            hint="it was not created by `iosonde run`, which refuses such studies",
+        )
 
 
 def _check_spec(spec: Any) -> None:

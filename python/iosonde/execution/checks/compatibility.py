@@ -24,8 +24,6 @@ ANSWER_S = 10.0
 
 def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
     """Raise `EngineError` if the engine's schema does not accept one of these specs."""
-    specs = list(specs)
-    _check_plan(specs)
     # The supervisor of external commands is part of iosonde.
     specs = [spec for spec in specs if not described(spec["workload"]).is_external]
     if not specs:
@@ -40,18 +38,6 @@ def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
         problem = _mismatch(spec, schema["spec"], definitions, "")
         if problem:
             raise _differs(engine, problem)
-
-
-def _check_plan(specs: Iterable[Mapping[str, Any]]) -> None:
-    """Raise `EngineError` if the plan was created for another protocol: its specs may have another meaning today."""
-    for version in {spec.get("protocol") for spec in specs} - {protocol.VERSION}:
-        raise EngineError(
-            f"the plan was created by another version of iosonde: its specs follow protocol {version}, and this "
-            f"version uses {protocol.VERSION}",
-            where="found before anything was written",
-            hint="resume it with the version that created it, or run the study again; `report`, `sql`, `compare` and "
-            "`export` read its records with any version",
-        )
 
 
 def _differs(engine: Path, how: str) -> EngineError:
