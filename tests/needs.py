@@ -20,6 +20,9 @@ from iosonde.errors import EngineError, IosondeError
 from iosonde.tools import TOOLS
 
 XFS = pytest.mark.needs("mkfs.xfs", "kernel support of xfs")
+CPUSET = Path("/sys/fs/cgroup/cpuset")
+"""The hierarchy of cpuset(7), version 1."""
+
 BTRFS = pytest.mark.needs("mkfs.btrfs", "btrfs", "kernel support of btrfs")
 
 
@@ -92,6 +95,12 @@ def _without_nvme() -> str:
     with tempfile.TemporaryDirectory() as directory:
         [disk] = block_stack.drives(stack_of(Path(directory)))
     return "the disk here is an NVMe drive" if block_stack.name_of(disk).startswith("nvme") else ""
+
+
+def _cpuset() -> str:
+    if len(os.sched_getaffinity(0)) < 2:
+        return "iosonde may run on one CPU only"
+    return _root() or _device_node(f"{CPUSET}/cpuset.cpus")
 
 
 def _memory_limits() -> str:
@@ -183,6 +192,7 @@ CAPABILITIES: dict[str, Callable[..., str]] = {
     "memory limits": _memory_limits,
     "overlay": _overlay,
     "blkio throttle": _throttle,
+    "cpuset": _cpuset,
     "cpu quota": lambda: _cpu_quota(),
     "FUSE": lambda: _device_node("/dev/fuse"),
     "CPU governor": lambda: _device_node("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import CHECKOUT
 from engines import real_engine
+from needs import CPUSET
+from plans import null_spec
 
 from iosonde.results import ResultSet
 
@@ -57,5 +62,46 @@ def test_the_record_has_the_cpus_of_each_job(tmp_path: Path) -> None:
     cpu = min(os.sched_getaffinity(0))
     done = measured(tmp_path / "data", "true", "--set", f"cpus={cpu}", "--set", "jobs=2", "-o", str(tmp_path / "set"))
     assert done.returncode == 0, done.stderr
-    [record] = ResultSet.open(tmp_path / "set").records()
+    results = ResultSet.open(tmp_path / "set")
+    [record] = results.records()
     assert record.result and record.result["evidence"]["job_cpus"] == [str(cpu)] * 2
+    assert results.sql("SELECT job_cpus FROM runs").item() == str(cpu)
+
+
+def pinned_to(cpu: int, *start: str) -> dict[str, Any]:
+    """The last event of the engine, of a load on one CPU; no plan refuses it before."""
+    spec = null_spec("pinned")
+    spec["workload"]["streams"][0]["cpus"] = [cpu]
+    command = [*start, str(real_engine())]
+    done = subprocess.run(command, input=json.dumps(spec), capture_output=True, encoding="utf-8", check=False)
+    last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return last
+
+
+def test_the_engine_names_the_cpus_that_it_may_run_on() -> None:
+    error = pinned_to(1023)
+    assert (error["event"], error["code"]) == ("error", "unsupported")
+    assert error["message"].startswith("job 0 cannot run on CPU 1023 (`cpus`): Invalid argument (os error 22); ")
+    assert "`taskset`" in error["hint"]
+
+
+@pytest.fixture
+def last_cpu_alone() -> Iterator[tuple[Path, int]]:
+    """A cpuset with the last CPU."""
+    group, cpu = CPUSET / f"iosonde-test-{os.getpid()}", max(os.sched_getaffinity(0))
+    group.mkdir()
+    try:
+        (group / "cpuset.mems").write_text((CPUSET / "cpuset.mems").read_text())
+        (group / "cpuset.cpus").write_text(str(cpu))
+        yield group, cpu
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.needs("cpuset")
+def test_a_cpu_outside_of_the_cpuset_is_refused_with_those_in_it(last_cpu_alone: tuple[Path, int]) -> None:
+    group, cpu = last_cpu_alone
+    within = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+    assert pinned_to(cpu, *within)["event"] == "result"
+    error = pinned_to(0, *within)
+    assert error["message"].endswith(f"; the engine may run on CPUs {cpu}")

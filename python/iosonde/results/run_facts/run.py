@@ -78,6 +78,12 @@ class RunFacts:
         return kinds.pop() if len(kinds) == 1 else "mixed"
 
     @property
+    def job_cpus(self) -> str | None:
+        """CPUs that the threads of the jobs were allowed to run on."""
+        lists: list[str] = self.part("evidence").get("job_cpus") or []
+        return " ".join(lists if len(set(lists)) > 1 else lists[:1]) or None
+
+    @property
     def wrong_sectors(self) -> int | None:
         """Wrong sectors of all kinds; none without verification."""
         verification = self.part("verification")
@@ -161,6 +167,13 @@ RUNS = Table(
             lambda run: run.result.get("end_ns"),
         ),
         Column("jobs_total", U64, "Jobs (threads) of all streams", lambda run: run.jobs_total),
+        Column(
+            "job_cpus",
+            TEXT,
+            "CPUs that the threads of the jobs were allowed to run on, such as `0-3`: one list if it is the same for "
+            "all, or else one for each thread, separated by spaces",
+            lambda run: run.job_cpus,
+        ),
         Column(
             "concurrency",
             U64,
