@@ -304,7 +304,8 @@ def test_pauses_of_the_garbage_collector_are_a_time_series_with_latency(done: Do
     whole = found.filter((found["operation"] == "all") & (found["run_id"] == done.measured.run_id))
     values = dict(whole.select("metric", "value").iter_rows())
     assert values["server_cpu_ns_per_operation"] > 1000
-    assert values["gc_pause_percent"] >= 0
+    shares = over_time.filter(over_time["metric"].is_in(("gc_pause_percent", "safepoint_percent")))["value"].to_list()
+    assert all(0 <= value <= 100 for value in (values["gc_pause_percent"], values["safepoint_percent"], *shares))
 
 
 @pytest.mark.needs("engine")

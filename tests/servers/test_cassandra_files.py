@@ -25,7 +25,7 @@ from iosonde.servers.account import account_for
 from iosonde.servers.cassandra import HEAP, Cassandra, RunningCassandra, cql, files, loopback_of
 from iosonde.servers.connection import Address
 from iosonde.servers.directories import Directories
-from iosonde.servers.gc_log import GcLog, pauses, safepoints
+from iosonde.servers.gc_log import GcLog, pauses, safepoints, time_until
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import Installation, Place
 from iosonde.servers.url import parse as parse_url
@@ -48,17 +48,24 @@ def test_pauses_are_read_with_their_end_length_and_heap() -> None:
     assert [each.end_ns for each in found] == [81530123456789, 81530300000000, 81530400000000]
     assert found[0].kind == "Young (Normal) (G1 Evacuation Pause)"
     assert [each.heap_after_bytes for each in found] == [5 << 20, 28 << 20, 500 << 20]
-    assert list(safepoints(LOG)) == [3_500_011]
+    assert list(safepoints(LOG)) == [(81530119959989, 81530123460000)]
+
+
+def test_time_in_pauses_is_divided_at_the_instant_between() -> None:
+    """A pause of 40 from 80 to 120, one of 10 from 200 to 210, and one that has not ended at the last instant."""
+    spans = [(80, 120), (200, 210), (290, 400)]
+    assert time_until(spans, [0, 100, 120, 205, 300]) == [0, 20, 40, 45, 60]
+    assert time_until([], [5]) == [0]
 
 
 def test_a_growing_log_is_read_once_and_only_in_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "gc.log"
     log = GcLog(path)
-    assert log.totals() == {"gc_pauses": 0, "gc_pause_ns": 0, "safepoint_ns": 0, "gc_pause_longest_ns": 0}
+    assert log.totals() == {"gc_pauses": 0, "gc_pause_ns": 0, "gc_pause_longest_ns": 0}
     cut = LOG.index("GC(2)") + 20
     path.write_text(LOG[:cut])
     first = log.totals()
-    assert (first["gc_pauses"], first["gc_pause_ns"], first["safepoint_ns"]) == (2, 4_706_000, 3_500_011)
+    assert (first["gc_pauses"], first["gc_pause_ns"]) == (2, 4_706_000)
     assert first["gc_pause_longest_ns"] == 3_456_000
     path.write_text(LOG)
     second = log.totals()
@@ -67,6 +74,7 @@ def test_a_growing_log_is_read_once_and_only_in_complete_lines(tmp_path: Path) -
     assert second["heap_after_gc_bytes"] == 500 << 20
     assert log.totals()["gc_pause_longest_ns"] == 0
     assert [each.length_ns for each in log.longest(2)] == [3_456_000, 812_003_000]
+    assert log.times_until([81530500000000]) == [{"gc_paused_ns": 816_709_000, "safepoint_ns": 3_500_011}]
 
 
 def test_the_log_of_a_server_that_started_again_is_read_from_its_start(tmp_path: Path) -> None:

@@ -59,7 +59,6 @@ class Statistics(TypedDict):
     title: NotRequired[str]
     version: NotRequired[str]
     statistics_at_start: NotRequired[dict[str, int]]
-    statistics_ns: NotRequired[int]
     statistics_at_end: NotRequired[dict[str, int]]
     statistics_mean: NotRequired[dict[str, Number]]
     durability: NotRequired[dict[str, Any]]

@@ -7,7 +7,8 @@ the monotonic clock in nanoseconds and with tags: `[81530123456789ns][gc] GC(3) 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,12 @@ _PAUSE = re.compile(
     r"\[(?P<at>[0-9]+)ns\]\[gc\s*\] GC\([0-9]+\) Pause (?P<kind>.*?)"
     r"(?: (?P<before>[0-9]+)M->(?P<after>[0-9]+)M\((?P<heap>[0-9]+)M\))? (?P<ms>[0-9]+\.[0-9]+)ms$"
 )
-_SAFEPOINT = re.compile(r"\[[0-9]+ns\]\[safepoint\s*\] Safepoint \"(?P<kind>[^\"]+)\".*Total: +(?P<total>[0-9]+) ns$")
+_SAFEPOINT = re.compile(r"\[(?P<at>[0-9]+)ns\]\[safepoint\s*\] Safepoint \"[^\"]+\".*Total: +(?P<total>[0-9]+) ns$")
 
 MIB = 1 << 20
+
+Span = tuple[int, int]
+"""From start to end, on the monotonic clock of the machine in nanoseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +54,25 @@ def pauses(text: str) -> Iterator[Pause]:
             )
 
 
-def safepoints(text: str) -> Iterator[int]:
-    """Lengths of all safepoints in nanoseconds, those of garbage collections included."""
+def safepoints(text: str) -> Iterator[Span]:
+    """All safepoints, those of garbage collections included."""
     for line in text.splitlines():
         found = _SAFEPOINT.search(line)
         if found:
-            yield int(found["total"])
+            yield int(found["at"]) - int(found["total"]), int(found["at"])
+
+
+def time_until(spans: Sequence[Span], instants: Sequence[int]) -> list[int]:
+    """Total time in spans until each instant; spans follow each other."""
+    ends, total = [end for _, end in spans], [0]
+    for start, end in spans:
+        total.append(total[-1] + end - start)
+    found = []
+    for instant in instants:
+        over = bisect_right(ends, instant)
+        present = max(0, instant - spans[over][0]) if over < len(spans) else 0
+        found.append(total[over] + present)
+    return found
 
 
 class GcLog:
@@ -64,12 +81,13 @@ class GcLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
-        self._totals = {"gc_pauses": 0, "gc_pause_ns": 0, "safepoint_ns": 0}
+        self._totals = {"gc_pauses": 0, "gc_pause_ns": 0}
         self._latest: dict[str, int] = {}
         self._all: list[Pause] = []
+        self._safepoints: list[Span] = []
 
     def totals(self) -> dict[str, int]:
-        """Pauses since the server started, their length, that of all safepoints, and the heap after the last one.
+        """Pauses since the server started, their length, and the heap after the last one.
 
         `gc_pause_longest_ns` is the longest pause that was logged since the call before.
         """
@@ -78,12 +96,23 @@ class GcLog:
         self._all += found
         self._totals["gc_pauses"] += len(found)
         self._totals["gc_pause_ns"] += sum(each.length_ns for each in found)
-        self._totals["safepoint_ns"] += sum(safepoints(text))
+        self._safepoints += safepoints(text)
         known = [each.heap_after_bytes for each in found if each.heap_after_bytes is not None]
         if known:
             self._latest["heap_after_gc_bytes"] = known[-1]
         longest = max((each.length_ns for each in found), default=0)
         return {**self._totals, **self._latest, "gc_pause_longest_ns": longest}
+
+    def times_until(self, instants: Sequence[int]) -> list[dict[str, int]]:
+        """Time in pauses and in safepoints since the server started, until each instant of the monotonic clock.
+
+        A pause is logged when it ends, so these are known after the last instant, and not from `totals` at each.
+        """
+        self.totals()
+        paused = time_until([(each.end_ns - each.length_ns, each.end_ns) for each in self._all], instants)
+        stopped = time_until(self._safepoints, instants)
+        pairs = zip(paused, stopped, strict=True)
+        return [{"gc_paused_ns": pause_ns, "safepoint_ns": safepoint_ns} for pause_ns, safepoint_ns in pairs]
 
     def longest(self, number: int) -> list[Pause]:
         """The longest pauses so far, in the order of time."""

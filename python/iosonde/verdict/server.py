@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from iosonde.results.run_facts.server_counters import COUNTED_NS
 from iosonde.results.schema import Record
 from iosonde.verdict import shares
 from iosonde.verdict.shares import BUSY, Limit, nearest, over, percent
@@ -56,9 +57,10 @@ def server_cpu_ns(record: Record) -> int | None:
 
 
 def statistics_ns(record: Record) -> int:
-    """Time between the readings of the server's counters; of earlier records the measured time."""
+    """Time between the readings of the server's counters; the measured time without any."""
     server: Json = record.server or {}
-    return int(server.get("statistics_ns") or 0) or shares.wall_ns(record.result or {})
+    counted = _increase(COUNTED_NS, server.get("statistics_at_start") or {}, server.get("statistics_at_end") or {})
+    return counted or shares.wall_ns(record.result or {})
 
 
 def evidence_of(record: Record, *, cpus: int) -> ServerEvidence:

@@ -23,7 +23,7 @@ from iosonde.execution.servers.osd_outage import OsdOutage
 from iosonde.execution.servers.running_server import RunningServer
 from iosonde.execution.swap_allowance import uses_swap
 from iosonde.protocol.event import Event
-from iosonde.results.run_facts.server_counters import STATES
+from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.servers import open_files
 from iosonde.servers.ceph.cluster import CephCluster
@@ -46,11 +46,8 @@ class DatabaseServer(Instrument):
         self._facts: dict[str, Any] = {}
         self._latest: dict[str, int] = {}
         """At the end of the last interval; before the load, at the start."""
-        self._read_ns = 0
-        """When they were read."""
         self._at_start: dict[str, int] = {}
         self._at_end: dict[str, int] = {}
-        self._start_ns = self._end_ns = 0
         self._devices: set[str | None] = set()
         """Those that hold the server's directories, and not those below them."""
         self._timer: Timer | None = None
@@ -88,15 +85,14 @@ class DatabaseServer(Instrument):
         if event["event"] == "phase" and event["edge"] == "end":  # A cache is loaded by the engine.
             self._latest = self._statistics() or self._latest
         if event["event"] == "interval":
-            before_ns, found = self._read_ns, self._statistics()
+            found = self._statistics()
             if event["phase"] == "measure":
-                if not self._at_start:
-                    self._at_start, self._start_ns = self._latest, before_ns
+                self._at_start = self._at_start or self._latest
                 self._schedule_kill(event["end_ns"] - event["begin_ns"])
             self._latest = found or self._latest
             place = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
             if found and event["phase"] == "measure":
-                self._at_end, self._end_ns = found, self._read_ns
+                self._at_end = found
                 self._note_open_files()
             self._rows += [
                 {**place, "end_ns": event["end_ns"], "statistic": name, "value": value} for name, value in found.items()
@@ -110,10 +106,10 @@ class DatabaseServer(Instrument):
         self._cancel()
         warnings: list[RecordWarning] = []
         failure = self._cause(done.failure)
+        self._add_pauses()
         facts = dict(self._facts)
         facts["statistics_mean"] = self._means()
         facts |= {"statistics_at_start": self._at_start, "statistics_at_end": self._at_end}
-        facts["statistics_ns"] = max(0, self._end_ns - self._start_ns)
         if self._killed and done.failure is None:
             durability = self._verify()
             facts["durability"] = durability
@@ -173,8 +169,19 @@ class DatabaseServer(Instrument):
             if uses_swap(self.context.parameters):
                 found |= {f"server_{name}": value for name, value in swap.traffic().items()}
         if found:
-            self._read_ns = time.monotonic_ns()
+            found[COUNTED_NS] = time.monotonic_ns()
         return {name: value for name, value in found.items() if value >= 0}
+
+    def _add_pauses(self) -> None:
+        """Add the time in pauses to each poll: a pause that one of them interrupts is logged after it."""
+        if self._gc is None:
+            return
+        polls = [row for row in self._rows if row["statistic"] == COUNTED_NS]
+        found = self._gc.times_until([row["value"] for row in polls])
+        for row, times in zip(polls, found, strict=True):
+            self._rows += [row | {"statistic": name, "value": value} for name, value in times.items()]
+        for counted in filter(None, (self._at_start, self._at_end)):
+            counted.update(*self._gc.times_until([counted[COUNTED_NS]]))
 
     def _means(self) -> dict[str, float]:
         """Mean number of sessions in each state over the intervals of the measurement."""

@@ -6,6 +6,7 @@ from typing import Literal
 
 import polars as pl
 
+from iosonde.metrics.applications.oltp import SERVER_SECONDS
 from iosonde.metrics.metric import Metric, over
 
 _HITS = pl.col("get_hits") - pl.col("miss_from_extstore").fill_null(0)
@@ -42,7 +43,7 @@ def _per_second(
         formula=f"{formula} / seconds",
         better=better,
         kind="store",
-        expression=over(column, "seconds"),
+        expression=over(column, SERVER_SECONDS),
         per_interval=True,
     )
 
@@ -68,7 +69,7 @@ LIST = (
         formula="gets that the server counted / seconds",
         better="higher",
         kind="store",
-        expression=over("cmd_get", "seconds"),
+        expression=over("cmd_get", SERVER_SECONDS),
         per_interval=True,
     ),
     _ratio("cache_hit_ratio", "Hit ratio", "gets that returned a value", _HITS),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from iosonde.metrics.applications.oltp import SERVER_SECONDS
 from iosonde.metrics.metric import Metric, over
+from iosonde.results.run_facts.server_counters import COUNTED_NS
 
 _ON_SERVER = pl.col("store_kind").is_in(("cassandra",))
 
@@ -17,17 +19,17 @@ LIST = (
         formula="pauses in the log of the Java virtual machine / seconds",
         better="lower",
         kind="store",
-        expression=over("gc_pauses", "seconds"),
+        expression=over("gc_pauses", SERVER_SECONDS),
         per_interval=True,
     ),
     Metric(
         name="gc_pause_percent",
         title="Time in garbage collection, %",
         unit="",
-        formula="100 x length of the pauses of the garbage collector / measured time",
+        formula="100 x time in pauses of the garbage collector / seconds",
         better="lower",
         kind="store",
-        expression=pl.col("gc_pause_ns") * 1e-7 / pl.col("seconds"),
+        expression=over(100 * pl.col("gc_paused_ns"), COUNTED_NS),
         per_interval=True,
     ),
     Metric(
@@ -44,10 +46,10 @@ LIST = (
         name="safepoint_percent",
         title="Time in safepoints, %",
         unit="",
-        formula="100 x length of all safepoints, those of garbage collections included / measured time",
+        formula="100 x time in safepoints, those of garbage collections included / seconds",
         better="lower",
         kind="store",
-        expression=pl.col("safepoint_ns") * 1e-7 / pl.col("seconds"),
+        expression=over(100 * pl.col("safepoint_ns"), COUNTED_NS),
         per_interval=True,
     ),
     Metric(

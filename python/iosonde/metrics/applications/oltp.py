@@ -5,11 +5,14 @@ from __future__ import annotations
 import polars as pl
 
 from iosonde.metrics.metric import Metric, in_seconds, over
-from iosonde.results.run_facts.server_counters import COUNTERS, DATA_BYTES, STATES
+from iosonde.results.run_facts.server_counters import COUNTED_NS, COUNTERS, DATA_BYTES, STATES
 from iosonde.workload import names_where
 
 SERVER_FACTS = (*COUNTERS, DATA_BYTES, *STATES)
 """Facts that follow from the statistics of the server, of a run and of each of its intervals."""
+
+SERVER_SECONDS = in_seconds(pl.col(COUNTED_NS))
+"""Time between the readings of the server's counters, for their rates."""
 
 _ON_SERVER = pl.col("workload").is_in(names_where(lambda each: each.is_transactional))
 
@@ -87,10 +90,10 @@ LIST = (
         name="server_cores",
         title="Cores used by the server",
         unit="",
-        formula="CPU time of the server's processes / measured time",
+        formula="CPU time of the server's processes / seconds",
         better="neither",
         kind="store",
-        expression=in_seconds(pl.col("server_cpu_ns")) / pl.col("seconds"),
+        expression=over(in_seconds(pl.col("server_cpu_ns")), SERVER_SECONDS),
         per_interval=True,
     ),
     Metric(
@@ -100,7 +103,7 @@ LIST = (
         formula="bytes of log that the server generated / seconds",
         better="neither",
         kind="store",
-        expression=over("wal_bytes", "seconds"),
+        expression=over("wal_bytes", SERVER_SECONDS),
         per_interval=True,
     ),
     Metric(
@@ -110,7 +113,7 @@ LIST = (
         formula="bytes of data pages that the server wrote (checkpoints, background writers, sessions) / seconds",
         better="neither",
         kind="store",
-        expression=over("server_data_bytes", "seconds"),
+        expression=over("server_data_bytes", SERVER_SECONDS),
         per_interval=True,
     ),
     Metric(
@@ -120,7 +123,7 @@ LIST = (
         formula="bytes that the server's control group wrote / seconds",
         better="neither",
         kind="store",
-        expression=over("group_write_bytes", "seconds"),
+        expression=over("group_write_bytes", SERVER_SECONDS),
         per_interval=True,
     ),
     Metric(
@@ -152,7 +155,7 @@ LIST = (
         formula="checkpoints in the measurement / minutes",
         better="neither",
         kind="store",
-        expression=60 * pl.col("checkpoints") / pl.col("seconds"),
+        expression=over(60 * pl.col("checkpoints"), SERVER_SECONDS),
         per_interval=True,
     ),
     Metric(

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+COUNTED_NS = "server_counted_ns"
+"""The clock, read with the counters: their increase over its own is their rate."""
+
 COUNTERS: Mapping[str, str] = {
+    COUNTED_NS: "Time between the two readings of these counters, ns",
     "server_cpu_ns": "CPU time of all its processes, ns",
     "wal_bytes": "Bytes of write-ahead log that it generated",
     "buffer_hits": "Page requests that hit its buffer pool",
@@ -31,7 +35,8 @@ COUNTERS: Mapping[str, str] = {
     "extstore_objects_evicted": "Values in these pages",
     "gc_pauses": "Pauses of the garbage collector of its Java virtual machine",
     "gc_pause_ns": "Length of these pauses, ns",
-    "safepoint_ns": "Length of all safepoints of its Java virtual machine, ns",
+    "gc_paused_ns": "Time in pauses of the garbage collector, ns: of a pause at either end, the part between",
+    "safepoint_ns": "Time in safepoints of its Java virtual machine, ns",
     "group_read_bytes": "Bytes that its control group read from block devices",
     "group_write_bytes": "Bytes that its control group wrote to block devices",
     "osd_client_writes": "Writes of clients, counted by object daemons",
