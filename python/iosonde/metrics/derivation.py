@@ -110,7 +110,7 @@ _OF_STREAM = (
 _OF_RUN = (
     *("device_read_bytes", "device_write_bytes", "media_write_bytes", "media_taken_bytes"),
     *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
-    "member_most_bytes",
+    *("member_counted_ns", "member_most_bytes"),
     *sustained.METRICS,
     *store_accounts.ACCOUNT,
     *(column.name for column in RUNS.columns if column.is_number and column.name in _USED),

@@ -256,7 +256,8 @@ class Facts:
         """One row a run on an array: what its members did during it, all together, and how evenly.
 
         `member_count, member_reads, member_writes, member_read_bytes, member_write_bytes` (sums), `member_busy_ns`
-        (mean of the members), `member_most_bytes` (of the one that moved most).
+        (mean of the members), `member_most_bytes` (of the one that moved most), `member_counted_ns` (the time between
+        the readings of these counters; null where they are of a virtual clock).
         """
         sums = ("reads", "writes", "read_bytes", "write_bytes")
         named = self._runs.filter(pl.col("members").is_not_null()).select(
@@ -265,13 +266,16 @@ class Facts:
         moved = self._of_devices(pl.lit(True), *sums, "busy_ns").join(
             named.explode("device").unique(), on=[*_RUN_KEYS, "device"], how="semi"
         )
+        process = self._of_devices(pl.col("device") == "process", "wall_ns").filter(pl.col("wall_ns") > 0)
+        counted = process.select(*_RUN_KEYS, member_counted_ns="wall_ns")
         busy = pl.col("busy_ns")
-        return moved.group_by(_RUN_KEYS).agg(
+        summed = moved.group_by(_RUN_KEYS).agg(
             pl.len().cast(pl.Int64).alias("member_count"),
             *(_total(pl.col(name)).alias(f"member_{name}") for name in sums),
             member_busy_ns=busy.sum() / busy.count(),
             member_most_bytes=(pl.col("read_bytes") + pl.col("write_bytes")).max(),
         )
+        return summed.join(counted, on=_RUN_KEYS, how="left")
 
     def _of_devices(self, which: pl.Expr, *names: str) -> pl.DataFrame:
         """Sums of a measurement, one row a run and device."""

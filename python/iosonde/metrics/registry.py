@@ -332,10 +332,13 @@ _LIST = (
         name="member_utilisation",
         title="Utilisation of the members",
         unit="",
-        formula="mean over the members of the time with any I/O in flight / measured time",
+        formula="mean over the members of the time with any I/O in flight / seconds",
         better="neither",
         kind="device",
-        expression=in_seconds(pl.col("member_busy_ns")) / pl.col("seconds"),
+        expression=over(
+            in_seconds(pl.col("member_busy_ns")),
+            pl.coalesce(in_seconds(pl.col("member_counted_ns")), "seconds"),
+        ),
     ),
     Metric(
         name="member_imbalance",
