@@ -36,7 +36,7 @@ def sound(**changes: Any) -> VerdictFacts:
         "devices": [{"device": "259:0", "read_bytes": COUNT * BLOCK, "write_bytes": 0}],
         "backend": {"kind": "uring", "features": ["single_issuer"], "fallbacks": []},
         "evidence": {
-            "machine": {"cpus": 8, "steal_ns": 0},
+            "machine": {"cpus": 8, "user_ns": SECOND, "system_ns": 2 * SECOND, "idle_ns": 77 * SECOND, "io_wait_ns": 0, "steal_ns": 0},
             "pinned": [],
             "page_cache": {"addressed_bytes": 64 * GIB, "before_bytes": 0, "after_bytes": 0},
             "extents_before": whole,

@@ -137,7 +137,7 @@ def crowded(facts: VerdictFacts) -> None:
 
 
 def stolen(facts: VerdictFacts) -> None:
-    facts.result["evidence"]["machine"]["steal_ns"] = 4 * SECOND
+    facts.result["evidence"]["machine"].update(steal_ns=4 * SECOND, idle_ns=73 * SECOND)
 
 
 def interrupted(facts: VerdictFacts) -> None:
@@ -612,6 +612,38 @@ def test_direct_io_of_a_loop_device_is_no_proof_that_the_device_below_moved_its_
     assert codes(facts) == ["cache_below"]
     facts.target["devices"][1]["io_counters"] = "off"
     assert codes(facts) == []
+
+
+@pytest.mark.parametrize(
+    ("read_bytes", "write_bytes", "fires"),
+    [
+        (0, 1.0, False),  # RAID 1: a write on each.
+        (0.5, 1.0, False),  # RAID 5: data and parity, read before they are written.
+        (0.6, 0.5, False),  # RAID 0, of which one member moved more.
+        (0, 0.05, True),  # Overwrites in the memory of an array.
+    ],
+)
+def test_members_of_an_array_move_at_least_the_bytes_of_the_array(
+    read_bytes: float, write_bytes: float, fires: bool
+) -> None:
+    facts = as_writes(sound())
+    device(facts).update(kind="md", name="md127", under=["sda", "sdb"])
+    for number, name in enumerate(("sda", "sdb")):
+        facts.target["devices"].append({"device": f"8:{number}", "name": name, "kind": "disk", "under": []})
+        moved = {"read_bytes": int(COUNT * BLOCK * read_bytes), "write_bytes": int(COUNT * BLOCK * write_bytes)}
+        facts.result["devices"].append({"device": f"8:{number}", **moved})
+    assert codes(facts) == (["cache_below"] if fires else [])
+    if fires:
+        assert judge(facts).warnings[0].message == "90 % of the bytes of `md127` did not reach the devices below it"
+        del facts.result["devices"][2]
+        assert codes(facts) == [], "a member without counters may have moved the rest"
+
+
+def test_reads_from_a_thin_volume_that_was_never_written_are_not_the_disks() -> None:
+    facts = sound()
+    over(facts, dio="", passed=0.0)
+    device(facts).update(kind="dm", name="dm-3")
+    assert codes(facts) == ["cache_below"]
 
 
 def test_a_loop_device_with_direct_io_over_an_invisible_device_is_device_limited() -> None:

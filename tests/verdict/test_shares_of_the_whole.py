@@ -1,4 +1,8 @@
-"""No share exceeds 1, whatever counters report: numerator and denominator are of the same counters and interval."""
+"""No share exceeds 1: numerator and denominator are of the same counters and interval.
+
+Counters are drawn as the engine guarantees them (`ThreadMeter`, `EngineStalls`): what was used in an interval fits into it.
+Others, of which one reading may be later than the other, are drawn freely.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +36,16 @@ def numbers(facts: VerdictFacts) -> dict[str, float]:
 @given(data=st.data())
 def test_shares_are_between_0_and_1(data: st.DataObject) -> None:
     facts = sound()
-    for name in ("user_ns", "system_ns"):
-        job(facts)["usage"][name] = data.draw(times)
-    job(facts)["usage"]["wall_ns"] = data.draw(times)
-    job(facts)["pacing"].update(turnaround_ns=data.draw(times), cpu_wait_ns=data.draw(times))
-    facts.result["end_ns"] = data.draw(st.integers(1, 20 * SECOND))
+    user_ns, system_ns, wait_ns, slept_ns = (data.draw(times) for _ in range(4))
+    wall_ns = user_ns + system_ns + wait_ns + slept_ns
+    job(facts)["usage"].update(user_ns=user_ns, system_ns=system_ns, wall_ns=wall_ns)
+    job(facts)["pacing"].update(turnaround_ns=data.draw(times), cpu_wait_ns=wait_ns)
+    facts.result["end_ns"] = end_ns = data.draw(st.integers(1, 20 * SECOND))
     facts.result["process"] = {**facts.result["process"], "wall_ns": data.draw(times), "fs_inputs": data.draw(sizes)}
     facts.result["devices"][0].update(read_bytes=data.draw(sizes), write_bytes=data.draw(sizes))
     machine = {name: data.draw(times) for name in ("steal_ns", "user_ns", "system_ns", "idle_ns", "io_wait_ns")}
     facts.result["evidence"]["machine"] = {"cpus": data.draw(st.integers(1, 8)), **machine}
-    facts.result["evidence"]["stalls"] = {"stalled_ns": data.draw(times), "longest_ns": 0, "count": 1}
+    facts.result["evidence"]["stalls"] = {"stalled_ns": data.draw(st.integers(0, end_ns)), "longest_ns": 0, "count": 1}
     moved = data.draw(sizes)
     own_io = data.draw(st.none() | st.just(other_readers(moved, data.draw(st.integers(0, moved)))))
     total = replace(facts.totals[0], completion_latency_ns_sum=data.draw(times))
@@ -92,9 +96,19 @@ def test_a_saturated_thread_among_idle_ones_is_the_limit() -> None:
     assert "a job used 90 % of its core and waited for it 10 % of the time" in judge(facts).because
 
 
-def test_an_account_that_was_read_late_covers_the_time_until_it_was_read() -> None:
-    """The counters were read after 20 s of a measurement of 10 s: half of a CPU in them is a quarter of two."""
+def test_cpu_time_of_the_machine_is_a_share_of_what_its_counters_have_in_all() -> None:
+    """They were read after 20 s of a measurement of 10 s, and half of one of two CPUs was stolen."""
     facts = sound()
-    facts.result["process"] = {**facts.result["process"], "wall_ns": 20 * SECOND}
-    facts.result["evidence"]["machine"] = {"cpus": 2, "steal_ns": 10 * SECOND}
-    assert numbers(facts)["steal_share"] == 0.25
+    facts.result["evidence"]["machine"] = {"cpus": 2, "steal_ns": 10 * SECOND, "idle_ns": 30 * SECOND, "io_wait_ns": 0}
+    found = numbers(facts)
+    assert (found["steal_share"], found["idle_cpu_share"]) == (0.25, 0.75)
+
+
+def test_a_thread_that_had_its_cpu_for_a_third_waited_for_the_rest() -> None:
+    """The clock of its counters, which were read late, and not that of the measurement."""
+    facts = sound()
+    job(facts)["usage"].update(user_ns=4 * SECOND, system_ns=0, wall_ns=12 * SECOND)
+    job(facts)["pacing"]["cpu_wait_ns"] = 8 * SECOND
+    found = Evidence(facts)
+    assert (found.core_utilisation, found.cpu_wait_share) == (1 / 3, 2 / 3)
+    assert found.core_taken == 1

@@ -106,9 +106,14 @@ class Evidence:
         return int(self.facts.result["end_ns"]) - int(self.facts.result["begin_ns"])
 
     @property
-    def counted_ns(self) -> int:
-        """Time between the two readings of the counters of process, machine and devices, which may be read late."""
-        return int(self.facts.result["process"]["wall_ns"]) or self.wall_ns
+    def machine(self) -> Json:
+        """CPU time of the machine, by what it was used for; empty where the kernel does not report it."""
+        return self.observed.get("machine") or {}
+
+    @property
+    def machine_ns(self) -> int:
+        """All CPU time of the machine, as the same counters have it: they advance in ticks, and may be read late."""
+        return sum(int(value) for name, value in self.machine.items() if name != "cpus")
 
     @cached_property
     def in_flight_share(self) -> float | None:
@@ -161,7 +166,7 @@ class Evidence:
     def core_taken(self) -> float | None:
         """CPU time and waiting for CPU over real time, of the thread with most; of closed and overloaded open loops."""
         limited = [job for job in self.jobs if self._could_do_more(job)]
-        return max((min(1.0, self._busy(job) + (self._waited(job) or 0.0)) for job in limited), default=None)
+        return max((self._busy(job) + (self._waited(job) or 0.0) for job in limited), default=None)
 
     @cached_property
     def array_thread_share(self) -> float | None:
@@ -188,26 +193,23 @@ class Evidence:
     @cached_property
     def steal_share(self) -> float | None:
         """Share of all CPU time that the hypervisor stole."""
-        machine = self.observed.get("machine")
-        return _share(machine["steal_ns"], machine["cpus"] * self.counted_ns) if machine else None
+        return _ratio(self.machine["steal_ns"], self.machine_ns) if "steal_ns" in self.machine else None
 
     @cached_property
     def other_cpu_share(self) -> float | None:
         """Share of all CPU time that processes other than the engine and its server used, kernel threads included."""
-        machine = self.observed.get("machine")
-        if not machine or "user_ns" not in machine:
+        if "user_ns" not in self.machine:
             return None
         own = self.facts.result["process"]["user_ns"] + self.facts.result["process"]["system_ns"]
-        other = machine["user_ns"] + machine["system_ns"] - own - (self.facts.server_cpu_ns or 0)
-        return _share(max(0, other), machine["cpus"] * self.counted_ns)
+        other = self.machine["user_ns"] + self.machine["system_ns"] - own - (self.facts.server_cpu_ns or 0)
+        return _ratio(max(0, other), self.machine_ns)
 
     @cached_property
     def idle_cpu_share(self) -> float | None:
         """Share of all CPU time in which a CPU had nothing to run."""
-        machine = self.observed.get("machine")
-        if not machine or "idle_ns" not in machine:
+        if "idle_ns" not in self.machine:
             return None
-        return _share(machine["idle_ns"] + machine["io_wait_ns"], machine["cpus"] * self.counted_ns)
+        return _ratio(self.machine["idle_ns"] + self.machine["io_wait_ns"], self.machine_ns)
 
     @cached_property
     def interrupts_per_second(self) -> float | None:
@@ -242,7 +244,7 @@ class Evidence:
     def stalled_share(self) -> float | None:
         """Share of the measurement in which the engine itself did not run, by its heartbeat."""
         stalls = self.observed.get("stalls")
-        return _share(stalls["stalled_ns"], self.wall_ns) if stalls else None
+        return _ratio(stalls["stalled_ns"], self.wall_ns) if stalls else None
 
     @cached_property
     def longest_stall_ns(self) -> float | None:
@@ -283,9 +285,9 @@ class Evidence:
 
     @cached_property
     def below_cache_share(self) -> float | None:
-        """Share of the bytes of a loop device that did not reach the device below it; unknown if not visible."""
-        shares = [self._absorbed(device) for device in self.devices]
-        return max((share for share in shares if share is not None), default=None)
+        """Share of the bytes of a stacked device that did not reach the devices below it; unknown if not visible."""
+        device = self.absorbing_device
+        return self._absorbed(device) if device else None
 
     @cached_property
     def other_bytes_share(self) -> float | None:
@@ -398,6 +400,12 @@ class Evidence:
             return None
         share = min(1.0, length / self.wall_ns)
         return DeviceStall(length_ns=length, open_p99_ns=length * max(0.0, 1 - 0.01 / share))
+
+    @property
+    def absorbing_device(self) -> Json | None:
+        """The stacked device with the largest share of bytes that did not reach the devices below it."""
+        known = [device for device in self.devices if self._absorbed(device) is not None]
+        return max(known, key=lambda device: self._absorbed(device) or 0.0, default=None)
 
     @property
     def unchecked_loop(self) -> str | None:
@@ -606,12 +614,12 @@ class Evidence:
 
     def _busy(self, job: Json) -> float:
         """CPU time over real time of a job's busiest thread."""
-        return _share(busiest_thread.cpu_ns(job, self._lanes(job)), job["usage"]["wall_ns"]) or 0.0
+        return _ratio(busiest_thread.cpu_ns(job, self._lanes(job)), job["usage"]["wall_ns"]) or 0.0
 
     def _waited(self, job: Json) -> float | None:
         """Waiting for a CPU over real time of that thread."""
         wait = busiest_thread.cpu_wait_ns(job, self._lanes(job))
-        return None if wait is None else _share(wait, job["usage"]["wall_ns"])
+        return None if wait is None else _ratio(wait, job["usage"]["wall_ns"])
 
     def _threads(self, job: Json) -> int:
         return busiest_thread.count(job, self._lanes(job))
@@ -661,15 +669,17 @@ class Evidence:
         return {name: cost["ns_per_io"] for name, cost in streams.items() if cost}
 
     def _absorbed(self, device: Json) -> float | None:
-        """Share of the bytes of a loop device that did not reach the device below it; others pass on all.
+        """Share of the bytes of a stacked device that did not reach the devices below it, all of which must be visible.
 
-        A visible one is required. Direct I/O (`dio`) is no proof: holes of the backing file have no I/O, and a file
-        system that compresses has less.
+        Together these move at least as much: an array writes copies or parity, a degraded one reads more, a cache reads
+        from one device and writes to the other. Less is moved for holes of a loop device's file or a thin volume, for
+        blocks that are compressed or deduplicated, and for stripes in the memory of an array.
         """
         moved = device["read_bytes"] + device["write_bytes"]
         lower = self._lower(device)
+        is_visible = {each.get("name") for each in lower} == {*self._under(device)}
         is_counted = not any(other.get("io_counters") == "off" for other in lower)
-        if device.get("kind") != "loop" or moved < 1 << 20 or not lower or not is_counted:
+        if moved < 1 << 20 or not lower or not is_visible or not is_counted:
             return None
         passed = sum(min(device[kind], sum(other[kind] for other in lower)) for kind in ("read_bytes", "write_bytes"))
         return _ratio(moved - passed, moved)
@@ -709,5 +719,5 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def _share(part: float, whole: float) -> float | None:
-    """Return a share of a whole of which the part is counted by another clock or counter: by ticks, or an estimate."""
+    """Return a share, at most 1, of a part that may be larger: an estimate, or I/Os that started before."""
     return min(1.0, part / whole) if whole > 0 else None

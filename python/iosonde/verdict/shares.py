@@ -35,13 +35,13 @@ def counted_ns(result: Mapping[str, Any]) -> int:
 def cpu_shares(result: Mapping[str, Any]) -> list[float]:
     """CPU time of each job over the time in which it was counted."""
     used = [(job["usage"]["user_ns"] + job["usage"]["system_ns"], job["usage"]["wall_ns"]) for job in result["jobs"]]
-    return [share(cpu_ns, counted) or 0.0 for cpu_ns, counted in used]
+    return [cpu_ns / counted if counted else 0.0 for cpu_ns, counted in used]
 
 
 def cpu_wait_shares(result: Mapping[str, Any]) -> list[float | None]:
     """Time in which each job was ready to run and had no CPU, over the same time; None where that is not known."""
     waits = [((job.get("pacing") or {}).get("cpu_wait_ns"), job["usage"]["wall_ns"]) for job in result["jobs"]]
-    return [None if wait_ns is None else share(wait_ns, counted) for wait_ns, counted in waits]
+    return [None if wait_ns is None or not counted else wait_ns / counted for wait_ns, counted in waits]
 
 
 def device_busy_share(result: Mapping[str, Any]) -> float | None:
@@ -51,7 +51,7 @@ def device_busy_share(result: Mapping[str, Any]) -> float | None:
 
 
 def share(part: float | None, whole: float) -> float | None:
-    """Part over whole, at most 1: counters advance in ticks and are read one after the other."""
+    """Part over whole, at most 1: counters advance in ticks, and count a wait when it ends."""
     return None if part is None or whole <= 0 else min(1.0, part / whole)
 
 

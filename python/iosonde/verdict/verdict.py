@@ -325,7 +325,9 @@ def _cache_below(evidence: Evidence) -> RunWarning | None:
     share = evidence.below_cache_share
     if share is None or share < limits.SOME:
         return None
-    text = f"{_percent(share)} of the bytes of a loop device did not reach the device below it"
+    device = evidence.absorbing_device or {}
+    devices = "device" if len(device["under"]) == 1 else "devices"
+    text = f"{_percent(share)} of the bytes of `{device['name']}` did not reach the {devices} below it"
     return _warning("cache_below", text, share=share)
 
 

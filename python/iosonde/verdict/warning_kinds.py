@@ -128,10 +128,12 @@ _LIST = (
     ),
     WarningKind(
         code="cache_below",
-        title="I/O of a loop device did not reach the device below it",
-        when="less than 90 % of the bytes of a loop device reached the visible device below it: served from the page "
-        "cache, or in holes of its backing file; below half the run is cache-served",
-        hint="attach it with `losetup --direct-io=on`, and write it once before reads of its device",
+        title="I/O of a stacked device did not reach the devices below it",
+        when="less than 90 % of the bytes of a loop device, array, volume or block cache reached the devices below it, "
+        "all of them visible: served from the page cache or a stripe cache, in holes, or compressed; below half the "
+        "run is cache-served",
+        hint="write the device once before reads of it; attach a loop device with `losetup --direct-io=on`; use a span "
+        "larger than the stripe cache of an array",
         points_to="cache-served",
     ),
     WarningKind(
