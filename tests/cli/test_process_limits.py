@@ -55,7 +55,7 @@ def test_the_limit_on_address_space_is_named(tmp_path: Path) -> None:
     done = measured(tmp_path / "data", "ulimit -v 600000")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "the limit on address space (`ulimit -v`) is 600000 KiB" in done.stderr
+    assert "the limit on address space (`ulimit -v`) is 600000 KiB, but iosonde needs" in done.stderr
 
 
 def test_the_record_has_the_cpus_of_each_job(tmp_path: Path) -> None:

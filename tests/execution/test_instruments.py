@@ -81,7 +81,7 @@ def test_a_row_in_the_list_is_all_that_a_new_instrument_needs(tmp_path: Path, mo
 def test_a_kill_at_the_memory_limit_is_the_reason_of_the_failure() -> None:
     class Group:
         def facts(self) -> dict[str, Any]:
-            return {"oom_kills": 1, "limit_bytes": 1 << 20}
+            return {"oom_kills": 1, "limit_bytes": 1 << 20, "swap_peak_bytes": None}
 
     context: Any = SimpleNamespace(run=SimpleNamespace(spec={"workload": {"kind": "block"}}))
     limit = MemoryLimit(context)

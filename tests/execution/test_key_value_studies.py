@@ -306,7 +306,7 @@ def test_a_separate_log_is_on_the_second_target_and_is_removed(place: Path, tmp_
     assert record.target["log"]["name"] == str(second)
     assert "shared_log_device" in [each.code for each in record.warnings]
     material = collect([ResultSet.open(tmp_path / "results")]).chapters[0].material
-    shown = dict(headline(material.sources[0], material))
+    shown = dict(headline(material.sources[0], material, []))
     assert shown["Log device"].startswith(f"{second}, on ")
 
 

@@ -86,7 +86,8 @@ def wait_until_gone(pids: list[int], seconds: float = 60) -> None:
 
 def digests(directory: Path) -> dict[str, str]:
     """Every record that is there, with its content."""
-    files = [path for path in (directory / "records").rglob("*") if path.is_file() and ".tmp-" not in str(path)]
+    records = [path for path in (directory / "records").iterdir() if not path.name.startswith(".tmp-")]
+    files = [path for record in records for path in record.iterdir()]
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

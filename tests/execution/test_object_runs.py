@@ -249,7 +249,7 @@ def test_a_missing_pool_is_an_error_of_the_spec(cluster: CephCluster) -> None:
     store = {"kind": "rados", "config_path": str(cluster.configuration), "user": "admin", "pool": "none"}
     done = driven(cluster, "write", store=store)
     assert done.failure is not None
-    assert (done.failure.code, done.failure.context) == ("missing_pool", "`store.pool`")
+    assert (done.failure.code, done.failure.context) == ("vanished", "`store.pool`")
 
 
 @pytest.mark.needs("rados")
@@ -318,7 +318,7 @@ def test_writes_to_full_object_daemons_fail_the_run(cluster: CephCluster) -> Non
         set_ratios("0.85", "0.9", "0.95")
         cluster.wait_until_clean()
     assert done.failure is not None
-    assert done.failure.code == "timed_out", done.failure
+    assert done.failure.code == "timeout", done.failure
     assert "full" in done.failure.hint
 
 
@@ -328,7 +328,7 @@ def test_z_a_killed_daemon_without_a_copy_fails_the_run_and_is_named(cluster: Ce
         time.sleep(0.01)
     done = driven(cluster, "write", timeout_ns=1_000_000_000)
     assert done.failure is not None
-    assert done.failure.code == "timed_out"
+    assert done.failure.code == "timeout"
     cause = cluster.failure("failed under load")
     assert cause.code == "server_vanished"
     assert "osd.0" in cause.where

@@ -293,7 +293,7 @@ def test_a_busy_zram_device_is_removed_once_it_is_free(monkeypatch: pytest.Monke
     answers = [OSError(errno.EBUSY, "busy"), OSError(errno.EBUSY, "busy"), None]
     written: list[str] = []
 
-    def write(file: Path, text: str) -> int:
+    def write(file: Path, text: str, encoding: str) -> int:
         written.append(text)
         if error := answers.pop(0):
             raise error
@@ -306,7 +306,7 @@ def test_a_busy_zram_device_is_removed_once_it_is_free(monkeypatch: pytest.Monke
 
 @pytest.mark.unit
 def test_a_zram_device_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(file: Path, text: str) -> int:
+    def refuse(file: Path, text: str, encoding: str) -> int:
         raise OSError(errno.EBUSY, "busy")
 
     monkeypatch.setattr(Path, "write_text", refuse)

@@ -126,6 +126,7 @@ class _Group(typer.core.TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand; refused values are named without the prefix that pydantic gives its errors."""
+        memory_limit.require_address_space()
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:

@@ -1,9 +1,13 @@
-"""A memory limit for the subcommands that read result sets: a small file from somebody else may decode to any size."""
+"""Limits on memory: of this process by the shell, and of subcommands that read result sets.
+
+A small file from somebody else may decode to any size.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+import resource
 import threading
 import time
 from collections.abc import Callable
@@ -11,12 +15,26 @@ from typing import Any
 
 from iosonde.cli import reference
 from iosonde.cli.messages import messages
+from iosonde.errors import IosondeError
 from iosonde.memory import SHARE, available_bytes, resident_bytes
 from iosonde.units import format_bytes
 
 READERS = {"report", "compare", "check", "library", "history", "export"}
 """Queries of `sql` have a process of their own, which is limited."""
 _POLL_S = 0.05
+_ADDRESS_SPACE, _ADDRESS_SPACE_OF_A_CPU = 768 << 20, 64 << 20
+"""Libraries and their threads, one a CPU. With less, libraries in Rust end the process without an exception."""
+
+
+def require_address_space() -> None:
+    """`IosondeError` if `ulimit -v` is lower than what the libraries map."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    needed = _ADDRESS_SPACE + _ADDRESS_SPACE_OF_A_CPU * (os.cpu_count() or 1)
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        raise IosondeError(
+            f"the limit on address space (`ulimit -v`) is {limit >> 10} KiB, but iosonde needs {needed >> 10} KiB",
+            hint=f"raise it with `ulimit -v {needed >> 10}`, or in `/etc/security/limits.conf`",
+        )
 
 
 def limited(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -251,7 +251,7 @@ class DatabaseServer(Instrument):
         """What the server's control group and messages show about the failure of the engine."""
         if failure is None or self._server is None or self._server.instance is None:
             return None
-        if failure.code not in ("server_vanished", "server_error", "no_space", "connection_refused", "timed_out"):
+        if failure.code not in ("server_vanished", "server_error", "no_space", "connection_refused", "timeout"):
             return None
         cause = self._server.instance.failure("failed under load")
         if cause.code not in ("out_of_memory", "no_space", "server_vanished"):
