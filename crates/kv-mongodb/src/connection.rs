@@ -161,7 +161,7 @@ fn explain(action: &str, server: &str, error: &Error) -> RunError {
 pub(crate) fn refusal(action: &str, code: i32, message: &str) -> RunError {
     match code {
         UNAUTHORIZED | AUTHENTICATION_FAILED => denied(message),
-        OUT_OF_DISK_SPACE => RunError::store(NAME, action, format!("No space left: {message}")),
+        OUT_OF_DISK_SPACE => RunError::store(NAME, action, format!("No space left on device: {message}")),
         _ => RunError::store(NAME, action, format!("{message} (code {code})")),
     }
 }
