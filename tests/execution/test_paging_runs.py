@@ -145,8 +145,9 @@ def test_a_block_device_becomes_swap_with_consent_and_is_clean_afterwards(tmp_pa
         assert paging(record)["major_faults"] > 0
         swapped = [each - before for each, before in zip(swapped_bytes(), swapped_before, strict=True)]
         moved = [each - before for each, before in zip(moved_bytes(device.path), moved_before, strict=True)]
-        for by_device, by_kernel in zip(moved, swapped, strict=True):
-            assert 0 <= by_device - by_kernel <= 0.03 * by_kernel + 4 * MIB, "with the guard's reads, header and wiping"
+        # Besides swapping: the guard's samples, with read-ahead around each; the header and wiping.
+        for by_device, by_kernel, other in zip(moved, swapped, (16 * MIB, 4 * MIB), strict=True):
+            assert 0 <= by_device - by_kernel <= 0.03 * by_kernel + other
         assert swapped[1] > 80 * MIB
         with device.path.open("rb") as contents:
             assert b"SWAPSPACE2" not in contents.read(1 << 16)
