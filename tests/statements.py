@@ -86,13 +86,13 @@ def _cells(chapter: Chapter, head: str) -> dict[str, set[str]]:
 def _of_trust(chapter: Chapter, found: list[Finding]) -> Iterator[str]:
     [(_, answer)] = chapter.answers
     line = answer.trust.line
-    missing = sum(each.runs for each in found if isinstance(each, MissingRuns))
+    missing = sum(each.count for each in found if isinstance(each, MissingRuns))
     if missing != answer.trust.incomplete or bool(missing) != bool(chapter.missing_runs):
         yield f"{missing} runs are missing: {line}"
     for each in found:
         if isinstance(each, ControlDrift) and "drift" in line and "No drift" in each.sentence:
             yield f"{each.sentence}: {line}"
-        if isinstance(each, FewRepeats) and "no confidence intervals" in line and each.cases != each.total:
+        if isinstance(each, FewRepeats) and "no confidence intervals" in line and each.count != each.total:
             yield f"{each.sentence}: {line}"
         if answer.trust.simulated and OF_REAL_DEVICES.search(each.sentence):
             yield f"{line} {each.sentence}"

@@ -220,5 +220,5 @@ def test_with_a_neighbour_on_the_device_its_amplification_is_withheld(
     [finding] = [each for each in quality.find(run_metrics(done), outcomes=done.runs, warnings=done.warnings)
                  if each.kind == "withheld amplification"]  # fmt: skip
     assert isinstance(finding, quality.WithheldAmplification)
-    assert (finding.runs, finding.total) == (1, 1)
+    assert (finding.count, finding.total) == (1, 1)
     assert finding.share > 0.05

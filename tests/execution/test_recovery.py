@@ -13,7 +13,7 @@ from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.observations.idle_recovery import IdleRecovery, idle_recoveries
 from iosonde.findings.observations.lasting_drop import lasting_drops
-from iosonde.findings.observations.stimulus import changes
+from iosonde.findings.observations.stimulus import find as changes
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.sustained import long_runs

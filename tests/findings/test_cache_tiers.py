@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from iosonde.findings.question import Question
-from iosonde.findings.questions.cache_tiers import CacheTier, find
+from iosonde.findings.questions.cache_tiers import CacheTier
+from iosonde.findings.questions.cache_tiers import cache_tiers as find
 from iosonde.planning import load
 
 
@@ -35,10 +36,10 @@ def question(memory: list[float], extstore: list[float]) -> Question:
 def test_a_tier_that_serves_misses_is_worth_its_ratio_and_its_hits() -> None:
     [found] = find(question([1000, 1010, 990, 1005], [3000, 3030, 2970, 3015]))
     assert isinstance(found, CacheTier)
-    assert found.decision == "better"
-    assert 2.99 < found.gain.value < 3.01
-    assert (found.first_hit_ratio, found.second_hit_ratio, found.from_extstore) == (0.4, 0.99, 0.6)
-    assert (found.device_read_bytes, found.device_write_bytes) == (2500, 0)
+    assert found.decision == "higher"
+    assert 2.99 < found.ratio.value < 3.01
+    assert (found.bottom_hit_ratio, found.top_hit_ratio, found.from_extstore) == (0.4, 0.99, 0.6)
+    assert (found.device_read_bytes, found.device_write_bytes) == (2500, None)
     assert found.sentence.startswith("Memory and extstore against memory only: gets per second 3.00 times (95 % CI 2.9")
     assert found.sentence.endswith("the hit ratio is 99 % instead of 40 %, 60 % of gets from extstore")
     assert "2.44 KiB read from and 0 B written to the device per get" in found.evidence

@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 
 from iosonde.findings.observations.disturbance import (
-    Disturbance,
     Interference,
     Recovery,
-    find,
     is_measured,
     recovered_after,
 )
@@ -39,8 +37,7 @@ def test_recovered_is_what_is_nearly_as_before_and_stays_there(
 
 
 def interference(*runs: Recovery) -> Interference:
-    disturbance = Disturbance(
-        case_id="stress",
+    return Interference(
         part="stress",
         levels={},
         disturbing=["writes"],
@@ -49,10 +46,9 @@ def interference(*runs: Recovery) -> Interference:
         interval_ns=S,
         rest_ns=30 * S,
         runs=runs,
+        strength="strong",
+        case_ids=("stress",),
     )
-    [finding] = find([disturbance])
-    assert isinstance(finding, Interference)
-    return finding
 
 
 def test_the_middle_of_all_runs_counts_and_runs_without_recovery_are_the_slowest() -> None:

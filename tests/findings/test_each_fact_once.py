@@ -9,7 +9,7 @@ import pytest
 from hand_made import results, study
 
 from iosonde.findings.findings import findings
-from iosonde.findings.observations.disturbance import Disturbance, Recovery
+from iosonde.findings.observations.disturbance import Interference, Recovery
 from iosonde.findings.observations.open_loop import OfferedRates, Rate
 from iosonde.findings.observations.search import NoBoundary, find
 from iosonde.findings.throughput import Throughput, UnloadedLatency
@@ -55,8 +55,9 @@ def test_accesses_to_memory_are_not_called_reads(mapping: str | None, kinds: set
 
 def test_a_study_of_disturbed_streams_is_answered_by_the_interference() -> None:
     """That all offered rates were achieved came first, as the answer to `how much does the latency of reads increase?`."""
-    disturbed = Disturbance(
-        case_id="main",
+    disturbed = Interference(
+        strength="weak",
+        case_ids=("main",),
         part="main",
         levels={},
         disturbing=["writes"],

@@ -199,7 +199,7 @@ def scaling_is_true(finding: Scaling, made: World) -> bool:
 
 def comparison_is_true(finding: Comparison, made: World) -> bool:
     ratios = [made.iops("read", *cell) / made.iops("write", *cell) for cell in made.cells("iops", "read")]
-    if finding.larger == "writes":
+    if finding.top == "writes":
         ratios = [1 / ratio for ratio in ratios]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     extremes = (finding.cells[0][1], finding.cells[-1][1])
@@ -210,10 +210,10 @@ def comparison_is_true(finding: Comparison, made: World) -> bool:
     above, below = sum(ratio > 1.05 for ratio in ratios), sum(ratio < 1 / 1.05 for ratio in ratios)
     opposed = f"is higher in {above} and lower in {below} of {len(ratios)} cells" in finding.sentence
     match finding.decision:
-        case "different":
+        case "higher":
             varied = below > 0 or max(ratios) / min(ratios) > 1.25
             return known and mean > 1 and ("on average" in finding.sentence) == varied
-        case "equal" if not opposed:
+        case "same" if not opposed:
             alike = len(ratios) - above - below
             some = f"in {alike} of {len(ratios)} cells" in finding.sentence
             return known and 1 / 1.05 <= mean <= 1.05 and some == (alike < len(ratios))
@@ -226,7 +226,7 @@ def tail_is_true(finding: TailGrowth, made: World) -> bool:
     growth = {size: cells[size, last] / cells[size, first] for size in made.sizes}
     size = max(growth, key=lambda each: growth[each])
     return (finding.first, finding.last) == (pytest.approx(cells[size, first]), pytest.approx(cells[size, last])) and (
-        finding.growth.is_noise or ("rises" in finding.sentence) == (cells[size, last] >= cells[size, first])
+        finding.ratio.is_noise or ("rises" in finding.sentence) == (cells[size, last] >= cells[size, first])
     )
 
 
@@ -238,7 +238,7 @@ def dependence_is_true(finding: Dependence, made: World) -> bool:
         spreads.append(max(rates) / min(rates))
     if finding.decision == "flat":
         return max(spreads) < 1.10
-    ends = (finding.largest[1] / finding.smallest[1], finding.ratio.value)
+    ends = (finding.last / finding.first, finding.ratio.value)
     return finding.decision == "unclear" or (ends[0] == pytest.approx(max(spreads)) and ends[0] > 1.05)
 
 
@@ -310,7 +310,7 @@ def spoilt(finding: Finding) -> Finding | None:
         case Scaling() if not finding.nearly_doubles:
             return replace(finding, gain=replace(finding.gain, value=1.3 * finding.gain.value))
         case Dependence() if finding.decision == "depends":
-            return replace(finding, decision="flat", largest=(finding.largest[0], 3 * finding.smallest[1]))
+            return replace(finding, decision="flat", last=3 * finding.first)
     return None
 
 

@@ -241,9 +241,9 @@ def comparing(ratio: float, spread: float) -> Comparison:
 
 def test_levels_are_different_equal_or_unclear_by_the_interval() -> None:
     different = comparing(0.55, 0.02)
-    assert (different.decision, different.larger, different.smaller) == ("different", "direct I/O", "buffered I/O")
+    assert (different.decision, different.top, different.bottom) == ("higher", "direct I/O", "buffered I/O")
     assert different.ratio.value == pytest.approx(1 / 0.55)
-    assert comparing(1.01, 0.01).decision == "equal"
+    assert comparing(1.01, 0.01).decision == "same"
     unclear = comparing(1.04, 0.15)
     assert (unclear.decision, unclear.strength) == ("unclear", "weak")
 
@@ -260,7 +260,7 @@ def test_a_mean_with_reversed_cells_names_them() -> None:
     finding = only(
         findings(study({"direction": ["read", "write"], "queue_depth": [1, 64]}, questions), cases, runs), Comparison
     )
-    assert finding.decision == "different"
+    assert finding.decision == "higher"
     assert finding.reversed_cells == ["queue depth 1"]
     assert "on average" in finding.sentence
 
@@ -272,7 +272,7 @@ def test_flatness_and_peak() -> None:
     questions = [{"kind": "flatness", "over": "jobs"}, {"kind": "peak", "over": "jobs"}]
     found = findings(study({"jobs": jobs}, questions), cases, runs)
     flat = only(found, Dependence)
-    assert (flat.decision, flat.largest[0], flat.ratio.value) == ("flat", 4, pytest.approx(1.02))
+    assert (flat.decision, flat.last_level, flat.ratio.value) == ("flat", 4, pytest.approx(1.02))
     peak = only(found, Peak)
     assert (peak.setting, peak.reached, peak.value.value) == ("4 jobs", "1 job", pytest.approx(1.02e9))
     assert of_kind(found, Throughput) == [], "the peak is the same fact"
@@ -445,11 +445,11 @@ def test_quality_comes_last_with_missing_runs_errors_and_a_busy_core() -> None:
     )
     found = findings(study({"queue_depth": [1, 2]}, []), cases, drifting, runs=outcomes, warnings=warned)
     missing = only(found, MissingRuns)
-    assert (missing.runs, missing.total, missing.empty_cases, missing.reasons) == (2, 3, 1, (("no space left", 2),))
+    assert (missing.count, missing.total, missing.empty_cases, missing.reasons) == (2, 3, 1, (("no space left", 2),))
     assert (only(found, FailedIos).count, only(found, FailedIos).runs) == (3, 1)
     law = only(found, LittlesLaw)
-    assert (law.verdict, law.runs, law.total, law.ratios) == ("below", 2, 6, (0.7, 0.71))
-    assert (only(found, BusyCore).runs, only(found, BusyCore).total) == (2, 3)
+    assert (law.verdict, law.count, law.total, law.ratios) == ("below", 2, 6, (0.7, 0.71))
+    assert (only(found, BusyCore).count, only(found, BusyCore).total) == (2, 3)
     assert (only(found, Warned).code, only(found, Warned).runs) == ("one_queue", 2)
     assert only(found, ControlDrift).drift.has_trend
     assert [each.topic for each in found][-1] == "quality"
@@ -458,7 +458,7 @@ def test_quality_comes_last_with_missing_runs_errors_and_a_busy_core() -> None:
 def law_of(metrics: dict[str, Any]) -> list[tuple[str, int, int]]:
     cases, runs = results(["queue_depth"], metrics, **LOAD)
     found = findings(study({"queue_depth": [1]}, []), cases, runs)
-    return [(each.verdict, each.runs, each.total) for each in of_kind(found, LittlesLaw)]
+    return [(each.verdict, each.count, each.total) for each in of_kind(found, LittlesLaw)]
 
 
 def in_flight(ratios: list[float], *, mean: list[float], longest: float | None = None) -> dict[str, Any]:
@@ -487,7 +487,7 @@ def test_a_verdict_explains_why_fewer_were_in_flight() -> None:
     outcomes = judged(runs, ["harness-limited", "device-limited", "device-limited"])
     with_verdicts = findings(study({"queue_depth": [1]}, []), cases, runs, runs=outcomes)
     law = only(with_verdicts, LittlesLaw)
-    assert (law.verdict, law.runs, law.total) == ("holds", 2, 3), "the run with a verdict was long enough too"
+    assert (law.verdict, law.count, law.total) == ("holds", 2, 3), "the run with a verdict was long enough too"
     assert law.sentence == (
         "Little's law holds in 2 of 3 runs long enough to check; fewer I/Os in flight in the others, see verdicts"
     )
@@ -498,9 +498,9 @@ def test_a_verdict_explains_why_fewer_were_in_flight() -> None:
         *results(["queue_depth"], in_flight([0.7, 1.0, 1.23], mean=[1e5] * 3, longest=1e6), **LOAD),
         runs=outcomes,
     )
-    assert [(each.verdict, each.runs, each.total) for each in of_kind(above, LittlesLaw)] == [("above", 1, 3)]
+    assert [(each.verdict, each.count, each.total) for each in of_kind(above, LittlesLaw)] == [("above", 1, 3)]
     without = findings(study({"queue_depth": [1]}, []), cases, runs)
-    assert [(each.verdict, each.runs) for each in of_kind(without, LittlesLaw)] == [("below", 1)]
+    assert [(each.verdict, each.count) for each in of_kind(without, LittlesLaw)] == [("below", 1)]
 
 
 def test_verdicts_are_counted_with_the_warnings_behind_them() -> None:
@@ -527,7 +527,7 @@ def test_verdicts_are_counted_with_the_warnings_behind_them() -> None:
     verdicts = only(found, Verdicts)
     assert dict(verdicts.counts) == {"device-limited": 1, "harness-limited": 2, "undetermined": 1}
     assert verdicts.warnings == (("turnaround", 2), ("other_io", 1))
-    assert only(found, FewRepeats).cases == 2
+    assert only(found, FewRepeats).count == 2
     assert [(each.code, each.runs) for each in of_kind(found, Warned)] == [
         ("turnaround", 2),
         ("other_io", 1),

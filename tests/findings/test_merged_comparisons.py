@@ -38,8 +38,8 @@ def spread(healthy: dict[tuple[str, str], float]) -> dict[tuple[Any, ...], list[
 def test_comparisons_with_the_same_result_are_merged() -> None:
     assert len(ARRAYS) * len(LOADS) > LISTED
     comparisons = [each for each in found(spread({}), ASKED) if isinstance(each, Comparison)]
-    assert {(each.larger, each.smaller, each.decision) for each in comparisons} == {
-        ("healthy arrays", "degraded arrays", "different")
+    assert {(each.top, each.bottom, each.decision) for each in comparisons} == {
+        ("healthy arrays", "degraded arrays", "higher")
     }
     assert [len(each.cells) for each in comparisons] == [2] * len(ARRAYS), "merged over loads, until few remain"
     assert [each.ratio.value for each in comparisons] == [pytest.approx(1.5)] * len(ARRAYS)
@@ -47,7 +47,7 @@ def test_comparisons_with_the_same_result_are_merged() -> None:
 
 def test_a_comparison_with_another_result_stays_apart() -> None:
     comparisons = [each for each in found(spread({("raid6", "large"): 50.0}), ASKED) if isinstance(each, Comparison)]
-    reversed_ = [each for each in comparisons if each.larger == "degraded arrays"]
+    reversed_ = [each for each in comparisons if each.top == "degraded arrays"]
     assert [len(each.cells) for each in reversed_] == [1]
     assert sum(len(each.cells) for each in comparisons) == 8
     assert "RAID 6" in reversed_[0].about

@@ -15,9 +15,9 @@ from by_publication import as_results
 from iosonde.findings.cells import cells
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.questions.doubling import NoGain, gain_per_doubling
+from iosonde.findings.kinds.curve import curves
+from iosonde.findings.questions.doubling import NoGain, steps_of
 from iosonde.findings.questions.saturation import saturation
-from iosonde.metrics.statistics import pooled_ratio
 
 STUDY = "davidovic2019-grid"
 KIB, MIB = 1024, 1024 * 1024
@@ -30,6 +30,11 @@ def grid(reference: str) -> pl.DataFrame:
     return cells(runs, cases, part=study.parts[0].name, metric="bandwidth", factors=factors)
 
 
+def levels_of(grid: pl.DataFrame, *, over: str, by: list[str]) -> pl.DataFrame:
+    points = [(curve.key, saturation(curve)) for curve in curves(grid, over=over, by=by)]
+    return pl.DataFrame([{**key, "level": point.level, "peak": point.peak} for key, point in points])
+
+
 def found(reference: str) -> list[Finding]:
     return findings(*as_results(STUDY, reference))
 
@@ -37,10 +42,9 @@ def found(reference: str) -> list[Finding]:
 @pytest.mark.parametrize("reference", DRIVES)
 @pytest.mark.parametrize("operation", ["read", "write"])
 def test_queue_depth_2_is_no_better_than_1(reference: str, operation: str) -> None:
-    steps = gain_per_doubling(grid(reference), over="queue_depth", by=["operation", "block_size"])
-    first = steps.filter(pl.col("to_level") == 2, pl.col("operation") == operation)
-    pooled = pooled_ratio([(row["after"], row["before"]) for row in first.iter_rows(named=True)])
-    assert pooled.below(1.05)
+    found_curves = curves(grid(reference), over="queue_depth", by=["operation", "block_size"])
+    first, *_ = steps_of([each for each in found_curves if each.key["operation"] == operation])
+    assert first.upper == 2 and first.pooled.below(1.05)
     if (reference, operation) == ("two-drives", "read"):
         return  # Seventeen block sizes without repeats do not show that a later doubling pays, so it is no finding.
     steps = [each for each in found(reference) if isinstance(each, NoGain) and f"equential {operation}s" in each.load]
@@ -49,7 +53,7 @@ def test_queue_depth_2_is_no_better_than_1(reference: str, operation: str) -> No
 
 
 def test_one_drive_gains_nothing_beyond_queue_depth_16() -> None:
-    levels = saturation(grid("one-drive"), over="queue_depth", by=["operation", "block_size"])
+    levels = levels_of(grid("one-drive"), over="queue_depth", by=["operation", "block_size"])
     reads = levels.filter(pl.col("operation") == "read")
     assert reads["level"].max() == 16
     writes = levels.filter(pl.col("operation") == "write", pl.col("block_size") >= 8 * KIB)
@@ -62,7 +66,7 @@ def test_reading_from_raid_0_gains_little_beyond_queue_depth_4(reference: str) -
     at_4 = reads.filter(pl.col("queue_depth") == 4).select("block_size", at_4="v")
     best = reads.group_by("block_size").agg(best=pl.col("v").max()).join(at_4, on="block_size")
     assert float((best["at_4"] / best["best"]).log().mean()) > -0.06  # type: ignore[arg-type]
-    levels = saturation(grid(reference), over="queue_depth", by=["operation", "block_size"])
+    levels = levels_of(grid(reference), over="queue_depth", by=["operation", "block_size"])
     large = levels.filter(pl.col("operation") == "read", pl.col("block_size") >= 16 * KIB)
     assert large["level"].max() <= 4  # type: ignore[operator]
 
@@ -90,13 +94,13 @@ def test_the_peak_is_as_high_as_published_and_reached_near_the_same_block_size(
         .unique("block_size", keep="first")
         .sort("block_size")
     )
-    row = saturation(envelope, over="block_size").row(0, named=True)
+    row = levels_of(envelope, over="block_size", by=[]).row(0, named=True)
     assert row["peak"] == pytest.approx(megabytes * 1e6, rel=0.02)
     assert from_block / 4 <= row["level"] <= from_block * 4
 
 
 def test_at_queue_depth_1_the_peak_of_one_drive_needs_blocks_of_megabytes() -> None:
-    levels = saturation(grid("one-drive"), over="block_size", by=["operation", "queue_depth"])
+    levels = levels_of(grid("one-drive"), over="block_size", by=["operation", "queue_depth"])
     assert levels.filter(pl.col("queue_depth") == 1)["level"].min() >= 2 * MIB  # type: ignore[operator]
 
 

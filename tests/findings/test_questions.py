@@ -5,55 +5,60 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hand_made import cells, controls, results
+from hand_made import cells, controls, results, study
 
 from iosonde.findings.cells import cells as take_cells
 from iosonde.findings.drift import drift
+from iosonde.findings.finding import Finding
+from iosonde.findings.findings import findings
+from iosonde.findings.kinds.curve import curves
+from iosonde.findings.kinds.ratio import asymmetry
 from iosonde.findings.observations.littles_law import littles_law
-from iosonde.findings.questions.asymmetry import asymmetry
-from iosonde.findings.questions.doubling import gain_per_doubling
-from iosonde.findings.questions.flatness import flatness
+from iosonde.findings.questions.doubling import steps_of
+from iosonde.findings.questions.flatness import Dependence
 from iosonde.findings.questions.saturation import saturation
-from iosonde.findings.questions.tails import tail_growth
+from iosonde.findings.questions.tails import TailGrowth
 
 
 def test_saturation_is_the_first_level_with_95_percent_of_the_peak() -> None:
     values = {(1,): [40], (2,): [80], (4,): [94.9], (8,): [95], (16,): [100], (32,): [90]}
-    row = saturation(cells(["queue_depth"], values), over="queue_depth").row(0, named=True)
-    assert (row["level"], row["peak_level"], row["last_value"], row["saturates"]) == (8, 16, 90, True)
-    assert (row["low"], row["high"], row["share"]) == (None, None, None)
+    [curve] = curves(cells(["queue_depth"], values), over="queue_depth")
+    point = saturation(curve)
+    assert (point.level, point.peak_level, point.saturates) == (8, 16, True)
+    assert (point.low, point.high, point.agreement) == (None, None, None)
 
 
 def test_saturation_at_the_last_level_is_none() -> None:
-    row = saturation(cells(["x"], {(1,): [1], (2,): [2], (4,): [4]}), over="x").row(0, named=True)
-    assert (row["level"], row["saturates"]) == (4, False)
+    [curve] = curves(cells(["x"], {(1,): [1], (2,): [2], (4,): [4]}), over="x")
+    assert (saturation(curve).level, saturation(curve).saturates) == (4, False)
 
 
 def test_repeats_that_disagree_give_a_range_of_levels() -> None:
     values = {(4,): [80, 97, 99], (8,): [99, 100, 101], (16,): [99, 100, 101]}
-    row = saturation(cells(["queue_depth"], values), over="queue_depth").row(0, named=True)
-    assert (row["level"], row["low"], row["high"]) == (4, 4, 8)
+    [curve] = curves(cells(["queue_depth"], values), over="queue_depth")
+    point = saturation(curve)
+    assert (point.level, point.low, point.high) == (4, 4, 8)
     # The median of three resampled from 80, 97, 99 is 80 in 7 of 27 cases, and then 8 is the answer.
-    assert row["share"] == pytest.approx(20 / 27, abs=0.03)
+    assert point.agreement == pytest.approx(20 / 27, abs=0.03)
 
 
 def test_saturation_answers_apart_for_each_combination() -> None:
     values = {("read", 1): [10], ("read", 2): [20], ("write", 1): [20], ("write", 2): [20]}
-    found = saturation(cells(["operation", "queue_depth"], values), over="queue_depth", by=["operation"])
-    assert found.select("operation", "level").rows() == [("read", 2), ("write", 1)]
+    found = curves(cells(["operation", "queue_depth"], values), over="queue_depth", by=["operation"])
+    assert [(each.key["operation"], saturation(each).level) for each in found] == [("read", 2), ("write", 1)]
 
 
-def test_a_combination_with_a_single_level_has_no_answer() -> None:
+def test_a_combination_with_a_single_level_has_no_curve() -> None:
     """An incomplete result set may have one level of it."""
     values = {("read", 1): [10], ("read", 2): [20], ("write", 1): [20]}
-    found = saturation(cells(["operation", "queue_depth"], values), over="queue_depth", by=["operation"])
-    assert found["operation"].to_list() == ["read"]
+    found = curves(cells(["operation", "queue_depth"], values), over="queue_depth", by=["operation"])
+    assert [each.key for each in found] == [{"operation": "read"}]
 
 
 def test_gain_is_per_doubling_for_every_step() -> None:
-    found = gain_per_doubling(cells(["x"], {(2,): [10], (8,): [40], (10,): [40]}), over="x")
-    assert found["ratio"].to_list() == [4, 1]
-    assert found["gain"].to_list() == [2, 1]
+    steps = steps_of(curves(cells(["x"], {(2,): [10], (8,): [40], (10,): [40]}), over="x"))
+    assert [step.ratios for step in steps] == [(4,), (1,)]
+    assert [step.gain.value for step in steps] == [2, 1]
 
 
 def test_asymmetry_compares_every_two_levels() -> None:
@@ -66,16 +71,23 @@ def test_asymmetry_compares_every_two_levels() -> None:
     ]
 
 
-def test_a_tail_that_grows_in_step_with_queue_depth_has_exponent_one() -> None:
-    row = tail_growth(cells(["queue_depth"], {(1,): [100], (4,): [150], (16,): [1600]}), over="queue_depth").row(
-        0, named=True
-    )
-    assert (row["first"], row["last"], row["growth"], row["exponent"]) == (100, 1600, 16, pytest.approx(1))
+def ranged(kind: str, metric: str, values: dict[int, float]) -> Finding:
+    cases, runs = results(["queue_depth"], {metric: {(level,): [value] for level, value in values.items()}})
+    asked = study({"queue_depth": list(values)}, [{"kind": kind, "over": "queue_depth", "metric": metric}])
+    [found] = [each for each in findings(asked, cases, runs) if isinstance(each, TailGrowth | Dependence)]
+    return found
+
+
+def test_a_tail_grows_from_the_first_level_to_the_last() -> None:
+    found = ranged("tail_growth", "completion_latency_ns_p99", {1: 100, 4: 150, 16: 1600})
+    assert isinstance(found, TailGrowth)
+    assert (found.first, found.last, found.ratio.value) == (100, 1600, 16)
 
 
 def test_flatness_is_the_ratio_of_best_to_worst() -> None:
-    row = flatness(cells(["jobs"], {(1,): [90], (2,): [100], (4,): [50]}), over="jobs").row(0, named=True)
-    assert (row["best_level"], row["worst_level"], row["ratio"]) == (2, 4, 2)
+    found = ranged("flatness", "iops", {1: 90, 2: 100, 4: 50})
+    assert isinstance(found, Dependence)
+    assert (found.last_level, found.first_level, found.ratio.value) == (2, 4, 2)
 
 
 def test_the_control_case_shows_a_machine_that_slows_down() -> None:

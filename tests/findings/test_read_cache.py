@@ -6,7 +6,7 @@ import pytest
 from hand_made import results, study
 
 from iosonde.findings.findings import findings
-from iosonde.findings.questions.read_cache import ReadCacheGain
+from iosonde.findings.questions.cache_tiers import ReadCacheGain
 
 NONE, CACHED = ("memory only",), ("512MiB",)
 QUESTION = {"kind": "read_cache", "over": "read_cache", "metric": "ops_per_sec"}
@@ -26,8 +26,8 @@ def gain_of(rates: dict[tuple[str], list[float]]) -> ReadCacheGain:
 
 def test_throughput_and_hit_ratios_of_both_tiers_are_stated() -> None:
     finding = gain_of({NONE: [100.0, 101.0, 102.0], CACHED: [250.0, 252.5, 255.0]})
-    assert (finding.first, finding.second, finding.decision) == ("memory only", "512MiB", "better")
-    assert finding.gain.value == pytest.approx(2.5)
+    assert (finding.bottom, finding.top, finding.decision) == ("memory only", "512MiB", "higher")
+    assert finding.ratio.value == pytest.approx(2.5)
     assert (finding.block_cache_hit_ratio, finding.read_cache_hit_ratio) == pytest.approx((0.25, 0.8))
     assert "25 % of blocks found in memory, 80 % of the others in the read cache" in finding.sentence
 

@@ -8,7 +8,7 @@ from by_publication import as_results
 from hand_made import results
 
 from iosonde.data import shipped
-from iosonde.findings.observations.reference import cells, matched, published
+from iosonde.findings.observations.reference import matched, published
 from iosonde.metrics.metrics import case_metrics
 from iosonde.planning import load
 from iosonde.study.model import Reference
@@ -58,12 +58,6 @@ def test_an_operation_that_is_no_factor_is_matched_with_the_results_of_that_oper
     apart = pl.concat([runs, runs.with_columns(pl.col("value") * 10, operation=pl.lit("read"))])
     joined = matched(published(reference("jo2024-mixed", "five-nines-reads")), cases, case_metrics(apart))
     assert set(joined["median"]) == {2e6, 9e6}
-
-
-def test_every_question_applies_to_published_values() -> None:
-    table = cells(published(reference("davidovic2019-grid", "one-drive")))
-    assert table["values"].list.len().unique().to_list() == [1]
-    assert table["case_id"].n_unique() == 340
 
 
 @pytest.mark.parametrize("column", ["value", "block_size"])

@@ -113,7 +113,7 @@ def test_tails() -> None:
         first=82_000,
         last_level=64,
         last=1_980_000,
-        growth=Estimate(24.1, 23.0, 25.2),
+        ratio=Estimate(24.1, 23.0, 25.2),
         where="",
         cells=1,
         repeats=5,
@@ -125,8 +125,8 @@ def test_tails() -> None:
             "growth 24 times (95 % CI 23–25); 5 runs each",
         )
     )
-    noise = replace(growth, last_level=8, first=100_000, last=104_000, growth=Estimate(1.04, 0.33, 3.32))
-    assert noise.growth.is_noise and not replace(growth, growth=Estimate(1.04)).growth.is_noise
+    noise = replace(growth, last_level=8, first=100_000, last=104_000, ratio=Estimate(1.04, 0.33, 3.32))
+    assert noise.ratio.is_noise and not replace(growth, ratio=Estimate(1.04)).ratio.is_noise
     assert noise.sentence == (
         "p99 completion latency of 4 KiB random reads does not change clearly: 100 µs at queue depth 1, 104 µs at 8"
     )
@@ -143,7 +143,6 @@ def point(size: int, level: int, *, saturates: bool = True) -> Point:
         peak=100.0,
         peak_level=64,
         saturates=saturates,
-        repeats=5,
     )
 
 
@@ -155,6 +154,7 @@ def test_saturation_names_the_levels_that_each_clause_is_true_for() -> None:
         axis="block_size",
         points=(point(4096, 32), point(8192, 64, saturates=False), point(16384, 32), point(32768, 4)),
         last_level=64,
+        repeats=5,
         strength="strong",
     )
     assert finding.sentence == snapshot(
@@ -171,6 +171,7 @@ def test_saturation_names_no_level_where_repeats_disagree() -> None:
         axis="block_size",
         points=(unclear, point(8192, 8)),
         last_level=64,
+        repeats=5,
         strength="weak",
     )
     assert finding.sentence == snapshot(
@@ -184,10 +185,10 @@ def test_saturation_names_no_level_where_repeats_disagree() -> None:
 def test_comparisons() -> None:
     finding = Comparison(
         metric="bandwidth",
-        larger="direct I/O",
-        smaller="buffered I/O",
+        top="direct I/O",
+        bottom="buffered I/O",
         about=" for random reads",
-        decision="different",
+        decision="higher",
         ratio=Estimate(1.82, 1.78, 1.86),
         cells=(("queue depth 1", 0.8), ("queue depth 64", 2.9)),
         repeats=5,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde.findings.observations.stimulus import LoadChange, _recovered, changes, find
+from iosonde.findings.observations.stimulus import LoadChange, _recovered, find
 from iosonde.metrics.steady_state import steady_state
 from iosonde.metrics.sustained import LongRun
 from iosonde.study.model import Study
@@ -47,32 +47,32 @@ def change(values: list[float], *, tracking: str = "iops", once: float = 100 * K
         long_run("b", [once / 2] * 8, tracking),
         long_run("again", values, tracking),
     ]
-    _, found = find(changes(study, runs, cases))
+    _, found = find(study, runs, cases)
     assert isinstance(found, LoadChange)
     return found
 
 
 def test_a_load_that_never_settles_is_not_called_settled() -> None:
     found = change([150 * K, 50 * K] * 4, once=300 * K)
-    assert found.change.settled_s is None
+    assert found.settled_s is None
     assert " without settling" in found.sentence and "in the first round" not in found.sentence
 
 
 def test_a_level_that_is_lost_again_is_no_recovery() -> None:
     found = change([100 * K, 90 * K, 40 * K, *[30 * K] * 8])
-    assert found.change.recovered_s is None
+    assert found.recovered_s is None
     assert found.sentence.endswith("; does not stay within 10 % of `A`, 30 % of it at the end")
 
 
 def test_a_recovery_counts_from_when_it_lasts() -> None:
-    assert change([95 * K, 40 * K, *[95 * K] * 8]).change.recovered_s == 60
+    assert change([95 * K, 40 * K, *[95 * K] * 8]).recovered_s == 60
     assert change([40 * K, 50 * K, *[100 * K] * 8]).sentence.endswith("; recovers to within 10 % of `A` after 1 min")
     assert change([40 * K] * 8).sentence.endswith("; does not recover within 4 min, at best 40 % of `A`")
 
 
 def test_noise_around_a_slightly_lower_level_is_a_recovery() -> None:
     found = change([95 * K, 89 * K, 101 * K, 95 * K] * 3)
-    assert found.change.recovered_s == 0
+    assert found.recovered_s == 0
     assert found.sentence.endswith("; within 10 % of `A` from the first round")
 
 
@@ -85,10 +85,10 @@ def test_more_than_the_earlier_level_is_not_called_near_it() -> None:
 def test_a_latency_is_better_when_it_is_lower() -> None:
     once = 1_000_000.0
     lower = change([once / 2] * 8, tracking="completion_latency_ns_mean", once=once)
-    assert lower.change.lower_is_better
+    assert lower.lower_is_better
     assert lower.sentence.endswith("; below `A` from the first round")
     lost = change([once, 1.05 * once, *[4 * once] * 8], tracking="completion_latency_ns_mean", once=once)
-    assert lost.change.recovered_s is None
+    assert lost.recovered_s is None
     assert lost.sentence.endswith("; does not stay within 10 % of `A`, 25 % of it at the end")
 
 

@@ -74,7 +74,7 @@ def test_a_separate_log_device_is_compared_under_the_load(sync: bool, load: str)
     question = {"kind": "asymmetry", "over": "log", "metric": "ops_per_sec"}
     found = findings(study({"log": ["on data device", "separate"]}, [question]), cases, runs)
     [finding] = [each for each in found if isinstance(each, Comparison)]
-    assert (finding.larger, finding.smaller) == ("a separate log device", "the log on the data device")
+    assert (finding.top, finding.bottom) == ("a separate log device", "the log on the data device")
     assert (finding.about, finding.ratio.value) == (f" for {load}", pytest.approx(2.0, rel=0.02))
 
 

@@ -47,8 +47,8 @@ def log_question(apart: list[float], together: list[float], kind: str) -> Questi
 def test_the_gain_of_a_separate_log_has_an_interval_and_names_the_next_limit() -> None:
     [found] = log_gain(log_question([1370, 1380, 1390, 1375], [1000, 1005, 995, 1000], "lock-limited"))
     assert isinstance(found, LogGain)
-    assert found.decision == "better"
-    assert 1.36 < found.gain.value < 1.40
+    assert found.decision == "higher"
+    assert 1.36 < found.ratio.value < 1.40
     assert found.sentence.startswith(
         "Moving the write-ahead log of PostgreSQL to a separate device raises tpmC by 38 % (95 % CI 3"
     )

@@ -1,1 +1,1 @@
-"""What a result set answers: one module per question, and the sentences that state the answers."""
+"""Answers of a result set: general kinds of findings, and the questions and observations that fill them."""

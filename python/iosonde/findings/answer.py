@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.findings.drift import Drift, load_drift
 from iosonde.findings.finding import TOPICS, Finding
-from iosonde.findings.support import OF_THE_SYSTEM
+from iosonde.findings.support import OF_THE_SYSTEM, verdicts_text
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import MINIMUM_REPEATS
 from iosonde.results.schema import UNSUPPORTED
@@ -24,7 +24,7 @@ NOTABLE_DRIFT = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """How far a result set supports claims about the device."""
+    """Support of a result set for claims about the device."""
 
     verdicts: Mapping[Kind, int]
     """Number of judged runs by verdict; empty for simulated devices."""
@@ -33,20 +33,19 @@ class Trust:
     incomplete: int
     """Runs that failed or were stopped."""
     single: bool
-    """Whether no case has enough repeats for a confidence interval."""
+    """True if no case has enough repeats for a confidence interval."""
     drift: Drift | None = None
     simulated: bool = False
     external: bool = False
-    """Whether external commands were measured: their own values, whatever limited them."""
+    """True if external commands were measured: their own values, whatever limited them."""
 
     @property
     def judged(self) -> int:
-        """Runs with a verdict."""
         return sum(self.verdicts.values())
 
     @property
     def mostly_unlimited(self) -> bool:
-        """Whether more than half of the judged runs were limited neither by the device nor by the server on it."""
+        """True if more than half of the judged runs were limited neither by the device nor by the server on it."""
         limited = sum(self.verdicts.get(kind, 0) for kind in OF_THE_SYSTEM)
         return not self.external and self.judged > 0 and 2 * limited < self.judged
 
@@ -78,10 +77,8 @@ class Trust:
         total = wording.counted(self.judged, "run")
         if 2 * undetermined > self.judged and not self.external:
             return f"{undetermined} of {total} were undetermined{self._bounds()}"
-        counts = [(kind, self.verdicts.get(kind, 0)) for kind in KINDS]
-        [(first, count), *others] = [each for each in counts if each[1]]
-        verb = "was" if self.judged == 1 else "were"
-        text = f"{count} of {total} {verb} {first}" + "".join(f", {number} {kind}" for kind, number in others)
+        counts = {kind: self.verdicts[kind] for kind in KINDS if self.verdicts.get(kind)}
+        text = verdicts_text(counts, self.judged, verb="was " if self.judged == 1 else "were ")
         return f"{text}{self._bounds()}" if self.mostly_unlimited else text
 
     def _bounds(self) -> str:
@@ -109,12 +106,12 @@ class Answer:
 
     @property
     def findings(self) -> list[Finding]:
-        """All findings, those of the answer first."""
+        """All findings, the summary first."""
         return [*self.summary, *self.rest]
 
 
 def trust_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Trust:
-    """Return how far a result set can be trusted; `outcomes` is the view `runs`."""
+    """Return the trust in a result set; `outcomes` is the view `runs`."""
     repeats = metrics.filter(~pl.col("control")).group_by("case_id").agg(pl.col("run_id").n_unique())
     single = len(repeats) > 0 and bool((repeats["run_id"] < MINIMUM_REPEATS).all())
     found = load_drift(metrics)
@@ -127,7 +124,7 @@ def trust_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Trust:
 def trust_from(
     ended: Sequence[tuple[str, str, str]], *, single: bool, drift: Drift | None, simulated: bool = False
 ) -> Trust:
-    """Return how far runs can be trusted: of each its outcome, the code of its failure, and its verdict."""
+    """Return the trust in runs from the outcome, failure code and verdict of each."""
     possible = [(outcome, failure) for outcome, failure, _ in ended if failure != UNSUPPORTED]
     counts = Counter(verdict for *_, verdict in ended)
     return Trust(

@@ -1,7 +1,6 @@
 """Cells: one combination of levels with its repeats; all questions are answered from cells.
 
-A frame of cells has a column for each factor, `case_id`, and `values`: the metric in every repeat. The analyses take
-such a frame and do not care whether it was measured here or published (`reference.py`), where each cell has one value.
+A frame of cells has a column for each factor, `case_id`, and `values`: the metric in every repeat.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from iosonde.metrics.statistics import Floats
 from iosonde.study.model import ROUND, STAGE
 
 OF_RESULTS = ("operation", "stream")
-"""What results are separated by besides the study's factors."""
+"""Separators of results besides the study's factors."""
 
 
 def cells(
@@ -61,7 +60,7 @@ def cells(
 
 
 def separated_by_results(cases: pl.DataFrame, factors: Sequence[str]) -> list[str]:
-    """Return which of these factors are no factors of the study but what results are separated by anyway."""
+    """Return the factors among these that separate results without being factors of the study."""
     named = under_own_names(cases)
     return [name for name in OF_RESULTS if name in factors and (name not in named or named[name].is_null().all())]
 
@@ -76,7 +75,6 @@ def under_own_names(cases: pl.DataFrame) -> pl.DataFrame:
 
 
 def groups(frame: pl.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
-    """Yield each combination of levels of `by` with its cells."""
     if not by:
         yield {}, frame
         return
@@ -92,7 +90,7 @@ def along(group: pl.DataFrame, factor: str) -> tuple[list[Any], list[Floats]]:
 
 
 def in_scope(metrics: pl.DataFrame, apart: Sequence[str]) -> pl.DataFrame:
-    """Keep the rows for the whole load, or those of each operation or stream if they are separated."""
+    """Keep the rows for the whole load, or for each operation or stream if these are separated."""
     if "stream" in apart:
         streams = metrics.filter(pl.col("stream") != ALL)
         return streams.filter((pl.col("operation") != ALL) == ("operation" in apart))

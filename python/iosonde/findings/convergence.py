@@ -52,7 +52,7 @@ class Convergence:
     trend: Trend
     """Direction in which one of them still changes."""
     sought: bool
-    """Whether there could be enough rounds for a window at all."""
+    """True if there could be enough rounds for a window at all."""
     withdrawn: int | None = None
     """Last round of a first steady window that failed the closing check; None if there is none."""
 

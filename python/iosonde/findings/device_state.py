@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.convergence import convergences
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
 from iosonde.metrics.sustained import LongRun
@@ -32,7 +32,7 @@ NEARLY_ALL = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What was addressed and written of a device until a pass ended."""
+    """Range that was addressed and bytes that were written until a pass ended."""
 
     capacity_bytes: int
     range_bytes: int | None
@@ -42,26 +42,21 @@ class Written:
     fill: float = 0
     """Percentage of the capacity that was filled; 0 if the active range was not filled."""
     prepared: bool = False
-    """Whether the range was filled or preconditioned before."""
+    """True if the range was filled or preconditioned before."""
 
     @property
     def small_range(self) -> bool:
-        """Whether the active range is too small for steady state."""
         return self.range_bytes is not None and is_small_range(self.range_bytes, self.fill, self.capacity_bytes)
 
     @property
     def enough(self) -> bool:
-        """Whether the device can be in steady state."""
         spans = 0 if self.prepared else SPANS_TO_STEADY * (self.range_bytes or 0)
         return not self.small_range and self.written_bytes >= max(NEARLY_ALL * self.capacity_bytes, spans)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FreshDevice(Finding):
+class FreshDevice(Finding, kind="fresh device", topic="state"):
     """Cases that were measured on a device that cannot have been in steady state."""
 
-    kind: ClassVar[str] = "fresh device"
-    topic: ClassVar[Topic] = "state"
     state: DeviceState
     """`fresh`, or `unknown` where the device was not purged."""
     written: Written
@@ -101,7 +96,6 @@ class DeviceStates:
     findings: Sequence[FreshDevice] = ()
 
     def state(self, case_id: str, repeat: int) -> DeviceState:
-        """Return the state that a run measured."""
         return self.runs.get((case_id, repeat), "unknown")
 
     def of_case(self, case_id: str) -> tuple[DeviceState, ...]:
@@ -155,17 +149,14 @@ class _Pass:
 
     @property
     def runs(self) -> list[tuple[str, int]]:
-        """Case and repeat of its runs."""
         return [(row["case_id"], self.repeat) for row in self.rows]
 
     @property
     def is_judged(self) -> bool:
-        """Whether a run of it is judged by its own rounds."""
         return any(row.get("round_length") for row in self.rows)
 
 
 def _passes(part: Part, cases: pl.DataFrame, runs: Iterable[tuple[str, int]]) -> list[_Pass]:
-    """The passes of a part, of its runs that have metrics."""
     rows = under_own_names(cases.filter(pl.col("part") == part.name, ~pl.col("control"))).to_dicts()
     by_id = {row["case_id"]: row for row in rows}
     found: dict[Any, list[Mapping[str, Any]]] = {}
@@ -179,7 +170,7 @@ def _passes(part: Part, cases: pl.DataFrame, runs: Iterable[tuple[str, int]]) ->
 def _achieved(
     part: Part, cases: pl.DataFrame, measured: pl.DataFrame, long_runs: Sequence[LongRun]
 ) -> dict[tuple[str, int], bool]:
-    """Whether each run that was judged was steady, by itself or with the other rounds of its pass."""
+    """True if each run that was judged was steady, by itself or with the other rounds of its pass."""
     passes = convergences(part, cases, measured) if part.rounds else []
     found = {
         (case_id, each.repeat): each.achieved and each.lasts
@@ -211,12 +202,12 @@ def _state(
 
 
 def _is_new(row: Mapping[str, Any]) -> bool:
-    """Whether the device holds nothing when the preparation of a case starts."""
+    """True if the device holds nothing when the preparation of a case starts."""
     return row.get("backend") == "ssd" or row.get("purge") not in (None, "none", "unneeded")
 
 
 class _Device:
-    """What the runs of a result set wrote, and the capacity of the device that they wrote to."""
+    """Bytes written by the runs of a result set, and the capacity of their device."""
 
     def __init__(self, metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> None:
         self._writes = _written(metrics)
@@ -258,7 +249,7 @@ def _unsettled(
     written: Sequence[Written | None],
     states: Mapping[tuple[str, int], DeviceState],
 ) -> Iterator[FreshDevice]:
-    """Return which cases of a part that looks for steady state are not in it, unless the study requires that."""
+    """Return the cases of a part that looks for steady state without reaching it, unless the study requires that."""
     if (part.device_state or study.device_state) == "fresh":
         return
     all_ids = {row["case_id"] for each in passes for row in each.rows}

@@ -31,7 +31,7 @@ class Drift:
 
     @property
     def has_trend(self) -> bool:
-        """Whether the interval of the change excludes zero."""
+        """True if the interval of the change excludes zero."""
         return self.change.above(0) or self.change.below(0)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding, Topic, cases_of
+from iosonde.findings.finding import Finding, cases_of
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.workload import terms
@@ -18,12 +15,9 @@ SURVIVES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class DifferentDurability(Finding):
+class DifferentDurability(Finding, kind="different durability", topic="stores"):
     """Stores that a study compares although their writes survive different failures."""
 
-    kind: ClassVar[str] = "different durability"
-    topic: ClassVar[Topic] = "stores"
     stores: tuple[tuple[str, str], ...]
     """Store, and what its acknowledged writes survive."""
 

@@ -1,7 +1,12 @@
 """Findings: facts that a study established, as typed values.
 
-Each kind of finding is a frozen dataclass in the module of its question. It has the numbers as fields, and renders its
-sentence and its evidence in one place, from these fields alone.
+Each kind of finding is a class that names its kind and its topic where it is derived, and becomes a frozen dataclass:
+
+    class WriteStalls(Count, kind="write stalls", topic="stores"):
+        worst_share: float
+
+It has the numbers as fields, and renders its sentence and its evidence in one place, from these fields alone. Kinds
+with the same form share a base class of the package `kinds`.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate
@@ -54,20 +59,31 @@ Strength = Literal["strong", "moderate", "weak"]
 STRENGTHS: tuple[Strength, ...] = ("strong", "moderate", "weak")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding(ABC):
-    """One fact. Subclasses add their values as fields."""
-
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class _Kind(ABC):
     kind: ClassVar[str]
     topic: ClassVar[Topic]
     states_verdicts: ClassVar[bool] = False
     """True if the sentence itself states what limited its runs."""
+
+    def __init_subclass__(cls, *, kind: str = "", topic: Topic | None = None, **rest: Any) -> None:
+        """Make a dataclass of it; a base class of several kinds has no kind of its own."""
+        super().__init_subclass__(**rest)
+        if topic:
+            cls.kind, cls.topic = kind, topic
+        if topic or "kind" not in vars(cls):
+            dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Finding(_Kind):
+    """One fact. Subclasses add their values as fields."""
+
     strength: Strength
     case_ids: tuple[str, ...] = ()
     """Cases that the finding is based on."""
     part: str = ""
     limited: str = ""
-    """Verdicts by which the values are not those of the device: `3 of 3 runs cache-served`; empty otherwise."""
+    """Verdicts by which the device did not limit the values: `3 of 3 runs cache-served`; empty otherwise."""
 
     @property
     def sentence(self) -> str:
@@ -89,7 +105,6 @@ class Finding(ABC):
 
 
 def _estimates(value: object) -> Iterator[Estimate]:
-    """Yield the estimates among the values of a finding."""
     if isinstance(value, Estimate):
         yield value
     elif isinstance(value, Mapping):
@@ -99,7 +114,6 @@ def _estimates(value: object) -> Iterator[Estimate]:
 
 
 def weakest(*strengths: Strength) -> Strength:
-    """Return the lowest of several strengths."""
     return max(strengths, key=STRENGTHS.index)
 
 

@@ -14,7 +14,6 @@ from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import STRENGTHS, Finding, Topic
 from iosonde.findings.observations import (
-    disturbance,
     idle_recovery,
     lasting_drop,
     media,
@@ -26,11 +25,10 @@ from iosonde.findings.observations import (
     stimulus,
     store,
 )
-from iosonde.findings.observations.disturbance import Disturbance
+from iosonde.findings.observations.disturbance import Interference
 from iosonde.findings.observations.idle_recovery import IdleRecovery
 from iosonde.findings.observations.lasting_drop import LastingDrop
 from iosonde.findings.observations.search import Ended
-from iosonde.findings.observations.stimulus import changes
 from iosonde.findings.question import Question
 from iosonde.findings.questions import one_level, peak, saturation, steady, transactions
 from iosonde.findings.support import Support, support_of
@@ -83,7 +81,7 @@ def answer(
     simulated: bool = False,
     **rest: Any,
 ) -> Answer:
-    """Answer the study's question from one result set; further arguments are those of `findings`."""
+    """Answer the study's question from one result set; further arguments as for `findings`."""
     trust = replace(trust_of(metrics, runs), simulated=simulated, external=_is_external(study))
     [noise] = repeat_noise(metrics).values() or [RepeatNoise()]
     with known_noise(noise):
@@ -104,7 +102,7 @@ def findings(
     warnings: pl.DataFrame | None = None,
     procedures: Sequence[Ended] = (),
     long_runs: Sequence[LongRun] = (),
-    disturbed: Sequence[Disturbance] = (),
+    disturbed: Sequence[Interference] = (),
     recovered: Sequence[IdleRecovery] = (),
     drops: Sequence[LastingDrop] = (),
     states: DeviceStates | None = None,
@@ -125,7 +123,13 @@ def findings(
     states = states or device_state.device_states(study, cases, prepared, runs, long_runs)
     probes = search.probes(procedures)
     measured = metrics.filter(~pl.col("case_id").is_in(list(probes)))
-    asked = _questions(study, cases, metrics, runs, warnings, support, states)
+    given: dict[str, Any] = {"cases": cases, "runs": metrics, "outcomes": runs, "warnings": warnings}
+    measurable = set(cases["part"])  # Not those that are left out because target or machine cannot have them.
+    asked = [
+        Question(study=study, analysis=analysis, support=support, states=states, **given)
+        for analysis in study.analysis
+        if analysis.part in measurable
+    ]
     found: list[Finding] = [
         *states.findings,
         *search.find(procedures),
@@ -133,12 +137,12 @@ def findings(
         *store.find(cases, metrics, runs, support),
         *named_values.find(study, cases, metrics, support),
         *media.find(study, cases, metrics, runs, support),
-        *(each for question in asked for each in _answer(question)),
-        *disturbance.find(disturbed),
+        *(each for question in asked if not _is_decided_elsewhere(question) for each in _answer(question)),
+        *disturbed,
         *open_loop.find(study, cases, measured, support),
         *(each for part in study.parts if part.rounds for each in steady.find_rounds(part, cases, metrics, states)),
         *steady.find_long_runs(long_runs, cases, study.parts, states),
-        *stimulus.find(changes(study, long_runs, cases)),
+        *stimulus.find(study, long_runs, cases),
         *idle_recovery.find(recovered, states),
         *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
         *transactions.think_time(cases, metrics),
@@ -221,7 +225,7 @@ def _each_once(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _states(known: peak.Peak | steady.SteadyRun, rate: throughput.Throughput) -> bool:
-    """Return whether a peak or the level of a long run is the same fact as a highest rate.
+    """Return True if a peak or the level of a long run is the same fact as a highest rate.
 
     A peak may name another case of an equal value; a long run is the mean over its window, the rate over the whole run.
     """
@@ -233,42 +237,15 @@ def _states(known: peak.Peak | steady.SteadyRun, rate: throughput.Throughput) ->
 
 
 def _is_unsaturated(found: saturation.Saturation, known: throughput.Throughput | peak.Peak) -> bool:
-    """Return whether a highest rate or a peak states that it is the last level measured, and not saturated there."""
+    """Return True if a highest rate or a peak states that it is the last level measured, and not saturated there."""
     same = (found.part, found.metric, found.load) == (known.part, known.metric, known.load)
     if isinstance(known, peak.Peak):
         same = same and wording.level_words(found.over, found.points[0].level) == known.setting
     return same and known.unsaturated and len(found.points) == 1 and found.is_unsaturated
 
 
-def _questions(
-    study: Study,
-    cases: pl.DataFrame,
-    metrics: pl.DataFrame,
-    outcomes: pl.DataFrame | None,
-    warnings: pl.DataFrame | None,
-    support: Support,
-    states: DeviceStates,
-) -> Iterator[Question]:
-    measurable = set(cases["part"])  # Not those that are left out because target or machine cannot have them.
-    for analysis in study.analysis:
-        if analysis.part not in measurable:
-            continue
-        question = Question(
-            study=study,
-            analysis=analysis,
-            cases=cases,
-            runs=metrics,
-            outcomes=outcomes,
-            warnings=warnings,
-            support=support,
-            states=states,
-        )
-        if not _is_decided_elsewhere(question):
-            yield question
-
-
 def _is_decided_elsewhere(question: Question) -> bool:
-    """Return whether another question of the study decides whether the same named levels differ.
+    """Return True if another question of the study decides whether the same named levels differ.
 
     Two levels are compared; of more the fastest is named; only without either, whether the factor matters at all.
     """

@@ -34,5 +34,4 @@ def case_words(study: Study, cases: pl.DataFrame) -> dict[str, str]:
 
 
 def _sets(factor: str, level: Any) -> list[str]:
-    """The parameters that a level sets."""
     return list(level.set) if isinstance(level, Level) else [factor]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,10 +12,12 @@ import polars as pl
 from iosonde.findings.cells import OF_RESULTS, cells, groups, separated_by_results
 from iosonde.findings.convergence import window_cells
 from iosonde.findings.device_state import DeviceStates
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import Finding, Strength, weakest
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
+from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import ALL
+from iosonde.metrics.statistics import Estimate
 from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
 from iosonde.workload import descriptions
 
@@ -42,12 +44,11 @@ class Question:
 
     @cached_property
     def part(self) -> Part:
-        """The part of the study that it is about."""
         return next(part for part in self.study.parts if part.name == self.analysis.part)
 
     @cached_property
     def by(self) -> list[str]:
-        """What separates cells besides `over`: factors that the analysis names, and those it does not."""
+        """Factors that separate cells besides `over`, whether the analysis names them or not."""
         named = [self.analysis.over, *self.analysis.where]
         within = self.part.rounds.factors if self.part.rounds and self._is_of_window else {}
         names = [*self.part.factors, *within]
@@ -55,19 +56,18 @@ class Question:
 
     @cached_property
     def _is_of_window(self) -> bool:
-        """Whether it is asked of the measurement window of rounds, and not of single rounds, stages or operations."""
+        """True if it is asked of the measurement window of rounds, and not of single rounds, stages or operations."""
         names = {self.analysis.over, *self.analysis.by, *self.analysis.where}
         return bool(self.part.rounds and self.part.rounds.sought and not names & {ROUND, STAGE, *OF_RESULTS})
 
     def have_warning(self, case_ids: Sequence[str], code: str) -> bool:
-        """Whether every run of these cases has a warning."""
+        """True if every run of these cases has a warning."""
         if self.outcomes is None or self.warnings is None:
             return False
         runs = set(self.outcomes.filter(pl.col("case_id").is_in(list(case_ids)))["run_id"])
         return bool(runs) and runs <= set(self.warnings.filter(pl.col("code") == code)["run_id"])
 
     def cells(self, metric: str | None = None) -> pl.DataFrame:
-        """Return the cells of the analysis' metric, or of another."""
         wanted = metric or self.analysis.metric
         if wanted not in self._cells:
             self._cells[wanted] = self._cells_of(wanted)
@@ -92,6 +92,10 @@ class Question:
             where=self.analysis.where,
         )
 
+    def of_device(self, metric: str, *factors: str) -> pl.DataFrame:
+        """Return the cells of `device_part`: block I/O on the same target, which others are compared with."""
+        return cells(self.runs, self.cases, part=self.analysis.device_part, metric=metric, factors=factors)
+
     @cached_property
     def axis(self) -> str | None:
         """Return the factor that neighbours are grouped along into one sentence: numbers, and the most of them."""
@@ -101,7 +105,7 @@ class Question:
 
     @cached_property
     def apart_in_results(self) -> list[str]:
-        """Return what separates results (`operation`, `stream`) without being a factor of this part."""
+        """Separators of results (`operation`, `stream`) that are no factors of this part."""
         of_part = self.cases.filter(pl.col("part") == self.part.name)
         return separated_by_results(of_part, [self.analysis.over, *self.by])
 
@@ -115,11 +119,6 @@ class Question:
         """Factors of `by` whose levels are numbers: the axis and its like."""
         schema = self.cells().schema
         return [name for name in self.by if schema[name].is_numeric()]
-
-    def along_axis(self, answers: pl.DataFrame) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
-        """Yield the answers that differ only along the axis, in its order."""
-        for key, group in self._groups(answers, self.apart):
-            yield key, group.sort(self.axis, maintain_order=True) if self.axis else group
 
     def over_numbers(self, answers: pl.DataFrame) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
         """Yield the answers that differ only in levels that are numbers, in their order."""
@@ -135,8 +134,24 @@ class Question:
     def _groups(self, answers: pl.DataFrame, apart: Sequence[str]) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
         return iter(()) if answers.is_empty() else groups(answers, apart)
 
+    def claim(
+        self, case_ids: Iterable[str], *estimates: Estimate | None, at_most: Strength = "strong"
+    ) -> dict[str, Any]:
+        """Return the fields of every finding: its cases, each once, and how strongly they and estimates support it."""
+        ids = tuple(dict.fromkeys(case_ids))
+        strength = weakest(at_most, self.support.strength(ids, *estimates))
+        return {"strength": strength, "case_ids": ids, "part": self.part.name}
+
+    def values(self, metric: str, *case_ids: str) -> list[float]:
+        """Return the repeats of some cases; empty where no result of a metric is above 0."""
+        chosen = self.cells(metric).filter(pl.col("case_id").is_in(case_ids))["values"]
+        return [value for repeats in chosen for value in repeats]
+
+    def mean(self, metric: str, case_ids: Sequence[str]) -> float | None:
+        values = self.values(metric, *case_ids)
+        return sum(values) / len(values) if values else None
+
     def case(self, case_id: str) -> dict[str, Any]:
-        """Return a case's factors and parameters."""
         return self.cases.row(by_predicate=pl.col("case_id") == case_id, named=True)
 
     def words(self, case_id: str, *, without: Sequence[str] = ()) -> dict[str, str]:
@@ -165,9 +180,14 @@ class Question:
             return f"{operation}s"
         return f"{operation}s in the {100 * fraction:.0f}/{100 * (1 - fraction):.0f} mix"
 
+    @property
+    def seeks_maximum(self) -> bool:
+        """True if larger values of the metric are better, and the load was not limited to an offered rate."""
+        return metric_of(self.analysis.metric).better == "higher" and not self.is_open_loop
+
     @cached_property
     def is_open_loop(self) -> bool:
-        """Return whether any of its cells is rate-limited: an offered rate, not a limit of the device."""
+        """Return True if any of its cells is rate-limited: an offered rate, not a limit of the device."""
         rated = self.runs.filter(pl.col("metric") == "achieved_rate_fraction", pl.col("stream") != ALL)
         cells = self.cells()
         if "stream" in self.analysis.where:
@@ -177,7 +197,7 @@ class Question:
         return len(cells.join(rated.select("case_id"), on="case_id", how="semi")) > 0
 
     def is_worded(self, factor: str) -> bool:
-        """Return whether the words of a load distinguish all levels of a factor."""
+        """Return True if the words of a load distinguish all levels of a factor."""
         if factor in self.apart_in_results:
             return True
         levels = self.part.all_factors.get(factor, [])
@@ -200,4 +220,4 @@ class QuestionKind:
     name: str
     find: Callable[[Question], Iterator[Finding]]
     compares_levels: bool = False
-    """Whether it has no answer for a single level: its value is stated instead."""
+    """True if it has no answer for a single level: its value is stated instead."""

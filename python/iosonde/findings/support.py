@@ -1,10 +1,11 @@
-"""How strongly the data support a claim: interval width, verdicts of the runs, drift of the control case."""
+"""Strength of the data behind a claim: interval width, verdicts of the runs, drift of the control case."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import polars as pl
 
@@ -12,7 +13,7 @@ from iosonde.findings.drift import load_drift
 from iosonde.findings.finding import Strength, weakest
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate
-from iosonde.verdict.verdict import KINDS, Kind
+from iosonde.verdict.verdict import KINDS, Kind, of_repeats
 
 NARROW = 0.05
 """Half the width of an interval, as a share of its value, up to which a claim can be strong."""
@@ -48,7 +49,7 @@ class Support:
         return sum(counts[kind] for kind in OF_THE_SYSTEM) / counts.total() if counts else None
 
     def is_lower_bound(self, case_id: str) -> bool:
-        """Return whether half or more of a case's judged runs are not device-limited: the device may be faster.
+        """Return True if half or more of a case's judged runs are not device-limited: the device may be faster.
 
         It may be slower as well if a run was served by a cache, and if half of the runs are undetermined, which a
         cache of the device or an unknown one may have served.
@@ -58,7 +59,6 @@ class Support:
         return share is not None and share <= 0.5 and not may_be_slower
 
     def is_cache_served(self, case_id: str) -> bool:
-        """Return whether most of a case's judged runs were served by a cache."""
         counts = self.counts([case_id])
         return 2 * counts["cache-served"] > counts.total()
 
@@ -72,22 +72,27 @@ class Support:
         return ", ".join(f"{counts[kind]} of {total} {kind}" for kind in kinds if counts[kind])
 
     def counts(self, case_ids: Iterable[str]) -> Counter[Kind]:
-        """Return the verdicts of all runs of these cases."""
         found: Counter[Kind] = Counter()
         for case_id in dict.fromkeys(case_ids):
             found.update(self.verdicts.get(case_id, {}))
         return found
 
+    def of_most(self, case_ids: Iterable[str]) -> Kind | Literal[""]:
+        """Return the verdict of more than half of the runs of cases, else `undetermined`; empty without verdicts."""
+        return of_repeats(list(self.counts(case_ids).elements())) or ""
+
     def note(self, case_ids: Iterable[str]) -> str:
         """Name the verdicts other than device-limited: `3 of 5 runs undetermined`; empty if there are none."""
         counts = self.counts(case_ids)
-        others = [(kind, counts[kind]) for kind in KINDS if kind != "device-limited" and counts[kind]]
-        if not others:
-            return ""
-        total = counts.total()
-        runs = "run" if total == 1 else "runs"
-        [(first, number), *rest] = others
-        return f"{number} of {total} {runs} {first}" + "".join(f", {number} {kind}" for kind, number in rest)
+        others: dict[Kind, int] = {kind: counts[kind] for kind in KINDS if kind != "device-limited" and counts[kind]}
+        return verdicts_text(others, counts.total()) if others else ""
+
+
+def verdicts_text(counts: Mapping[Kind, int], total: int, verb: str = "") -> str:
+    """Count verdicts: `3 of 5 runs undetermined, 1 harness-limited`."""
+    (first, number), *rest = counts.items()
+    text = f"{number} of {wording.counted(total, 'run')} {verb}{first}"
+    return text + "".join(f", {count} {kind}" for kind, count in rest)
 
 
 def support_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Support:
@@ -110,5 +115,4 @@ def of_interval(estimate: Estimate | None) -> Strength:
 
 
 def of_width(share: float) -> Strength:
-    """Return the strength that a relative uncertainty permits."""
     return "strong" if share <= NARROW else "moderate" if share <= WIDE else "weak"

@@ -3,128 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 
 from iosonde.findings.cells import under_own_names
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
+from iosonde.findings.kinds.value import Highest, highest
 from iosonde.findings.levels import unstated_levels
 from iosonde.findings.questions.saturation import still_rises
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
-from iosonde.metrics.statistics import Estimate, maximum_interval, repeats_interval
+from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.study.model import Part, Study
 from iosonde.workload import descriptions, terms
 
 _BACKEND = ("backend", "submission_polling", "completion_polling")
 _LOAD = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability", "jobs", "queue_depth")
 LARGE = 64 << 10
-"""Block size from which on a rate is stated as bandwidth."""
+"""Smallest block size whose rate is stated as bandwidth."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Throughput(Finding):
-    """The highest rate of an operation."""
+class Throughput(Highest, kind="throughput", topic="performance"):
+    """The highest rate of an operation.
 
-    kind: ClassVar[str] = "throughput"
-    topic: ClassVar[Topic] = "performance"
-    states_verdicts: ClassVar[bool] = True
-    load: str
-    setting: str
-    """Queue depth and jobs unless it is one I/O in flight, and the backend where the study has several."""
-    metric: str
-    value: Estimate
-    """Of the case, as in tables and figures."""
-    maximum: Estimate
-    """The same with an interval that accounts for the selection of the case among all candidates."""
-    candidates: int
-    repeats: int
-    unsaturated: bool
-    """Whether the rate still rose by more than 5 % at the highest concurrency measured for this load."""
-    lower_bound: bool
-    """Whether the device may be faster, by the verdicts of these runs."""
-    cache_served: bool
-    verdicts: str
-    """Verdicts of these runs other than device-limited."""
+    Its setting is queue depth and jobs unless it is one I/O in flight, and the backend where the study has several.
+    """
 
     def _sentence(self) -> str:
-        at_least = "at least " if self.lower_bound and not self.cache_served else ""
-        setting = f" {self.setting}" if self.setting else ""
-        value = wording.value_text(self.metric, self.value.value)
-        interval = wording.estimate_text(self.metric, self.value).removeprefix(value)
-        limits = [
-            *(["not saturated"] if self.unsaturated else []),
-            *(["cache-served"] if self.cache_served else []),
-        ]
-        return "; ".join([f"{self.load}: {at_least}{value}{setting}{interval}", *limits])
+        bound = "at least " if self.lower_bound and not self.cache_served else ""
+        return "; ".join([self._stated(bound), *self._limits])
 
     def _evidence(self) -> str:
-        verdicts = f"; {self.verdicts}" if self.verdicts else ""
-        interval = "" if self.value.certain else ", too few for a confidence interval"
-        selected = wording.selection_text(self.value, self.maximum, self.candidates)
-        return f"{selected}; {wording.counted(self.repeats, 'run')}{interval}{verdicts}"
+        few = "" if self.value.certain else ", too few for a confidence interval"
+        return f"{self._selection}{few}{self._other_verdicts}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnloadedLatency(Finding):
-    """Latency with one I/O in flight."""
+class _Latency(Finding):
+    """A latency of a closed loop. Its setting is the backend, where the study has several."""
 
-    kind: ClassVar[str] = "unloaded latency"
-    topic: ClassVar[Topic] = "performance"
     load: str
-    p50: Estimate
-    p99: float | None
-    """Of the same runs; None where any of them has too few samples."""
     repeats: int
     verdicts: str
     setting: str = ""
-    """The backend, where the study has several."""
 
-    def _sentence(self) -> str:
-        text = wording.estimate_text(_P50, self.p50)
-        tail = "" if self.p99 is None else f", p99 {wording.value_text(_P99, self.p99)}"
-        setting = f" {self.setting}" if self.setting else ""
-        return f"{self.load} with one I/O in flight{setting}: median latency {text}{tail}"
+    def _subject(self, in_flight: str) -> str:
+        return f"{in_flight} in flight{f' {self.setting}' if self.setting else ''}"
 
     def _evidence(self) -> str:
         verdicts = f"; {self.verdicts}" if self.verdicts else ""
         return f"closed loop, {wording.counted(self.repeats, 'run')}{verdicts}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DurableWrites(Finding):
+class UnloadedLatency(_Latency, kind="unloaded latency", topic="performance"):
+    """Latency with one I/O in flight."""
+
+    p50: Estimate
+    p99: float | None
+    """Of the same runs; None where any of them has too few samples."""
+
+    def _sentence(self) -> str:
+        median_latency = wording.estimate_text(_P50, self.p50)
+        return f"{self.load} with {self._subject('one I/O')}: median latency {median_latency}{_tail(self.p99)}"
+
+
+class DurableWrites(_Latency, kind="durable writes", topic="performance"):
     """Time per write, flush included, of writes that are durable by flushes; with the fewest I/Os in flight."""
 
-    kind: ClassVar[str] = "durable writes"
-    topic: ClassVar[Topic] = "performance"
-    load: str
     time: Estimate
     """Mean time of a write with its share of a flush."""
     flush_p50: Estimate
     flush_p99: float | None
     """Of the same runs; None where any of them has too few samples."""
     in_flight: int
-    repeats: int
-    verdicts: str
-    setting: str = ""
-    """The backend, where the study has several."""
 
     def _sentence(self) -> str:
-        tail = "" if self.flush_p99 is None else f", p99 {wording.value_text(_P99, self.flush_p99)}"
-        setting = f" {self.setting}" if self.setting else ""
-        time = wording.estimate_text(_DURABLE, self.time)
-        return (
-            f"{self.load}, {wording.counted(self.in_flight, 'I/O')} in flight{setting}: {time} per durable write; "
-            f"median flush latency {wording.estimate_text(_P50, self.flush_p50)}{tail}"
-        )
+        time, flush = wording.estimate_text(_DURABLE, self.time), wording.estimate_text(_P50, self.flush_p50)
+        subject = f"{self.load}, {self._subject(wording.counted(self.in_flight, 'I/O'))}"
+        return f"{subject}: {time} per durable write; median flush latency {flush}{_tail(self.flush_p99)}"
 
     def _evidence(self) -> str:
-        verdicts = f"; {self.verdicts}" if self.verdicts else ""
-        return f"mean of write and flush together, closed loop, {wording.counted(self.repeats, 'run')}{verdicts}"
+        return f"mean of write and flush together, {super()._evidence()}"
+
+
+def _tail(p99: float | None) -> str:
+    return "" if p99 is None else f", p99 {wording.value_text(_P99, p99)}"
 
 
 _DURABLE, _P50, _P99 = "durable_write_ns_mean", "completion_latency_ns_p50", "completion_latency_ns_p99"
@@ -215,22 +180,12 @@ def _throughput(metric: str, rates: pl.DataFrame, support: Support) -> Throughpu
     rounded = pl.col("median").round_sig_figs(3)
     order = [True, False, False]
     row = rates.sort(rounded, "block_size", "concurrency", descending=order, maintain_order=True).row(0, named=True)
-    estimate, maximum = repeats_interval(row["values"]), maximum_interval(rates["values"].to_list())
-    cases = (row["case_id"],)
     return Throughput(
+        **highest(row, rates, support),
         load=row["load"],
         setting=" ".join(filter(None, (_setting(row), row["backend_words"]))),
         metric=metric,
-        value=estimate,
-        maximum=maximum,
-        candidates=len(rates),
-        repeats=len(row["values"]),
         unsaturated=_is_unsaturated(row, rates),
-        lower_bound=support.is_lower_bound(row["case_id"]),
-        cache_served=support.is_cache_served(row["case_id"]),
-        verdicts=support.note(cases),
-        strength=support.strength(cases, estimate, maximum),
-        case_ids=cases,
         part=row["part"],
     )
 
@@ -246,21 +201,10 @@ def _is_unsaturated(best: Mapping[str, Any], rates: pl.DataFrame) -> bool:
 
 
 def _latency(row: Mapping[str, Any], group: pl.DataFrame, support: Support) -> UnloadedLatency:
-    estimate = repeats_interval(row["values"])
+    p50 = repeats_interval(row["values"])
     tail = group.filter(pl.col("case_id") == row["case_id"], pl.col("metric") == _P99)
     paired = len(tail) > 0 and tail["repeat"].to_list()[0] == row["repeat"]
-    cases = (row["case_id"],)
-    return UnloadedLatency(
-        load=row["load"],
-        p50=estimate,
-        p99=tail["median"].item() if paired else None,
-        setting=row["backend_words"],
-        repeats=len(row["values"]),
-        verdicts=support.note(cases),
-        strength=support.strength(cases, estimate),
-        case_ids=cases,
-        part=row["part"],
-    )
+    return UnloadedLatency(p50=p50, p99=tail["median"].item() if paired else None, **_of_case(row, support, p50))
 
 
 def _durable(row: Mapping[str, Any], runs: pl.DataFrame, support: Support) -> Iterator[DurableWrites]:
@@ -271,22 +215,28 @@ def _durable(row: Mapping[str, Any], runs: pl.DataFrame, support: Support) -> It
         return found["value"].to_list()
 
     times, medians, tails = values("write", _DURABLE), values("flush", _P50), values("flush", _P99)
-    if not times or not medians:
-        return
-    time, flush_p50, cases = repeats_interval(times), repeats_interval(medians), (row["case_id"],)
-    yield DurableWrites(
-        load=row["load"],
-        time=time,
-        flush_p50=flush_p50,
-        flush_p99=median(tails) if len(tails) == len(medians) else None,
-        in_flight=round(row["concurrency"]),
-        setting=row["backend_words"],
-        repeats=len(times),
-        verdicts=support.note(cases),
-        strength=support.strength(cases, time, flush_p50),
-        case_ids=cases,
-        part=row["part"],
-    )
+    if times and medians:
+        time, flush_p50 = repeats_interval(times), repeats_interval(medians)
+        yield DurableWrites(
+            time=time,
+            flush_p50=flush_p50,
+            flush_p99=median(tails) if len(tails) == len(medians) else None,
+            in_flight=round(row["concurrency"]),
+            **(_of_case(row, support, time, flush_p50) | {"repeats": len(times)}),
+        )
+
+
+def _of_case(row: Mapping[str, Any], support: Support, *estimates: Estimate) -> dict[str, Any]:
+    case_ids = (row["case_id"],)
+    return {
+        "load": row["load"],
+        "setting": row["backend_words"],
+        "repeats": len(row["values"]),
+        "verdicts": support.note(case_ids),
+        "strength": support.strength(case_ids, *estimates),
+        "case_ids": case_ids,
+        "part": row["part"],
+    }
 
 
 def _setting(row: Mapping[str, Any]) -> str:

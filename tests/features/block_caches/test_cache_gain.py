@@ -20,7 +20,7 @@ def gains(rates: Rates, hits: Rates | None = None) -> dict[str, CacheGain]:
     cases, runs = results(["cached"], metrics, block_size=4096, read_fraction=1.0, access="random", queue_depth=16)
     described = study({"cached": [level for (level,) in rates]}, [QUESTION])
     found = [each for each in findings(described, cases, runs) if isinstance(each, CacheGain)]
-    return {each.cache: each for each in found}
+    return {each.top: each for each in found}
 
 
 def test_each_cache_is_compared_with_the_backing_device_alone() -> None:
@@ -30,20 +30,20 @@ def test_each_cache_is_compared_with_the_backing_device_alone() -> None:
     )
     assert set(found) == {"cold", "warm"}
     warm = found["warm"]
-    assert (warm.decision, warm.with_cache, warm.alone) == ("better", 400, 100)
-    assert warm.gain.value == pytest.approx(4)
+    assert (warm.decision, warm.values) == ("higher", (400, 100))
+    assert warm.ratio.value == pytest.approx(4)
     assert warm.hit_ratios == (0.81, 0.81)
-    assert (warm.cells, warm.repeats) == (1, 3)
+    assert (len(warm.cells), warm.repeats) == (1, 3)
     assert "4.0 times the throughput of the backing device alone" in warm.sentence
     assert "with a read hit ratio of 0.81" in warm.sentence
-    assert "with the cache over the backing device alone: 4.00" in warm.evidence
+    assert "IOPS of warm over the backing device alone: 4.00" in warm.evidence
     assert found["cold"].hit_ratios == (0.01, 0.01)
     assert found["cold"].decision == "same" and "as fast as the backing device alone" in found["cold"].sentence
 
 
 def test_a_slower_cache_is_worse() -> None:
     found = gains({ALONE: [100.0, 101.0, 99.0], WARM: [50.0, 50.5, 49.5]})["warm"]
-    assert (found.decision, found.hit_ratios) == ("worse", None)
+    assert (found.decision, found.hit_ratios) == ("lower", None)
     assert "hit ratio" not in found.sentence
 
 
@@ -79,7 +79,7 @@ def test_opposite_effects_of_two_cells_are_not_pooled_into_none() -> None:
     )
     assert found.opposed
     assert (found.opposed.smallest, found.opposed.largest) == (("4 KiB blocks", 0.5), ("64 KiB blocks", 2))
-    assert (found.decision, found.with_cache, found.alone) == ("same", None, None)
+    assert (found.decision, found.values) == ("same", None)
     assert found.sentence.endswith(
         ": throughput is higher in 1 and lower in 1 of 2 cells, from 0.50 times with 4 KiB blocks to 2.0 times with "
         "64 KiB blocks, compared with the backing device alone"
@@ -95,7 +95,7 @@ def test_values_of_several_cells_are_not_reduced_to_two() -> None:
             ("warm", 65536): around(2000),
         }
     )
-    assert (found.opposed, found.decision, found.cells) == (None, "better", 2)
+    assert (found.opposed, found.decision, len(found.cells)) == (None, "higher", 2)
     assert found.sentence.endswith(": 2.0 times the throughput of the backing device alone")
 
 

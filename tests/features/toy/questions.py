@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind
 
 
-@dataclass(frozen=True, kw_only=True)
-class LargestMark(Finding):
+class LargestMark(Finding, kind="toy_mark", topic="scaling"):
     """The largest square of a mark."""
 
-    kind: ClassVar[str] = "toy_mark"
-    topic: ClassVar[Topic] = "scaling"
     largest: float
 
     def _sentence(self) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +11,7 @@ import polars as pl
 from iosonde.features.kernel_trace.facts import STAGES, TOTAL
 from iosonde.features.kernel_trace.metrics import TITLES, metric_of
 from iosonde.findings.cells import cells, groups
-from iosonde.findings.finding import Finding, Topic, weakest
+from iosonde.findings.finding import Finding, weakest
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
@@ -22,12 +21,9 @@ TRACED = "kernel_trace"
 """The factor of the study that has traced and untraced cases."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PathStages(Finding):
+class PathStages(Finding, kind="stages of an I/O", topic="path"):
     """The mean time of an I/O in each stage; they add up to the total."""
 
-    kind: ClassVar[str] = "stages of an I/O"
-    topic: ClassVar[Topic] = "path"
     load: str
     backend: str
     total: Estimate
@@ -59,12 +55,9 @@ class PathStages(Finding):
         return "; ".join([f"means; {share} is software", counted, *unseen])
 
 
-@dataclass(frozen=True, kw_only=True)
-class UntracedPath(Finding):
+class UntracedPath(Finding, kind="stages not traced", topic="quality"):
     """A backend whose stages are not known."""
 
-    kind: ClassVar[str] = "stages not traced"
-    topic: ClassVar[Topic] = "quality"
     load: str
     backend: str
     reason: str
@@ -76,12 +69,9 @@ class UntracedPath(Finding):
         return "latencies of the backends still show what one costs more than another"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TracingCost(Finding):
+class TracingCost(Finding, kind="cost of tracing", topic="quality"):
     """Mean latency with tracing over that without, as the engine measures it."""
 
-    kind: ClassVar[str] = "cost of tracing"
-    topic: ClassVar[Topic] = "quality"
     load: str
     backend: str
     ratio: Estimate

@@ -1,1 +1,1 @@
-"""What is stated about every result set in which it occurs, without a question of the study."""
+"""Findings about every result set in which they occur, without a question of the study."""

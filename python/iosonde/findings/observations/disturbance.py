@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
 from iosonde.metrics import wording
 from iosonde.metrics.histogram import percentiles
 from iosonde.metrics.metrics import interval_metrics
@@ -38,17 +38,14 @@ class Recovery:
     """p99 latency; None with too few samples."""
     during_ns: float | None
     recovered_after_ns: float | None
-    """From the end of the disturbance to the first interval from which on it has recovered; None if it did not."""
+    """Time from the end of the disturbance to the first recovered interval; None without recovery."""
     judged: bool = True
-    """Whether that could be measured: the latency before is known, and enough intervals follow the disturbance."""
+    """True if that could be measured: the latency before is known, and enough intervals follow the disturbance."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Disturbance:
-    """A case in which some streams load the target for a part of the measurement only."""
+class Interference(Finding, kind="interference", topic="interference"):
+    """p99 latency of a stream before and while others load the target for a limited time, and its recovery."""
 
-    case_id: str
-    part: str
     levels: Mapping[str, Any]
     disturbing: Sequence[str]
     disturbed: str
@@ -56,54 +53,40 @@ class Disturbance:
     """`response_latency`, or `completion_latency` in a closed loop."""
     interval_ns: int
     rest_ns: int
-    """Time from the end of the disturbance to that of the measurement."""
+    """Time between the ends of disturbance and measurement."""
     runs: Sequence[Recovery]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interference(Finding):
-    """p99 latency of a stream before and while others load the target, and its recovery."""
-
-    kind: ClassVar[str] = "interference"
-    topic: ClassVar[Topic] = "interference"
-    disturbance: Disturbance
 
     @property
     def before_ns(self) -> float | None:
-        """Median over the runs."""
-        values = [run.before_ns for run in self.disturbance.runs if run.before_ns is not None]
-        return median(values) if values else None
+        return self._median([run.before_ns for run in self.runs])
 
     @property
     def during_ns(self) -> float | None:
-        """Median over the runs."""
-        values = [run.during_ns for run in self.disturbance.runs if run.during_ns is not None]
-        return median(values) if values else None
+        return self._median([run.during_ns for run in self.runs])
+
+    @staticmethod
+    def _median(values: Sequence[float | None]) -> float | None:
+        known = [value for value in values if value is not None]
+        return median(known) if known else None
 
     @property
     def change(self) -> Estimate | None:
         """p99 latency during over before, of the runs that have both; None if there is none."""
-        both = [
-            (run.during_ns, run.before_ns)
-            for run in self.disturbance.runs
-            if run.during_ns is not None and run.before_ns is not None
-        ]
+        both = [(run.during_ns, run.before_ns) for run in self.runs if run.during_ns and run.before_ns]
         return ratio(*zip(*both, strict=True), paired=True) if both else None
 
     @property
     def recovered_after_ns(self) -> float | None:
         """The middle of all runs that were judged; None if half of them or more did not recover."""
-        runs = self._judged
-        after = sorted(run.recovered_after_ns for run in runs if run.recovered_after_ns is not None)
-        return after[len(runs) // 2] if len(after) > len(runs) / 2 else None
+        after = sorted(run.recovered_after_ns for run in self._judged if run.recovered_after_ns is not None)
+        return after[len(self._judged) // 2] if 2 * len(after) > len(self._judged) else None
 
     def _sentence(self) -> str:
-        each = self.disturbance
-        metric = f"{each.latency}_ns_p99"
-        levels = [wording.level_words(name, level) for name, level in each.levels.items()]
+        metric = f"{self.latency}_ns_p99"
+        levels = [wording.level_words(name, level) for name, level in self.levels.items()]
         load = f" ({', '.join(levels)})" if levels else ""
-        what = f"{wording.metric_words(metric)} of `{each.disturbed}`"
-        by = f"under load from {wording.listing([f'`{name}`' for name in each.disturbing])}{load}"
+        what = f"{wording.metric_words(metric)} of `{self.disturbed}`"
+        by = f"under load from {wording.listing([f'`{name}`' for name in self.disturbing])}{load}"
         if self.during_ns is None:
             return f"{what} {by}: too few samples"
         during = wording.value_text(metric, self.during_ns)
@@ -116,43 +99,30 @@ class Interference(Finding):
         return f"{what} {verb} from {before} to {during} ({times}) {by}; {self._recovery()}"
 
     def _evidence(self) -> str:
-        each, change = self.disturbance, self.change
+        change = self.change
         unclear = f"; during over before {wording.ratio_estimate_text(change)}" if change and change.is_noise else ""
-        runs = f"{wording.counted(len(each.runs), 'run')}{unclear}"
         return (
-            f"case `{each.case_id}`, {runs}; recovered: mean latency at most {RECOVERED:g} times the value before, "
-            f"for {STAYS} intervals of {format_duration(each.interval_ns)}"
+            f"case `{self.case_ids[0]}`, {wording.counted(len(self.runs), 'run')}{unclear}; recovered: mean latency at "
+            f"most {RECOVERED:g} times the value before, for {STAYS} intervals of {format_duration(self.interval_ns)}"
         )
 
     @property
     def _judged(self) -> list[Recovery]:
-        return [run for run in self.disturbance.runs if run.judged]
+        return [run for run in self.runs if run.judged]
 
     def _recovery(self) -> str:
         if not self._judged:
             return "recovery not measured"
         after = self.recovered_after_ns
         if after is None:
-            return f"no recovery within {format_duration(self.disturbance.rest_ns)} afterwards"
-        if after < self.disturbance.interval_ns:
-            return f"recovered within {format_duration(self.disturbance.interval_ns)} afterwards"
+            return f"no recovery within {format_duration(self.rest_ns)} afterwards"
+        if after < self.interval_ns:
+            return f"recovered within {format_duration(self.interval_ns)} afterwards"
         return f"recovered {format_duration(after)} afterwards"
 
 
-def find(disturbances: Sequence[Disturbance]) -> Iterator[Finding]:
-    """Return one finding for each disturbed stream."""
-    for each in disturbances:
-        if each.runs:
-            yield Interference(
-                disturbance=each,
-                strength="strong" if len(each.runs) >= MINIMUM_REPEATS else "weak",
-                case_ids=(each.case_id,),
-                part=each.part,
-            )
-
-
-def disturbances(results: ResultSet) -> list[Disturbance]:
-    """Every case with a stream that is disturbed by others, with all of its complete runs."""
+def disturbances(results: ResultSet) -> list[Interference]:
+    """Return every case with a stream that is disturbed by others, with all of its complete runs."""
     records = [record for record in results.records() if record.outcome == "complete" and _windows(record)]
     cases = dict.fromkeys(record.case_id for record in records)
     return [
@@ -162,7 +132,7 @@ def disturbances(results: ResultSet) -> list[Disturbance]:
     ]
 
 
-def _of_case(results: ResultSet, records: Sequence[Record]) -> Iterator[Disturbance]:
+def _of_case(results: ResultSet, records: Sequence[Record]) -> Iterator[Interference]:
     first = records[0]
     windows = _windows(first)
     streams = [stream for stream in streams_of(first.spec["workload"]) if stream["name"] not in windows]
@@ -170,9 +140,7 @@ def _of_case(results: ResultSet, records: Sequence[Record]) -> Iterator[Disturba
     for stream in streams:
         latency = "completion_latency" if stream["arrival"]["kind"] == "closed" else "response_latency"
         timed = _timed(results, run_ids, stream["name"], latency, first)
-        yield Disturbance(
-            case_id=first.case_id,
-            part=first.part,
+        yield Interference(
             levels=first.levels,
             disturbing=list(windows),
             disturbed=stream["name"],
@@ -180,6 +148,9 @@ def _of_case(results: ResultSet, records: Sequence[Record]) -> Iterator[Disturba
             interval_ns=first.spec["workload"]["interval_ns"],
             rest_ns=timed["rest_ns"].max() or 0,  # type: ignore[arg-type]
             runs=list(_recoveries(results, run_ids, stream["name"], latency, timed)),
+            strength="strong" if len(records) >= MINIMUM_REPEATS else "weak",
+            case_ids=(first.case_id,),
+            part=first.part,
         )
 
 
@@ -235,12 +206,15 @@ def _recoveries(
 
 
 def is_measured(after: Sequence[tuple[int, float | None]], usual_ns: float | None) -> bool:
-    """Return whether a recovery can be judged: the mean before is known, and enough intervals follow."""
+    """Return True if a recovery can be judged: the mean before is known, and enough intervals follow."""
     return usual_ns is not None and len(after) >= STAYS
 
 
 def recovered_after(after: Sequence[tuple[int, float | None]], usual_ns: float) -> float | None:
-    """When latency is back permanently: `after` holds each interval's begin and mean, None where nothing completed."""
+    """Return the time at which latency is back permanently.
+
+    `after` has the start and the mean of each interval; the mean is None where nothing completed.
+    """
     is_back = [mean is not None and mean <= RECOVERED * usual_ns for _, mean in after]
     for index, (since_end, _) in enumerate(after):
         held = is_back[index : index + STAYS]

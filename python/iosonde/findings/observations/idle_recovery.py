@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
 
 from iosonde.findings.convergence import Convergence, convergences
 from iosonde.findings.device_state import DeviceStates
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
 from iosonde.metrics import wording
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
@@ -44,7 +43,7 @@ class Decay:
     last: float
     """IOPS when it stops."""
     back_s: float | None
-    """When it was first at most `NEAR` above the base line; None if it never was."""
+    """Time at which it was first at most `NEAR` above the base line; None if it never was."""
     back_bytes: int | None
     """Moved until then."""
     rest: float | None
@@ -73,22 +72,19 @@ class IdleRecovery:
 
     @property
     def gain(self) -> float:
-        """How many times the base line a burst is, the median of all of them."""
+        """Median of the bursts over the base line."""
         return float(np.median(self.bursts)) / self.base
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdleGain(Finding):
+class IdleGain(Finding, kind="idle gain", topic="state"):
     """Rate of bursts between pauses over the rate before them, for every pause length of a part."""
 
-    kind: ClassVar[str] = "idle gain"
-    topic: ClassVar[Topic] = "state"
     gains: tuple[tuple[float, float], ...]
     """Pause in seconds, and the gain after it; the shortest pause first."""
     base: float
     """IOPS of the rounds before the pauses."""
     base_is_steady: bool
-    """Whether that is steady state."""
+    """True if that is steady state."""
 
     def _sentence(self) -> str:
         (shortest, low), (longest, high) = self.gains[0], self.gains[-1]
@@ -110,12 +106,9 @@ class IdleGain(Finding):
         return f"{listed}; {_base(self.base, self.base_is_steady)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdleDecay(Finding):
-    """How a gain of pauses is lost under continuous load."""
+class IdleDecay(Finding, kind="idle decay", topic="state"):
+    """Loss of a gain of pauses under continuous load."""
 
-    kind: ClassVar[str] = "idle decay"
-    topic: ClassVar[Topic] = "state"
     pause_s: float
     base: float
     base_is_steady: bool
@@ -147,7 +140,6 @@ class IdleDecay(Finding):
 
 
 def find(recoveries: Sequence[IdleRecovery], states: DeviceStates) -> Iterator[Finding]:
-    """Return for each part what pauses gain, and how each gain is lost."""
     recoveries = [
         replace(each, base_is_steady=each.base_is_steady and states.state(*each.base_run) == "steady")
         for each in recoveries

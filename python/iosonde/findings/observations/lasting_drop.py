@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
 
 import numpy as np
 import polars as pl
 
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
 from iosonde.metrics import wording
 from iosonde.metrics.change_points import CLIFF, change_points
 from iosonde.metrics.facts import Facts
@@ -46,44 +46,36 @@ class LastingDrop:
 
     @property
     def fraction(self) -> float:
-        """Remaining throughput, as a fraction."""
         return self.after / self.before
 
 
 NAMED = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class LastingDrops(Finding):
+class LastingDrops(Finding, kind="lasting drops", topic="state"):
     """Runs whose throughput fell while they were measured, and stayed low to their end."""
 
-    kind: ClassVar[str] = "lasting drops"
-    topic: ClassVar[Topic] = "state"
     drops: tuple[LastingDrop, ...]
     """The deepest first."""
     measured: int
     """Runs in all."""
 
     def _sentence(self) -> str:
-        deepest = self.drops[0]
-        runs = f"{len(self.drops)} of {wording.counted(self.measured, 'run')}"
-        return (
-            f"Throughput dropped in {runs} and stayed low to the end, so their means mix two regimes: "
-            f"`{deepest.case_id}` to {wording.percent_text(deepest.fraction)} after {_when(deepest)}"
-        )
+        deepest, runs = self.drops[0], f"{len(self.drops)} of {wording.counted(self.measured, 'run')}"
+        to = f"`{deepest.case_id}` to {wording.percent_text(deepest.fraction)} after {_when(deepest)}"
+        return f"Throughput dropped in {runs} and stayed low to the end, so their means mix two regimes: {to}"
 
     def _evidence(self) -> str:
-        listed = "; ".join(
-            f"`{each.run_id}` from {wording.value_text('bandwidth', each.before)} to "
-            f"{wording.value_text('bandwidth', each.after)} after {_when(each)}"
+        rate = partial(wording.value_text, "bandwidth")
+        listed = [
+            f"`{each.run_id}` from {rate(each.before)} to {rate(each.after)} after {_when(each)}"
             for each in self.drops[:NAMED]
-        )
-        more = f"; and {len(self.drops) - NAMED} more" if len(self.drops) > NAMED else ""
-        return f"{listed}{more}; measure longer, with `round_length`, for the level at the end"
+        ]
+        more = [f"and {len(self.drops) - NAMED} more"] if len(self.drops) > NAMED else []
+        return "; ".join([*listed, *more, "measure longer, with `round_length`, for the level at the end"])
 
 
 def find(drops: Sequence[LastingDrop], *, measured: int) -> Iterator[Finding]:
-    """Return one finding for all runs that dropped."""
     if drops:
         deepest = tuple(sorted(drops, key=lambda each: each.fraction))
         yield LastingDrops(

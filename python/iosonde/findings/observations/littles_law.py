@@ -11,7 +11,7 @@ import polars as pl
 from iosonde.metrics.scopes import overall
 
 RESOLUTION = 0.02
-"""What turnaround between I/Os and the clock may account for, whatever the length of the run."""
+"""Deviation that turnaround between I/Os and the clock may cause, whatever the length of the run."""
 LONGEST_CUT = 0.03
 """A run whose mean latency is a larger part of its measured time is too short to check: with this the law holds within
 5 % wherever it is reported to hold."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
 import polars as pl
 
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
 from iosonde.findings.levels import case_words
 from iosonde.findings.support import Support
 from iosonde.metrics import media, wording
@@ -19,12 +17,9 @@ from iosonde.study.model import Study
 NAME = media.AMPLIFICATION.name
 
 
-@dataclass(frozen=True, kw_only=True)
-class MediaAmplification(Finding):
+class MediaAmplification(Finding, kind="device write amplification", topic="performance"):
     """The smallest and the largest device write amplification of all cases."""
 
-    kind: ClassVar[str] = "device write amplification"
-    topic: ClassVar[Topic] = "performance"
     least: tuple[str, float]
     most: tuple[str, float]
     """Words for the case, and its median."""
@@ -38,18 +33,13 @@ class MediaAmplification(Finding):
         return f"Device write amplification: from {low} ({self.least[0]}) to {high} ({self.most[0]})"
 
     def _evidence(self) -> str:
-        return (
-            f"medians of {wording.counted(self.cases, 'case')}; drives' own counters, "
-            f"{wording.counted(self.runs, 'run')}"
-        )
+        cases, runs = wording.counted(self.cases, "case"), wording.counted(self.runs, "run")
+        return f"medians of {cases}; drives' own counters, {runs}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class UnknownMedia(Finding):
-    """Why the device write amplification is not known."""
+class UnknownMedia(Finding, kind="unknown device write amplification", topic="quality"):
+    """Reasons for which the device write amplification is not known."""
 
-    kind: ClassVar[str] = "unknown device write amplification"
-    topic: ClassVar[Topic] = "quality"
     reasons: tuple[str, ...]
 
     def _sentence(self) -> str:

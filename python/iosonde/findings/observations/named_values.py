@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
 from iosonde.findings.cells import cells, groups
-from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.opposed import Opposed, opposed
+from iosonde.findings.finding import Finding
+from iosonde.findings.kinds.ratio import Ratio, pooled
+from iosonde.findings.kinds.value import best_of
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.registry import least_value, named_among
 from iosonde.metrics.registry import metric as metric_of
-from iosonde.metrics.statistics import Estimate, Floats, pooled_ratio, repeats_interval
+from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.study.model import Part, Study
 
 
-@dataclass(frozen=True, kw_only=True)
-class Extremes(Finding):
+class Extremes(Finding, kind="best and worst", topic="performance"):
     """The best and the worst case of a metric."""
 
-    kind: ClassVar[str] = "best and worst"
-    topic: ClassVar[Topic] = "performance"
     metric: str
     best: str
     """The case in words; empty if there is only one."""
@@ -46,42 +44,27 @@ class Extremes(Finding):
         return f"medians of {wording.counted(self.cases, 'case')}; {wording.counted(self.repeats, 'run')} each"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effect(Finding):
-    """What a factor changes: its best level over its worst, with all other factors the same."""
+class Effect(Ratio, kind="effect of a factor", topic="comparison"):
+    """The largest effect of a factor: its level with the largest value over that with the smallest."""
 
-    kind: ClassVar[str] = "effect of a factor"
-    topic: ClassVar[Topic] = "comparison"
-    metric: str
     factor: str
-    high: str
-    low: str
-    """The levels with the larger and the smaller value, in words."""
-    ratio: Estimate
-    """Larger over smaller: the geometric mean over the cells that have both."""
-    cells: int
-    repeats: int
-    opposed: Opposed | None = None
-    """Cells with opposite effects, if there are any."""
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes 1."""
-        return self.ratio.low is not None and self.ratio.low > 1
+        """True if the interval excludes 1."""
+        return self.ratio.above(1)
 
     def _sentence(self) -> str:
         title = metric_of(self.metric).title
-        ratio = wording.ratio_estimate_text(self.ratio)
         if not self.is_clear and self.opposed:
-            return f"{title} at {self.high} over {self.low} {self.opposed.text}"
+            return f"{title} at {self.top} over {self.bottom} {self.opposed.text}"
         if not self.is_clear:
             factor = wording.factor_words(self.factor)
-            return f"No clear effect of {factor} on {title}: {self.high} over {self.low} {ratio}"
-        return f"{title} at {self.high} is {ratio} that at {self.low}"
+            return f"No clear effect of {factor} on {title}: {self.top} over {self.bottom} {self._times}"
+        return f"{title} at {self.top} is {self._times} that at {self.bottom}"
 
     def _evidence(self) -> str:
-        others = f"; geometric mean of {self.cells} cells" if self.cells > 1 else ""
-        return f"levels with the largest and the smallest value{others}; {wording.counted(self.repeats, 'run')} each"
+        return f"levels with the largest and the smallest value; {super()._evidence()}"
 
 
 def find(study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, support: Support) -> Iterator[Finding]:
@@ -98,10 +81,8 @@ def find(study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, support: Supp
 
 
 def _extremes(part: Part, metric: str, found: pl.DataFrame, support: Support) -> Extremes:
-    medians = found["values"].list.median()
     downwards = metric_of(metric).better == "lower"
-    best, worst = (medians.arg_min(), medians.arg_max()) if downwards else (medians.arg_max(), medians.arg_min())
-    first, last = (found.row(int(place or 0), named=True) for place in (best, worst))
+    first, last = best_of(found, lowest=downwards), best_of(found, lowest=not downwards)
     several = len(found) > 1
     estimates = [repeats_interval(row["values"], least=least_value(metric)) for row in (first, last)]
     case_ids = tuple(dict.fromkeys((first["case_id"], last["case_id"])))
@@ -125,30 +106,21 @@ def _effects(part: Part, metric: str, factor: str, found: pl.DataFrame, support:
     if len(levels) < 2:
         return
     means = {level: _mean_log(found.filter(pl.col(factor) == level)) for level in levels}
-    high, low = (choose(levels, key=lambda level: means[level]) for choose in (max, min))
-    pairs: list[tuple[Floats, Floats]] = []
-    case_ids: list[str] = []
-    words: list[str] = []
+    top, bottom = (choose(levels, key=lambda level: means[level]) for choose in (max, min))
+    rows, words = [], []
     for key, group in groups(found, [name for name in part.factors if name != factor]):
-        rows = {row[factor]: row for row in group.iter_rows(named=True)}
-        pairs.append((rows[high]["values"], rows[low]["values"]))
-        case_ids += [rows[high]["case_id"], rows[low]["case_id"]]
+        both = {row[factor]: row for row in group.iter_rows(named=True)}
+        sides = both[top], both[bottom]
+        rows.append({"pair": tuple(side["values"] for side in sides), "cases": [side["case_id"] for side in sides]})
         words.append(", ".join(wording.level_words(name, level) for name, level in key.items()))
-    estimate = pooled_ratio(pairs)
-    clear = estimate.low is not None and estimate.low > 1
-    yield Effect(
-        metric=metric,
+    effect = Effect(
+        **pooled(metric, rows, words, support),
         factor=factor,
-        high=wording.level_words(factor, high),
-        low=wording.level_words(factor, low),
-        ratio=estimate,
-        cells=len(pairs),
-        repeats=min(len(values) for pair in pairs for values in pair),
-        opposed=opposed(words, pairs),
-        strength=support.strength(case_ids, estimate) if clear else "weak",
-        case_ids=tuple(case_ids),
+        top=wording.level_words(factor, top),
+        bottom=wording.level_words(factor, bottom),
         part=part.name,
     )
+    yield effect if effect.is_clear else replace(effect, strength="weak")
 
 
 def _complete_levels(part: Part, factor: str, found: pl.DataFrame) -> list[Any]:

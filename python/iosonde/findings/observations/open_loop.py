@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 from polars.dataframe.group_by import GroupBy
 
 from iosonde.findings.cells import under_own_names
-from iosonde.findings.finding import Finding, Topic, cases_of
+from iosonde.findings.finding import Finding, cases_of
 from iosonde.findings.levels import unstated_levels
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
@@ -43,7 +43,6 @@ class Rate:
 
     @property
     def share(self) -> float:
-        """The median of started over due."""
         return median(self.shares)
 
     @property
@@ -53,22 +52,20 @@ class Rate:
 
     @property
     def kept(self) -> bool:
-        """Whether the target kept up in every repeat."""
+        """True if the target kept up in every repeat."""
         return self.kept_runs == len(self.shares)
 
     @property
     def kept_runs(self) -> int:
-        """Number of repeats in which the target kept up."""
         return sum(share >= KEPT_UP for share in self.shares)
 
     @property
     def where(self) -> str:
-        """The levels in parentheses."""
         return f" ({', '.join(self.levels)})" if self.levels else ""
 
     @property
     def shortfall(self) -> str:
-        """How far the rate was missed, in words."""
+        """The missed rate, in words."""
         offered = f"{_rate(self.offered)}{self.where}"
         if self.kept_runs:
             runs = f"in {self.kept_runs} of {len(self.shares)} runs"
@@ -78,13 +75,10 @@ class Rate:
         return f"overloaded at {offered}: {wording.percent_text(self.share)} of it achieved"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfferedRates(Finding):
+class OfferedRates(Finding, kind="offered rates", topic="limits"):
     """The open-loop streams of a part, with the rates that were offered and achieved."""
 
-    kind: ClassVar[str] = "offered rates"
-    topic: ClassVar[Topic] = "limits"
-    states_verdicts: ClassVar[bool] = True
+    states_verdicts = True
     rates: tuple[Rate, ...]
 
     def _sentence(self) -> str:
@@ -162,7 +156,6 @@ def _rate(value: float) -> str:
 
 
 def _partly(rate: Rate) -> str:
-    """Return in how many runs a rate was achieved, if they differ."""
     return f" (achieved in {rate.kept_runs} of {len(rate.shares)} runs)" if rate.kept_runs and not rate.kept else ""
 
 

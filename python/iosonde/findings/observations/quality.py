@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from dataclasses import replace
+from typing import Literal
 
 import polars as pl
 
 from iosonde.findings.drift import Drift, load_drift
-from iosonde.findings.finding import Finding, Topic, cases_of
+from iosonde.findings.finding import Finding, cases_of
+from iosonde.findings.kinds.count import Count, some
 from iosonde.findings.observations.littles_law import littles_law
+from iosonde.findings.support import verdicts_text
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
 from iosonde.metrics.statistics import MINIMUM_REPEATS
@@ -23,56 +25,40 @@ from iosonde.workload import names_where
 STEADY = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdicts(Finding):
-    """Number of runs with each verdict."""
-
-    kind: ClassVar[str] = "verdicts"
-    topic: ClassVar[Topic] = "quality"
+class Verdicts(Finding, kind="verdicts", topic="quality"):
     counts: tuple[tuple[Kind, int], ...]
     warnings: tuple[tuple[str, int], ...]
     """Warnings behind the verdicts other than device-limited, with the number of runs."""
 
     def _sentence(self) -> str:
         total = sum(count for _, count in self.counts)
-        [(first, number), *others] = self.counts
-        verb = "was" if total == 1 else "were"
-        text = f"{number} of {wording.counted(total, 'run')} {verb} {first}"
-        return text + "".join(f", {count} {kind}" for kind, count in others)
+        return verdicts_text(dict(self.counts), total, verb="was " if total == 1 else "were ")
 
     def _evidence(self) -> str:
         listed = ", ".join(f"`{code}` ({wording.counted(count, 'run')})" for code, count in self.warnings)
         return listed or "; ".join(f"{kind}: {MEANING[kind]}" for kind, _ in self.counts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MissingRuns(Finding):
+class MissingRuns(Count, kind="missing runs", topic="quality"):
     """Runs that failed or were stopped."""
 
-    kind: ClassVar[str] = "missing runs"
-    topic: ClassVar[Topic] = "quality"
     outcome: Literal["failed", "stopped"]
-    runs: int
-    total: int
     empty_cases: int
     """Cases without any complete run."""
     reasons: tuple[tuple[str, int], ...]
 
     def _sentence(self) -> str:
         empty = f"; {wording.counted(self.empty_cases, 'case')} without a value" if self.empty_cases else ""
-        verb = "failed" if self.outcome == "failed" else "was stopped" if self.runs == 1 else "were stopped"
-        return f"{self.runs} of {wording.counted(self.total, 'run')} {verb}{empty}"
+        verb = "failed" if self.outcome == "failed" else "was stopped" if self.count == 1 else "were stopped"
+        return f"{self.some} {verb}{empty}"
 
     def _evidence(self) -> str:
         return "; ".join(f"{message} ({times})" for message, times in self.reasons) or "stopped before their limit"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailedIos(Finding):
+class FailedIos(Finding, kind="failed I/Os", topic="quality"):
     """I/Os that failed in runs that continued."""
 
-    kind: ClassVar[str] = "failed I/Os"
-    topic: ClassVar[Topic] = "quality"
     count: int
     runs: int
 
@@ -83,70 +69,50 @@ class FailedIos(Finding):
         return "failed and short I/Os are counted separately and are in no rate or latency"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LittlesLaw(Finding):
+class LittlesLaw(Count, kind="Little's law", topic="quality"):
     """Runs in which the mean number of I/Os in flight does, or does not, equal the concurrency."""
 
-    kind: ClassVar[str] = "Little's law"
-    topic: ClassVar[Topic] = "quality"
     verdict: Literal["holds", "above", "below", "too_short"]
-    runs: int
-    total: int
     ratios: tuple[float, float]
     """Mean in flight over concurrency: smallest and largest."""
     tolerance: float
     """The largest deviation from 1 that these runs cannot resolve."""
     has_verdicts: bool = True
-    """Whether verdicts explain the runs with fewer I/Os in flight; a simulated device has none."""
+    """True if verdicts explain the runs with fewer I/Os in flight; a simulated device has none."""
 
     def _sentence(self) -> str:
-        some = f"{self.runs} of {wording.counted(self.total, 'run')}"
-        match self.verdict:
-            case "holds" if self.runs < self.total:
-                see = ", see verdicts" if self.has_verdicts else ""
-                return f"Little's law holds in {some} long enough to check; fewer I/Os in flight in the others{see}"
-            case "holds":
-                every = "the only run" if self.total == 1 else f"all {wording.counted(self.runs, 'run')}"
-                return f"Little's law holds in {every} long enough to check"
-            case "above":
-                return f"More I/Os in flight than the concurrency in {some}: their latencies are wrong"
-            case "below":
-                return f"Fewer I/Os in flight than the concurrency in {some}"
-        return f"{some} too short to check Little's law"
+        see = ", see verdicts" if self.has_verdicts else ""
+        every = "the only run" if self.total == 1 else f"all {wording.counted(self.count, 'run')}"
+        holds = f"Little's law holds in {every} long enough to check"
+        if self.count < self.total:
+            others = "fewer I/Os in flight in the others"
+            holds = f"Little's law holds in {self.some} long enough to check; {others}{see}"
+        return {
+            "holds": holds,
+            "above": f"More I/Os in flight than the concurrency in {self.some}: their latencies are wrong",
+            "below": f"Fewer I/Os in flight than the concurrency in {self.some}",
+            "too_short": f"{self.some} too short to check Little's law",
+        }[self.verdict]
 
     def _evidence(self) -> str:
-        low, high = (wording.ratio_text(end) for end in self.ratios)
+        ratios = wording.range_text(*(wording.ratio_text(end) for end in self.ratios))
         hint = "; use a longer `duration` or a larger `limit_bytes`" if self.verdict == "too_short" else ""
-        return (
-            f"mean in flight over concurrency {wording.range_text(low, high)}; resolved within "
-            f"{wording.percent_text(self.tolerance)}{hint}"
-        )
+        resolved = f"resolved within {wording.percent_text(self.tolerance)}"
+        return f"mean in flight over concurrency {ratios}; {resolved}{hint}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BusyCore(Finding):
+class BusyCore(Count, kind="busy core", topic="quality"):
     """Runs without a verdict in which a thread saturated its core."""
 
-    kind: ClassVar[str] = "busy core"
-    topic: ClassVar[Topic] = "quality"
-    runs: int
-    total: int
+    evidence_text = f"a thread used at least {100 * BUSY:.0f} % of a core; try more jobs"
 
     def _sentence(self) -> str:
-        return (
-            f"A job saturated its core in {self.runs} of {wording.counted(self.total, 'run')}: they may be CPU-limited"
-        )
-
-    def _evidence(self) -> str:
-        return f"a thread used at least {100 * BUSY:.0f} % of a core; try more jobs"
+        return f"A job saturated its core in {self.some}: they may be CPU-limited"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ControlDrift(Finding):
+class ControlDrift(Finding, kind="drift", topic="quality"):
     """Change and spread of the control case."""
 
-    kind: ClassVar[str] = "drift"
-    topic: ClassVar[Topic] = "quality"
     drift: Drift
 
     def _sentence(self) -> str:
@@ -159,61 +125,40 @@ class ControlDrift(Finding):
         return f"The control case varied by {spread} without a trend"
 
     def _evidence(self) -> str:
-        change = self.drift.change
-        interval = ""
+        change, interval = self.drift.change, ""
         if change.low is not None and change.high is not None:
             interval = f"; 95 % CI of the change {wording.percent_range(change.low, change.high)} ({change.method})"
-        return (
-            f"{wording.counted(self.drift.controls, 'control run')}{interval}; spread "
-            f"{wording.percent_text(self.drift.spread)}"
-        )
+        runs = wording.counted(self.drift.controls, "control run")
+        return f"{runs}{interval}; spread {wording.percent_text(self.drift.spread)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class WithheldAmplification(Finding):
+class WithheldAmplification(Count, kind="withheld amplification", topic="quality"):
     """Runs whose device amplification is withheld, because other processes used the device."""
 
-    kind: ClassVar[str] = "withheld amplification"
-    topic: ClassVar[Topic] = "quality"
-    runs: int
-    total: int
     share: float
     """Largest share of a run's device bytes that were not its own."""
+    evidence_text = (
+        f"withheld above {wording.percent_text(MOST)}; the engine's own bytes are those of its control group"
+    )
 
     def _sentence(self) -> str:
-        return (
-            f"Device amplification is withheld for {self.runs} of {wording.counted(self.total, 'run')}: "
-            f"other processes moved up to {wording.percent_text(self.share)} of the device's bytes"
-        )
-
-    def _evidence(self) -> str:
-        return f"withheld above {wording.percent_text(MOST)}; the engine's own bytes are those of its control group"
+        moved = f"other processes moved up to {wording.percent_text(self.share)} of the device's bytes"
+        return f"Device amplification is withheld for {self.some}: {moved}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FewRepeats(Finding):
+class FewRepeats(Count, kind="few repeats", topic="quality"):
     """Cases without enough repeats for a confidence interval."""
 
-    kind: ClassVar[str] = "few repeats"
-    topic: ClassVar[Topic] = "quality"
-    cases: int
-    total: int
+    noun = "case"
+    evidence_text = f"use `--repeats {MINIMUM_REPEATS}` or more"
 
     def _sentence(self) -> str:
-        return (
-            f"{self.cases} of {wording.counted(self.total, 'case')} have fewer than {MINIMUM_REPEATS} repeats, so no CI"
-        )
-
-    def _evidence(self) -> str:
-        return f"use `--repeats {MINIMUM_REPEATS}` or more"
+        return f"{self.some} have fewer than {MINIMUM_REPEATS} repeats, so no CI"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TooFewSamples(Finding):
+class TooFewSamples(Finding, kind="too few samples", topic="quality"):
     """A percentile that no run of a part, or of some of its levels, has enough samples for."""
 
-    kind: ClassVar[str] = "too few samples"
-    topic: ClassVar[Topic] = "quality"
     metric: str
     levels: tuple[str, ...] = ()
     """Levels of the cases, in words; empty for all cases of the part."""
@@ -226,12 +171,9 @@ class TooFewSamples(Finding):
         return "a percentile requires ten samples beyond it; use a longer `duration`"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Warned(Finding):
+class Warned(Finding, kind="warning", topic="quality"):
     """A warning, and the runs that have it."""
 
-    kind: ClassVar[str] = "warning"
-    topic: ClassVar[Topic] = "quality"
     code: str
     runs: int
     example: str
@@ -243,8 +185,8 @@ class Warned(Finding):
         return f"{title} ({wording.counted(self.runs, 'run')})"
 
     def _evidence(self) -> str:
-        example = [f"for example {self.example}"] if self.code in WARNINGS else []
-        return "; ".join([f"warning `{self.code}`", *example, *([self.hint] if self.hint else [])])
+        example = f"for example {self.example}" if self.code in WARNINGS else ""
+        return "; ".join(filter(None, (f"warning `{self.code}`", example, self.hint)))
 
 
 def find(
@@ -301,11 +243,9 @@ def _withheld(outcomes: pl.DataFrame) -> Iterator[Finding]:
     withheld = known.filter(pl.col("share") > MOST)
     if len(withheld):
         yield WithheldAmplification(
-            runs=len(withheld),
-            total=len(known),
+            **some(withheld, known),
             share=float(withheld["share"].max()),  # type: ignore[arg-type]  # a number
             strength="strong",
-            case_ids=cases_of(withheld),
         )
 
 
@@ -329,12 +269,10 @@ def _missing(outcomes: pl.DataFrame) -> Iterator[Finding]:
         reasons = reasons.sort("times", "failure_message", descending=[True, False]).head(3)
         yield MissingRuns(
             outcome="stopped" if outcome == "stopped" else "failed",
-            runs=len(group),
-            total=len(possible),
+            **some(group, possible),
             empty_cases=int(group["case_id"].unique().is_in(measured).not_().sum()),
             reasons=tuple(reasons.iter_rows()),
             strength="strong",
-            case_ids=cases_of(group),
         )
 
 
@@ -362,7 +300,7 @@ def _in_flight(runs: pl.DataFrame, judged: list[str]) -> Iterator[LittlesLaw]:
         if len(group):
             yield LittlesLaw(
                 verdict=law,  # type: ignore[arg-type]  # one of the four
-                runs=len(group),
+                count=len(group),
                 total=total,
                 ratios=(float(group["ratio"].min()), float(group["ratio"].max())),  # type: ignore[arg-type]
                 tolerance=float(group["tolerance"].max()),  # type: ignore[arg-type]
@@ -375,7 +313,7 @@ def _busy_core(runs: pl.DataFrame) -> Iterator[Finding]:
     utilisation = overall(runs).filter(pl.col("metric") == "core_utilisation")
     busy = utilisation.filter(pl.col("value") >= BUSY)
     if len(busy):
-        yield BusyCore(runs=len(busy), total=len(utilisation), strength="moderate", case_ids=cases_of(busy))
+        yield BusyCore(**some(busy, utilisation), strength="moderate")
 
 
 def _drift(runs: pl.DataFrame) -> Iterator[Finding]:
@@ -388,7 +326,7 @@ def _few_repeats(runs: pl.DataFrame) -> Iterator[Finding]:
     repeats = runs.filter(~pl.col("control")).group_by("case_id", maintain_order=True).agg(pl.col("run_id").n_unique())
     few = repeats.filter(pl.col("run_id") < MINIMUM_REPEATS)
     if len(few):
-        yield FewRepeats(cases=len(few), total=len(repeats), strength="strong", case_ids=cases_of(few))
+        yield FewRepeats(**some(few, repeats), strength="strong")
 
 
 def _warnings(warnings: pl.DataFrame, outcomes: pl.DataFrame | None) -> Iterator[Finding]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from iosonde.data import reference_file
 from iosonde.findings.cells import in_scope, separated_by_results, under_own_names
-from iosonde.findings.finding import Finding, Topic, cases_of, weakest
+from iosonde.findings.finding import Finding, cases_of, weakest
 from iosonde.findings.levels import case_words
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
@@ -57,12 +57,9 @@ class DeviceRatio:
         return f"median of {len(self.ratios)} cases, from {low} to {high}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedComparison(Finding):
+class PublishedComparison(Finding, kind="published comparison", topic="reference"):
     """Own values over published ones, device by device."""
 
-    kind: ClassVar[str] = "published comparison"
-    topic: ClassVar[Topic] = "reference"
     metric: str
     source: str
     devices: tuple[DeviceRatio, ...]
@@ -184,15 +181,6 @@ def _levels(column: pl.Series, reference: Reference) -> pl.Series:
         return column
     known: dict[str, Any] = {str(key): level for key, level in names.items()}
     return pl.Series(column.name, [known.get(str(value)) for value in column])
-
-
-def cells(published: pl.DataFrame) -> pl.DataFrame:
-    """Return published values as cells with one value each, so that every analysis can be made of them too."""
-    factors = [name for name in published.columns if name not in _NOT_FACTORS]
-    numbers = [name for name in factors if published.schema[name].is_numeric()]
-    case_id = pl.concat_str([pl.concat_str(pl.lit(f"{name}="), pl.col(name)) for name in factors], separator="/")
-    with_values = published.select(*factors, "label", case_id=case_id, values=pl.concat_list("value"))
-    return with_values.sort(numbers, maintain_order=True)
 
 
 def of_part(cases: pl.DataFrame, reference: Reference) -> pl.DataFrame:

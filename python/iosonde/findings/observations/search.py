@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
 from iosonde.metrics import wording
 from iosonde.plan import Case
 from iosonde.procedure.conclusion import Conclusion
@@ -16,19 +15,26 @@ Ended = tuple[Case, Conclusion | None]
 """A case with a procedure, and its conclusion; None if the procedure has not finished."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Boundary(Finding):
+class _OfSearch(Finding):
+    """Result of a search over a parameter, for one combination of the other levels."""
+
+    levels: Mapping[str, Any]
+
+    @property
+    def _where(self) -> str:
+        words = [wording.level_words(name, level) for name, level in self.levels.items()]
+        return f", with {wording.listing(words)}" if words else ""
+
+
+class Boundary(_OfSearch, kind="boundary", topic="limits"):
     """The highest value at which the conditions of a search are met."""
 
-    kind: ClassVar[str] = "boundary"
-    topic: ClassVar[Topic] = "limits"
     over: str
     conditions: str
     spelled_out: str
     """The conditions one by one, where `conditions` is the name of a rule."""
     value: float
     fails_at: float
-    levels: Mapping[str, Any]
     met: str
     """Measured at `value`."""
     failed: str
@@ -36,60 +42,47 @@ class Boundary(Finding):
     probes: int
 
     def _sentence(self) -> str:
-        value, fails = (_number(each) for each in (self.value, self.fails_at))
-        return (
-            f"{self.conditions} is met up to {wording.factor_words(self.over)} {value}, not at "
-            f"{fails}{_where(self.levels)}"
-        )
+        value = f"{wording.factor_words(self.over)} {_number(self.value)}"
+        return f"{self.conditions} is met up to {value}, not at {_number(self.fails_at)}{self._where}"
 
     def _evidence(self) -> str:
-        value, fails = (_number(each) for each in (self.value, self.fails_at))
-        probes = wording.counted(self.probes, "probe")
-        return f"{self.spelled_out}at {value}: {self.met}; at {fails}: {self.failed}; {probes}"
+        met, failed = f"at {_number(self.value)}: {self.met}", f"at {_number(self.fails_at)}: {self.failed}"
+        return f"{self.spelled_out}{met}; {failed}; {wording.counted(self.probes, 'probe')}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoBoundary(Finding):
+class NoBoundary(_OfSearch, kind="no boundary", topic="limits"):
     """A search without a boundary, or one that has not finished."""
 
-    kind: ClassVar[str] = "no boundary"
-    topic: ClassVar[Topic] = "limits"
     subject: str
     """Conditions of the search, or the case of another procedure."""
     reason: str
-    levels: Mapping[str, Any]
     finished: bool
     details: str
 
     def _sentence(self) -> str:
         what = "no boundary found" if self.finished else "not finished"
-        return f"{self.subject}{_where(self.levels)}: {what}; {self.reason}"
+        return f"{self.subject}{self._where}: {what}; {self.reason}"
 
     def _evidence(self) -> str:
         return self.details
 
 
-@dataclass(frozen=True, kw_only=True)
-class AlsoMet(Finding):
-    """Up to which probe the conditions are met that do not decide the search."""
+class AlsoMet(_OfSearch, kind="also met", topic="limits"):
+    """The highest probe at which the conditions are met that do not decide the search."""
 
-    kind: ClassVar[str] = "also met"
-    topic: ClassVar[Topic] = "limits"
     over: str
     conditions: str
     highest: float | None
-    """Highest probe at which they were met; None if at none."""
-    levels: Mapping[str, Any]
+    """None if they were met at no probe."""
     met: int
     probes: int
 
     def _sentence(self) -> str:
-        where = _where(self.levels)
         if self.highest is None:
-            return f"{self.conditions} (informative) not met at any probe{where}"
+            return f"{self.conditions} (informative) not met at any probe{self._where}"
         highest = f"{wording.factor_words(self.over)} {_number(self.highest)}"
         met = f"{self.met} of {wording.counted(self.probes, 'probe')}"
-        return f"{self.conditions} (informative) met at {met}, the highest at {highest}{where}"
+        return f"{self.conditions} (informative) met at {met}, the highest at {highest}{self._where}"
 
     def _evidence(self) -> str:
         return f"judged at {wording.counted(self.probes, 'probe')}"
@@ -137,13 +130,13 @@ def _boundary(case: Case, found: SearchConclusion) -> Boundary:
 
 def _no_boundary(case: Case, found: SearchConclusion) -> NoBoundary:
     last = found.probes[-1]
+    at = f"at {wording.factor_words(found.over)} {_number(last.value)}: {_measured(last)}"
     return NoBoundary(
         subject=_conditions(found),
         reason=found.reason,
         levels=case.levels,
         finished=True,
-        details=f"{_spelled_out(found)}at {wording.factor_words(found.over)} {_number(last.value)}: {_measured(last)}; "
-        f"{wording.counted(len(found.probes), 'probe')}",
+        details=f"{_spelled_out(found)}{at}; {wording.counted(len(found.probes), 'probe')}",
         strength="moderate",
         case_ids=(last.case_id,),
         part=case.part,
@@ -161,7 +154,7 @@ def _also_met(case: Case, found: SearchConclusion) -> Iterator[Finding]:
     highest = max(passed, key=lambda probe: probe.value, default=None)
     yield AlsoMet(
         over=found.over,
-        conditions=found.also_check_rule or " and ".join(map(_quoted, found.also_check)),
+        conditions=found.also_check_rule or _quoted(found.also_check),
         highest=highest.value if highest else None,
         levels=case.levels,
         met=len(passed),
@@ -173,9 +166,8 @@ def _also_met(case: Case, found: SearchConclusion) -> Iterator[Finding]:
 
 
 def _unfinished(part: str, reason: str, case_ids: Sequence[str]) -> NoBoundary:
-    several = f"{len(case_ids)} cases of part `{part}`"
     return NoBoundary(
-        subject=f"`{case_ids[0]}`" if len(case_ids) == 1 else several,
+        subject=f"`{case_ids[0]}`" if len(case_ids) == 1 else f"{len(case_ids)} cases of part `{part}`",
         reason=reason,
         levels={},
         finished=False,
@@ -187,15 +179,15 @@ def _unfinished(part: str, reason: str, case_ids: Sequence[str]) -> NoBoundary:
 
 
 def _conditions(found: SearchConclusion) -> str:
-    return found.rule or " and ".join(map(_quoted, found.conditions))
+    return found.rule or _quoted(found.conditions)
 
 
 def _spelled_out(found: SearchConclusion) -> str:
-    return f"{' and '.join(map(_quoted, found.conditions))}; " if found.rule else ""
+    return f"{_quoted(found.conditions)}; " if found.rule else ""
 
 
-def _quoted(text: str) -> str:
-    return f"`{text}`"
+def _quoted(conditions: Sequence[str]) -> str:
+    return " and ".join(f"`{each}`" for each in conditions)
 
 
 def _number(value: float) -> str:
@@ -203,11 +195,5 @@ def _number(value: float) -> str:
 
 
 def _measured(probe: Probe) -> str:
-    """Return the measured values of a probe, run by run."""
-    texts = [run.failure or ", ".join(each.text for each in run.conditions) for run in probe.runs]
-    return " / ".join(texts)
-
-
-def _where(levels: Mapping[str, Any]) -> str:
-    words = [wording.level_words(name, level) for name, level in levels.items()]
-    return f", with {wording.listing(words)}" if words else ""
+    """The measured values of a probe, run by run."""
+    return " / ".join(run.failure or ", ".join(each.text for each in run.conditions) for run in probe.runs)

@@ -7,15 +7,14 @@ level: it recovers, and after what time, or it does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Floats
 from iosonde.metrics.steady_state import Criteria
@@ -24,9 +23,8 @@ from iosonde.study.model import STAGE, Level, Study
 from iosonde.units import format_duration
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """From one stage to the next."""
+class LoadChange(Finding, kind="load change", topic="state"):
+    """From one stage to the next: the first value, the settled one, and the recovery of an earlier level."""
 
     before: str
     after: str
@@ -34,15 +32,15 @@ class Change:
     long_run: LongRun
     """Of the stage after the change."""
     level: float
-    """Where it settles: mean of its last quarter, or of its last window where it was not steady."""
+    """Level at which it settles: mean of its last quarter, or of its last window where it was not steady."""
     settled_s: float | None
-    """When it first came within the range that steady state allows around its level; 0: from the first round."""
+    """Time at which it first came within the range that steady state allows around its level; 0: from the start."""
     earlier: str = ""
     """Label of an earlier stage of the same load; empty where there is none."""
     once: float | None = None
-    """Level of that one."""
+    """Level of the earlier stage."""
     recovered_s: float | None = None
-    """When it was back within that range around the earlier level, or better, and stayed; None if it did not."""
+    """Time at which it was back within that range around the earlier level, or better, and stayed; None without."""
 
     @property
     def first(self) -> float:
@@ -51,94 +49,69 @@ class Change:
 
     @property
     def lower_is_better(self) -> bool:
-        """Whether what is tracked is a latency."""
+        """True if a latency is tracked."""
         return self.long_run.tracking in LOWER_IS_BETTER
 
-
-@dataclass(frozen=True, kw_only=True)
-class LoadChange(Finding):
-    """From one stage to the next: the first value, the settled one, and the recovery of an earlier level."""
-
-    kind: ClassVar[str] = "load change"
-    topic: ClassVar[Topic] = "state"
-    change: Change
-    within: float
-    """Relative deviation from a level that counts as being at it."""
+    @property
+    def within(self) -> float:
+        """Relative deviation from a level that counts as being at it."""
+        return near(self.long_run.steady.criteria)
 
     @property
     def settled_at_once(self) -> bool:
-        """Whether the first round is at the settled level."""
-        return abs(self.change.first - self.change.level) <= self.within * self.change.level
+        """True if the first round is at the settled level."""
+        return abs(self.first - self.level) <= self.within * self.level
 
     def _sentence(self) -> str:
-        change = self.change
-        stage = f"`{change.after}` after `{change.before}`"
-        first, level = (self._value(each) for each in (change.first, change.level))
+        stage = f"`{self.after}` after `{self.before}`"
+        first, level = self._value(self.first), self._value(self.level)
         if self.settled_at_once:
-            text = f"{stage}: {level} from the first round"
-        else:
-            improves = (change.level > change.first) != change.lower_is_better
-            when = f"within {format_duration(change.settled_s * 1e9)}" if change.settled_s else "without settling"
-            text = f"{stage}: {'improves' if improves else 'degrades'} from {first} to {level} {when}"
-        return f"{text}{self._recovery()}"
+            return f"{stage}: {level} from the first round{self._recovery()}"
+        improves = (self.level > self.first) != self.lower_is_better
+        when = f"within {format_duration(self.settled_s * 1e9)}" if self.settled_s else "without settling"
+        return f"{stage}: {'improves' if improves else 'degrades'} from {first} to {level} {when}{self._recovery()}"
 
     def _evidence(self) -> str:
-        steady = self.change.long_run.steady.achieved
+        steady = self.long_run.steady.achieved
         settled = "while stable" if steady else "in the last rounds, which were not stable"
-        before = "" if self.change.once is None else f"{self._value(self.change.once)} before; "
-        length = format_duration(self.change.long_run.round_s * 1e9)
-        return (
-            f"{before}{self._value(self.change.first)} in the first round of {length}, "
-            f"{self._value(self.change.level)} {settled}"
-        )
+        before = "" if self.once is None else f"{self._value(self.once)} before; "
+        first = f"{self._value(self.first)} in the first round of {format_duration(self.long_run.round_s * 1e9)}"
+        return f"{before}{first}, {self._value(self.level)} {settled}"
 
     def _recovery(self) -> str:
-        change = self.change
-        if change.once is None:
+        if self.once is None:
             return ""
-        near = f"within {100 * self.within:.0f} % of `{change.earlier}`"
-        better = "below" if change.lower_is_better else "above"
-        if change.recovered_s == 0 and self._is_better(change.first) and self._is_better(change.level):
-            return f"; {better} `{change.earlier}` from the first round"
-        then = f", then {better} it" if self._is_better(change.level) else ""
-        if change.recovered_s == 0:
+        near = f"within {100 * self.within:.0f} % of `{self.earlier}`"
+        better = "below" if self.lower_is_better else "above"
+        if self.recovered_s == 0 and self._is_better(self.first) and self._is_better(self.level):
+            return f"; {better} `{self.earlier}` from the first round"
+        then = f", then {better} it" if self._is_better(self.level) else ""
+        if self.recovered_s == 0:
             return f"; {near} from the first round{then}"
-        if change.recovered_s is not None:
-            return f"; recovers to {near} after {format_duration(change.recovered_s * 1e9)}{then}"
-        best, level = self._share(change.long_run.peak), self._share(change.level)
-        if best >= (1 / (1 + self.within) if change.lower_is_better else 1 - self.within):
+        if self.recovered_s is not None:
+            return f"; recovers to {near} after {format_duration(self.recovered_s * 1e9)}{then}"
+        best, level = self._share(self.long_run.peak), self._share(self.level)
+        if best >= (1 / (1 + self.within) if self.lower_is_better else 1 - self.within):
             return f"; does not stay {near}, {wording.percent_text(level)} of it at the end"
-        length = format_duration(len(change.long_run.values) * change.long_run.round_s * 1e9)
-        return f"; does not recover within {length}, at best {wording.percent_text(best)} of `{change.earlier}`"
+        length = format_duration(len(self.long_run.values) * self.long_run.round_s * 1e9)
+        return f"; does not recover within {length}, at best {wording.percent_text(best)} of `{self.earlier}`"
 
     def _share(self, value: float) -> float:
         """Return a value as a share of the earlier level, inverted for a latency."""
-        once = self.change.once or value
-        return once / value if self.change.lower_is_better else value / once
+        once = self.once or value
+        return once / value if self.lower_is_better else value / once
 
     def _is_better(self, value: float) -> bool:
-        """Return whether a value is better than the range around the earlier level."""
-        once = self.change.once or value
-        return value < (1 - self.within) * once if self.change.lower_is_better else value > (1 + self.within) * once
+        """Return True if a value is better than the range around the earlier level."""
+        once = self.once or value
+        return value < (1 - self.within) * once if self.lower_is_better else value > (1 + self.within) * once
 
     def _value(self, value: float) -> str:
-        return wording.value_text(self.change.long_run.tracking, value)
+        return wording.value_text(self.long_run.tracking, value)
 
 
-def find(changes: Sequence[Change]) -> Iterator[Finding]:
-    """Return one finding for each change of load."""
-    for change in changes:
-        yield LoadChange(
-            change=change,
-            within=near(change.long_run.steady.criteria),
-            strength="strong" if change.long_run.steady.achieved else "weak",
-            case_ids=(change.long_run.case_id,),
-            part=change.long_run.part,
-        )
-
-
-def changes(study: Study, long_runs: Sequence[LongRun], cases: pl.DataFrame) -> list[Change]:
-    """Every change from one stage to another in parts that are nothing but stages, repeat by repeat."""
+def find(study: Study, long_runs: Sequence[LongRun], cases: pl.DataFrame) -> list[LoadChange]:
+    """Return every change from one stage to another in parts that are nothing but stages, repeat by repeat."""
     if STAGE not in cases.columns:
         return []
     labels = dict(cases.select("case_id", STAGE).rows())
@@ -160,12 +133,12 @@ def _differ(stages: Sequence[Level]) -> bool:
 
 
 def _load(stage: Level) -> dict[str, Any]:
-    """What a stage sets but for how long it lasts."""
+    """The parameters of a stage without its length."""
     return {name: value for name, value in sorted(stage.set.items()) if name not in ("duration", "round_length")}
 
 
-def _of_pass(long_runs: Sequence[LongRun], labels: dict[str, str], stages: dict[str, Level]) -> list[Change]:
-    found: list[Change] = []
+def _of_pass(long_runs: Sequence[LongRun], labels: dict[str, str], stages: dict[str, Level]) -> list[LoadChange]:
+    found: list[LoadChange] = []
     for place, long_run in enumerate(long_runs[1:], start=1):
         label, before = labels[long_run.case_id], long_runs[:place]
         alike = [
@@ -178,7 +151,7 @@ def _of_pass(long_runs: Sequence[LongRun], labels: dict[str, str], stages: dict[
         level, same = _level(long_run), alike[-1] if alike else None
         once = _level(same) if same else None
         found.append(
-            Change(
+            LoadChange(
                 before=labels[before[-1].case_id],
                 after=label,
                 long_run=long_run,
@@ -187,6 +160,9 @@ def _of_pass(long_runs: Sequence[LongRun], labels: dict[str, str], stages: dict[
                 earlier=labels[same.case_id] if same else "",
                 once=once,
                 recovered_s=None if once is None else _recovered(long_run, once),
+                strength="strong" if long_run.steady.achieved else "weak",
+                case_ids=(long_run.case_id,),
+                part=long_run.part,
             )
         )
     return found
@@ -199,7 +175,7 @@ def _level(long_run: LongRun) -> float:
 
 
 def near(criteria: Criteria) -> float:
-    """How far from a level counts as there: half of the range that steady state allows around it."""
+    """Relative deviation that counts as being at a level: half of the range that steady state allows around it."""
     return criteria.range / 2
 
 
@@ -209,7 +185,7 @@ def _reached(long_run: LongRun, level: float) -> float | None:
 
 
 def _recovered(long_run: LongRun, once: float) -> float | None:
-    """When it was within the range around an earlier level, or better, with every window after it in the mean."""
+    """Start of the first round that is around an earlier level, or better, as the mean of every later window is."""
     windows = sliding_window_view(long_run.values, min(long_run.steady.criteria.window, len(long_run.values)))
     means = np.ma.masked_invalid(windows).mean(axis=1).filled(np.nan)
     stays = np.logical_and.accumulate(_is_back(long_run, means, once)[::-1])[::-1]

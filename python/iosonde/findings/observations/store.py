@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
-from iosonde.findings.finding import Finding, Topic, cases_of
+from iosonde.findings.finding import Finding, cases_of
+from iosonde.findings.kinds.count import Count, some
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import overall
@@ -28,10 +28,10 @@ CANCELLED = 0.05
 """Share of deleted bytes that is worth a finding."""
 UNEXPLAINED = 0.1
 CACHED = 0.5
-"""Share of reads from memory, and of a database in memory, from which on reads measure memory more than the device."""
+"""Reads measure memory more than the device if at least this share of reads and database is in memory."""
 
 _OWN_READ_BYTES = pl.col("run_device_read_bytes") * (1 - pl.col("foreign_read_share").fill_null(0.0))
-"""Bytes that the device read in a run without those of other processes, as far as they are known."""
+"""Bytes that the device read in a run, less the known reads of other processes."""
 
 _COSTS = (
     ("wall_seconds", "wall time"),
@@ -42,12 +42,9 @@ _COSTS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoreLoad(Finding):
+class StoreLoad(Finding, kind="store load", topic="stores"):
     """The fastest load of a store that starts with an empty database."""
 
-    kind: ClassVar[str] = "store load"
-    topic: ClassVar[Topic] = "stores"
     store: str
     rate: Estimate
     amplification: float | None
@@ -61,8 +58,7 @@ class StoreLoad(Finding):
     def _sentence(self) -> str:
         rate = wording.estimate_text("ops_per_sec", self.rate).replace("operations/s", "records/s")
         written = f", device write amplification {wording.ratio_text(self.amplification)}" if self.amplification else ""
-        where = f" ({', '.join(self.levels)})" if self.levels else ""
-        return f"{terms.store_name(self.store)} loads {rate}{written}{where}"
+        return f"{terms.store_name(self.store)} loads {rate}{written}{_in_parentheses(self.levels)}"
 
     def _evidence(self) -> str:
         words = dict(_COSTS)
@@ -71,92 +67,72 @@ class StoreLoad(Finding):
         return f"{wording.counted(self.repeats, 'run')}; {costs}{verdicts}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BackgroundWork(Finding):
-    """A store that uses more CPU than its loading threads can."""
+class BackgroundWork(Count, kind="background work", topic="stores"):
+    """Loads of a store in which it uses more CPU than its loading threads can."""
 
-    kind: ClassVar[str] = "background work"
-    topic: ClassVar[Topic] = "stores"
+    noun = "load"
     store: str
     cpu_percent: tuple[float, float]
     most: tuple[str, ...]
     """Levels of the load with the most."""
-    cases: int
-    loads: int
-    """Loads of the store in all."""
 
     def _sentence(self) -> str:
-        some = f" in {self.cases} of {self.loads} loads" if self.cases < self.loads else ""
-        where = f" ({', '.join(self.most)})" if self.most else ""
-        most = f"up to {self.cpu_percent[1]:.0f} % of a CPU{where}"
+        some = f" in {self.some}" if self.count < self.total else ""
+        most = f"up to {self.cpu_percent[1]:.0f} % of a CPU{_in_parentheses(self.most)}"
         return f"{terms.store_name(self.store)} uses background threads{some}: {most}"
 
     def _evidence(self) -> str:
-        low, high = self.cpu_percent
-        return (
-            f"{wording.range_text(f'{low:.0f}', f'{high:.0f}')} % in {wording.counted(self.cases, 'case')}; "
-            f"one thread uses at most {ONE_CPU} %"
-        )
+        used = wording.range_text(*(f"{end:.0f}" for end in self.cpu_percent))
+        return f"{used} % in {wording.counted(self.count, 'case')}; one thread uses at most {ONE_CPU} %"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CancelledWrites(Finding):
+class CancelledWrites(Finding, kind="cancelled writes", topic="stores"):
     """A load of which the device received fewer bytes than the store wrote to its files."""
 
-    kind: ClassVar[str] = "cancelled writes"
-    topic: ClassVar[Topic] = "stores"
     store: str
     share: float
-    """Of the bytes written to files those that were deleted before writeback."""
+    """Bytes that were deleted before writeback over bytes written to files."""
     received: float
     """Bytes that the device wrote over bytes written to files."""
     case_id: str
     repeats: int
 
+    @property
+    def _is_unexplained(self) -> bool:
+        return 1 - self.share - self.received > UNEXPLAINED
+
     def _sentence(self) -> str:
-        return (
-            f"{terms.store_name(self.store)} deleted {wording.percent_text(self.share)} of the bytes written to "
-            f"files before they were written back, {'and' if 1 - self.share - self.received > UNEXPLAINED else 'so'} "
-            f"the device received {wording.percent_text(self.received)} of them"
-        )
+        share, received = wording.percent_text(self.share), wording.percent_text(self.received)
+        deleted = f"deleted {share} of the bytes written to files before they were written back"
+        then = "and" if self._is_unexplained else "so"
+        return f"{terms.store_name(self.store)} {deleted}, {then} the device received {received} of them"
 
     def _evidence(self) -> str:
-        rest = 1 - self.share - self.received
-        unexplained = f"; {wording.percent_text(rest)} unexplained" if rest > UNEXPLAINED else ""
+        rest = wording.percent_text(1 - self.share - self.received)
+        unexplained = f"; {rest} unexplained" if self._is_unexplained else ""
         return (
             f"`{self.case_id}`, {wording.counted(self.repeats, 'run')}: `cancelled_write_bytes` of the kernel, such as "
             f"logs that a flush made obsolete; no saving of the file system{unexplained}"
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class WriteStalls(Finding):
-    """Runs in which a store stalled writers."""
+class WriteStalls(Count, kind="write stalls", topic="stores"):
+    """Runs with writers in which a store stalled them."""
 
-    kind: ClassVar[str] = "write stalls"
-    topic: ClassVar[Topic] = "stores"
-    runs: int
-    writing: int
-    """Runs with writers."""
     worst_share: float
     worst_case: str
+    evidence_text = "share of all writers' time, as the store reports it: flushes and compactions did not keep up"
 
     def _sentence(self) -> str:
-        runs = f"{self.runs} of {wording.counted(self.writing, 'run')}"
         return (
-            f"Write stalls in {runs}, up to {wording.percent_text(self.worst_share)} of the time (`{self.worst_case}`)"
+            f"Write stalls in {self.some}, up to {wording.percent_text(self.worst_share)} of the time "
+            f"(`{self.worst_case}`)"
         )
 
-    def _evidence(self) -> str:
-        return "share of all writers' time, as the store reports it: flushes and compactions did not keep up"
 
+class CheckedValues(Finding, kind="checked values", topic="quality"):
+    """Correct and corrupt values among those read."""
 
-@dataclass(frozen=True, kw_only=True)
-class CheckedValues(Finding):
-    """How many of the values read were correct."""
-
-    kind: ClassVar[str] = "checked values"
-    topic: ClassVar[Topic] = "quality"
     checked: int
     corrupted: int
     runs: int
@@ -171,12 +147,9 @@ class CheckedValues(Finding):
         return f"compared byte by byte, in {wording.counted(self.runs, 'run')}{cause}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryPressure(Finding):
+class MemoryPressure(Finding, kind="memory pressure", topic="quality"):
     """Size of the databases over the memory limit."""
 
-    kind: ClassVar[str] = "memory pressure"
-    topic: ClassVar[Topic] = "quality"
     ratio: float
     cached_share: float | None
     """Largest share of a database in memory at the measurement start."""
@@ -192,41 +165,29 @@ class MemoryPressure(Finding):
 
     def _evidence(self) -> str:
         limits = wording.listing([format_bytes(limit) for limit in self.limits])
-        return (
-            f"limits of {limits}, page cache included; {format_bytes(self.device_read_bytes)} read from the device for "
-            f"{self.values:,} values"
-        )
+        read = f"{format_bytes(self.device_read_bytes)} read from the device for {self.values:,} values"
+        return f"limits of {limits}, page cache included; {read}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CachedDatabase(Finding):
-    """Runs whose reads mostly came from memory, without a memory limit."""
+class CachedDatabase(Count, kind="cached database", topic="quality"):
+    """Runs whose reads mostly came from memory, without a memory limit, of all with reads."""
 
-    kind: ClassVar[str] = "cached database"
-    topic: ClassVar[Topic] = "quality"
-    runs: int
-    reading: int
     share: float
+    """Median of bytes that the device read over bytes that the clients read."""
+    evidence_text = (
+        f"median of the runs with less than {wording.percent_text(1 - CACHED)} by the kernel's counters, ramp "
+        f"included and reads of other processes subtracted, and {wording.percent_text(CACHED)} of the database or more "
+        "cached at the end (cachestat(2)); `--set memory_limit=...` makes the memory smaller than the database"
+    )
 
     def _sentence(self) -> str:
-        return (
-            f"{self.runs} of {wording.counted(self.reading, 'run')} with reads measure memory more than the device: "
-            f"the device read {wording.percent_text(self.share)} of the bytes that the clients read"
-        )
-
-    def _evidence(self) -> str:
-        return (
-            f"median of the runs with less than {wording.percent_text(1 - CACHED)} by the kernel's counters, ramp "
-            f"included and reads of other processes subtracted, and {wording.percent_text(CACHED)} of the database or "
-            "more cached at the end (cachestat(2)); "
-            "`--set memory_limit=...` makes the memory smaller than the database"
-        )
+        read = f"the device read {wording.percent_text(self.share)} of the bytes that the clients read"
+        return f"{self.some} with reads measure memory more than the device: {read}"
 
 
 def find(
     cases: pl.DataFrame, metrics: pl.DataFrame, outcomes: pl.DataFrame | None, support: Support
 ) -> Iterator[Finding]:
-    """Return what stores delivered; nothing for block I/O."""
     if "store" not in cases.columns:
         return
     loads = _loads(cases, metrics)
@@ -261,6 +222,10 @@ def _levels(case_id: str) -> tuple[str, ...]:
     return tuple(part.partition("=")[2] for part in case_id.split("/")[1:] if not part.startswith("store="))
 
 
+def _in_parentheses(levels: Sequence[str]) -> str:
+    return f" ({', '.join(levels)})" if levels else ""
+
+
 def _load(row: Mapping[str, Any], support: Support) -> StoreLoad:
     rate = repeats_interval(row["rates"])
     cases = (row["case_id"],)
@@ -290,10 +255,8 @@ def _background(loads: pl.DataFrame) -> Iterator[Finding]:
             store=str(store),
             cpu_percent=(least["cpu_percent"], most["cpu_percent"]),
             most=_levels(most["case_id"]),
-            cases=len(group),
-            loads=len(loads.filter(pl.col("store") == store)),
+            **some(group, loads.filter(pl.col("store") == store)),
             strength="moderate",
-            case_ids=cases_of(group),
         )
 
 
@@ -324,12 +287,10 @@ def _stalls(outcomes: pl.DataFrame) -> Iterator[Finding]:
     if len(stalled):
         worst = stalled.row(0, named=True)
         yield WriteStalls(
-            runs=len(stalled),
-            writing=len(outcomes.filter(pl.col("writing_jobs") > 0)),
+            **some(stalled, outcomes.filter(pl.col("writing_jobs") > 0)),
             worst_share=float(worst["share"]),
             worst_case=worst["case_id"],
             strength="moderate",
-            case_ids=cases_of(stalled),
         )
 
 
@@ -379,9 +340,7 @@ def _cached(cases: pl.DataFrame, outcomes: pl.DataFrame) -> Iterator[Finding]:
     )
     if len(cached):
         yield CachedDatabase(
-            runs=len(cached),
-            reading=len(read),
+            **some(cached, read),
             share=float(cached["share"].median()),  # type: ignore[arg-type]
             strength="strong",
-            case_ids=cases_of(cached),
         )

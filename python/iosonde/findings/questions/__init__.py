@@ -11,7 +11,6 @@ from iosonde.findings.question import QuestionKind
 
 
 def kinds() -> dict[str, QuestionKind]:
-    """Return every kind of question, of all modules of this package."""
     return {kind.name: kind for kind in _all()}
 
 

@@ -12,8 +12,8 @@ import polars as pl
 
 from iosonde.findings.cells import cells, groups
 from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.kinds.ratio import asymmetry
 from iosonde.findings.question import Question, QuestionKind
-from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import Estimate, pooled_ratio, ratio, repeats_interval

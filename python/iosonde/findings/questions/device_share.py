@@ -1,63 +1,54 @@
-"""How much of the device's own bandwidth an application uses, and what else limits it."""
+"""Share of the device's own bandwidth that an application uses, and what else limits it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
 
-import numpy as np
-import polars as pl
-
-from iosonde.findings.cells import cells
-from iosonde.findings.finding import Finding, Topic, cases_of, weakest
+from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind
-from iosonde.findings.support import of_interval
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 
 BANDWIDTH = "bandwidth"
 WAITING = 0.5
-"""Share of the jobs' time in waiting for reads from which the device is the limit."""
-
+"""Smallest share of the jobs' time in waiting for reads that makes the device the limit."""
 BUSY = 0.85
-"""CPU time of the busiest job over its time from which CPU time is the limit."""
+"""Smallest CPU time of the busiest job over its time that makes CPU time the limit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceShare(Finding):
-    """Bandwidth of a graph algorithm over that of sequential and of random block reads of the same target."""
+class DeviceShare(Finding, kind="share of device bandwidth", topic="performance"):
+    """Bandwidth of a graph algorithm over sequential and random block reads of the same target."""
 
-    kind: ClassVar[str] = "share of device bandwidth"
-    topic: ClassVar[Topic] = "performance"
     about: str
     """The load: `PageRank, 2 jobs`."""
     bandwidth: Estimate
-    """In bytes per second."""
     shares: tuple[tuple[str, Estimate], ...]
-    """Access (`sequential`, `random`) and bandwidth over that of block reads; empty if those were not measured."""
+    """Access (`sequential`, `random`) and bandwidth over that of block reads; empty if not measured."""
     edges_per_sec: Estimate
     edges_per_core_sec: Estimate | None
     """Edges per second of CPU time, of all iterations."""
-    read_wait: float | None
+    read_wait: float
     """Share of the jobs' time in which they waited for reads."""
-    thread_cpu: float | None
+    thread_cpu: float
     """CPU time of the busiest job over its time."""
 
     @property
     def is_device_limited(self) -> bool:
-        """Whether jobs spent most of their time waiting for reads."""
-        return (self.read_wait or 0.0) >= WAITING
+        """True if jobs spent most of their time waiting for reads."""
+        return self.read_wait >= WAITING
 
     @property
     def is_cpu_limited(self) -> bool:
-        """Whether the jobs used their CPUs nearly completely."""
-        return not self.is_device_limited and (self.thread_cpu or 0.0) >= BUSY
+        """True if the jobs used their CPUs nearly completely."""
+        return not self.is_device_limited and self.thread_cpu >= BUSY
 
     def _sentence(self) -> str:
         rate = wording.estimate_text("edges_per_sec", self.edges_per_sec)
-        used = wording.value_text(BANDWIDTH, self.bandwidth.value)
-        return f"{self.about}: {rate}; {self._limit_text()}, with {', '.join([used, *self._shares_text()])}"
+        shares = [f"{wording.ratio_estimate_text(share, unit='')} of its {kind} reads" for kind, share in self.shares]
+        used = [wording.value_text(BANDWIDTH, self.bandwidth.value), *([wording.listing(shares)] if shares else [])]
+        return f"{self.about}: {rate}; {self._limit_text()}, with {', '.join(used)}"
 
     def _limit_text(self) -> str:
         if self.is_device_limited:
@@ -65,69 +56,48 @@ class DeviceShare(Finding):
         if self.is_cpu_limited and self.edges_per_core_sec is not None:
             core = wording.value_text("edges_per_sec", self.edges_per_core_sec.value)
             return f"CPU time limits it to {core} per core"
-        return (
-            f"limit undetermined (jobs waited for reads in {100 * (self.read_wait or 0):.0f} % of their time, and the "
-            f"busiest used {100 * (self.thread_cpu or 0):.0f} % of a CPU)"
-        )
+        return f"limit undetermined ({self._use})"
 
-    def _shares_text(self) -> list[str]:
-        shares = [
-            f"{wording.ratio_estimate_text(share, unit='')} of its {access} reads" for access, share in self.shares
-        ]
-        return [wording.listing(shares)] if shares else []
+    @property
+    def _use(self) -> str:
+        waited = f"jobs waited for reads in {100 * self.read_wait:.0f} % of their time"
+        return f"{waited}, and the busiest used {100 * self.thread_cpu:.0f} % of a CPU"
 
     def _evidence(self) -> str:
-        waited = f"jobs waited for reads in {100 * (self.read_wait or 0):.0f} % of their time"
-        used = f"the busiest used {100 * (self.thread_cpu or 0):.0f} % of a CPU"
         shares = "bandwidth of the algorithm over that of block reads with its largest request size"
-        if not self.shares:
-            shares = "block reads of the same target were not measured"
-        return f"{shares}; {waited}, and {used}"
+        return f"{shares if self.shares else 'block reads of the same target were not measured'}; {self._use}"
 
 
 def find(question: Question) -> Iterator[Finding]:
-    """Compare the bandwidth of each cell with that of the accesses in the analysis' `device_part`."""
-    device = cells(
-        question.runs, question.cases, part=question.analysis.device_part, metric=BANDWIDTH, factors=["access"]
-    )
-    limits = {row["access"]: np.asarray(row["values"], dtype=float) for row in device.iter_rows(named=True)}
+    """Compare the bandwidth of each cell with the accesses in the analysis' `device_part`."""
+    device = question.of_device(BANDWIDTH, "access")
     for row in question.cells(BANDWIDTH).iter_rows(named=True):
-        values = np.asarray(row["values"], dtype=float)
-        edges = _values(question, "edges_per_sec", row["case_id"])
-        if edges is None:
+        case_id = row["case_id"]
+        edges, cores, waits, busy = (question.values(metric, case_id) for metric in _OF_CASE)
+        if not edges:
             continue
-        cores = _values(question, "edges_per_core_sec", row["case_id"])
-        waits = _values(question, "read_wait_fraction", row["case_id"])
-        busy = _values(question, "core_utilisation", row["case_id"])
-        shares = tuple((access, ratio(values, limit)) for access, limit in limits.items())
+        shares = tuple((each["access"], ratio(row["values"], each["values"])) for each in device.to_dicts())
         rate = repeats_interval(edges)
         yield DeviceShare(
             about=_about(question, row),
-            bandwidth=repeats_interval(values),
+            bandwidth=repeats_interval(row["values"]),
             shares=shares,
             edges_per_sec=rate,
-            edges_per_core_sec=None if cores is None else repeats_interval(cores),
-            read_wait=None if waits is None else float(np.median(waits)),
-            thread_cpu=None if busy is None else float(np.median(busy)),
-            strength=weakest(
-                of_interval(shares[0][1] if shares else rate), question.support.of_cases((row["case_id"],))
-            ),
-            case_ids=(row["case_id"], *cases_of(device)),
-            part=question.part.name,
+            edges_per_core_sec=repeats_interval(cores) if cores else None,
+            read_wait=median(waits) if waits else 0.0,
+            thread_cpu=median(busy) if busy else 0.0,
+            **question.claim([case_id, *device["case_id"]], shares[0][1] if shares else rate),
         )
 
 
-def _about(question: Question, row: dict[str, object]) -> str:
-    case = question.cases.filter(pl.col("case_id") == row["case_id"]).row(0, named=True)
-    words = wording.phrase(wording.load_words(case))
+_OF_CASE = ("edges_per_sec", "edges_per_core_sec", "read_wait_fraction", "core_utilisation")
+
+
+def _about(question: Question, row: Mapping[str, Any]) -> str:
+    words = wording.phrase(wording.load_words(question.case(row["case_id"])))
     apart = dict.fromkeys((question.analysis.over, *question.by))
     names = [name for name in apart if name in row and name not in ("algorithm", "mode")]
     return ", ".join([words, *(wording.level_words(name, row[name]) for name in names)])
-
-
-def _values(question: Question, metric: str, case_id: str) -> np.ndarray | None:
-    found = question.cells(metric).filter(pl.col("case_id") == case_id)
-    return np.asarray(found["values"][0].to_list(), dtype=float) if found.height else None
 
 
 KINDS = (QuestionKind("device_share", find),)

@@ -7,16 +7,13 @@ write of another page.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import polars as pl
 
 from iosonde.findings.cells import cells
-from iosonde.findings.finding import Finding, Topic, cases_of, weakest
+from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind
-from iosonde.findings.support import of_interval
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, difference, repeats_interval
 from iosonde.units import format_latency
@@ -25,12 +22,9 @@ FAULTS = "major_fault"
 LATENCY = "completion_latency_ns_p50"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FaultOverhead(Finding):
+class FaultOverhead(Finding, kind="fault overhead", topic="performance"):
     """Difference of the median latencies of a major fault and of a read of the same device."""
 
-    kind: ClassVar[str] = "fault overhead"
-    topic: ClassVar[Topic] = "performance"
     about: str
     """The load: `uniform accesses, overcommit 2`."""
     fault: Estimate
@@ -41,21 +35,14 @@ class FaultOverhead(Finding):
     """The difference, in ns."""
     repeats: int
     included: tuple[str, ...] = ()
-    """What the latency of a fault includes besides the read of one page."""
-
-    @property
-    def _is_clear(self) -> bool:
-        return self.added.low is not None and self.added.high is not None and self.added.low * self.added.high > 0
+    """Parts of the latency of a fault besides the read of one page."""
 
     def _sentence(self) -> str:
         levels = f"{wording.estimate_text(LATENCY, self.fault)} against {wording.estimate_text(LATENCY, self.device)}"
-        if not self._is_clear:
+        if not (self.added.above(0) or self.added.below(0)):
             return f"a major fault and a direct 4 KiB read do not differ clearly ({self.about}): {levels}"
-        if self.added.value < 0:
-            less = _difference_text(self.added, sign=-1)
-            return f"a major fault takes {less} less than a direct 4 KiB read ({self.about}): {levels}"
-        more = _difference_text(self.added)
-        return f"a major fault takes {more} longer than a direct 4 KiB read ({self.about}): {levels}"
+        than = f"{_difference_text(self.added)} {'less' if self.added.value < 0 else 'longer'} than"
+        return f"a major fault takes {than} a direct 4 KiB read ({self.about}): {levels}"
 
     def _evidence(self) -> str:
         compared = (
@@ -67,33 +54,18 @@ class FaultOverhead(Finding):
 
 def find(question: Question) -> Iterator[Finding]:
     """Compare the median major fault of each cell with the median read of the analysis' `device_part`."""
-    device = cells(
-        question.runs,
-        question.cases,
-        part=question.analysis.device_part,
-        metric=LATENCY,
-        factors=[],
-    )
-    faults = _faults(question)
-    if device.is_empty() or faults.is_empty():
-        return
-    reads = device["values"][0].to_numpy()
-    for row in faults.iter_rows(named=True):
-        values = np.asarray(row["values"], dtype=float)
-        levels = [
-            wording.level_words(name, row[name]) for name in (question.analysis.over, *question.by) if name in row
-        ]
-        added = difference(values, reads)
+    device, names = question.of_device(LATENCY), (question.analysis.over, *question.by)
+    for row in _faults(question).to_dicts() if len(device) else ():
+        faults, reads = row["values"], device["values"][0].to_list()
+        added = difference(faults, reads)
         yield FaultOverhead(
-            about=", ".join(levels),
-            fault=repeats_interval(values),
+            about=", ".join(wording.level_words(name, row[name]) for name in names if name in row),
+            fault=repeats_interval(faults),
             device=repeats_interval(reads),
             added=added,
-            repeats=min(len(values), len(reads)),
+            repeats=min(len(faults), len(reads)),
             included=tuple(_included(question.case(row["case_id"]))),
-            strength=weakest(of_interval(added), question.support.of_cases((row["case_id"],))),
-            case_ids=(row["case_id"], *cases_of(device)),
-            part=question.part.name,
+            **question.claim([row["case_id"], *device["case_id"]], added),
         )
 
 
@@ -110,7 +82,6 @@ def _included(parameters: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _faults(question: Question) -> pl.DataFrame:
-    """Cells of the latency of major faults alone."""
     names = [name for name in dict.fromkeys((question.analysis.over, *question.by)) if name != "operation"]
     found = cells(
         question.runs,
@@ -123,10 +94,11 @@ def _faults(question: Question) -> pl.DataFrame:
     return found.filter(pl.col("operation") == FAULTS)
 
 
-def _difference_text(added: Estimate, *, sign: int = 1) -> str:
-    low, high = sorted(sign * (end or 0.0) for end in (added.low, added.high))
+def _difference_text(added: Estimate) -> str:
+    """Write the size of a difference, whatever its sign."""
+    low, high = sorted(abs(end or 0.0) for end in (added.low, added.high))
     ends = wording.range_text(format_latency(low), format_latency(high))
-    return f"{format_latency(sign * added.value)} (95 % CI {ends})"
+    return f"{format_latency(abs(added.value))} (95 % CI {ends})"
 
 
 KINDS = (QuestionKind("fault_overhead", find),)

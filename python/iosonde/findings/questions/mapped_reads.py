@@ -7,25 +7,16 @@ ratio to direct reads is that of the interfaces over a whole run, not the cost o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
 
-import numpy as np
-
-from iosonde.findings.cells import cells
-from iosonde.findings.finding import Finding, Topic, weakest
+from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind
-from iosonde.findings.support import of_interval
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio
 
 
-@dataclass(frozen=True, kw_only=True)
-class MappedReads(Finding):
+class MappedReads(Finding, kind="mapped reads", topic="performance"):
     """Accesses per second through a mapping over reads per second of one I/O mode."""
 
-    kind: ClassVar[str] = "mapped reads"
-    topic: ClassVar[Topic] = "performance"
     io_mode: str
     """Of the reads: `direct` or `buffered`."""
     ratios: tuple[tuple[str, Estimate], ...]
@@ -49,25 +40,15 @@ class MappedReads(Finding):
 
 def find(question: Question) -> Iterator[Finding]:
     """Compare the rate at each level with the rate of each I/O mode of the analysis' `device_part`."""
-    over = question.analysis.over
-    mapped = [
-        (row["case_id"], f"{over} {row[over]}", np.asarray(row["values"], dtype=float))
-        for row in question.cells().iter_rows(named=True)
-    ]
-    reads = cells(question.runs, question.cases, part=question.analysis.device_part, metric="iops", factors=["io_mode"])
-    for row in reads.iter_rows(named=True):
-        if not mapped:
-            return
-        rates = np.asarray(row["values"], dtype=float)
-        ratios = sorted(((level, ratio(values, rates)) for _, level, values in mapped), key=lambda each: -each[1].value)
-        case_ids = (*(case_id for case_id, _, _ in mapped), row["case_id"])
+    mapped, over = question.cells().to_dicts(), question.analysis.over
+    for reads in question.of_device("iops", "io_mode").to_dicts() if mapped else ():
+        found = [(f"{over} {row[over]}", ratio(row["values"], reads["values"])) for row in mapped]
+        rows = [*mapped, reads]
         yield MappedReads(
-            io_mode=str(row["io_mode"]),
-            ratios=tuple(ratios),
-            repeats=min(len(rates), *(len(values) for _, _, values in mapped)),
-            strength=weakest(*(of_interval(each) for _, each in ratios), question.support.of_cases(case_ids)),
-            case_ids=case_ids,
-            part=question.part.name,
+            io_mode=str(reads["io_mode"]),
+            ratios=tuple(sorted(found, key=lambda each: -each[1].value)),
+            repeats=min(len(row["values"]) for row in rows),
+            **question.claim([row["case_id"] for row in rows], *(each for _, each in found)),
         )
 
 

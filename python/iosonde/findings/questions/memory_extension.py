@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import polars as pl
 
 from iosonde.findings.finding import Finding, Topic, weakest
+from iosonde.findings.kinds.ratio import asymmetry
 from iosonde.findings.opposed import Opposed, opposed
 from iosonde.findings.question import Question, QuestionKind
-from iosonde.findings.questions.asymmetry import asymmetry
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, pooled_ratio
 from iosonde.workload import terms

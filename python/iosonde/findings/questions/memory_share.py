@@ -1,15 +1,15 @@
-"""Which share of memory a device can replace: a latency with less memory against the same load with all of it."""
+"""Share of memory that a device can replace: a latency with less memory against the same load with all of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
+from iosonde.findings.kinds.ratio import in_parentheses
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, verdict
@@ -20,12 +20,9 @@ MEMORY = "memory_limit"
 ENOUGH = ("same", "better")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MemoryShare(Finding):
+class MemoryShare(Finding, kind="memory share", topic="limits"):
     """The largest share of memory that can be replaced without a measurably higher latency."""
 
-    kind: ClassVar[str] = "memory share"
-    topic: ClassVar[Topic] = "limits"
     tier: str
     """Title of the part: where the remaining data is."""
     metric: str
@@ -44,37 +41,31 @@ class MemoryShare(Finding):
     """Larger shares than `next_replaced` at which the metric is not higher."""
 
     def _sentence(self) -> str:
-        metric = wording.metric_words(self.metric)
+        metric = f"{wording.metric_words(self.metric)}{self.about}"
         smallest = "the smallest measured share of memory" if self.equal_beyond else ""
         if self.replaced and self.ratio:
-            found = (
-                f"with {wording.percent_text(self.replaced)} of memory replaced, {metric}{self.about} is "
-                f"{wording.ratio_estimate_text(self.ratio)} that with all memory"
-            )
+            share, times = wording.percent_text(self.replaced), wording.ratio_estimate_text(self.ratio)
+            found = f"with {share} of memory replaced, {metric} is {times} that with all memory"
         elif self.next_decision == "unclear":
-            found = f"not clear whether {smallest or 'any memory'} can be replaced at equal {metric}{self.about}"
+            found = f"not clear whether {smallest or 'any memory'} can be replaced at equal {metric}"
         elif self.equal_beyond:
-            found = f"{smallest} cannot be replaced at equal {metric}{self.about}"
+            found = f"{smallest} cannot be replaced at equal {metric}"
         else:
-            found = f"no measured share of memory can be replaced at equal {metric}{self.about}"
-        return f"{self.tier}: {found}{self._limit()}"
+            found = f"no measured share of memory can be replaced at equal {metric}"
+        return f"{self.tier}: {found}; {self._limit()}"
 
     def _limit(self) -> str:
         if self.next_replaced is None or self.next_ratio is None:
-            return "; no larger share was measured"
-        text = wording.ratio_estimate_text(self.next_ratio)
-        share = wording.percent_text(self.next_replaced)
+            return "no larger share was measured"
         larger = [wording.percent_text(each) for each in self.equal_beyond]
         beyond = f"; with {wording.listing(larger)} replaced it is not higher" if larger else ""
-        if self.next_decision == "unclear":
-            return f"; with {share} replaced the difference is not clear, {text}{beyond}"
-        return f"; with {share} replaced it is {text}{beyond}"
+        found = "the difference is not clear," if self.next_decision == "unclear" else "it is"
+        times = wording.ratio_estimate_text(self.next_ratio)
+        return f"with {wording.percent_text(self.next_replaced)} replaced {found} {times}{beyond}"
 
     def _evidence(self) -> str:
-        return (
-            f"{wording.metric_words(self.metric)} of each memory limit over that of the largest one, equal within 5 %; "
-            f"{wording.counted(self.repeats, 'run')} each"
-        )
+        compared = f"{wording.metric_words(self.metric)} of each memory limit over that of the largest one"
+        return f"{compared}, equal within 5 %; {wording.counted(self.repeats, 'run')} each"
 
 
 def find(question: Question) -> Iterator[Finding]:
@@ -102,12 +93,10 @@ def _answer(question: Question, key: dict[str, Any], rows: list[dict[str, Any]],
             following = (share, times, decision)
         else:
             replaced, found = share, times
-    words = [wording.level_words(name, level) for name, level in key.items() if name != "operation"]
-    case_ids = tuple(row["case_id"] for row in rows)
     return MemoryShare(
         tier=question.part.title or question.part.name,
         metric=question.analysis.metric,
-        about=f" ({', '.join(words)})" if words else "",
+        about=in_parentheses(key, without=["operation"]),
         replaced=replaced,
         ratio=found,
         next_replaced=following[0] if following else None,
@@ -115,9 +104,7 @@ def _answer(question: Question, key: dict[str, Any], rows: list[dict[str, Any]],
         next_decision=following[2] if following else "",
         repeats=min(len(row["values"]) for row in rows),
         equal_beyond=tuple(beyond),
-        strength=question.support.strength(case_ids, following[1] if following else found or Estimate(1.0, n=0)),
-        case_ids=case_ids,
-        part=question.part.name,
+        **question.claim([row["case_id"] for row in rows], following[1] if following else found),
     )
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
+from iosonde.findings.kinds.value import Value, best_of
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval
-from iosonde.verdict.verdict import of_repeats
 
 CPU = "osd_cpu_ns_per_op"
 LATENCY = "completion_latency_ns_mean"
@@ -26,17 +24,10 @@ LIMITS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class OsdCpu(Finding):
+class OsdCpu(Value, kind="OSD CPU time", topic="performance"):
     """The highest rate of an operation, and the CPU time of the object daemons for each operation there."""
 
-    kind: ClassVar[str] = "OSD CPU time"
-    topic: ClassVar[Topic] = "performance"
-    states_verdicts: ClassVar[bool] = True
-    load: str
-    metric: str
-    value: Estimate
-    setting: str
+    states_verdicts = True
     cpu: Estimate
     """CPU time of all object daemons for each operation, ns."""
     cores: float | None
@@ -47,7 +38,6 @@ class OsdCpu(Finding):
     """Mean latency with one operation in flight; None if that was not measured."""
     unloaded_cpu_ns: float | None
     """CPU time of the object daemons for each of these operations."""
-    repeats: int
 
     @property
     def unloaded_share(self) -> float | None:
@@ -60,87 +50,52 @@ class OsdCpu(Finding):
         return self.unloaded_cpu_ns / self.unloaded_latency_ns
 
     def _sentence(self) -> str:
-        rate = wording.value_text(self.metric, self.value.value)
-        interval = wording.estimate_text(self.metric, self.value).removeprefix(rate)
         cores = "" if self.cores is None else f", {wording.ratio_text(self.cores)} cores"
         limit = f"; {LIMITS[self.limit]}" if self.limit in LIMITS else ""
-        return (
-            f"{self.load}: {rate} {self.setting}{interval}; "
-            f"OSDs use {wording.estimate_text(CPU, self.cpu)} of CPU time per operation{cores}{limit}"
-        )
+        used = f"OSDs use {wording.estimate_text(CPU, self.cpu)} of CPU time per operation{cores}"
+        return f"{self._stated()}; {used}{limit}"
 
     def _evidence(self) -> str:
-        text = f"highest median; CPU time of all object daemons, in user and kernel mode; {self._runs()}"
+        text = f"highest median; CPU time of all object daemons, in user and kernel mode; {self._runs}"
         if self.unloaded_share is None or self.unloaded_latency_ns is None or self.unloaded_cpu_ns is None:
             return text
-        latency, cpu = (
-            wording.value_text(name, value)
-            for name, value in ((LATENCY, self.unloaded_latency_ns), (CPU, self.unloaded_cpu_ns))
-        )
-        share = wording.percent_text(self.unloaded_share)
-        return f"with one operation in flight: mean latency {latency}, OSD CPU time {cpu} ({share} of it); {text}"
-
-    def _runs(self) -> str:
-        return wording.counted(self.repeats, "run")
+        latency = wording.value_text(LATENCY, self.unloaded_latency_ns)
+        cpu = f"{wording.value_text(CPU, self.unloaded_cpu_ns)} ({wording.percent_text(self.unloaded_share)} of it)"
+        return f"with one operation in flight: mean latency {latency}, OSD CPU time {cpu}; {text}"
 
 
 def find(question: Question) -> Iterator[Finding]:
     """Return the highest rate of each combination of `by`, with its OSD CPU time; nothing without that (S3)."""
     over = question.analysis.over
     for key, group in groups(question.cells(), question.by):
-        best = group.with_columns(median=pl.col("values").list.median()).sort("median", maintain_order=True)
-        row = best.row(-1, named=True)
-        cpu = _values(question, CPU, key, row[over])
-        if cpu is None:
+        row = best_of(group)
+        case_id = row["case_id"]
+        if not (cpu := question.values(CPU, case_id)):
             continue
         value, used = repeats_interval(row["values"]), repeats_interval(cpu)
-        unloaded = _unloaded(question, key)
+        unloaded = next((each for each in group["case_id"] if _is_unloaded(question.case(each))), "")
         yield OsdCpu(
-            load=question.load(key, row["case_id"]),
+            load=question.load(key, case_id),
             metric=question.analysis.metric,
             value=value,
             setting=f"at {wording.level_words(over, row[over])}",
             cpu=used,
-            cores=_median(question, "server_cores", key, row[over]),
-            limit=_limit(question, row["case_id"]),
-            unloaded_latency_ns=None if unloaded is None else _median(question, LATENCY, key, unloaded),
-            unloaded_cpu_ns=None if unloaded is None else _median(question, CPU, key, unloaded),
+            cores=_median(question, "server_cores", case_id),
+            limit=question.support.of_most([case_id]),
+            unloaded_latency_ns=_median(question, LATENCY, unloaded),
+            unloaded_cpu_ns=_median(question, CPU, unloaded),
             repeats=len(row["values"]),
-            strength=question.support.strength([row["case_id"]], value, used),
-            case_ids=(row["case_id"],),
-            part=question.part.name,
+            **question.claim([case_id], value, used),
         )
 
 
-def _values(question: Question, metric: str, key: Mapping[str, Any], level: Any) -> list[float] | None:
-    """Return the repeats of a metric at a level; None where it was not measured."""
-    over = question.analysis.over
-    for found, group in groups(question.cells(metric), question.by):
-        if found == key:
-            values = group.filter(pl.col(over) == level)["values"].to_list()
-            return values[0] if values else None
-    return None
+def _median(question: Question, metric: str, case_id: str) -> float | None:
+    values = question.values(metric, case_id)
+    return float(np.median(values)) if values else None
 
 
-def _median(question: Question, metric: str, key: Mapping[str, Any], level: Any) -> float | None:
-    values = _values(question, metric, key, level)
-    return None if values is None else float(np.median(values))
-
-
-def _unloaded(question: Question, key: Mapping[str, Any]) -> Any:
-    """Return the level with one operation in flight; None if it was not measured."""
-    over = question.analysis.over
-    for found, group in groups(question.cells(), question.by):
-        if found == key:
-            for row in group.iter_rows(named=True):
-                case = question.case(row["case_id"])
-                if case.get("jobs") == 1 and case.get("queue_depth") == 1:
-                    return row[over]
-    return None
-
-
-def _limit(question: Question, case_id: str) -> str:
-    return of_repeats(list(question.support.counts([case_id]).elements())) or ""
+def _is_unloaded(case: Mapping[str, Any]) -> bool:
+    return bool(case.get("jobs") == 1 and case.get("queue_depth") == 1)
 
 
 KINDS = (QuestionKind("osd_cpu", find),)

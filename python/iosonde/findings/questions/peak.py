@@ -3,68 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 
 from iosonde.findings.cells import groups
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import Finding
+from iosonde.findings.kinds.value import Highest, highest
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.findings.questions.saturation import SHARE_OF_PEAK, still_rises
 from iosonde.metrics import wording
-from iosonde.metrics.registry import metric as metric_of
-from iosonde.metrics.statistics import Estimate, maximum_interval, ratio, repeats_interval
+from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 
 
-@dataclass(frozen=True, kw_only=True)
-class Peak(Finding):
+class Peak(Highest, kind="peak", topic="performance"):
     """The highest value along a factor with numeric levels, over all other factors."""
 
-    kind: ClassVar[str] = "peak"
-    topic: ClassVar[Topic] = "performance"
-    states_verdicts: ClassVar[bool] = True
-    load: str
-    metric: str
-    value: Estimate
-    """Of the case, as in tables and figures."""
-    maximum: Estimate
-    """The same with an interval that accounts for the selection of the case among all candidates."""
-    candidates: int
-    setting: str
     reached: str
     """First setting with 95 % of the peak."""
     reached_value: float
-    repeats: int
-    lower_bound: bool
-    verdicts: str
-    cache_served: bool = False
-    unsaturated: bool = False
-    """Whether the value still rose by more than 5 % at the largest level measured."""
 
     def _sentence(self) -> str:
         reach = "reach at least" if self.lower_bound else "reach" if self.unsaturated else "peak at"
         reached = "" if self.reached == self.setting else f"; at least 95 % of it with {self.reached}"
         value = wording.estimate_text(self.metric, self.value)
-        limits = [
-            *(["not saturated"] if self.unsaturated else []),
-            *(["cache-served"] if self.cache_served else []),
-        ]
-        return "; ".join([f"{self.load} {reach} {value} with {self.setting}{reached}", *limits])
+        return "; ".join([f"{self.load} {reach} {value} with {self.setting}{reached}", *self._limits])
 
     def _evidence(self) -> str:
         reached = wording.value_text(self.metric, self.reached_value)
-        verdicts = f"; {self.verdicts}" if self.verdicts else ""
-        selected = wording.selection_text(self.value, self.maximum, self.candidates)
-        return f"{selected}; {wording.counted(self.repeats, 'run')}; {reached} with {self.reached}{verdicts}"
+        return f"{self._selection}; {reached} with {self.reached}{self._other_verdicts}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fastest(Finding):
-    """Which of several named levels gives most."""
+class Fastest(Finding, kind="fastest", topic="comparison"):
+    """The largest of several named levels."""
 
-    kind: ClassVar[str] = "fastest"
-    topic: ClassVar[Topic] = "comparison"
     load: str
     metric: str
     levels: tuple[tuple[str, Estimate], ...]
@@ -104,12 +76,11 @@ def find(question: Question) -> Iterator[Finding]:
 
     Unlike other questions this one maximises over factors that the study does not name in `by`.
     """
-    cells = question.cells().with_columns(median=pl.col("values").list.median())
-    by = [name for name in question.analysis.by if name != question.analysis.over]
-    if metric_of(question.analysis.metric).better != "higher" or cells.is_empty() or question.is_open_loop:
+    if not question.seeks_maximum:
         return
-    make = _peak if cells.schema[question.analysis.over].is_numeric() else _fastest
-    for key, group in groups(cells, by):
+    cells, over = question.cells().with_columns(median=pl.col("values").list.median()), question.analysis.over
+    make = _peak if cells.schema[over].is_numeric() else _fastest
+    for key, group in groups(cells, [name for name in question.analysis.by if name != over]):
         yield make(question, key, group)
 
 
@@ -117,33 +88,22 @@ def _peak(question: Question, key: Mapping[str, Any], group: pl.DataFrame) -> Fi
     over = question.analysis.over
     rest = [name for name in question.by if name not in key]
     best = group.sort("median", maintain_order=True).row(-1, named=True)
-    near = group.filter(pl.col("median") >= SHARE_OF_PEAK * best["median"])
     # Levels are in the order of the factor, so the first that is near the peak is where it is reached.
-    reached = near.row(0, named=True)
-    estimate, maximum = repeats_interval(best["values"]), maximum_interval(group["values"].to_list())
-    case_ids = tuple(dict.fromkeys((best["case_id"], reached["case_id"])))
+    reached = group.filter(pl.col("median") >= SHARE_OF_PEAK * best["median"]).row(0, named=True)
     return Peak(
+        **highest(best, group, question.support, case_ids=[reached["case_id"]]),
         load=question.load(key, best["case_id"], without=[over, *rest]),
         metric=question.analysis.metric,
-        value=estimate,
-        maximum=maximum,
-        candidates=len(group),
         setting=_setting(over, rest, best),
         reached=_setting(over, rest, reached),
         reached_value=reached["median"],
-        repeats=len(best["values"]),
-        lower_bound=question.support.is_lower_bound(best["case_id"]),
-        cache_served=question.support.is_cache_served(best["case_id"]),
-        verdicts=question.support.note(case_ids),
         unsaturated=_is_unsaturated(over, rest, best, group),
-        strength=question.support.strength(case_ids, estimate, maximum),
-        case_ids=case_ids,
         part=question.part.name,
     )
 
 
 def _is_unsaturated(over: str, rest: Sequence[str], best: Mapping[str, Any], group: pl.DataFrame) -> bool:
-    """Return whether the value rises up to the largest level, and no lower level of any cell is near it."""
+    """Return True if the value rises up to the largest level, and no lower level of any cell is near it."""
     alike = {row[over] for row in group.iter_rows(named=True) if all(row[name] == best[name] for name in rest)}
     if over.endswith("_fraction") or best[over] < group[over].max() or len(alike) < 2:
         return False
@@ -161,7 +121,7 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
     best = rows[0]
     leads = [ratio(best["values"], row["values"]) for row in rows[1:]]
     tied = 1 + sum(lead.certain and not lead.above(1) for lead in leads)
-    case_ids = tuple(row["case_id"] for row in rows)
+    uncertain = [lead for lead in leads if not lead.certain]
     return Fastest(
         load=question.load(key, best["case_id"], without=rest),
         metric=question.analysis.metric,
@@ -170,9 +130,7 @@ def _fastest(question: Question, key: Mapping[str, Any], group: pl.DataFrame) ->
         tied=tied,
         repeats=min(len(row["values"]) for row in rows),
         unclear=tuple(row["setting"] for row, lead in zip(rows[1:], leads, strict=True) if not lead.certain),
-        strength=question.support.strength(case_ids, *leads[:1], *(lead for lead in leads if not lead.certain)),
-        case_ids=case_ids,
-        part=question.part.name,
+        **question.claim([row["case_id"] for row in rows], *leads[:1], *uncertain),
     )
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from iosonde.findings.cells import along, groups
-from iosonde.findings.finding import Finding, Strength, Topic, weakest
+from iosonde.findings.finding import Finding, Strength
+from iosonde.findings.kinds.curve import Curve, OverFactor, along_axis, curves, of_load
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
-from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import BOOTSTRAP, MINIMUM_REPEATS, SEED, Floats, ratio, resampled_medians
 
 SHARE_OF_PEAK = 0.95
@@ -30,7 +29,7 @@ NAMED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """Where one cell saturates."""
+    """Saturation point of one cell."""
 
     axis_level: Any
     """Level of the factor that neighbouring cells differ in; None if there is none."""
@@ -44,24 +43,19 @@ class Point:
     peak: float
     peak_level: Any
     saturates: bool
-    """Whether the level is below the last one measured."""
-    repeats: int
+    """True if the level is below the last one measured."""
+    case_ids: tuple[str, ...] = ()
+    """At the level, and at the peak."""
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether fewer than half of the resampled answers agree."""
+        """True if fewer than half of the resampled answers agree."""
         return self.agreement is not None and self.agreement < 0.5 and self.low != self.high
 
 
-@dataclass(frozen=True, kw_only=True)
-class Saturation(Finding):
-    """Where a load saturates along a factor: one point, or one for each level of an axis."""
+class Saturation(OverFactor, kind="saturation", topic="scaling"):
+    """Saturation of a load along a factor: one point, or one for each level of an axis."""
 
-    kind: ClassVar[str] = "saturation"
-    topic: ClassVar[Topic] = "scaling"
-    load: str
-    over: str
-    metric: str
     axis: str | None
     points: tuple[Point, ...]
     last_level: Any
@@ -70,45 +64,37 @@ class Saturation(Finding):
 
     @property
     def is_unsaturated(self) -> bool:
-        """Whether no point saturates, and the repeats agree."""
+        """True if no point saturates, and the repeats agree."""
         return not any(point.saturates or point.is_uncertain for point in self.points)
 
     def _sentence(self) -> str:
         return self._single(self.points[0]) if len(self.points) == 1 else self._along_axis()
 
     def _evidence(self) -> str:
-        repeats = min(point.repeats for point in self.points)
-        runs = f"{wording.counted(repeats, 'run')} each"
-        if len(self.points) == 1:
-            point = self.points[0]
-            value, peak = (wording.value_text(self.metric, each) for each in (point.value, point.peak))
-            text = (
-                f"{value} at {wording.level_words(self.over, point.level)}, peak {peak} at "
-                f"{self._value(point.peak_level)}"
-            )
-            if point.low is None:
-                return f"{text}; {runs}, too few for a confidence interval"
-            interval = wording.range_text(self._value(point.low), self._value(point.high))
-            return f"{text}; 95 % CI of the level {interval} ({BOOTSTRAP}); {runs}"
-        listed = ", ".join(f"{self._axis_value(point)}: {self._value(point.level)}" for point in self.points)
-        uncertain = sum(point.is_uncertain for point in self.points)
-        note = f"; uncertain for {uncertain} of {len(self.points)}" if uncertain else ""
-        return f"smallest {wording.factor_words(self.over)} with 95 % of the peak: {listed}; {runs}{note}"
+        if len(self.points) > 1:
+            levels = ", ".join(f"{self._axis_value(point)}: {self._level_value(point.level)}" for point in self.points)
+            uncertain = sum(point.is_uncertain for point in self.points)
+            note = f"; uncertain for {uncertain} of {len(self.points)}" if uncertain else ""
+            return f"smallest {self._factor} with 95 % of the peak: {levels}; {self._runs}{note}"
+        [point] = self.points
+        value, peak = (self._value(each) for each in (point.value, point.peak))
+        text = f"{value} at {self._level(point.level)}, peak {peak} at {self._level_value(point.peak_level)}"
+        if point.low is None:
+            return f"{text}; {self._runs}, too few for a confidence interval"
+        interval = wording.range_text(self._level_value(point.low), self._level_value(point.high))
+        return f"{text}; 95 % CI of the level {interval} ({BOOTSTRAP}); {self._runs}"
 
     def _single(self, point: Point) -> str:
-        level, peak = wording.level_words(self.over, point.level), wording.value_text(self.metric, point.peak)
+        level = self._level(point.level)
         if point.is_uncertain:
-            low, high = self._value(point.low), self._value(point.high)
-            return (
-                f"{self.load}: saturation point between {wording.factor_words(self.over)} {low} and {high}, "
-                "repeats disagree"
-            )
+            low, high = self._level_value(point.low), self._level_value(point.high)
+            return f"{self.load}: saturation point between {self._factor} {low} and {high}, repeats disagree"
         if not point.saturates:
-            return f"{self.load}: not saturated at {level}, the highest level measured ({peak})"
-        text = f"{self.load} saturate at {level} ({wording.value_text(self.metric, point.value)})"
+            return f"{self.load}: not saturated at {level}, the highest level measured ({self._value(point.peak)})"
+        text = f"{self.load} saturate at {level} ({self._value(point.value)})"
         if self.p99_beyond:
             at, last = (wording.value_text(P99, each) for each in self.p99_beyond)
-            text += f"; p99 latency rises from {at} there to {last} at {self._value(self.last_level)}"
+            text += f"; p99 latency rises from {at} there to {last} at {self._level_value(self.last_level)}"
         return text
 
     def _along_axis(self) -> str:
@@ -120,7 +106,7 @@ class Saturation(Finding):
         clauses = []
         if 0 < len(saturated) <= NAMED:
             listed = [
-                f"at {wording.level_words(self.over, level)}{wording.range_words(axis, levels, chosen)}"
+                f"at {self._level(level)}{wording.range_words(axis, levels, chosen)}"
                 for level, chosen in saturated.items()
             ]
             clauses.append(f"saturate {', '.join(listed)}")
@@ -129,13 +115,10 @@ class Saturation(Finding):
             where = where if unsaturated or uncertain else ""
             numeric = all(isinstance(level, int | float) for level in saturated)
             found = sorted(saturated) if numeric else list(saturated)
-            ends = f"{self._value(found[0])} and {self._value(found[-1])}"
-            clauses.append(
-                f"saturate between {wording.factor_words(self.over)} {ends}{where}, "
-                f"depending on {wording.factor_words(axis)}"
-            )
+            ends = f"{self._level_value(found[0])} and {self._level_value(found[-1])}"
+            clauses.append(f"saturate between {self._factor} {ends}{where}, depending on {wording.factor_words(axis)}")
         clauses += [
-            f"are not saturated at {wording.level_words(self.over, last)}{wording.range_words(axis, levels, chosen)}"
+            f"are not saturated at {self._level(last)}{wording.range_words(axis, levels, chosen)}"
             for last, chosen in unsaturated.items()
         ]
         if uncertain:
@@ -151,58 +134,41 @@ class Saturation(Finding):
                 found.setdefault(point.level, []).append(point.axis_level)
         return found
 
-    def _value(self, level: Any) -> str:
-        return wording.level_value(self.over, level)
-
     def _axis_value(self, point: Point) -> str:
         return wording.level_value(str(self.axis), point.axis_level)
 
 
 def find(question: Question) -> Iterator[Finding]:
     """Return where each load saturates, neighbours along the axis in one finding."""
-    over, metric = question.analysis.over, question.analysis.metric
-    cells = question.cells()
-    if cells[over].n_unique() < 2 or metric_of(metric).better != "higher" or question.is_open_loop:
+    if not question.seeks_maximum:
         return
-    answers = saturation(cells, over=over, by=question.by)
-    for key, group in question.along_axis(answers):
-        rows = group.to_dicts()
-        points = tuple(_point(question, row) for row in rows)
-        case_ids = tuple(dict.fromkeys(case for row in rows for case in row["case_ids"]))
+    axis = question.axis
+    for key, group in along_axis(question):
+        points = tuple(saturation(curve, axis_level=curve.key[axis] if axis else None) for curve in group)
+        case_ids = [case for point in points for case in point.case_ids]
         yield Saturation(
-            load=question.load(key, rows[0]["case_ids"][0]),
-            over=over,
-            metric=metric,
-            axis=question.axis,
+            **of_load(question, key, case_ids, at_most=_strength(points)),
+            axis=axis,
             points=points,
-            last_level=rows[0]["last_level"],
-            p99_beyond=_p99_beyond(question, rows[0]) if len(rows) == 1 else None,
-            strength=weakest(question.support.of_cases(case_ids), _strength(points)),
-            case_ids=case_ids,
-            part=question.part.name,
+            last_level=group[0].levels[-1],
+            p99_beyond=_p99_beyond(question, group[0], points[0]) if len(group) == 1 else None,
+            repeats=min(curve.repeats for curve in group),
         )
 
 
-def _point(question: Question, row: Mapping[str, Any]) -> Point:
-    names = ("level", "low", "high", "value", "peak", "peak_level", "saturates", "repeats")
-    level = row[question.axis] if question.axis else None
-    return Point(axis_level=level, agreement=row["share"], **{name: row[name] for name in names})
-
-
-def _p99_beyond(question: Question, row: Mapping[str, Any]) -> tuple[float, float] | None:
+def _p99_beyond(question: Question, curve: Curve, point: Point) -> tuple[float, float] | None:
     """Return p99 at the saturation point and at the last level, unless another question of the study covers it."""
     over = question.analysis.over
     asked = any(
-        each.kind == "tail_growth" and each.part == question.analysis.part and each.over == over
+        (each.kind, each.part, each.over) == ("tail_growth", question.analysis.part, over)
         for each in question.study.analysis
     )
-    if asked or not row["saturates"]:
+    if asked or not point.saturates:
         return None
-    for found, group in groups(question.cells(P99), question.by):
-        if all(row[name] == level for name, level in found.items()):
-            medians = {level: values.median() for level, values in zip(group[over], group["values"], strict=True)}
-            at, last = medians.get(row["level"]), medians.get(row["last_level"])
-            return (at, last) if at is not None and last is not None and last >= 1.2 * at else None
+    for tail in curves(question.cells(P99), over=over, by=question.by):
+        if tail.key == curve.key and {point.level, curve.levels[-1]} <= set(tail.levels):
+            at, last = (float(tail.medians[tail.levels.index(each)]) for each in (point.level, curve.levels[-1]))
+            return (at, last) if last >= 1.2 * at else None
     return None
 
 
@@ -214,46 +180,29 @@ def _strength(points: Sequence[Point]) -> Strength:
     return "strong" if worst >= 0.9 else "moderate" if worst >= 0.5 else "weak"
 
 
-def saturation(cells: pl.DataFrame, *, over: str, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Return where each combination of `by` saturates along the factor `over`; none for one with a single level.
-
-    Columns: those of `by`; `level` and its interval `low, high`; `share` (of the resampled answers that agree with
-    `level`); `value` there; `peak` and `peak_level`; `last_level` and `last_value`; `saturates` (whether it is reached
-    before the last level); `levels` (as text) and `shares_of_peak`, one for each level; `repeats` (fewest of any
-    level); `case_ids` of level and peak.
-    """
-    several = [(key, group) for key, group in groups(cells, by) if group[over].n_unique() > 1]
-    rows = [{**key, **_saturation(group, over)} for key, group in several]
-    return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _saturation(group: pl.DataFrame, over: str) -> dict[str, Any]:
-    levels, values = along(group, over)
-    medians = np.array([np.median(repeats) for repeats in values])
-    at, peak = int(_first_saturated(medians[np.newaxis, :])[0]), int(medians.argmax())
-    repeats = min(len(each) for each in values)
-    low, high, share = _uncertainty(values, at) if repeats >= MINIMUM_REPEATS else (None, None, None)
-    case_ids = group["case_id"].to_list()
-    return {
-        "level": levels[at],
-        "low": None if low is None else levels[low],
-        "high": None if high is None else levels[high],
-        "share": share,
-        "value": float(medians[at]),
-        "peak": float(medians[peak]),
-        "peak_level": levels[peak],
-        "last_level": levels[-1],
-        "last_value": float(medians[-1]),
-        "saturates": at < len(levels) - 1,
-        "levels": [str(level) for level in levels],
-        "shares_of_peak": (medians / medians.max()).tolist(),
-        "repeats": repeats,
-        "case_ids": [case_ids[at], case_ids[peak]],
-    }
+def saturation(curve: Curve, *, axis_level: Any = None) -> Point:
+    """Return the saturation point of a curve; the interval of the level is None with too few repeats."""
+    at, peak = int(_first_saturated(curve.medians[np.newaxis, :])[0]), int(curve.medians.argmax())
+    low, high, agreement = None, None, None
+    if curve.repeats >= MINIMUM_REPEATS:
+        first, last, agreement = _uncertainty(curve.values, at)
+        low, high = curve.levels[first], curve.levels[last]
+    return Point(
+        axis_level=axis_level,
+        level=curve.levels[at],
+        low=low,
+        high=high,
+        agreement=agreement,
+        value=float(curve.medians[at]),
+        peak=float(curve.medians[peak]),
+        peak_level=curve.levels[peak],
+        saturates=at < len(curve.levels) - 1,
+        case_ids=(curve.case_ids[at], curve.case_ids[peak]),
+    )
 
 
 def still_rises(best: Mapping[str, Any], lower: pl.DataFrame) -> bool:
-    """Return whether a cell exceeds all cells of lower levels: by more than 5 %, and more than its repeats scatter.
+    """Return True if a cell exceeds all cells of lower levels: by more than 5 %, and more than its repeats scatter.
 
     Cells have `median` and `values`. Without repeats the medians decide.
     """
