@@ -33,7 +33,7 @@ from runs import (
 from iosonde.execution.engine import find_engine
 from iosonde.execution.environment import capture
 from iosonde.storage import open_target
-from iosonde.workload import kv
+from iosonde.workload.kv import KV
 
 SPAN_BYTES = 1 << 30
 QUEUE_DEPTHS = (1, 32, 128)
@@ -192,8 +192,8 @@ def load_memory(bench: Bench) -> list[str]:
 
 def store_spec(**parameters: Any) -> dict[str, Any]:
     """A load on the null store."""
-    stream = kv.build({"records": STORE_RECORDS, **parameters})
-    return kv.resolve({"main": stream}, open_target("null:1TiB"), seed=1, run_id="bench")
+    stream = KV.build({"records": STORE_RECORDS, **parameters})
+    return KV.resolve({"main": stream}, open_target("null:1TiB"), seed=1, run_id="bench")
 
 
 def null_spec(bench: Bench, stream: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
-from iosonde.workload import kv
+from iosonde.workload.kv import KV
 from iosonde.workload.kv import shim
 
 READERS = 4
@@ -154,8 +154,8 @@ class Bench:
 
     def harness_ns(self) -> float:
         """Time of a read on the store `null`: choosing the record, verifying its value, recording its latency."""
-        stream = kv.build({"store": "null", "records": self.records, "duration": f"{self.seconds}s"})
-        result = self.driven(kv.resolve({"main": stream}, open_target("null:"), seed=1, run_id="bench"))
+        stream = KV.build({"store": "null", "records": self.records, "duration": f"{self.seconds}s"})
+        result = self.driven(KV.resolve({"main": stream}, open_target("null:"), seed=1, run_id="bench"))
         return 1e9 / _rate(result, "main")
 
     def driven(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class Bench:
             "compression": "kNoCompression",
             "statistics": False,
         }
-        stream = kv.build(
+        stream = KV.build(
             {
                 "store": "rocksdb",
                 "phase": load.phase,
@@ -223,7 +223,7 @@ class Bench:
                 "limit_operations": self.records if is_fill else "none",
             }
         )
-        spec = kv.resolve({"main": stream}, open_target(str(self.scratch)), seed=1, run_id="bench")
+        spec = KV.resolve({"main": stream}, open_target(str(self.scratch)), seed=1, run_id="bench")
         spec["workload"]["target"]["path"] = str(place)
         spec["observe"]["block_devices"] = []
         return spec

@@ -17,23 +17,24 @@ from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
 from iosonde.units import compact_duration, compact_size
-from iosonde.workload import command
+from iosonde.workload import named
 from iosonde.workload.command.template import AT_START
 
+COMMAND = named("command")
 GUIDE = (CHECKOUT / "docs/commands.md").read_text()
 
 
 def default_text(name: str) -> str:
-    value = command.CommandParameters.model_fields[name].get_default(call_default_factory=True)
+    value = COMMAND.parameters.model_fields[name].get_default(call_default_factory=True)
     if value is None:
         return "none"
-    if name in command.DURATIONS:
+    if name in COMMAND.durations:
         return compact_duration(value)
-    return compact_size(value) if name in command.SIZES else value if isinstance(value, str) else json.dumps(value)
+    return compact_size(value) if name in COMMAND.sizes else value if isinstance(value, str) else json.dumps(value)
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    for name, field in command.CommandParameters.model_fields.items():
+    for name, field in COMMAND.parameters.model_fields.items():
         assert f"| `{name}` | `{default_text(name)}` | {field.description} |" in GUIDE, name
     for name, text in AT_START.items():
         assert f"| `{{{name}}}` | {text} |" in GUIDE, name

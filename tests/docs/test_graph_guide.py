@@ -12,15 +12,16 @@ from command_line import CHECKOUT
 from iosonde.data import shipped
 from iosonde.study.model import Analysis
 from iosonde.units import compact_duration, compact_size
-from iosonde.workload import graph
+from iosonde.workload import named
 
 pytestmark = pytest.mark.unit
 
+GRAPH = named("graph")
 GUIDE = (CHECKOUT / "docs/graph.md").read_text()
 
 
 def test_the_table_of_parameters_is_that_of_the_code() -> None:
-    for name, field in graph.PARAMETERS.model_fields.items():
+    for name, field in GRAPH.parameters.model_fields.items():
         row = f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
         assert row in GUIDE, name
 
@@ -36,8 +37,8 @@ def test_its_study_exists_and_its_analysis_can_be_read() -> None:
 def _default(name: str, value: Any) -> str:
     if value in (None, [], {}):
         return "-"
-    if name in graph.SIZES and isinstance(value, int):
+    if name in GRAPH.sizes and isinstance(value, int):
         return f"`{compact_size(value)}`"
-    if name in graph.DURATIONS and isinstance(value, int):
+    if name in GRAPH.durations and isinstance(value, int):
         return f"`{compact_duration(value)}`"
     return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"

@@ -13,16 +13,17 @@ from iosonde.data import shipped
 from iosonde.study.model import Analysis
 from iosonde.study.swap import SwapParameters
 from iosonde.units import compact_duration, compact_size
-from iosonde.workload import paging
+from iosonde.workload import named
 
 pytestmark = pytest.mark.unit
 
+PAGING = named("paging")
 GUIDE = (CHECKOUT / "docs/paging.md").read_text()
 STUDIES = (CHECKOUT / "docs/studies.md").read_text()
 
 
 def test_the_table_of_parameters_is_that_of_the_code() -> None:
-    for name, field in paging.PARAMETERS.model_fields.items():
+    for name, field in PAGING.parameters.model_fields.items():
         row = f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
         assert row in GUIDE, name
 
@@ -47,8 +48,8 @@ def test_its_analysis_can_be_read() -> None:
 def _default(name: str, value: Any) -> str:
     if value in (None, [], {}):
         return "-"
-    if name in paging.SIZES and isinstance(value, int):
+    if name in PAGING.sizes and isinstance(value, int):
         return f"`{compact_size(value)}`"
-    if name in paging.DURATIONS and isinstance(value, int):
+    if name in PAGING.durations and isinstance(value, int):
         return f"`{compact_duration(value)}`"
     return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"

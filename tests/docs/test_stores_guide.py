@@ -11,14 +11,15 @@ from command_line import CHECKOUT
 
 from iosonde.data import shipped
 from iosonde.units import compact_duration, compact_size
-from iosonde.workload import kv
+from iosonde.workload.kv import KV
+from iosonde.workload.kv.fields import STORES
 from iosonde.workload.kv.phases import PHASES
 
 GUIDE = (CHECKOUT / "docs/stores.md").read_text()
 
 
 def test_the_table_of_parameters_is_that_of_the_code() -> None:
-    for name, field in kv.KvParameters.model_fields.items():
+    for name, field in KV.parameters.model_fields.items():
         row = f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
         assert row in GUIDE, name
 
@@ -32,20 +33,20 @@ def test_the_table_of_phases_is_that_of_the_code() -> None:
 def test_studies_and_stores_that_it_names_exist() -> None:
     studies = set(re.findall(r"^\| `([a-z0-9]+(?:-[a-z0-9]+)?)` \| [^|]+ \|$", GUIDE, re.MULTILINE))
     assert {"symas2018", "han2021-dbbench", "ycsb", "log-device"} <= studies & set(shipped())
-    assert all(f"| `{store}` |" in GUIDE for store in kv.STORES)
+    assert all(f"| `{store}` |" in GUIDE for store in STORES)
 
 
 @pytest.mark.parametrize("text", re.findall(r"^```toml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL))
 def test_its_pieces_of_toml_are_parameters(text: str) -> None:
     for name, value in tomllib.loads(text)["measurement"].items():
-        kv.read_value(name, value)
+        KV.read_value(name, value)
 
 
 def _default(name: str, value: Any) -> str:
     if value in (None, [], {}):
         return "-"
-    if name in kv.SIZES and isinstance(value, int):
+    if name in KV.sizes and isinstance(value, int):
         return f"`{compact_size(value)}`"
-    if name in kv.DURATIONS and isinstance(value, int):
+    if name in KV.durations and isinstance(value, int):
         return f"`{compact_duration(value)}`"
     return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"

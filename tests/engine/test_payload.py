@@ -18,14 +18,14 @@ from plans import MIB
 from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
-from iosonde.workload import block
+from iosonde.workload.block import BLOCK
 
 FILE_BYTES = 16 * MIB
 
 
 def written(path: Path, *, block_size: int = 4096, **payload: Any) -> bytes:
     """A file of which every block was laid out and then written once more, in a random order."""
-    parameters = block.build(
+    parameters = BLOCK.build(
         {
             "coverage": "each_once",
             "block_size": block_size,
@@ -40,7 +40,7 @@ def written(path: Path, *, block_size: int = 4096, **payload: Any) -> bytes:
         }
     )
     data = path / "data"
-    spec = block.resolve({"main": parameters}, open_target(str(data)), seed=1, run_id="payload")
+    spec = BLOCK.resolve({"main": parameters}, open_target(str(data)), seed=1, run_id="payload")
     stop = Stop()
     try:
         done = drive(spec, on_event=lambda event: None, stop=stop, engine=real_engine())

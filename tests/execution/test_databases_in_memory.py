@@ -13,7 +13,7 @@ from iosonde.execution.checks.admission import Admission
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 from iosonde.storage.setups import swap
-from iosonde.workload import kv
+from iosonde.workload.kv import KV
 
 STUDY = """
 name = "memories"
@@ -72,7 +72,7 @@ def test_lmdb_in_memory_swaps_and_nothing_remains(tmp_path: Path) -> None:
 )
 def test_only_a_database_of_its_own_can_be_in_memory(parameters: dict[str, str]) -> None:
     with pytest.raises(StudyError, match="`in_memory` is for"):
-        kv.build({**parameters, "in_memory": True})
+        KV.build({**parameters, "in_memory": True})
 
 
 @pytest.mark.unit

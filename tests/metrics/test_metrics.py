@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
 
 import fabricate
 import numpy as np
@@ -24,7 +23,7 @@ from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
 from iosonde.results import ResultSet
 from iosonde.results.columns import RUNS
-from iosonde.workload import Name
+from iosonde.workload import workloads
 
 RANDOM = np.random.default_rng(7)
 
@@ -366,7 +365,7 @@ def test_levels_of_queue_depth_may_have_labels(tmp_path: Path) -> None:
         assert table["case_id"].str.contains(f"queue_depth={label}").any(), label
 
 
-@pytest.mark.parametrize("workload", get_args(Name))
+@pytest.mark.parametrize("workload", workloads())
 @pytest.mark.parametrize("loop", ["closed", "open"])
 def test_a_metric_is_null_where_no_scope_has_what_it_is_made_from(workload: str, loop: str) -> None:
     """Which is why the expressions of such metrics are left out, most of those that there are."""

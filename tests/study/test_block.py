@@ -18,26 +18,27 @@ from iosonde import protocol
 from iosonde.errors import StudyError
 from iosonde.storage import open_target
 from iosonde.units import compact_size
-from iosonde.workload import block
+from iosonde.workload.block import BLOCK
 from iosonde.workload.block.fields import WHOLE_WORKLOAD
 from iosonde.workload.block.notation import mix_of
+from iosonde.workload.block.parameters import BlockParameters
 
 NULL = open_target("null:1TiB")
 
 
 def refusal(**parameters: Any) -> str:
     with pytest.raises(StudyError) as caught:
-        block.build(parameters)
+        BLOCK.build(parameters)
     return str(caught.value)
 
 
-def fitted(target: str | Path = "null:1TiB", **parameters: Any) -> block.BlockParameters:
+def fitted(target: str | Path = "null:1TiB", **parameters: Any) -> BlockParameters:
     opened = open_target(str(target))
-    return block.fit({"main": block.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
+    return BLOCK.fit({"main": BLOCK.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
 
 
 def spec_of(**parameters: Any) -> dict[str, Any]:
-    return block.resolve({"main": block.build(parameters)}, NULL, seed=7, run_id="c0001-r1")
+    return BLOCK.resolve({"main": BLOCK.build(parameters)}, NULL, seed=7, run_id="c0001-r1")
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +48,9 @@ def schema() -> Draft202012Validator:
 
 
 def test_every_parameter_has_a_description() -> None:
-    assert [name for name, field in block.BlockParameters.model_fields.items() if not field.description] == []
-    known = set(block.BlockParameters.model_fields)
-    assert known.issuperset([*WHOLE_WORKLOAD, *block.SIZES, *block.DURATIONS])
+    assert [name for name, field in BLOCK.parameters.model_fields.items() if not field.description] == []
+    known = set(BLOCK.parameters.model_fields)
+    assert known.issuperset([*WHOLE_WORKLOAD, *BLOCK.sizes, *BLOCK.durations])
 
 
 def test_an_unknown_parameter_is_refused_with_the_nearest_known_one() -> None:
@@ -249,7 +250,7 @@ def test_forms_of_text_and_of_toml_mean_the_same() -> None:
         ({"queue_depth": "4"}, {"queue_depth": 4}),
     ]
     for one, other in same:
-        assert block.build(one) == block.build(other)
+        assert BLOCK.build(one) == BLOCK.build(other)
 
 
 def test_a_spec_has_every_default_written_out() -> None:
@@ -321,8 +322,8 @@ def test_the_engine_knows_every_form_of_spec(schema: Draft202012Validator, tmp_p
     ]
     for parameters in forms:
         for target in (str(tmp_path), "null:1TiB", "simulated:servers=2"):
-            stream = block.build(parameters)
-            spec = block.resolve({"main": stream}, open_target(target), seed=1, run_id="c0001-r1")
+            stream = BLOCK.build(parameters)
+            spec = BLOCK.resolve({"main": stream}, open_target(target), seed=1, run_id="c0001-r1")
             assert [error.message for error in schema.iter_errors(spec)] == []
 
 
@@ -341,9 +342,9 @@ def test_a_share_of_the_room_becomes_bytes_and_is_divided_among_files(tmp_path: 
 
 
 def test_streams_that_run_together_agree_on_the_run() -> None:
-    streams = {"reader": block.build({"duration": "1s"}), "writer": block.build({"duration": "2s"})}
+    streams = {"reader": BLOCK.build({"duration": "1s"}), "writer": BLOCK.build({"duration": "2s"})}
     with pytest.raises(StudyError) as caught:
-        block.fit(streams, NULL, room_bytes=1 << 40)
+        BLOCK.fit(streams, NULL, room_bytes=1 << 40)
     assert str(caught.value) == snapshot("""\
 streams that run together differ in `duration`: `reader.duration` is `1000000000`, `writer.duration` is `2000000000`
 
@@ -353,7 +354,7 @@ hint: `duration` is set once for the whole run: set it in the measurement\
 
 def test_files_match_those_that_the_engine_creates(tmp_path: Path) -> None:
     def files(**parameters: Any) -> dict[str, int]:
-        return block.files({"main": fitted(tmp_path, **parameters)})
+        return BLOCK.files({"main": fitted(tmp_path, **parameters)})
 
     assert files(span="1MiB", offset="1MiB") == {"data": 2 << 20}
     assert files(span="1MiB", jobs=2, files="per_job") == {"main.0": 1 << 20, "main.1": 1 << 20}
@@ -365,7 +366,7 @@ def test_files_match_those_that_the_engine_creates(tmp_path: Path) -> None:
 
 def test_bytes_written_are_known_only_where_something_limits_them(tmp_path: Path) -> None:
     def written(**parameters: Any) -> int | None:
-        return block.cost({"main": fitted(tmp_path, **parameters)}).write_bytes
+        return BLOCK.cost({"main": fitted(tmp_path, **parameters)}).write_bytes
 
     assert written(read_fraction=1) == 0
     assert written(read_fraction=0) is None
@@ -379,7 +380,7 @@ def test_bytes_written_are_known_only_where_something_limits_them(tmp_path: Path
 
 def test_time_is_ramp_and_measurement_or_an_estimate_from_the_limits(tmp_path: Path) -> None:
     def seconds(**parameters: Any) -> float:
-        return block.cost({"main": fitted(tmp_path, **parameters)}).seconds
+        return BLOCK.cost({"main": fitted(tmp_path, **parameters)}).seconds
 
     assert seconds(ramp="2s", duration="10s") == 12
     assert seconds(ramp="0", duration="none", limit_bytes="500MB") == 1
@@ -395,7 +396,7 @@ def test_time_is_ramp_and_measurement_or_an_estimate_from_the_limits(tmp_path: P
 )
 def test_a_mix_is_read_back_exactly(parts: list[tuple[int, int]]) -> None:
     text = ":".join(f"{compact_size(size)}/{weight}" for size, weight in parts)
-    stream = block.build({"block_size": text, "span": "1TiB"})
+    stream = BLOCK.build({"block_size": text, "span": "1TiB"})
     assert mix_of(stream.block_size) == [(size, float(weight)) for size, weight in parts]
 
 
@@ -443,6 +444,6 @@ def test_verification_is_refused_on_a_target_that_keeps_nothing() -> None:
 
 
 def test_verification_is_in_the_spec(tmp_path: Path) -> None:
-    streams = {"main": block.build({"verify": "during"})}
-    spec = block.resolve(streams, open_target(str(tmp_path / "data")), seed=1, run_id="r")
+    streams = {"main": BLOCK.build({"verify": "during"})}
+    spec = BLOCK.resolve(streams, open_target(str(tmp_path / "data")), seed=1, run_id="r")
     assert spec["workload"]["verify"] == {"when": "during", "journal_directory": None}

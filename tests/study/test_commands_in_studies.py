@@ -15,7 +15,7 @@ from iosonde.plan import Plan, commands
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
 from iosonde.supervisor.parse import at_path, by_pattern, json_document, steps
-from iosonde.workload import command
+from iosonde.workload import workloads
 from iosonde.workload.command.template import fill
 
 STUDY = """
@@ -152,7 +152,7 @@ def test_two_streams_and_simulated_targets_are_refused(tmp_path: Path) -> None:
 def test_adapters_are_studies_with_two_profiles_whose_figures_are_metrics(name: str) -> None:
     study = load(name)
     assert study.name == name and study.topic == "commands" and [*study.profiles] == ["quick", "standard"]
-    named = set(command.read_value("metrics", study.measurement["metrics"]))
+    named = set(workloads()["command"].read_value("metrics", study.measurement["metrics"]))
     assert {view.y for view in study.views} | {each.metric for each in study.analysis} <= named
 
 
@@ -199,7 +199,7 @@ Stddev Latency(s):      0.0712
 def test_the_parsers_of_rados_bench_read_its_output() -> None:
     from iosonde.supervisor.parse import by_lines
 
-    named = command.read_value("metrics", load("command-rados-bench").measurement["metrics"])
+    named = workloads()["command"].read_value("metrics", load("command-rados-bench").measurement["metrics"])
     assert by_pattern(RADOS, named["rados_bandwidth"]["pattern"]) == 203.724
     assert by_pattern(RADOS, named["rados_latency"]["pattern"]) == 0.298874
     lines = [(0, line) for line in RADOS.splitlines()]

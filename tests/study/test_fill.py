@@ -11,7 +11,8 @@ from iosonde.plan import Capacity, Purge
 from iosonde.planning import expand
 from iosonde.storage import open_target
 from iosonde.study.model import Study
-from iosonde.workload import block
+from iosonde.workload.block import BLOCK
+from iosonde.workload.block.parameters import BlockParameters
 
 GIB = 1 << 30
 
@@ -36,9 +37,9 @@ class FileSystem:
         return self._purges
 
 
-def fitted(target: FileSystem, **parameters: Any) -> block.BlockParameters:
-    built = block.build({"purge": "strongest", **parameters})
-    return block.fit({"main": built}, target, room_bytes=target.free_bytes())["main"]
+def fitted(target: FileSystem, **parameters: Any) -> BlockParameters:
+    built = BLOCK.build({"purge": "strongest", **parameters})
+    return BLOCK.fit({"main": built}, target, room_bytes=target.free_bytes())["main"]
 
 
 def test_a_level_is_that_of_the_whole_file_system_with_what_others_store() -> None:
@@ -105,7 +106,7 @@ def test_what_cannot_be_prepared_is_refused(
 )
 def test_what_does_not_fit_together_is_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(StudyError) as raised:
-        block.build({"purge": "strongest", **parameters})
+        BLOCK.build({"purge": "strongest", **parameters})
     assert message in f"{raised.value.what} {raised.value.hint}"
 
 

@@ -13,22 +13,19 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.planning import expand, load
 from iosonde.storage import open_target
 from iosonde.storage.targets.file_target import DirectoryTarget
-from iosonde.workload import graph, named
-from iosonde.workload.graph.needs import graph_name
+from iosonde.workload import named
 from iosonde.workload.graph.size import size_of
+from iosonde.workload.graph.spec import graph_name
 
 pytestmark = pytest.mark.unit
 
 MIB = 1 << 20
+GRAPH = named("graph")
 
 
 def spec(directory: Path, **parameters: Any) -> Any:
-    streams = {"main": graph.build(parameters)}
-    return graph.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
-
-
-def test_it_is_a_workload_by_name() -> None:
-    assert named("graph") is graph
+    streams = {"main": GRAPH.build(parameters)}
+    return GRAPH.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
 
 
 def test_defaults_are_pagerank_on_a_graph500_graph(tmp_path: Path) -> None:
@@ -43,7 +40,7 @@ def test_defaults_are_pagerank_on_a_graph500_graph(tmp_path: Path) -> None:
 
 
 def test_a_fraction_of_the_lists_becomes_the_size_of_the_cache(tmp_path: Path) -> None:
-    lists = size_of(graph.build({"scale": 12})).adjacency_bytes
+    lists = size_of(GRAPH.build({"scale": 12})).adjacency_bytes
     assert spec(tmp_path, scale=12, cache_fraction=0.5)["reading"]["cache_bytes"] == lists // 2
     assert spec(tmp_path, scale=12, cache_fraction=1)["reading"]["cache_bytes"] >= lists
 
@@ -52,7 +49,7 @@ def test_graphs_have_files_of_their_own_and_runs_on_one_graph_share_it(tmp_path:
     one, same, other = (
         spec(tmp_path, **each)["target"]["path"] for each in ({}, {"algorithm": "bfs", "jobs": 3}, {"scale": 21})
     )
-    assert Path(one).name == Path(same).name == graph_name(graph.build({}))
+    assert Path(one).name == Path(same).name == graph_name(GRAPH.build({}))
     assert Path(one).name != Path(other).name
     assert Path(one).name != "data", "block I/O of the same study has that one"
 
@@ -74,7 +71,7 @@ def test_graphs_have_files_of_their_own_and_runs_on_one_graph_share_it(tmp_path:
 )
 def test_contradictory_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(StudyError, match=message):
-        graph.build(parameters)
+        GRAPH.build(parameters)
 
 
 def test_an_edge_list_that_cannot_be_read_is_refused_while_planning(tmp_path: Path) -> None:
@@ -91,7 +88,7 @@ def test_an_edge_list_that_cannot_be_read_is_refused_while_planning(tmp_path: Pa
 def test_edges_of_a_text_are_counted_or_estimated_from_its_lines(tmp_path: Path, lines: int, share: float) -> None:
     edges = "".join(f"{number} {number * 7}\n" for number in range(lines))
     (tmp_path / "edges").write_text(f"# a comment\n\n% another one\n{edges}")
-    size = size_of(graph.build({"edge_list": str(tmp_path / "edges"), "lists": "out", "mode": "push"}))
+    size = size_of(GRAPH.build({"edge_list": str(tmp_path / "edges"), "lists": "out", "mode": "push"}))
     assert size.stored_edges == pytest.approx(lines + 1, rel=share)
 
 
@@ -116,11 +113,11 @@ def test_an_edge_list_is_not_refused_for_vertices_that_it_may_not_have(
 
 def test_simulated_targets_store_no_graph() -> None:
     with pytest.raises(TargetError, match="real directory or device"):
-        graph.fit({"main": graph.build({})}, open_target("null:1GiB"), room_bytes=0)
+        GRAPH.fit({"main": GRAPH.build({})}, open_target("null:1GiB"), room_bytes=0)
 
 
 def test_the_size_while_written_includes_the_area_for_sorting() -> None:
-    size = size_of(graph.build({"scale": 10, "edge_factor": 16}))
+    size = size_of(GRAPH.build({"scale": 10, "edge_factor": 16}))
     assert (size.vertices, size.stored_edges, size.adjacency_bytes) == (1024, 32768, 131072)
     assert size.graph_bytes == 4096 + 12288 + 131072
     assert size.written_bytes(MIB) >= size.graph_bytes + 32768 * 8

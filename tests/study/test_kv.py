@@ -15,7 +15,9 @@ from stores import WIREDTIGER
 from iosonde.errors import StudyError
 from iosonde.planning import parse
 from iosonde.storage import open_target
-from iosonde.workload import kv
+from iosonde.workload.kv import KV
+from iosonde.workload.kv.fields import STORES
+from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import LOADS, PHASES
 
 NULL = open_target("null:1TiB")
@@ -28,17 +30,17 @@ def directory(reachable: Path) -> str:
 
 def refusal(**parameters: Any) -> str:
     with pytest.raises(StudyError) as caught:
-        kv.build(parameters)
+        KV.build(parameters)
     return str(caught.value)
 
 
-def fitted(target: str = "null:1TiB", **parameters: Any) -> kv.KvParameters:
+def fitted(target: str = "null:1TiB", **parameters: Any) -> KvParameters:
     opened = open_target(target)
-    return kv.fit({"main": kv.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
+    return KV.fit({"main": KV.build(parameters)}, opened, room_bytes=opened.free_bytes())["main"]
 
 
 def workload(target: str = "null:1TiB", **parameters: Any) -> dict[str, Any]:
-    spec = kv.resolve({"main": kv.build(parameters)}, open_target(target), seed=7, run_id="c0001-r1")
+    spec = KV.resolve({"main": KV.build(parameters)}, open_target(target), seed=7, run_id="c0001-r1")
     found: dict[str, Any] = spec["workload"]
     return found
 
@@ -63,7 +65,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(
-    "store", [pytest.param(store, marks=MARKS[store]) if store in MARKS else store for store in kv.STORES]
+    "store", [pytest.param(store, marks=MARKS[store]) if store in MARKS else store for store in STORES]
 )
 @pytest.mark.engine
 def test_every_phase_of_every_store_becomes_a_spec_that_the_engine_knows(
@@ -71,14 +73,14 @@ def test_every_phase_of_every_store_becomes_a_spec_that_the_engine_knows(
 ) -> None:
     if (store, phase) in REFUSED:
         with pytest.raises(StudyError, match=REFUSED[store, phase]):
-            kv.build({"phase": phase, "store": store})
+            KV.build({"phase": phase, "store": store})
         return
     trace = Path(directory, "trace.csv")
     trace.write_text("time,operation,key,value_size\n0,get,k,100\n")
     named = {"trace": str(trace)} if phase == "trace" else {}
     named |= {"server_url": "mongodb://127.0.0.1:1"} if store == "mongodb" else {}
-    stream = kv.build({"phase": phase, "store": store, **named})
-    spec = kv.resolve({"main": stream}, open_target(directory), seed=7, run_id="c0001-r1")
+    stream = KV.build({"phase": phase, "store": store, **named})
+    spec = KV.resolve({"main": stream}, open_target(directory), seed=7, run_id="c0001-r1")
     assert [error.message for error in validator.iter_errors(spec)] == []
     assert spec["workload"]["store"]["kind"] == store
 
@@ -137,7 +139,7 @@ def test_sizes_are_fixed_a_range_or_a_mix() -> None:
     records = workload(key_size="16..32", value_size="100/70:4000/30")["records"]
     assert records["key_bytes"] == {"kind": "uniform", "min_bytes": 16, "max_bytes": 32}
     assert records["value_bytes"]["sizes"] == [{"bytes": 100, "weight": 70}, {"bytes": 4000, "weight": 30}]
-    assert kv.build({"key_size": "16..32", "value_size": "100/70:4000/30"}).record_bytes == 24 + 1270
+    assert KV.build({"key_size": "16..32", "value_size": "100/70:4000/30"}).record_bytes == 24 + 1270
 
 
 def test_only_the_options_of_the_store_that_is_measured_are_given(directory: str) -> None:
@@ -196,12 +198,12 @@ def test_different_databases_have_different_directories(directory: str) -> None:
 
 
 def test_a_load_costs_its_records_and_reads_write_nothing(directory: str) -> None:
-    load = kv.cost({"main": fitted(directory, phase="load", records="1M")})
+    load = KV.cost({"main": fitted(directory, phase="load", records="1M")})
     assert load.write_bytes == 10**6 * 116
-    assert kv.cost({"main": fitted(directory, phase="readrandom")}).write_bytes == 0
-    assert kv.cost({"main": fitted(directory, phase="overwrite")}).write_bytes is None
-    assert kv.layout({"main": fitted(directory, phase="readrandom")}) == "missing"
-    assert kv.layout({"main": fitted(directory, phase="load")}) == "never"
+    assert KV.cost({"main": fitted(directory, phase="readrandom")}).write_bytes == 0
+    assert KV.cost({"main": fitted(directory, phase="overwrite")}).write_bytes is None
+    assert KV.layout({"main": fitted(directory, phase="readrandom")}) == "missing"
+    assert KV.layout({"main": fitted(directory, phase="load")}) == "never"
 
 
 @pytest.mark.parametrize(
@@ -256,17 +258,17 @@ def test_invalid_combinations_are_refused(parameters: dict[str, Any], text: str)
 
 def test_streams_that_run_together_have_one_database(directory: str) -> None:
     target = open_target(directory)
-    several = {"reader": kv.build({"phase": "readrandom"}), "writer": kv.build({"phase": "overwrite", "store": "redb"})}
+    several = {"reader": KV.build({"phase": "readrandom"}), "writer": KV.build({"phase": "overwrite", "store": "redb"})}
     with pytest.raises(StudyError, match="streams that run together differ in `store`"):
-        kv.fit(several, target, room_bytes=target.free_bytes())
-    behind = {"writer": kv.build({"phase": "overwrite", "background": True})}
+        KV.fit(several, target, room_bytes=target.free_bytes())
+    behind = {"writer": KV.build({"phase": "overwrite", "background": True})}
     with pytest.raises(StudyError, match="nothing ends the run"):
-        kv.fit(behind, target, room_bytes=target.free_bytes())
+        KV.fit(behind, target, room_bytes=target.free_bytes())
 
 
 def test_options_of_block_io_are_no_parameters_here() -> None:
     with pytest.raises(StudyError, match="there is no parameter `queue_depth`"):
-        kv.read_value("queue_depth", 4)
+        KV.read_value("queue_depth", 4)
 
 
 PLACES = {
@@ -298,11 +300,11 @@ store = "rocksdb"
 
 def test_options_in_braces_are_one_value() -> None:
     nested = {"compaction_options_universal": "{size_ratio=2;max_merge_width={x=1};}", "compression_opts": "-14:32767"}
-    assert kv.build({"store": "rocksdb", "rocksdb": nested}).options == nested
+    assert KV.build({"store": "rocksdb", "rocksdb": nested}).options == nested
 
 
 def test_options_of_other_versions_of_rocksdb_are_left_to_the_library() -> None:
-    assert kv.build({"store": "rocksdb", "rocksdb": {"some_new_feature": True}}).options == {"some_new_feature": True}
+    assert KV.build({"store": "rocksdb", "rocksdb": {"some_new_feature": True}}).options == {"some_new_feature": True}
 
 
 OPTIONS = """
@@ -352,8 +354,8 @@ def test_a_users_database_becomes_a_read_only_target(directory: str) -> None:
     found = workload(directory, store="rocksdb", user_database=directory, phase="readrandom")
     assert found["target"] == {"kind": "read_only", "path": directory}
     assert found["database"] == {"kind": "existing"}
-    stream = kv.build({"store": "rocksdb", "user_database": directory})
-    assert kv.files({"main": stream}) == {}
+    stream = KV.build({"store": "rocksdb", "user_database": directory})
+    assert KV.files({"main": stream}) == {}
 
 
 @pytest.mark.engine
@@ -374,20 +376,20 @@ def test_sizes_of_values_may_follow_a_pareto_distribution() -> None:
     assert found["records"]["value_bytes"] == {
         "kind": "pareto", "scale": 214.476, "shape": 0.348238, "min_bytes": 16, "max_bytes": 1 << 20,
     }  # fmt: skip
-    mean = kv.build({"value_size": "pareto:214.476:0.348238:1MiB", "key_size": 16}).record_bytes - 16
+    mean = KV.build({"value_size": "pareto:214.476:0.348238:1MiB", "key_size": 16}).record_bytes - 16
     assert 325 <= mean <= 335  # 214.476 / (1 - 0.348238) = 329 without limits.
     for wrong in ("pareto:1", "pareto:0:0.3", "pareto:100:1", "pareto:100:0.3:8B"):
         with pytest.raises(StudyError):
-            kv.build({"value_size": wrong})
+            KV.build({"value_size": wrong})
     with pytest.raises(StudyError, match="for values"):
-        kv.build({"key_size": "pareto:214.476:0.348238"})
+        KV.build({"key_size": "pareto:214.476:0.348238"})
 
 
 def test_popularity_may_change_over_time() -> None:
     [stream] = workload(choice="zipfian:0.99:250")["streams"]
     assert stream["choice"]["distribution"] == {"kind": "zipfian", "theta": 0.99, "churn": 250}
     with pytest.raises(StudyError, match="no skew"):
-        kv.build({"choice": "latest:0.99:250"})
+        KV.build({"choice": "latest:0.99:250"})
 
 
 @pytest.mark.parametrize(

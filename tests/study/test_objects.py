@@ -10,11 +10,12 @@ import pytest
 from iosonde.errors import ServerError, StudyError, TargetError
 from iosonde.servers.server import Installation
 from iosonde.storage import open_target
-from iosonde.workload import named, objects
+from iosonde.workload import named
 
 pytestmark = pytest.mark.unit
 
 GIB = 1 << 30
+OBJECTS = named("objects")
 
 
 @pytest.fixture(autouse=True)
@@ -23,12 +24,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def spec(directory: Path, **parameters: Any) -> Any:
-    streams = {"main": objects.build(parameters)}
-    return objects.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
-
-
-def test_it_is_a_workload_by_name() -> None:
-    assert named("objects") is objects
+    streams = {"main": OBJECTS.build(parameters)}
+    return OBJECTS.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
 
 
 def test_parameters_become_a_load_through_librados(reachable: Path) -> None:
@@ -65,7 +62,7 @@ def test_clusters_that_differ_have_directories_of_their_own(reachable: Path) -> 
 )
 def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(StudyError, match=message):
-        objects.build(parameters)
+        OBJECTS.build(parameters)
 
 
 @pytest.mark.needs("root")
@@ -78,13 +75,13 @@ def test_a_target_that_the_servers_user_cannot_reach_is_refused_before_anything_
 
 def test_a_run_needs_room_for_all_daemons_and_memory_for_what_is_in_flight(tmp_path: Path) -> None:
     streams = {
-        "main": objects.build({"osds": 3, "osd_size": "2GiB", "object_size": "4MiB", "jobs": 2, "queue_depth": 4})
+        "main": OBJECTS.build({"osds": 3, "osd_size": "2GiB", "object_size": "4MiB", "jobs": 2, "queue_depth": 4})
     }
-    [size] = objects.files(streams).values()
+    [size] = OBJECTS.files(streams).values()
     assert 6 * GIB < size < 7 * GIB
-    assert objects.buffer_bytes(streams) == 8 * (4 << 20)
+    assert OBJECTS.buffer_bytes(streams) == 8 * (4 << 20)
 
 
 def test_a_simulated_device_has_no_room_for_a_cluster() -> None:
     with pytest.raises(TargetError, match="needs a file system"):
-        objects.fit({"main": objects.build({})}, open_target("null:1GiB"), room_bytes=0)
+        OBJECTS.fit({"main": OBJECTS.build({})}, open_target("null:1GiB"), room_bytes=0)

@@ -9,7 +9,9 @@ import pytest
 from iosonde.errors import StudyError
 from iosonde.servers import url
 from iosonde.servers.server import SettingValue
-from iosonde.workload import commit, tpcc
+from iosonde.workload.commit import COMMIT
+from iosonde.workload.tpcc import TPCC
+from iosonde.workload.tpcc.spec import load_spec
 from iosonde.workload.oltp import place
 
 
@@ -44,7 +46,7 @@ def spec_of(workload: Any, **parameters: Any) -> dict[str, Any]:
 
 
 def test_a_tpcc_spec_measures_the_restored_database_and_checks_it_afterwards() -> None:
-    spec = spec_of(tpcc, warehouses=20, terminals=8, duration="30s", ramp="5s", isolation="serializable")
+    spec = spec_of(TPCC, warehouses=20, terminals=8, duration="30s", ramp="5s", isolation="serializable")
     assert spec["database"] == {"kind": "existing"}
     assert spec["check"] == {"before": False, "after": True}
     assert (spec["warehouses"], spec["measurement"]["terminals"]) == (20, 8)
@@ -54,8 +56,8 @@ def test_a_tpcc_spec_measures_the_restored_database_and_checks_it_afterwards() -
 
 
 def test_the_load_spec_has_the_same_database_and_measures_nothing() -> None:
-    measured = {"run_id": "c0001-r1", "workload": spec_of(tpcc, warehouses=3)}
-    loading = tpcc.load_spec(measured, jobs=6)["workload"]
+    measured = {"run_id": "c0001-r1", "workload": spec_of(TPCC, warehouses=3)}
+    loading = load_spec(measured, jobs=6)["workload"]
     assert loading["database"] == {"kind": "loaded", "reload": False, "jobs": 6}
     assert loading["check"] == {"before": True, "after": False}
     assert loading["measurement"] is None
@@ -65,18 +67,18 @@ def test_the_load_spec_has_the_same_database_and_measures_nothing() -> None:
 
 
 def test_settings_that_do_not_shape_the_data_share_a_template() -> None:
-    path = [spec_of(tpcc, postgresql={"shared_buffers": size})["server"]["address"]["path"] for size in ("1GB", "2GB")]
+    path = [spec_of(TPCC, postgresql={"shared_buffers": size})["server"]["address"]["path"] for size in ("1GB", "2GB")]
     assert path[0] == path[1]
     pages = [
-        spec_of(tpcc, server="mariadb", mariadb={"innodb_page_size": size})["server"]["address"]["path"]
+        spec_of(TPCC, server="mariadb", mariadb={"innodb_page_size": size})["server"]["address"]["path"]
         for size in ("8k", "16k")
     ]
     assert pages[0] != pages[1]
-    assert spec_of(tpcc, warehouses=1)["server"]["address"] != spec_of(tpcc, warehouses=2)["server"]["address"]
+    assert spec_of(TPCC, warehouses=1)["server"]["address"] != spec_of(TPCC, warehouses=2)["server"]["address"]
 
 
 def test_a_run_that_kills_its_server_notes_acknowledged_commits() -> None:
-    spec = spec_of(commit, clients=4, duration="20s", kill_server_after="2s")
+    spec = spec_of(COMMIT, clients=4, duration="20s", kill_server_after="2s")
     assert spec["measurement"]["server_loss"] == "end"
     assert spec["measurement"]["acknowledged"] == {"directory": "/mnt/iosonde-01234567/acknowledged-01234567"}
 
@@ -96,16 +98,16 @@ def test_a_run_that_kills_its_server_notes_acknowledged_commits() -> None:
 )
 def test_parameters_that_contradict_each_other_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(StudyError, match=message):
-        tpcc.build(parameters)
+        TPCC.build(parameters)
 
 
 def test_several_streams_are_refused() -> None:
     with pytest.raises(StudyError, match="one stream, not 2"):
-        tpcc.fit({"a": tpcc.build({}), "b": tpcc.build({})}, Directory(), room_bytes=0)
+        TPCC.fit({"a": TPCC.build({}), "b": TPCC.build({})}, Directory(), room_bytes=0)
 
 
 def test_settings_keep_the_units_of_the_server() -> None:
-    built = tpcc.build({"postgresql": "shared_buffers=128MB;fsync=off"})
+    built = TPCC.build({"postgresql": "shared_buffers=128MB;fsync=off"})
     expected: dict[str, SettingValue] = {"shared_buffers": "128MB", "fsync": "off"}
     assert built.settings == expected
 
@@ -140,7 +142,7 @@ def test_an_address_without_a_meaning_or_with_a_secret_is_refused(text: str, mes
 
 
 def test_a_running_server_gets_a_database_named_by_its_contents() -> None:
-    first, second = (spec_of(tpcc, server_url="postgresql://me@db", warehouses=2)["server"] for _ in range(2))
+    first, second = (spec_of(TPCC, server_url="postgresql://me@db", warehouses=2)["server"] for _ in range(2))
     assert first["database"] == second["database"]
     assert first["database"].startswith("iosonde_")
     assert first["address"] == {"kind": "tcp", "host": "db", "port": 5432}

@@ -12,11 +12,12 @@ from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 from iosonde.storage.control_groups import control_group
 from iosonde.storage.setups import memory_settings, swap
-from iosonde.workload import named, paging
+from iosonde.workload import named
 
 pytestmark = pytest.mark.unit
 
 MIB = 1 << 20
+PAGING = named("paging")
 
 STUDY = """
 name = "mixed-workloads"
@@ -47,8 +48,8 @@ parts.reads = { duration = "2s" }
 
 
 def spec(directory: Path, **parameters: Any) -> Any:
-    streams = {"main": paging.build(parameters)}
-    return paging.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
+    streams = {"main": PAGING.build(parameters)}
+    return PAGING.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
 
 
 @pytest.fixture(autouse=True)
@@ -58,10 +59,6 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_group, "hierarchy", lambda: hierarchy)
     monkeypatch.setattr(swap, "check_possible", lambda: None)
     monkeypatch.setattr(memory_settings, "check_possible", lambda _: None)
-
-
-def test_it_is_a_workload_by_name() -> None:
-    assert named("paging") is paging
 
 
 @pytest.mark.parametrize(
@@ -82,14 +79,14 @@ def test_patterns_reach_the_engine_with_their_shape(tmp_path: Path, written: str
 @pytest.mark.parametrize("written", ["gauss", "uniform:1", "zipfian:0", "normal:x", "zipfian:1000"])
 def test_other_patterns_are_refused(written: str) -> None:
     with pytest.raises(StudyError, match="pattern"):
-        paging.read_value("pattern", written)
+        PAGING.read_value("pattern", written)
 
 
 def test_overcommit_decides_the_memory_limit(tmp_path: Path) -> None:
-    stream = paging.build({"size": "256MiB", "overcommit": 2})
-    fitted = paging.fit({"main": stream}, open_target(str(tmp_path)), room_bytes=0)["main"]
+    stream = PAGING.build({"size": "256MiB", "overcommit": 2})
+    fitted = PAGING.fit({"main": stream}, open_target(str(tmp_path)), room_bytes=0)["main"]
     assert fitted.memory_limit == 128 * MIB
-    assert paging.buffer_bytes({"main": fitted}) == 128 * MIB
+    assert PAGING.buffer_bytes({"main": fitted}) == 128 * MIB
 
 
 def test_a_limit_that_leaves_no_room_for_the_engine_is_refused(tmp_path: Path) -> None:
@@ -113,8 +110,8 @@ def test_a_mapped_file_is_the_one_that_block_io_reads(tmp_path: Path) -> None:
     assert mapped["target"]["kind"] == "file"
     assert Path(mapped["target"]["path"]).name == "data"
     assert (mapped["advice"], mapped["page_cache"]) == ("random", "drop")
-    stream = paging.build({"mapping": "file", "size": "16MiB"})
-    assert paging.files({"main": stream}) == {"data": 16 * MIB}
+    stream = PAGING.build({"mapping": "file", "size": "16MiB"})
+    assert PAGING.files({"main": stream}) == {"data": 16 * MIB}
 
 
 @pytest.mark.parametrize(
@@ -130,12 +127,12 @@ def test_a_mapped_file_is_the_one_that_block_io_reads(tmp_path: Path) -> None:
 )
 def test_parameters_that_contradict_each_other_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(StudyError, match=message):
-        paging.build(parameters)
+        PAGING.build(parameters)
 
 
 def test_simulated_devices_have_no_pages() -> None:
     with pytest.raises(TargetError, match="real directory or device"):
-        paging.fit({"main": paging.build({})}, open_target("null:1GiB"), room_bytes=0)
+        PAGING.fit({"main": PAGING.build({})}, open_target("null:1GiB"), room_bytes=0)
 
 
 def test_parts_with_another_workload_have_parameters_of_their_own(tmp_path: Path) -> None:

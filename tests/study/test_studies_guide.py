@@ -16,7 +16,7 @@ from iosonde.storage import open_target
 from iosonde.study.model import ANALYSIS_KINDS, Derived, Profile, Reference, Search, View, ViewKind
 from iosonde.study.setup import SETUP_FIELDS
 from iosonde.units import compact_duration, compact_size
-from iosonde.workload import block
+from iosonde.workload.block import BLOCK
 
 GUIDE = (CHECKOUT / "docs/studies.md").read_text()
 TOML = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
@@ -86,7 +86,7 @@ def test_every_key_that_a_reader_may_use_is_mentioned() -> None:
 def parameter_table() -> str:
     rows = [
         f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
-        for name, field in block.BlockParameters.model_fields.items()
+        for name, field in BLOCK.parameters.model_fields.items()
     ]
     return "\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows])
 
@@ -94,8 +94,8 @@ def parameter_table() -> str:
 def _default(name: str, value: Any) -> str:
     if value is None or value == []:
         return "-"
-    if name in block.SIZES and isinstance(value, int):
+    if name in BLOCK.sizes and isinstance(value, int):
         return f"`{compact_size(value)}`"
-    if name in block.DURATIONS:
+    if name in BLOCK.durations:
         return f"`{compact_duration(value)}`"
     return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"

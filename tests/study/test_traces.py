@@ -13,7 +13,8 @@ import pytest
 
 from iosonde.errors import StudyError
 from iosonde.storage import open_target
-from iosonde.workload import kv
+from iosonde.workload.kv import KV
+from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv import trace, trace_files
 
 HEADER = "time,operation,key,value_size,ttl\n"
@@ -72,8 +73,8 @@ def test_gets_of_keys_that_the_trace_has_deleted_are_counted(tmp_path: Path) -> 
     ],
 )  # fmt: skip
 def test_the_plan_states_what_is_loaded_before_a_replay(rows: str, note: str, tmp_path: Path) -> None:
-    found = kv.build({"phase": "trace", "store": "redb", "trace": written(tmp_path, HEADER + rows)})
-    assert note in kv.notes(kv.fit({"main": found}, open_target(str(tmp_path)), room_bytes=1 << 40))
+    found = KV.build({"phase": "trace", "store": "redb", "trace": written(tmp_path, HEADER + rows)})
+    assert note in KV.notes(KV.fit({"main": found}, open_target(str(tmp_path)), room_bytes=1 << 40))
 
 
 def test_a_parquet_file_becomes_the_same_rows(tmp_path: Path) -> None:
@@ -209,27 +210,27 @@ def test_a_trace_is_converted_once_until_it_changes(tmp_path: Path, monkeypatch:
     assert (second.rows, second.digest == first.digest) == (5, False)
 
 
-def stream(tmp_path: Path, **parameters: Any) -> kv.KvParameters:
+def stream(tmp_path: Path, **parameters: Any) -> KvParameters:
     path = written(tmp_path, HEADER + ROWS)
-    found: kv.KvParameters = kv.build({"phase": "trace", "trace": path, **parameters})
+    found: KvParameters = KV.build({"phase": "trace", "trace": path, **parameters})
     return found
 
 
 def test_a_trace_becomes_a_stream_at_its_own_times_or_as_fast_as_possible(tmp_path: Path) -> None:
     target = open_target(str(tmp_path))
     at_its_times = stream(tmp_path, store="lmdb", arrival="trace", trace_speed=2)
-    spec = kv.resolve({"main": at_its_times}, target, seed=1, run_id="r")["workload"]
+    spec = KV.resolve({"main": at_its_times}, target, seed=1, run_id="r")["workload"]
     [found] = spec["streams"]
     assert found["arrival"] == {"kind": "trace", "speed": 2}
     assert found["trace"]["rows"] == 4
     assert {each["operation"]: each["weight"] for each in found["operations"]} == {"read": 2, "update": 1, "delete": 1}
     assert spec["database"] == {"kind": "loaded", "reload": True, "order": "sequential", "batch": 1000, "sync": False}
     assert spec["records"]["count"] == 3
-    fitted = kv.fit({"main": at_its_times}, target, room_bytes=1 << 40)
-    assert kv.cost(fitted).seconds == pytest.approx(1.125)
-    fast = kv.resolve({"main": stream(tmp_path, store="lmdb")}, target, seed=1, run_id="r")["workload"]
+    fitted = KV.fit({"main": at_its_times}, target, room_bytes=1 << 40)
+    assert KV.cost(fitted).seconds == pytest.approx(1.125)
+    fast = KV.resolve({"main": stream(tmp_path, store="lmdb")}, target, seed=1, run_id="r")["workload"]
     assert fast["streams"][0]["arrival"] == {"kind": "closed"}
-    notes = kv.notes(fitted)
+    notes = KV.notes(fitted)
     assert "2 gets, 1 sets, 1 deletes of about 3 keys over 2.25 s" in notes[0]
     assert notes[1] == "loads about 1 key before the replay: those that a get has a `value_size` for"
     assert "times to live of the trace have no effect" in notes[2]
@@ -256,7 +257,7 @@ def test_what_a_trace_decides_cannot_be_set(parameters: dict[str, Any], message:
 
 def test_a_phase_without_its_trace_is_an_error_of_the_plan(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="needs a trace, and none is named"):
-        kv.resolve({"main": kv.build({"phase": "trace"})}, open_target(str(tmp_path)), seed=1, run_id="r")
+        KV.resolve({"main": KV.build({"phase": "trace"})}, open_target(str(tmp_path)), seed=1, run_id="r")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -22,7 +22,7 @@ from iosonde.metrics.histogram import percentiles
 from iosonde.metrics.scopes import MIXED
 from iosonde.units import format_bandwidth, format_count, format_duration, format_latency
 from iosonde.workload import described
-from iosonde.workload.description import Description
+from iosonde.workload.workload import Workload
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
@@ -66,7 +66,7 @@ class Rates:
     """Operations per second, bandwidth and p99 latency of each stream over intervals, its operations together."""
 
     def __init__(self, run: Run | None = None) -> None:
-        self._load = described(run.spec["workload"]) if run else Description()
+        self._load = described(run.spec["workload"]) if run else Workload()
         self._end_ns = 0
         self._begin_ns: int | None = None
         self._streams: dict[str, _Sums] = {}
@@ -92,7 +92,7 @@ class Rates:
 class _Sums:
     """What one stream did."""
 
-    def __init__(self, load: Description) -> None:
+    def __init__(self, load: Workload) -> None:
         self._load = load
         self._count = self._bytes = 0
         self._flushes = False

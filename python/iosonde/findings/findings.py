@@ -90,7 +90,7 @@ def answer(
 
 
 def _is_external(study: Study) -> bool:
-    return named(study.workload).DESCRIPTION.is_external
+    return named(study.workload).is_external
 
 
 def findings(

@@ -19,9 +19,9 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import ALL
 from iosonde.metrics.statistics import Estimate
 from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
-from iosonde.workload import descriptions
+from iosonde.workload import workloads
 
-_WORDED = frozenset(name for each in descriptions().values() for name in each.worded)
+_WORDED = frozenset(name for each in workloads().values() for name in each.worded)
 """Parameters that `wording.load_words` names."""
 
 

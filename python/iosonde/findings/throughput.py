@@ -18,7 +18,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.study.model import Part, Study
-from iosonde.workload import descriptions, terms
+from iosonde.workload import workloads, terms
 
 _BACKEND = ("backend", "submission_polling", "completion_polling")
 _LOAD = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability", "jobs", "queue_depth")
@@ -124,7 +124,7 @@ def _closed_loop(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.Da
     missing = [pl.lit(None).alias(name) for name in names if name not in cases.columns]
     rated = runs.filter(pl.col("metric") == "achieved_rate_fraction")["case_id"].unique()
     several = runs.filter(pl.col("stream") == ALL)["case_id"].unique()
-    of_memory = [each.subject for each in descriptions().values() if each.accesses_memory]
+    of_memory = [each.subject for each in workloads().values() if each.accesses_memory]
     accesses = [pl.col(name).is_not_null() for name in of_memory if name in cases.columns]
     of_memory_cases = cases.filter(pl.any_horizontal(False, *accesses))["case_id"]
     rows = overall(runs).filter(

@@ -11,11 +11,11 @@ import polars as pl
 
 from iosonde.metrics.histogram import PERCENTILES, percentiles
 from iosonde.metrics.metric import in_seconds
-from iosonde.workload import descriptions
+from iosonde.workload import workloads
 
 ALL = "all"
 
-MIXED = tuple(dict.fromkeys(name for each in descriptions().values() for name in each.operations))
+MIXED = tuple(dict.fromkeys(name for each in workloads().values() for name in each.operations))
 """The operations that make up `all`: those of the mix. A flush follows from writes and is counted apart."""
 
 RUN_KEYS = ("result_set", "run_id")

@@ -10,7 +10,7 @@ from typing import Any
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import WIDE_TEXT, Estimate
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
-from iosonde.workload import descriptions, terms
+from iosonde.workload import workloads, terms
 
 _BYTES = (
     *("block_size", "span", "stride", "offset", "ramp_bytes", "limit_bytes", "chunk"),
@@ -239,7 +239,7 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
     Parameters in `without` are left out, and so is direct I/O, the default.
     """
     # An external command may have parameters of other loads, such as the server that it connects to.
-    known = sorted(descriptions().values(), key=lambda each: not each.is_external)
+    known = sorted(workloads().values(), key=lambda each: not each.is_external)
     usual = next(each for each in known if not each.subject)
     found = next((each for each in known if each.subject and case.get(each.subject)), usual).words(case)
     return {name: word for name, word in found.items() if name not in without}

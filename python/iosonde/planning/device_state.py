@@ -13,8 +13,8 @@ from typing import Any
 from iosonde.plan import Case, DeviceState
 from iosonde.study.model import Part, Study
 from iosonde.units import format_bytes
-from iosonde.workload.block import BlockParameters
-from iosonde.workload.interface import Room
+from iosonde.workload.block.parameters import BlockParameters
+from iosonde.workload.workload import Room
 
 SMALLEST_RANGE = 0.75
 """Share of the capacity that a purged drive's active range needs: SNIA tests clients at 75 % and 100 %."""

@@ -54,7 +54,7 @@ def check_arms(first: Sequence[Draft], second: Sequence[Draft], target: Target) 
 
 def _parameters(draft: Draft) -> Iterator[tuple[str, bool, Any]]:
     """Each parameter with its value, and whether it is one of the host."""
-    ignored = (*HOST_SETTINGS, *draft.workload.DESCRIPTION.ignored_when_simulated)
+    ignored = (*HOST_SETTINGS, *draft.workload.ignored_when_simulated)
     for name, value in draft.case.parameters.items():
         yield name, name.rpartition(".")[2] in ignored, value
 
@@ -67,7 +67,7 @@ def _key(draft: Draft) -> str:
 
 def _host_settings(draft: Draft) -> int:
     """How many parameters of the host are not at their defaults."""
-    fields = draft.workload.PARAMETERS.model_fields
+    fields = draft.workload.parameters.model_fields
     return sum(
         of_host and value is not None and value != getattr(fields.get(name.rpartition(".")[2]), "default", None)
         for name, of_host, value in _parameters(draft)

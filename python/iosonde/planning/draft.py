@@ -21,7 +21,7 @@ from iosonde.study.setup import SIZES as SETUP_SIZES
 from iosonde.study.setup import check_workload, kernel_settings
 from iosonde.study.setup import resolve as resolve_setup
 from iosonde.units import compact_duration, compact_size, format_duration
-from iosonde.workload.interface import Room, Workload
+from iosonde.workload.workload import Room, Workload
 
 if TYPE_CHECKING:
     from iosonde.procedure import Forecast
@@ -135,7 +135,7 @@ def _draft(
         kind, forecast = _forecast(part, study, is_control=number == 0)
         _check_fresh(setup, kind)
         if setup:
-            check_workload(setup, workload.DESCRIPTION)
+            check_workload(setup, workload)
         _check_bluestore(setup, study.workload_of(part))
         extremes, following = (
             [_fitted(workload, streams_of(study, part, levels, chosen), target, room_bytes) for chosen in each]
@@ -252,9 +252,9 @@ def _check_length(part: Part, streams: Mapping[str, Any], case_id: str, study: S
             raise in_case(error, case_id, study)
 
 
-def _check_bluestore(setup: Setup | None, workload: workloads.Name) -> None:
+def _check_bluestore(setup: Setup | None, workload: str) -> None:
     """Only object daemons write to devices of BlueStore; files of other workloads would be in memory."""
-    if setup and setup.is_bluestore and not workloads.named(workload).DESCRIPTION.is_on_osds:
+    if setup and setup.is_bluestore and not workloads.named(workload).is_on_osds:
         raise StudyError(
             f'`file_system = "bluestore"` is for object daemons of Ceph, and the workload is `{workload}`',
             hint="choose another `file_system`, or `none`",
@@ -313,9 +313,9 @@ def level_text(workload: Workload, factor: str, level: Scalar | Level) -> str:
     parameter = factor.rpartition(".")[2]
     if isinstance(level, bool):
         return str(level).lower()
-    if isinstance(level, int) and parameter in (*workload.SIZES, *SETUP_SIZES):
+    if isinstance(level, int) and parameter in (*workload.sizes, *SETUP_SIZES):
         return compact_size(level)
-    if isinstance(level, int) and parameter in workload.DURATIONS:
+    if isinstance(level, int) and parameter in workload.durations:
         return compact_duration(level)
     return f"{level:g}" if isinstance(level, float) else str(level).replace("/", "-")
 

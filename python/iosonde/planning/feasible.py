@@ -11,7 +11,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.planning.draft import Draft, in_case
 from iosonde.study.model import Study
 from iosonde.units import compact_size, format_bytes
-from iosonde.workload import block
+from iosonde.workload.block import BLOCK
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -28,7 +28,7 @@ def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target
         target.check(needed, [], "buffered")
     except TargetError as error:
         where = f"{largest.workload.room_by(len(files))}, as in case `{largest.case.case_id}`"
-        hint = error.hint.replace(block.SMALLER, largest.workload.SMALLER)
+        hint = error.hint.replace(BLOCK.smaller, largest.workload.smaller)
         raise TargetError(error.what, where=where, hint=hint) from None
 
 
@@ -71,7 +71,7 @@ def check_memory(drafts: Sequence[Draft], study: Study) -> None:
         error = StudyError(
             f"a run needs {format_bytes(needed)} of memory; the limit is {format_bytes(limit)} of "
             f"{format_bytes(memory_bytes)}",
-            hint=hungry.workload.LESS_MEMORY,
+            hint=hungry.workload.less_memory,
         )
         raise in_case(error, hungry.case.case_id, study)
 

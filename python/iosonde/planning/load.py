@@ -28,7 +28,7 @@ def parse(text: str, *, name: str = "") -> Study:
 def _checked(source: StudyFile) -> Study:
     study = validate(source)
     _check_procedures(study, source)
-    if workloads.named(study.workload).DESCRIPTION.is_external:
+    if workloads.named(study.workload).is_external:
         _declare_metrics(study, source)
     return study
 
@@ -58,9 +58,9 @@ def _check_procedures(study: Study, source: StudyFile) -> None:
     for index, part in enumerate(study.parts):
         kind = kind_of(part)
         workload = study.workload_of(part)
-        if kind and not workloads.named(workload).DESCRIPTION.moves_blocks:
+        if kind and not workloads.named(workload).moves_blocks:
             raise StudyError(
-                f"`{kind}` is for block I/O, and this is a study of {workloads.named(workload).TITLE}",
+                f"`{kind}` is for block I/O, and this is a study of {workloads.named(workload).title}",
                 where=source.where("parts", index, kind),
                 hint="name the levels to measure as a factor",
             )

@@ -12,7 +12,7 @@ from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations
 from iosonde.procedure.probe import probe, rounded
 from iosonde.study.model import Derived, Part, Study
-from iosonde.workload import block
+from iosonde.workload.block.fields import SCALABLE, WHOLE_NUMBERS
 
 INTERLEAVED = True
 """Once the value is known these are ordinary cases, so that drift of the machine affects all of them alike."""
@@ -43,7 +43,7 @@ def forecast(part: Part, study: Study) -> Forecast:
     for name, source in part.derived.items():
         _check(name, source, part, earlier)
     names = [f"{name} derived from {source.part}" for name, source in part.derived.items()]
-    whole = [name for name in part.derived if name.rpartition(".")[2] in block.WHOLE_NUMBERS]
+    whole = [name for name in part.derived if name.rpartition(".")[2] in WHOLE_NUMBERS]
     return Forecast(
         settings={
             "derived": {name: source.model_dump() for name, source in part.derived.items()},
@@ -61,8 +61,8 @@ def forecast(part: Part, study: Study) -> Forecast:
 
 def _check(name: str, source: Derived, part: Part, earlier: Mapping[str, Part]) -> None:
     """Check that the parameter is a number, and that an earlier part can provide it."""
-    if name.rpartition(".")[2] not in block.SCALABLE:
-        listed = ", ".join(f"`{each}`" for each in block.SCALABLE)
+    if name.rpartition(".")[2] not in SCALABLE:
+        listed = ", ".join(f"`{each}`" for each in SCALABLE)
         raise StudyError(f"`{name}` cannot be derived", hint=f"derive one of {listed}, of all streams or of one")
     if source.part not in earlier:
         raise StudyError(

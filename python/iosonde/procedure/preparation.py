@@ -12,9 +12,10 @@ from typing import Any
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, PREPARATION, Case, Cost, Run
 from iosonde.units import MIB
-from iosonde.workload import block
-from iosonde.workload.block import BlockParameters
+from iosonde.workload.block import BLOCK
 from iosonde.workload.block.fields import VIRTUAL
+from iosonde.workload.block.parameters import BlockParameters
+from iosonde.workload.block.spec import prepare
 
 STEP = "step"
 """Level with the name of the step."""
@@ -42,7 +43,7 @@ def step_run(case: Case, name: str, repeat: int, *, restart: int) -> Run:
     assert case.procedure, "only a procedure prepares"
     ending = f"a{restart + 1}-{name}-r{repeat}"
     run_id = f"{case.procedure.stem}-{ending}"
-    spec, parameters = block.prepare(
+    spec, parameters = prepare(
         case.procedure.spec,
         case.parameters,
         _load(name, case.parameters, case.procedure.spec["workload"]["target"]["size_bytes"]),
@@ -66,12 +67,12 @@ def step_run(case: Case, name: str, repeat: int, *, restart: int) -> Run:
 def cost(streams: Mapping[str, BlockParameters]) -> Cost:
     """Return the cost of one preparation; streams must be settled."""
     whole = next(iter(streams.values()))
-    size_bytes = block.addressed_bytes(streams)
+    size_bytes = BLOCK.addressed_bytes(streams)
     written = 0
     for name in steps(whole.model_dump()):
         load = _load(name, whole.model_dump(), size_bytes)
         written += 0 if load.get("trim_fraction") else load["limit_bytes"]
-    virtual = not block.files(streams)
+    virtual = not BLOCK.files(streams)
     return Cost(seconds=written / ASSUMED_BYTES_PER_SECOND, write_bytes=0 if virtual else written)
 
 

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 from iosonde.plan import Case, JsonObject, Run, Scalar
-from iosonde.workload import block
+from iosonde.workload.block.spec import vary
 
 
 def probe(case: Case, name: str, repeat: int, *, levels: dict[str, Scalar], parameters: JsonObject) -> Run:
@@ -24,7 +24,7 @@ def probe(case: Case, name: str, repeat: int, *, levels: dict[str, Scalar], para
         case_id="/".join([case.case_id, *(f"{key}={level_text(level)}" for key, level in levels.items())]),
         repeat=repeat,
         order=-1,
-        spec=block.vary(case.procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id),
+        spec=vary(case.procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id),
         levels=levels,
         parameters=parameters,
     )

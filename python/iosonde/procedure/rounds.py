@@ -32,7 +32,7 @@ from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations
 from iosonde.procedure.probe import probe
 from iosonde.study.model import ROUND, STAGE, Level, Part, Rounds, Scalar, Study
-from iosonde.workload import block
+from iosonde.workload.block import BLOCK
 from iosonde.workload.block.requirements import active_range_bytes
 
 INTERLEAVED = False
@@ -516,7 +516,7 @@ def _written(combination: Mapping[str, Scalar | Level]) -> dict[str, Any]:
     for name, level in combination.items():
         chosen |= level.set if isinstance(level, Level) else {name: level}
     return {
-        name: f"{value}ns" if name.rpartition(".")[2] in block.DURATIONS and isinstance(value, int) else value
+        name: f"{value}ns" if name.rpartition(".")[2] in BLOCK.durations and isinstance(value, int) else value
         for name, value in chosen.items()
     }
 

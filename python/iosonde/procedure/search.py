@@ -24,7 +24,8 @@ from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations
 from iosonde.procedure.probe import level_text, probe, rounded
 from iosonde.study.model import Part, Study
-from iosonde.workload import block
+from iosonde.workload.block import BLOCK
+from iosonde.workload.block.fields import SCALABLE, WHOLE_NUMBERS
 
 INTERLEAVED = False
 """A search is finished before the next begins: its probes are compared with each other, so they are together."""
@@ -252,11 +253,11 @@ def _settings(part: Part, study: Study) -> Settings:
     search = part.search
     assert search, "a part that searches"
     parameter = search.over.rpartition(".")[2]
-    if parameter not in block.SCALABLE:
-        listed = ", ".join(f"`{each}`" for each in block.SCALABLE)
+    if parameter not in SCALABLE:
+        listed = ", ".join(f"`{each}`" for each in SCALABLE)
         raise StudyError(f"a search over `{search.over}` is not known", hint=f"it is over one of {listed}")
-    lowest, highest = (block.read_value(parameter, value) for value in search.between)
-    start = lowest if search.start is None else block.read_value(parameter, search.start)
+    lowest, highest = (BLOCK.read_value(parameter, value) for value in search.between)
+    start = lowest if search.start is None else BLOCK.read_value(parameter, search.start)
     if not lowest < highest:
         raise StudyError(
             f"a search between {level_text(lowest)} and {level_text(highest)} has no values to try",
@@ -274,7 +275,7 @@ def _settings(part: Part, study: Study) -> Settings:
         highest=highest,
         start=start,
         precision=search.precision,
-        whole=parameter in block.WHOLE_NUMBERS,
+        whole=parameter in WHOLE_NUMBERS,
         repeats=study.repeats,
         agree=search.agree,
         streams=[stream.name for stream in part.streams],

@@ -168,8 +168,8 @@ def _parameter_types(workload: str) -> Mapping[str, tuple[Any, Number | None]]:
     from iosonde.study.setup import CASE_MODELS
 
     models: list[type[BaseModel]] = [Setup, *CASE_MODELS]
-    if workload in get_args(workloads.Name):
-        models.append(workloads.named(workload).PARAMETERS)  # type: ignore[arg-type]
+    if workload in workloads.workloads():
+        models.append(workloads.named(workload).parameters)
     found = {name: _type_of(model, name) for model in models for name in model.model_fields}
     window = {"rounds.window": (int, 2), "rounds.min_length": (int, 0), "rounds.min_written": (Number, 0)}
     return {**found, **window, **dict.fromkeys(("rounds.range", "rounds.slope"), (Number, 1e-12))}

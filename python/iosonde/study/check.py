@@ -18,7 +18,7 @@ from iosonde.storage.targets.file_names import MOST_BYTES, is_file_name
 from iosonde.study import setup
 from iosonde.study.location import Keys, StudyFile
 from iosonde.study.model import ROUND, STAGE, Level, Part, Study, View
-from iosonde.workload.interface import Workload
+from iosonde.workload.workload import Workload
 
 OF_RESULTS = ("operation", "stream")
 """What views may separate by besides factors, because results have it."""
@@ -65,19 +65,6 @@ def _name(keys: Keys) -> str:
     return next((key for key in reversed(keys) if isinstance(key, str)), "study")
 
 
-PLACES = (
-    "log_target",
-    "read_cache_target",
-    "user_database",
-    "server_url",
-    "options_file",
-    "trace",
-    "edge_list",
-    "library",
-)
-"""Parameters that name files, directories, servers or code: only who runs a study decides about them."""
-
-
 def check_parameters(
     parameters: Mapping[str, Any], source: StudyFile, at: Keys, *, workload: Workload, streams: Iterable[str] = ()
 ) -> None:
@@ -106,8 +93,7 @@ def check_parameters(
 
 
 def _names_place(workload: Workload, name: str, value: Any) -> bool:
-    is_place = name in PLACES and name in workload.PARAMETERS.model_fields
-    return is_place and (name != "library" or "/" in str(value))
+    return name in workload.places and (name != "library" or "/" in str(value))
 
 
 def read_parameter(workload: Workload, name: str, value: Any) -> Any:

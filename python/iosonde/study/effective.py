@@ -18,8 +18,8 @@ from iosonde.study import setup
 from iosonde.study.check import CONTROL, OF_RESULTS, check_levels, check_parameters, read_parameter
 from iosonde.study.location import StudyFile
 from iosonde.study.model import ROUND, STAGE, Level, Parameters, Part, Profile, Scalar, Study, Until
-from iosonde.workload import block
-from iosonde.workload.interface import Workload
+from iosonde.workload.block import BLOCK
+from iosonde.workload.workload import Workload
 
 Levels = list[Scalar | Level]
 
@@ -91,12 +91,12 @@ PREFIX = "until."
 """Settings of `--set` with this prefix belong to the study's `until`."""
 
 
-def read_level(factor: str, level: Scalar | Level, workload: Workload = block) -> Scalar:
+def read_level(factor: str, level: Scalar | Level, workload: Workload = BLOCK) -> Scalar:
     """A level as in results. Procedures, which are for block I/O, need not name the workload."""
     if isinstance(level, Level):
         return level.label
     parameter = factor.rpartition(".")[2]
-    if parameter in workload.DURATIONS and isinstance(level, int):
+    if parameter in workload.durations and isinstance(level, int):
         return level  # Read before: as written, a time has a unit.
     value: Scalar = read_parameter(workload, parameter, level)
     return value
@@ -131,7 +131,7 @@ def _part(study: Study, part: Part, profile: Profile, levels: Mapping[str, Level
 def _has(workload: Workload, study: Study, part: Part, name: str) -> bool:
     """Return True if a setting names a parameter of the part."""
     own = {} if part.workload not in (None, study.workload) else study.measurement
-    known = (*workload.PARAMETERS.model_fields, *setup.NAMES, *own, *part.measurement)
+    known = (*workload.parameters.model_fields, *setup.NAMES, *own, *part.measurement)
     return name.rpartition(".")[2] in known
 
 
@@ -238,7 +238,7 @@ def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
     parameters = {name: text for name, text in settings.items() if name not in factors}
     for name, text in parameters.items():
         of_parts = {part.name: workloads.named(study.workload_of(part)) for part in study.parts}
-        having = [each for part, each in of_parts.items() if name.rpartition(".")[2] in each.PARAMETERS.model_fields]
+        having = [each for part, each in of_parts.items() if name.rpartition(".")[2] in each.parameters.model_fields]
         workload = having[0] if having else workloads.named(study.workload)
         known = _parameters(study)
         if name.rpartition(".")[2] not in known:
@@ -268,7 +268,7 @@ def _parameters(study: Study) -> list[str]:
     """Names of all parameters that a study may set."""
     written = {each for layer in (study.measurement, *(part.measurement for part in study.parts)) for each in layer}
     fields = [
-        field for part in study.parts for field in workloads.named(study.workload_of(part)).PARAMETERS.model_fields
+        field for part in study.parts for field in workloads.named(study.workload_of(part)).parameters.model_fields
     ]
     return [*dict.fromkeys(fields), *setup.NAMES, *sorted(written)]
 

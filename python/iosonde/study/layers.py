@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from iosonde import workload as workloads
 from iosonde.study.model import Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import without as without_setup
-from iosonde.workload.interface import Workload
+from iosonde.workload.workload import Workload
 
 
 def streams_of(
@@ -51,7 +51,7 @@ def _chosen(workload: Workload, levels: Mapping[str, Scalar | Level]) -> Paramet
 
 def _as_written(workload: Workload, factor: str, level: Scalar) -> Scalar:
     """A level that was read is plain nanoseconds, which a study may not write."""
-    return f"{level}ns" if factor.rpartition(".")[2] in workload.DURATIONS and isinstance(level, int) else level
+    return f"{level}ns" if factor.rpartition(".")[2] in workload.durations and isinstance(level, int) else level
 
 
 def _plain(parameters: Parameters) -> Parameters:

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from iosonde.core.features import contributed
 from iosonde.units import parse_duration
-from iosonde.workload import Name
+from iosonde.workload import workloads
 
 Scalar = str | int | float | bool
 Parameters = dict[str, Any]
@@ -25,6 +25,16 @@ Parameters = dict[str, Any]
 
 
 DeclaredState = Literal["fresh", "preconditioned", "steady", "unknown"]
+
+
+def _check_workload(name: str) -> str:
+    if name not in workloads():
+        near = difflib.get_close_matches(name, workloads(), n=1)
+        raise ValueError(f"there is no workload `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""))
+    return name
+
+
+WorkloadName = Annotated[str, AfterValidator(_check_workload)]
 
 
 class _Strict(BaseModel):
@@ -140,7 +150,7 @@ class Part(_Strict):
 
     name: str = "main"
     title: str = ""
-    workload: Name | None = None
+    workload: WorkloadName | None = None
     """Another workload than the study's. Such a part has none of the study's or a profile's parameters but its own."""
     measurement: Parameters = Field(default_factory=dict)
     """Parameters for this part, on top of the study's."""
@@ -409,7 +419,7 @@ class Study(_Repeated):
     """The publication whose method this is, if any."""
     topic: Topic = "device"
     """Group of `iosonde list`."""
-    workload: Name = "block"
+    workload: WorkloadName = "block"
     """What the parameters are those of."""
     repeats: int = Field(default=3, ge=1, le=1000)
     """Runs of each case, or `until`: repeat until confidence intervals are narrow enough."""
@@ -433,6 +443,6 @@ class Study(_Repeated):
     views: list[View] = Field(default_factory=list)
     analysis: list[Analysis] = Field(default_factory=list)
 
-    def workload_of(self, part: Part) -> Name:
+    def workload_of(self, part: Part) -> str:
         """Return the workload that defines the parameters of a part."""
         return part.workload or self.workload

@@ -31,7 +31,7 @@ from iosonde.plan.setup import SetupPart, check_mount_options
 from iosonde.study import queue, swap
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size
-from iosonde.workload.description import Description
+from iosonde.workload.workload import Workload
 
 FEWEST_DEVICES: dict[str, int] = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 4, "raid5": 3, "raid6": 4}
 """Devices that a level needs at least."""
@@ -310,7 +310,7 @@ def _apart_words(setup: Setup) -> str:
     return f", one of them for the {' and the '.join(named)}" if named else ""
 
 
-def check_workload(setup: Setup, workload: Description) -> None:
+def check_workload(setup: Setup, workload: Workload) -> None:
     """`StudyError` for a workload that a part of the setup excludes."""
     _refuse(rule for each in _EXTENSIONS for rule in each.rules_with_workload(setup, workload))
 

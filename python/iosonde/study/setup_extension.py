@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from iosonde.plan.setup import Setup, SetupPart
-from iosonde.workload.description import Description
+from iosonde.workload.workload import Workload
 
 Rule = tuple[bool, str, str]
 """A condition, the error if it is true, and a hint."""
 
 
-def _no_rules(setup: Setup, workload: Description | None = None) -> list[Rule]:
+def _no_rules(setup: Setup, workload: Workload | None = None) -> list[Rule]:
     return []
 
 
@@ -31,5 +31,5 @@ class SetupExtension:
     """The part by the parameters that a case gives, checked; None if it asks for none."""
     rules: Callable[[Setup], list[Rule]] = _no_rules
     """Rules for parameters that depend on each other."""
-    rules_with_workload: Callable[[Setup, Description], list[Rule]] = _no_rules
+    rules_with_workload: Callable[[Setup, Workload], list[Rule]] = _no_rules
     """Rules for the workload on the setup."""

@@ -1,52 +1,49 @@
 """Workloads: the parameters that a study sets, and the engine spec they become.
 
-Each is a package with the interface `interface.Workload`; `named` returns it by the name that studies use.
-What packages ask that read plans and records is in its `description.Description`.
+Each is an object of a subclass of `workload.Workload`, here or in a feature (`WORKLOADS` in its `workload.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from iosonde.core.features import contributed
 
 if TYPE_CHECKING:
-    from iosonde.workload.description import Description
-    from iosonde.workload.interface import Workload
-
-Name = Literal["block", "kv", "tpcc", "commit", "paging", "graph", "objects", "command"]
+    from iosonde.workload.workload import Workload
 
 
-def named(name: Name) -> Workload:
+@cache
+def workloads() -> Mapping[str, Workload]:
+    """All workloads by the names that studies use."""
+    from iosonde.workload.block import BLOCK
+    from iosonde.workload.command.workload import COMMAND
+    from iosonde.workload.commit import COMMIT
+    from iosonde.workload.graph.workload import GRAPH
+    from iosonde.workload.kv import KV
+    from iosonde.workload.objects.workload import OBJECTS
+    from iosonde.workload.paging.workload import PAGING
+    from iosonde.workload.tpcc import TPCC
+
+    of_features: tuple[Workload, ...] = contributed("workload", "WORKLOADS")
+    return {each.name: each for each in (BLOCK, KV, TPCC, COMMIT, PAGING, GRAPH, OBJECTS, COMMAND, *of_features)}
+
+
+def named(name: str) -> Workload:
     """The workload of that name."""
-    from iosonde.workload import block, command, commit, graph, kv, objects, paging, tpcc
-
-    known: dict[Name, Workload] = {
-        "block": block,
-        "kv": kv,
-        "tpcc": tpcc,
-        "commit": commit,
-        "paging": paging,
-        "graph": graph,
-        "objects": objects,
-        "command": command,
-    }
-    return known[name]
+    return workloads()[name]
 
 
-def described(workload: Mapping[str, Any]) -> Description:
-    """The description of the workload of an engine's spec."""
-    return named(workload["kind"]).DESCRIPTION
+def described(workload: Mapping[str, Any]) -> Workload:
+    """The workload of an engine's spec."""
+    return named(workload["kind"])
 
 
-def descriptions() -> dict[Name, Description]:
-    """The descriptions of all workloads by name."""
-    names: Sequence[Name] = get_args(Name)
-    return {name: named(name).DESCRIPTION for name in names}
-
-
-def names_where(holds: Callable[[Description], bool]) -> tuple[Name, ...]:
-    """Names of the workloads whose description has a property."""
-    return tuple(name for name, description in descriptions().items() if holds(description))
+def names_where(holds: Callable[[Workload], bool]) -> tuple[str, ...]:
+    """Names of the workloads that have a property."""
+    return tuple(name for name, each in workloads().items() if holds(each))
 
 
 def streams_of(workload: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iosonde.execution.checks.backend_probe import ProbedBackend
     from iosonde.plan import Case, Plan
     from iosonde.study.model import Part, Study
-    from iosonde.workload.interface import Workload
+    from iosonde.workload.workload import Workload
 
 COLUMNS = 80
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -309,10 +309,10 @@ def _is_shown(parameter: str, value: Any, workload: Workload) -> bool:
     """Return True if a value is not the default or is always shown; lists are commands, which are printed in full."""
     from iosonde.plan import Setup
 
-    field = {**workload.PARAMETERS.model_fields, **Setup.model_fields}.get(parameter)
-    if parameter in workload.DESCRIPTION.printed_apart:
+    field = {**workload.parameters.model_fields, **Setup.model_fields}.get(parameter)
+    if parameter in workload.printed_apart:
         return False
-    return parameter in workload.SHOWN or field is None or value != field.get_default(call_default_factory=True)
+    return parameter in workload.shown or field is None or value != field.get_default(call_default_factory=True)
 
 
 def _parameter_lines(
@@ -349,8 +349,8 @@ def _value_text(name: str, value: Any, workload: Workload) -> str:
 
     parameter = name.rpartition(".")[2]
     if isinstance(value, int) and not isinstance(value, bool):
-        if parameter in (*workload.SIZES, *SETUP_SIZES):
+        if parameter in (*workload.sizes, *SETUP_SIZES):
             return compact_size(value)
-        if parameter in workload.DURATIONS:
+        if parameter in workload.durations:
             return compact_duration(value)
     return f"{value:g}" if isinstance(value, float) else _plain(value)

@@ -11,7 +11,7 @@ from iosonde.plan import Setup
 from iosonde.plan.setup import SetupPart
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import MIB, format_bytes, parse_size
-from iosonde.workload.description import Description
+from iosonde.workload.workload import Workload
 
 CacheKind = Literal["none", "bcache", "dm-cache", "dm-writecache"]
 CacheMode = Literal["writethrough", "writeback", "writearound"]
@@ -174,7 +174,7 @@ def rules(setup: Setup) -> list[Rule]:
     ]  # fmt: skip
 
 
-def rules_with_workload(setup: Setup, workload: Description) -> list[Rule]:
+def rules_with_workload(setup: Setup, workload: Workload) -> list[Rule]:
     """Return the rules of the load: a cache is warmed and made dirty with it, in steps that only block I/O has."""
     cache = setup.layer(BlockCacheSetup)
     state = cache.state if cache else ""

@@ -27,7 +27,7 @@ from iosonde.interop.fio.aspects.submission import (
 from iosonde.interop.fio.aspects.timing import arrival, duration_ns, ramp, start_ns
 from iosonde.interop.fio.given import Given
 from iosonde.interop.fio.options import Fate
-from iosonde.workload import block
+from iosonde.workload.block import BLOCK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ def _checked(given: Given, stream: dict[str, Any]) -> dict[str, Any]:
     """Unsupported options are reported for the section that has them."""
     for name, value in stream.items():
         try:
-            block.read_value(name, value)
+            BLOCK.read_value(name, value)
         except StudyError as error:
             raise StudyError(error.what, where=_where(given), hint=error.hint) from None
     return stream

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 from iosonde.results.column import FLAG, TEXT, U32, U64, Column, DType
 from iosonde.results.schema import Record
-from iosonde.workload import Name, streams_of
+from iosonde.workload import streams_of, workloads
 from iosonde.workload.kv.fields import STORES
 from iosonde.workload.kv.phases import WRITES
 
@@ -102,7 +102,7 @@ COLUMNS = (
     _row(
         "workload",
         TEXT,
-        f"Workload: {_any_of(get_args(Name))}",
+        f"Workload: {_any_of(tuple(workloads()))}",
         lambda facts: facts.workload["kind"],
     ),
     _reported("store_version", TEXT, "Version of the store, as it reports it", "version"),

@@ -1,4 +1,4 @@
-"""Block I/O: a workload as `workload.interface.Workload` has it.
+"""Block I/O, the workload of studies that name none.
 
 One file each: what a study may set (`parameters`), how values are written (`notation`), what must fit together
 (`rules`), what the target decides (`fitting`), the engine's spec (`spec`), what a run needs (`requirements`) and takes
@@ -7,66 +7,67 @@ One file each: what a study may set (`parameters`), how values are written (`not
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import BaseModel
-
-from iosonde.workload import reading
-from iosonde.workload.block.cost import cost
-from iosonde.workload.block.description import DESCRIPTION
-from iosonde.workload.block.fields import DURATIONS, SCALABLE, SHOWN, SIZES, WHOLE_NUMBERS
-from iosonde.workload.block.fitting import fit
+from iosonde.workload import terms
+from iosonde.workload.block import cost, fitting, requirements, spec
+from iosonde.workload.block.fields import DURATIONS, SHOWN, SIZES
 from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.block.requirements import (
-    addressed_bytes,
-    buffer_bytes,
-    files,
-    layout,
-    must_align,
-    notes,
-    prepares,
-    room_by,
-)
-from iosonde.workload.block.spec import prepare, resolve, vary
+from iosonde.workload.workload import Workload
 
-__all__ = [
-    "DESCRIPTION",
-    "DURATIONS",
-    "LESS_MEMORY",
-    "PARAMETERS",
-    "SCALABLE",
-    "SHOWN",
-    "SIZES",
-    "SMALLER",
-    "TITLE",
-    "WHOLE_NUMBERS",
-    "BlockParameters",
-    "addressed_bytes",
-    "buffer_bytes",
-    "build",
-    "cost",
-    "files",
-    "fit",
-    "layout",
-    "must_align",
-    "notes",
-    "prepare",
-    "prepares",
-    "read_value",
-    "resolve",
-    "room_by",
-    "vary",
-]
 
-TITLE = "block I/O"
+class BlockWorkload(Workload[BlockParameters]):
+    """Block I/O."""
 
-PARAMETERS: type[BaseModel] = BlockParameters
+    name = "block"
+    title = "block I/O"
+    parameters = BlockParameters
+    sizes, durations, shown = SIZES, DURATIONS, SHOWN
+    smaller = "make the span smaller with `--set span=...`"
+    less_memory = (
+        "leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
+        "`--set queue_depth=...` or `--set jobs=...`"
+    )
 
-SMALLER = "make the span smaller with `--set span=...`"
-LESS_MEMORY = (
-    "leave out the largest blocks, the deepest queues or the most jobs, with `--set block_size=...`, "
-    "`--set queue_depth=...` or `--set jobs=...`"
-)
+    moves_blocks = True
+    operations = ("read", "write", "trim")
+    worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability")
+    ignored_when_simulated = (
+        *("backend", "fallback", "registered_files", "registered_buffers", "submission_polling", "completion_polling"),
+        *("data_pointers", "interrupts", "command_timeout", "io_mode", "page_cache"),
+    )
 
-read_value = partial(reading.value, BlockParameters, TITLE)
-build = partial(reading.build, BlockParameters, TITLE)
+    fit = staticmethod(fitting.fit)
+    resolve, vary, prepare = staticmethod(spec.resolve), staticmethod(spec.vary), staticmethod(spec.prepare)
+    cost = staticmethod(cost.cost)
+    files, room_by = staticmethod(requirements.files), staticmethod(requirements.room_by)
+    addressed_bytes = staticmethod(requirements.addressed_bytes)
+    buffer_bytes = staticmethod(requirements.buffer_bytes)
+    must_align, layout = staticmethod(requirements.must_align), staticmethod(requirements.layout)
+    prepares = staticmethod(requirements.prepares)
+
+    def words(self, case: Mapping[str, Any]) -> dict[str, str]:
+        """Words that make up `4 KiB random buffered reads`; direct I/O is left out."""
+        fraction = case.get("read_fraction")
+        found = {
+            "block_size": terms.size_words(case["block_size"]) if case.get("block_size") is not None else "",
+            "access": str(case.get("access") or ""),
+            "io_mode": "buffered" if case.get("io_mode") == "buffered" else "",
+            "read_fraction": "I/O"
+            if fraction is None
+            else terms.operation_words(fraction, case.get("trim_fraction") or 0.0),
+            "durability": _flush_words(str(case.get("durability") or "")),
+        }
+        return {name: word for name, word in found.items() if word}
+
+
+BLOCK = BlockWorkload()
+
+
+def _flush_words(durability: str) -> str:
+    """Name the flushes of writes: `with a flush after each write`."""
+    kind, _, every = durability.partition(":")
+    if kind != "flush":
+        return ""
+    return "with a flush after each write" if every == "1" else f"with a flush after every {every} writes"

@@ -13,7 +13,7 @@ from iosonde.workload.block.fields import WHOLE_WORKLOAD
 from iosonde.workload.block.notation import mix_of
 from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.block.requirements import prepares
-from iosonde.workload.interface import Room
+from iosonde.workload.workload import Room
 from iosonde.workload.reading import check_agreement
 
 DEFAULT_SERVICE_NS = 100_000

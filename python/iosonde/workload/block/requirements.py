@@ -8,7 +8,7 @@ from typing import Any
 
 from iosonde.units import MIB
 from iosonde.workload.block.parameters import BlockParameters
-from iosonde.workload.interface import Layout
+from iosonde.workload.workload import Layout
 
 
 def files(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
@@ -83,8 +83,3 @@ def layout(streams: Mapping[str, BlockParameters]) -> Layout:
 def prepares(stream: BlockParameters) -> bool:
     """Whether the target is to be prepared before the first run."""
     return stream.purge != "none" or stream.fill > 0 or stream.precondition is not None
-
-
-def notes(streams: Mapping[str, BlockParameters]) -> list[str]:
-    """None: the cost of a run is its time and its bytes."""
-    return []

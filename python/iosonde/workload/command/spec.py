@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ from iosonde import protocol, tools
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.supervisor.program import identify
-from iosonde.workload.command.footprint import NAME, only
 from iosonde.workload.command.parameters import CommandParameters
 from iosonde.workload.command.template import fill
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 PLACES = tuple(sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True))
 """Directories that are searched before PATH: on PATH Debian has scripts in the place of PostgreSQL's programs."""
+
+NAME = f"command-{hashlib.sha256(b'iosonde command').hexdigest()[:8]}"
+"""The working directory in the study's own directory on the target; each run finds it empty."""
 
 
 def resolve(streams: Mapping[str, CommandParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
@@ -107,3 +110,12 @@ def _server(whole: CommandParameters, target: Target) -> dict[str, Any]:
     from iosonde.workload.oltp import place
 
     return {"server": place.engine_server(whole, target)}
+
+
+def only(streams: Mapping[str, CommandParameters]) -> CommandParameters:
+    """The parameters of a load, which has one stream."""
+    if len(streams) > 1:
+        raise StudyError(
+            "a command has no streams", hint="let one command start what runs together, or use `background`"
+        )
+    return next(iter(streams.values()))

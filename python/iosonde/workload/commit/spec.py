@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from iosonde.plan import JsonObject
 from iosonde.workload.commit.parameters import CommitParameters
-from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.oltp import footprint, place
+from iosonde.workload.oltp import place
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
     from iosonde.storage import Target
 
 
-def resolve(streams: Mapping[str, CommitParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
-    """The engine's spec."""
-    whole = footprint.only(footprint.fit(streams, target, room_bytes=0))
-    workload: spec.CommitWorkload = {
+def workload(whole: CommitParameters, target: Target) -> spec.CommitWorkload:
+    """The workload of the engine's spec of a measurement."""
+    return {
         "kind": "commit",
         "server": place.engine_server(whole, target),
         "operation": whole.operation,
@@ -34,4 +30,3 @@ def resolve(streams: Mapping[str, CommitParameters], target: Target, *, seed: in
             "cpus": whole.cpus,
         },
     }
-    return engine_spec(workload, seed=seed, run_id=run_id, devices=place.watched_devices(whole, target))

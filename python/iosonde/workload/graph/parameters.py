@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr
@@ -116,10 +115,3 @@ class GraphParameters(WithRules):
                 'with `backend = "sync"` a job has one read in flight: set `queue_depth = 1`',
             ),
         ]
-
-
-SIZES: Sequence[str] = ("request_size", "merge_gap", "cache_size", "sort_memory")
-
-DURATIONS: Sequence[str] = ("duration", "interval")
-
-SHOWN: Sequence[str] = ("algorithm", "scale", "edge_factor", "jobs", "queue_depth", "request_size", "cache_size")

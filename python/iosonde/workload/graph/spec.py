@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -12,10 +13,9 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.text_files import expanded
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.graph.needs import graph_name, only
 from iosonde.workload.graph.parameters import PAGE_BYTES, GraphParameters
 from iosonde.workload.graph.size import area_bytes, of_any_vertices, size_of
-from iosonde.workload.interface import Room
+from iosonde.workload.workload import Room
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 GRAPH500 = {"a": 0.57, "b": 0.19, "c": 0.19}
 """Probabilities of the quadrants of an R-MAT graph."""
+
+_GRAPH = ("lists", "scale", "edge_factor", "graph_seed", "edge_list", "edge_format")
+"""Parameters that decide which graph it is."""
 
 
 def fit(streams: Mapping[str, GraphParameters], target: Room, *, room_bytes: int) -> dict[str, GraphParameters]:
@@ -149,3 +152,14 @@ def _algorithm(stream: GraphParameters) -> Any:
             return {"kind": "bfs", "root": stream.root}
         case "components":
             return {"kind": "components"}
+
+
+def graph_name(stream: GraphParameters) -> str:
+    """The file of the graph: runs on the same graph share it."""
+    identity = "|".join(str(getattr(stream, name)) for name in _GRAPH)
+    return f"{hashlib.sha256(identity.encode()).hexdigest()[:8]}.graph"
+
+
+def only(streams: Mapping[str, GraphParameters]) -> GraphParameters:
+    """The only stream: computations do not run together."""
+    return next(iter(streams.values()))

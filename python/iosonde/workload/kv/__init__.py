@@ -1,4 +1,4 @@
-"""Key-value stores: a workload as `workload.interface.Workload` has it.
+"""Key-value stores, in the engine or in a server.
 
 One file each: what a study may set (`parameters`, with the loads by name in `phases`), how values are written
 (`notation`), what must fit together (`rules`), what phases and the target decide (`fitting`), the engine's spec
@@ -7,60 +7,76 @@ One file each: what a study may set (`parameters`, with the loads by name in `ph
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import BaseModel
-
-from iosonde.workload import reading
-from iosonde.workload.kv.cost import cost
-from iosonde.workload.kv.description import DESCRIPTION
-from iosonde.workload.kv.fields import DURATIONS, SHOWN, SIZES, STORES
-from iosonde.workload.kv.fitting import fit
+from iosonde.plan import target_of
+from iosonde.workload import terms
+from iosonde.workload.kv import cost, fitting, requirements, spec
+from iosonde.workload.kv.fields import DURATIONS, SHOWN, SIZES
 from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.requirements import (
-    addressed_bytes,
-    buffer_bytes,
-    files,
-    layout,
-    must_align,
-    notes,
-    prepares,
-    room_by,
-)
-from iosonde.workload.kv.spec import resolve
+from iosonde.workload.workload import Spec, Workload
 
-__all__ = [
-    "DESCRIPTION",
-    "DURATIONS",
-    "LESS_MEMORY",
-    "PARAMETERS",
-    "SHOWN",
-    "SIZES",
-    "SMALLER",
-    "STORES",
-    "TITLE",
-    "KvParameters",
-    "addressed_bytes",
-    "buffer_bytes",
-    "build",
-    "cost",
-    "files",
-    "fit",
-    "layout",
-    "must_align",
-    "notes",
-    "prepares",
-    "read_value",
-    "resolve",
-    "room_by",
-]
+_PHASES = {
+    "load": "loads",
+    "fillseq": "sequential fills",
+    "fillrandom": "random fills",
+    "filluniquerandom": "random fills without repetition",
+    "overwrite": "overwrites",
+    "readrandom": "random reads",
+    "readseq": "sequential reads",
+    "readreverse": "reverse reads",
+    "seekrandom": "random scans",
+    "deleteseq": "sequential deletes",
+    "deleterandom": "random deletes",
+    "readwhilewriting": "reads while writing",
+    **{f"ycsb_{letter}": f"YCSB {letter.upper()} operations" for letter in "abcdef"},
+}
 
-TITLE = "key-value stores"
 
-PARAMETERS: type[BaseModel] = KvParameters
+class KvWorkload(Workload[KvParameters]):
+    """Key-value stores, in the engine or in a server."""
 
-SMALLER = "make the database smaller with `--set records=...`"
-LESS_MEMORY = ""
+    name = "kv"
+    title = "key-value stores"
+    parameters = KvParameters
+    sizes, durations, shown = SIZES, DURATIONS, SHOWN
+    places = ("log_target", "read_cache_target", "user_database", "server_url", "options_file", "trace", "library")
+    smaller = "make the database smaller with `--set records=...`"
 
-read_value = partial(reading.value, KvParameters, TITLE)
-build = partial(reading.build, KvParameters, TITLE)
+    reads_own_cache = True
+    counts_until_durable = True
+    adds_streams = False
+    counts_operations = True
+    wipes_devices = True
+    has_statistics = True
+    rate_unit = "ops/s"
+    operations = ("read", "write", "delete", "scan", "read_modify_write")
+    subject = "store"
+    worded = ("store", "sync", "phase")
+
+    fit = staticmethod(fitting.fit)
+    resolve = staticmethod(spec.resolve)
+    cost = staticmethod(cost.cost)
+    files, room_by = staticmethod(requirements.files), staticmethod(requirements.room_by)
+    addressed_bytes = staticmethod(requirements.addressed_bytes)
+    layout, notes = staticmethod(requirements.layout), staticmethod(requirements.notes)
+
+    def server(self, workload: Spec) -> str | None:
+        """The store's name where it is in a server: Cassandra on a directory is started, too."""
+        store, target = str(workload["store"]["kind"]), target_of(workload)["kind"]
+        is_served = target in ("socket", "server") or (store == "cassandra" and target == "directory")
+        return store if is_served else None
+
+    def rules(self, workload: Spec) -> str:
+        """Of a store in a server the engine does not see the I/O."""
+        return "server" if self.server(workload) else "evidence"
+
+    def words(self, case: Mapping[str, Any]) -> dict[str, str]:
+        """Words that make up `LMDB random reads`."""
+        phase = str(case.get("phase") or case.get("phase_level") or "")
+        synced = {"sync": "synced"} if case.get("sync") is True else {}
+        return {"store": terms.store_name(case["store"]), **synced, "phase": _PHASES.get(phase, f"{phase} operations")}
+
+
+KV = KvWorkload()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.workload.interface import Room
+from iosonde.workload.workload import Room
 from iosonde.workload.kv import trace
 from iosonde.workload.kv.cache import CACHES
 from iosonde.workload.kv.cassandra import CASSANDRA

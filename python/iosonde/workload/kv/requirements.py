@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from iosonde.units import format_duration
-from iosonde.workload.interface import Layout
+from iosonde.workload.workload import Layout
 from iosonde.workload.kv import cache, trace
 from iosonde.workload.kv.cassandra import CASSANDRA
 from iosonde.workload.kv.notation import operations_of
@@ -108,16 +108,6 @@ def identity(stream: KvParameters) -> str:
     return f"{stream.store}-{digest[:8]}"
 
 
-def buffer_bytes(streams: Mapping[str, KvParameters]) -> int:
-    """Nothing worth counting: a job holds one batch. What the store holds is the store's."""
-    return 0
-
-
-def must_align(stream: KvParameters) -> dict[str, list[int]]:
-    """Nothing: alignment is up to the store."""
-    return {}
-
-
 def layout(streams: Mapping[str, KvParameters]) -> Layout:
     """What is written before the measurement: the records that a run is to begin with."""
     whole = next(iter(streams.values()))
@@ -141,11 +131,6 @@ def keeps_checkpoint(streams: Mapping[str, KvParameters]) -> bool:
     if whole.store not in LOG_STRUCTURED or whole.carry_over or whole.database != "loaded" or is_loaded_again:
         return False
     return any(name in WRITES for each in streams.values() for name, _ in operations_of(each.operations or "read"))
-
-
-def prepares(stream: KvParameters) -> bool:
-    """Never: a store's file system is created again instead."""
-    return False
 
 
 def notes(streams: Mapping[str, KvParameters]) -> list[str]:

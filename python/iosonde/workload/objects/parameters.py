@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -143,25 +142,8 @@ class ObjectsParameters(WithRules):
 
 
 WHOLE_WORKLOAD = (
-    *(
-        "object_store",
-        "server_url",
-        "region",
-        "osds",
-        "replication",
-        "placement_groups",
-        "osd_size",
-        "ceph",
-        "object_size",
-        "objects",
-        "ramp",
-    ),
-    *("duration", "interval", "timeout", "delete_after", "stop_osd_after", "restart_osd_after"),
+    *("object_store", "server_url", "region", "osds", "replication", "placement_groups", "osd_size", "ceph"),
+    *("object_size", "objects", "ramp", "duration", "interval", "timeout", "delete_after"),
+    *("stop_osd_after", "restart_osd_after"),
 )
 """Parameters of the run: streams that run together must agree on them."""
-
-SIZES: Sequence[str] = ("osd_size", "object_size")
-
-DURATIONS: Sequence[str] = ("ramp", "duration", "interval", "timeout", "stop_osd_after", "restart_osd_after")
-
-SHOWN: Sequence[str] = ("operation", "object_size", "objects", "jobs", "queue_depth", "duration")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -10,8 +12,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.interface import Room
-from iosonde.workload.objects.needs import identity, whole_of
+from iosonde.workload.workload import Room
 from iosonde.workload.objects.parameters import USABLE, WHOLE_WORKLOAD, ObjectsParameters
 from iosonde.workload.reading import check_agreement
 
@@ -135,3 +136,16 @@ def _arrival(stream: ObjectsParameters) -> spec.Arrival:
             return {"kind": "constant", "rate": stream.rate or 0.0}
         case "poisson":
             return {"kind": "poisson", "rate": stream.rate or 0.0}
+
+
+def whole_of(streams: Mapping[str, ObjectsParameters]) -> ObjectsParameters:
+    """The parameters of the run, on which all streams agree."""
+    return next(iter(streams.values()))
+
+
+def identity(whole: ObjectsParameters) -> str:
+    """Eight digits that differ between clusters of different composition."""
+    facts: list[object] = [whole.osds, whole.replication, whole.placement_groups, whole.osd_size, whole.ceph]
+    if whole.object_store == "s3":
+        facts = [whole.server_url, whole.region, whole.object_size, whole.objects]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
 """What the workloads on database servers share: parameters of server and load, checks, place, cost.
 
-`tpcc` and `commit` are workloads as `workload.interface.Workload` has it; this package is not one.
+`tpcc` and `commit` are workloads; this package is not one.
 """

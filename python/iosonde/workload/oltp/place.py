@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -9,7 +11,6 @@ from iosonde import servers
 from iosonde.errors import StudyError
 from iosonde.servers.instance import DATABASE
 from iosonde.workload.log_directory import check_reachable, open_log_directory
-from iosonde.workload.oltp import footprint
 from iosonde.workload.oltp.fields import OltpFields
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 CONNECT_S = 30
 """How long the engine tries to connect while the server is starting."""
+
+DECIDED_AT_CREATION = ("wal_segment_size", "innodb_page_size", "innodb_checksum_algorithm", "innodb_data_file_path")
+"""Settings that belong to a data directory: others do not need a template of their own."""
 
 
 def check_place(whole: Any, target: Target) -> None:
@@ -41,7 +45,7 @@ def check_place(whole: Any, target: Target) -> None:
 
 def engine_server(whole: Any, target: Target) -> spec.SqlServer:
     """The server as the engine's spec has it; the socket's path is the one in the target's directory."""
-    name = footprint.identity(whole)
+    name = identity(whole)
     if whole.server_url:
         from iosonde.servers import url
 
@@ -96,3 +100,10 @@ def acknowledged(whole: OltpFields, target: Target) -> spec.AcknowledgedLog | No
         return None
     own = target.spec_target("per_job", 0)["directory"]
     return {"directory": str(Path(own, f"acknowledged-{Path(own).name[-8:]}"))}
+
+
+def identity(whole: Any) -> str:
+    """Eight digits that differ between databases whose loaded data differ."""
+    at_creation = {name: value for name, value in whole.settings.items() if name in DECIDED_AT_CREATION}
+    facts = json.dumps([whole.server, at_creation, whole.population()], sort_keys=True)
+    return hashlib.sha256(facts.encode()).hexdigest()[:8]

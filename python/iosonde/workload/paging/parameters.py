@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -130,9 +129,3 @@ WHOLE_WORKLOAD = (
     *("content_seed", "page_cache", "verify_after", "ramp", "ramp_until", "interval"),
 )
 """Parameters of the run: streams that run together must agree on them."""
-
-SIZES: Sequence[str] = ("size", "memory_limit")
-
-DURATIONS: Sequence[str] = ("ramp", "duration", "interval")
-
-SHOWN: Sequence[str] = ("mapping", "pattern", "jobs", "size", "memory_limit", "read_fraction", "duration")

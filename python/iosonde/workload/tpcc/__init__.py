@@ -1,71 +1,38 @@
-"""TPC-C on a database server: a workload as `workload.interface.Workload` has it.
+"""TPC-C on a database server.
 
 Without keying and think times a result is not TPC-C: reports label it "TPC-C-like, no think time".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
-from pydantic import BaseModel
-
-from iosonde.workload import reading
-from iosonde.workload.oltp.fields import DURATIONS, SIZES
-from iosonde.workload.oltp.footprint import (
-    addressed_bytes,
-    buffer_bytes,
-    cost,
-    files,
-    fit,
-    layout,
-    must_align,
-    notes,
-    prepares,
-)
-from iosonde.workload.tpcc.description import DESCRIPTION
+from iosonde.plan import JsonObject
 from iosonde.workload.tpcc.parameters import TpccParameters
-from iosonde.workload.tpcc.spec import load_spec, resolve
-
-__all__ = [
-    "DESCRIPTION",
-    "DURATIONS",
-    "LESS_MEMORY",
-    "PARAMETERS",
-    "SHOWN",
-    "SIZES",
-    "SMALLER",
-    "TITLE",
-    "TpccParameters",
-    "addressed_bytes",
-    "buffer_bytes",
-    "build",
-    "cost",
-    "files",
-    "fit",
-    "layout",
-    "load_spec",
-    "must_align",
-    "notes",
-    "prepares",
-    "read_value",
-    "resolve",
-    "room_by",
-]
-
-TITLE = "TPC-C"
-
-PARAMETERS: type[BaseModel] = TpccParameters
-
-SHOWN: Sequence[str] = ("server", "warehouses", "terminals", "think", "memory_limit", "duration")
-
-SMALLER = "make the database smaller with `--set warehouses=...`"
-LESS_MEMORY = ""
-
-read_value = partial(reading.value, TpccParameters, TITLE)
-build = partial(reading.build, TpccParameters, TITLE)
+from iosonde.workload.tpcc.spec import load_spec, workload
+from iosonde.workload.oltp.workload import OltpWorkload
 
 
-def room_by(files: int) -> str:
-    """A clause that names the parameters which decide how much room this many databases need."""
-    return f"for {files} databases, by the parameter `warehouses`" if files > 1 else "by the parameter `warehouses`"
+class TpccWorkload(OltpWorkload[TpccParameters]):
+    """TPC-C."""
+
+    name = "tpcc"
+    title = "TPC-C"
+    parameters = TpccParameters
+    shown = ("server", "warehouses", "terminals", "think", "memory_limit", "duration")
+    smaller = "make the database smaller with `--set warehouses=...`"
+    connections = "terminals"
+    operations = ("new_order", "payment", "order_status", "delivery", "stock_level")
+    spec = staticmethod(workload)
+
+    def room_by(self, files: int) -> str:
+        """A clause that names the parameters which decide how much room this many databases need."""
+        return f"for {files} databases, by the parameter `warehouses`" if files > 1 else "by the parameter `warehouses`"
+
+    def load_spec(self, spec: JsonObject, case: Mapping[str, Any]) -> JsonObject:
+        """The warehouses are loaded once."""
+        return load_spec(spec, jobs=int(case["load_jobs"]))
+
+
+TPCC = TpccWorkload()

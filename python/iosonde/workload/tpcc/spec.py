@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from iosonde.plan import JsonObject
-from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.oltp import footprint, place
+from iosonde.workload.oltp import place
 from iosonde.workload.tpcc.parameters import TpccParameters
 
 if TYPE_CHECKING:
@@ -16,10 +14,9 @@ if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
-def resolve(streams: Mapping[str, TpccParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
-    """The engine's spec of a measurement on a database that is loaded already."""
-    whole = footprint.only(footprint.fit(streams, target, room_bytes=0))
-    workload: spec.TpccWorkload = {
+def workload(whole: TpccParameters, target: Target) -> spec.TpccWorkload:
+    """The workload of the engine's spec of a measurement."""
+    return {
         "kind": "tpcc",
         "server": place.engine_server(whole, target),
         "warehouses": whole.warehouses,
@@ -28,7 +25,6 @@ def resolve(streams: Mapping[str, TpccParameters], target: Target, *, seed: int,
         "check": {"before": whole.server_url is not None, "after": True},
         "measurement": _measurement(whole, target),
     }
-    return engine_spec(workload, seed=seed, run_id=run_id, devices=place.watched_devices(whole, target))
 
 
 def _database(whole: TpccParameters) -> spec.TpccDatabase:

@@ -1,0 +1,112 @@
+"""Whole objects as a workload: what a run needs, what it takes, and how its spec is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
+from iosonde.storage.setups.bluestore import CONTROL_BYTES
+from iosonde.units import format_bytes
+from iosonde.workload import terms
+from iosonde.workload.objects import spec
+from iosonde.workload.objects.parameters import ObjectsParameters
+from iosonde.workload.objects.spec import identity, whole_of
+from iosonde.workload.workload import Layout, Spec, Workload
+
+START_SECONDS = 12.0
+"""Creation, start and shutdown of a cluster with one object daemon, as assumed by a plan."""
+OSD_SECONDS = 3.0
+"""The same for each further object daemon."""
+RECOVERY_SECONDS = 10.0
+ASSUMED_WRITES_PER_SECOND = 1000
+
+_OPERATIONS = {"write": "writes", "sequential_read": "sequential reads", "random_read": "random reads"}
+
+
+class ObjectsWorkload(Workload[ObjectsParameters]):
+    """Objects of a cluster that iosonde starts, or of a server of the user."""
+
+    name = "objects"
+    title = "objects"
+    parameters = ObjectsParameters
+    sizes = ("osd_size", "object_size")
+    durations = ("ramp", "duration", "interval", "timeout", "stop_osd_after", "restart_osd_after")
+    shown = ("operation", "object_size", "objects", "jobs", "queue_depth", "duration")
+    places = ("server_url",)
+    smaller = "use smaller object daemons with `--set osd_size=...`, or fewer with `--set osds=1`"
+    sized_by = "by the parameters `osds` and `osd_size`"
+    less_memory = (
+        "use smaller objects or fewer operations in flight, with `--set object_size=...`, `--set "
+        "queue_depth=...` or `--set jobs=...`"
+    )
+    counts_operations = True
+    has_no_target = True
+    is_on_osds = True
+    rate_unit = "ops/s"
+    counted = "operations"
+    operations = ("read", "write")
+    subject = "object_store"
+    fit = staticmethod(spec.fit)
+    resolve = staticmethod(spec.resolve)
+
+    def cost(self, streams: Mapping[str, ObjectsParameters]) -> Cost:
+        """Time of a run with the cluster's start; what a load writes only time limits."""
+        whole = whole_of(streams)
+        loads = any(stream.operation != "write" for stream in streams.values())
+        stored = whole.stored_bytes()
+        loading = max(stored / ASSUMED_BYTES_PER_SECOND, whole.objects / ASSUMED_WRITES_PER_SECOND) if loads else 0.0
+        if whole.object_store == "s3":
+            return Cost(seconds=loading + (whole.ramp + whole.duration) / 10**9, write_bytes=None)
+        creating = whole.osds * (OSD_SECONDS + whole.osd_size / ASSUMED_BYTES_PER_SECOND / 10)
+        recovery = RECOVERY_SECONDS if whole.stop_osd_after is not None else 0.0
+        seconds = START_SECONDS + creating + loading + recovery + (whole.ramp + whole.duration) / 10**9
+        return Cost(seconds=seconds, write_bytes=None)
+
+    def files(self, streams: Mapping[str, ObjectsParameters]) -> dict[str, int]:
+        """The files or devices of the object daemons, and the monitor's database; a server of the user has its own."""
+        whole = whole_of(streams)
+        if whole.object_store == "s3":
+            return {}
+        return {f"ceph-{identity(whole)}": whole.osds * whole.osd_size + CONTROL_BYTES}
+
+    def buffer_bytes(self, streams: Mapping[str, ObjectsParameters]) -> int:
+        """Memory of the operations in flight."""
+        return sum(stream.jobs * stream.queue_depth * stream.object_size for stream in streams.values())
+
+    def layout(self, streams: Mapping[str, ObjectsParameters]) -> Layout:
+        """Objects are written before they are read, in each run."""
+        return "always" if any(stream.operation != "write" for stream in streams.values()) else "never"
+
+    def notes(self, streams: Mapping[str, ObjectsParameters]) -> list[str]:
+        """What starting a cluster before each run costs."""
+        whole = whole_of(streams)
+        if whole.object_store == "s3":
+            return []
+        seconds = START_SECONDS + whole.osds * OSD_SECONDS
+        return [
+            f"each run starts a new Ceph cluster of {whole.osds} object daemon{'s' if whole.osds > 1 else ''} with "
+            f"{format_bytes(whole.osd_size)} each: about {seconds:.0f} s"
+        ]
+
+    def server(self, workload: Spec) -> str:
+        """`ceph`, or `s3` for a server of the user."""
+        kind = str(workload["store"]["kind"])
+        return "ceph" if kind == "rados" else kind
+
+    def rules(self, workload: Spec) -> str:
+        """The store does the I/O."""
+        return "server"
+
+    def words(self, case: Mapping[str, Any]) -> dict[str, str]:
+        """Words that make up `4 KiB object random reads on Ceph`."""
+        size = case.get("object_size")
+        operation = str(case.get("operation") or case.get("operation_level") or "")
+        return {
+            "object_size": f"{terms.size_words(size)} object" if size is not None else "object",
+            "operation": _OPERATIONS.get(operation, "operations"),
+            "object_store": f"on {terms.store_name(case['object_store'])}",
+        }
+
+
+OBJECTS = ObjectsWorkload()

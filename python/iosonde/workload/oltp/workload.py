@@ -1,0 +1,153 @@
+"""Workloads on a database server: what a run needs and takes, the same for all of them.
+
+They differ only in what their parameters report as `population` and `loaded_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
+from iosonde.units import format_bytes, format_duration
+from iosonde.workload import terms
+from iosonde.workload.engine_spec import engine_spec
+from iosonde.workload.oltp import place
+from iosonde.workload.oltp.fields import DURATIONS, SIZES, OltpFields
+from iosonde.workload.workload import Layout, Room, Spec, Workload
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+P = TypeVar("P", bound=OltpFields)
+
+START_SECONDS = 3.0
+"""Start, consistency checks of a small database, and shutdown, as assumed by a plan."""
+
+RECOVERY_SECONDS = 3.0
+"""Restart of a killed server, as assumed by a plan."""
+
+EMPTY_BYTES = 160 << 20
+"""A data directory without tables, including its first log files."""
+
+LOG_BYTES = 1 << 30
+"""Room for the write-ahead log and for rows that runs add."""
+
+
+class OltpWorkload(Workload[P]):
+    """Transactions on a database server; `connections` is the parameter with their number."""
+
+    connections = ""
+    sizes: Sequence[str] = SIZES
+    durations = DURATIONS
+    places = ("log_target", "server_url")
+    has_no_target = True
+    is_transactional = True
+    has_statistics = True
+    rate_unit = "transactions/s"
+    shows_bandwidth = False
+    counted = "transactions"
+    subject = "server"
+    worded = ("server",)
+
+    def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> dict[str, P]:
+        """The parameters with what they decide of each other: the kind of a running server is in its URL."""
+        whole = only(streams)
+        changes: JsonObject = {}
+        if whole.server_url:
+            from iosonde.servers import url
+
+            changes["server"] = url.parse(whole.server_url).kind
+        elif target.backend() is not None:
+            raise TargetError(
+                "a database server needs a file system, and a simulated or null device has none",
+                hint="name a directory as the target",
+            )
+        return {name: stream.model_copy(update=changes) for name, stream in streams.items()}
+
+    def resolve(self, streams: Mapping[str, P], target: Target, *, seed: int, run_id: str) -> JsonObject:
+        """The engine's spec of a measurement, on a database that is loaded already."""
+        whole = only(self.fit(streams, target, room_bytes=0))
+        return engine_spec(
+            self.spec(whole, target), seed=seed, run_id=run_id, devices=place.watched_devices(whole, target)
+        )
+
+    def spec(self, whole: P, target: Target) -> Mapping[str, Any]:
+        """The workload of the engine's spec."""
+        raise NotImplementedError
+
+    def addressed_bytes(self, streams: Mapping[str, P]) -> int:
+        """The template, its copy for a run, and the log."""
+        whole = only(streams)
+        return 0 if whole.server_url else 2 * _data_bytes(whole) + LOG_BYTES
+
+    def files(self, streams: Mapping[str, P]) -> dict[str, int]:
+        """The database that a run uses, with its template."""
+        whole = only(streams)
+        return {} if whole.server_url else {f"{whole.server}-{place.identity(whole)}": self.addressed_bytes(streams)}
+
+    def layout(self, streams: Mapping[str, P]) -> Layout:
+        """A database is loaded once, as a template."""
+        whole = only(streams)
+        return "missing" if whole.loaded_bytes() and not whole.server_url else "never"
+
+    def cost(self, streams: Mapping[str, P]) -> Cost:
+        """Time of a run with restoring; streams must be fitted to the target. Written bytes depend on the server."""
+        whole = only(streams)
+        measured_ns = whole.duration if whole.kill_server_after is None else whole.kill_server_after
+        seconds = (whole.ramp + measured_ns) / 10**9 + (RECOVERY_SECONDS if whole.kill_server_after else 0)
+        if whole.server_url:
+            return Cost(seconds=seconds, write_bytes=None)
+        return Cost(seconds=seconds + START_SECONDS + _restore_seconds(_data_bytes(whole)), write_bytes=None)
+
+    def notes(self, streams: Mapping[str, P]) -> list[str]:
+        """What restoring the database before each run costs; nothing for a server that the user runs."""
+        whole = only(streams)
+        if whole.server_url:
+            return []
+        data_bytes = _data_bytes(whole)
+        loaded = f" after {format_bytes(data_bytes)} are loaded once" if whole.loaded_bytes() else ""
+        return [
+            f"each run on {whole.server} starts from a copy of a template{loaded}: about {format_bytes(data_bytes)} and "
+            f"{format_duration(_restore_seconds(data_bytes) * 1e9)} to copy and compare"
+        ]
+
+    def streams(self, workload: Spec) -> list[Mapping[str, Any]]:
+        """One stream, which has the name of the parameter with its size."""
+        measurement, name = workload.get("measurement"), self.connections
+        return [{"name": name, "jobs": measurement[name], "arrival": measurement["arrival"]}] if measurement else []
+
+    def server(self, workload: Spec) -> str:
+        """Its name, such as `postgresql`."""
+        return str(workload["server"]["kind"])
+
+    def rules(self, workload: Spec) -> str:
+        """The server does the I/O."""
+        return "server"
+
+    def words(self, case: Mapping[str, Any]) -> dict[str, str]:
+        """Words that make up `PostgreSQL TPC-C-like transactions`."""
+        tpcc = "TPC-C transactions" if case.get("think") == "standard" else "TPC-C-like transactions (no think time)"
+        phase = tpcc if case.get("warehouses") else "single-row commits"
+        return {"server": terms.store_name(case["server"]), "phase": phase}
+
+
+def only(streams: Mapping[str, Any]) -> Any:
+    """The parameters of the only stream."""
+    if len(streams) > 1:
+        raise StudyError(
+            f"a workload on a server has one stream, not {len(streams)}",
+            hint="leave out `streams`: terminals and transaction mix are parameters",
+        )
+    return next(iter(streams.values()))
+
+
+def _data_bytes(whole: OltpFields) -> int:
+    """Size that the loaded database is assumed to have."""
+    return whole.loaded_bytes() + EMPTY_BYTES
+
+
+def _restore_seconds(data_bytes: int) -> float:
+    """Time to copy the template and to read the copy for comparison."""
+    return 2 * data_bytes / ASSUMED_BYTES_PER_SECOND

@@ -1,0 +1,237 @@
+"""Base class of a kind of load: its parameters, the engine spec they become, its cost, and how others treat its runs.
+
+A workload is one object, found by its name (`iosonde.workload.named`). Packages decide by the properties that it
+declares, never by its name. A *stream* is a frozen model of its parameters; `streams` maps names to them. Arguments
+called `workload` are that part of an engine's spec, and `case` are the parameters of a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
+
+from pydantic import BaseModel
+from typing_extensions import TypeVar
+
+from iosonde.plan import Capacity, Cost, JsonObject, Purge
+from iosonde.workload import reading
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
+
+CLOSED: Mapping[str, Any] = {"kind": "closed"}
+"""The arrival of a closed loop."""
+
+Spec = Mapping[str, Any]
+Layout = Literal["missing", "always", "never"]
+P = TypeVar("P", bound=BaseModel, default=Any)
+"""Parameters of a stream."""
+
+
+class Room(Protocol):
+    """Properties of a target that the parameters need."""
+
+    @property
+    def kind(self) -> str:
+        """`directory`, `device`, `file`, or that of a virtual target."""
+
+    def backend(self) -> JsonObject | None:
+        """The backend, where the target leaves no choice."""
+
+    def free_bytes(self) -> int:
+        """Room for a study's data."""
+
+    def direct_unit(self) -> int | None:
+        """Bytes that direct I/O takes multiples of, where there is such a unit."""
+
+    def osd_bytes(self) -> int | None:
+        """Size of the device that each object daemon of Ceph takes raw; None where it has a file."""
+
+    def capacity(self) -> Capacity:
+        """What a fill level is a share of."""
+
+    def purges(self) -> Sequence[Purge]:
+        """Means to give up what the target holds, the strongest first."""
+
+
+class Workload(Generic[P]):
+    """The defaults are those of a load whose operations are I/Os of the engine, though not block I/O.
+
+    Its streams are fitted to the target (`fit`) wherever they are passed in, except to `fit` and `resolve`.
+    """
+
+    name = ""
+    """What studies and specs call it."""
+
+    title = ""
+    """What errors call it: `block I/O`."""
+
+    parameters: type[P]
+    """Every parameter of a stream with default and description."""
+
+    sizes: Sequence[str] = ()
+    """Parameters in bytes."""
+
+    durations: Sequence[str] = ()
+    """Parameters in nanoseconds."""
+
+    shown: Sequence[str] = ()
+    """Parameters that a plan shows even where they are the default."""
+
+    places: Sequence[str] = ()
+    """Parameters that name files, directories, servers or code: only who runs a study decides about them."""
+
+    smaller = ""
+    """How to need less room."""
+
+    sized_by = ""
+    """A clause that names the parameters which decide how much room is needed: `by the parameter `size``."""
+
+    less_memory = ""
+    """How to need less memory; empty where `buffer_bytes` is 0."""
+
+    moves_blocks = False
+    """Block I/O: its rate is IOPS, its backend is chosen, and the cost of the harness for each I/O is known."""
+
+    is_external = False
+    """Another program does the work: only the values that it prints are known, and not its operations."""
+
+    reads_own_cache = False
+    """A store or server between the operations and the device: bytes of operations are not bytes of the device."""
+
+    counts_until_durable = False
+    """Writes count until they are durable, which may be after the measurement: the account is that of the run."""
+
+    adds_streams = True
+    """Rates of streams that run together can be added."""
+
+    is_transactional = False
+    """Its operations are transactions on a database server."""
+
+    counts_operations = False
+    """Its rate is the metric `ops_per_sec`."""
+
+    has_no_target = False
+    """Its specs name a server instead of a target."""
+
+    is_on_osds = False
+    """Object daemons of Ceph do the I/O: they alone can use BlueStore."""
+
+    wipes_devices = False
+    """It refuses a raw device with anything but its own data, so the device is wiped before the first run."""
+
+    has_statistics = False
+    """What it measures reports statistics about itself, which reports show over time."""
+
+    rate_unit = "IOPS"
+    """What progress counts per second."""
+
+    shows_bandwidth = True
+    """Progress shows bandwidth, too."""
+
+    counted = "I/Os"
+    """What latencies are measured of."""
+
+    accesses_memory = False
+    """Its operations are accesses to memory, of which the kernel does I/O for some."""
+
+    operations: Sequence[str] = ()
+    """Operations that make up `all`, by the names that the engine reports."""
+
+    subject = ""
+    """The parameter that only cases of this workload have."""
+
+    worded: Sequence[str] = ()
+    """Parameters whose levels `words` distinguishes."""
+
+    ignored_when_simulated: Sequence[str] = ()
+    """Parameters of the host's path to a device, which a simulated target does not have: they change nothing there."""
+
+    printed_apart: Sequence[str] = ()
+    """Parameters that a plan prints at another place."""
+
+    def read_value(self, name: str, value: Any) -> Any:
+        """One parameter as written -> checked and in bytes or nanoseconds; `StudyError` where it is invalid."""
+        return reading.value(self.parameters, self.title, name, value)
+
+    def build(self, parameters: Mapping[str, Any]) -> P:
+        """A stream's parameters as written, with defaults, checked each by itself and together."""
+        return reading.build(self.parameters, self.title, parameters)
+
+    def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> Mapping[str, P]:
+        """The parameters with what the target decides."""
+        return streams
+
+    def resolve(self, streams: Mapping[str, P], target: Target, *, seed: int, run_id: str) -> JsonObject:
+        """The engine's spec."""
+        raise NotImplementedError
+
+    def cost(self, streams: Mapping[str, P]) -> Cost:
+        """Time and bytes written at most, without layout."""
+        raise NotImplementedError
+
+    def files(self, streams: Mapping[str, P]) -> dict[str, int]:
+        """What a run keeps on disk, by name, with sizes."""
+        return {}
+
+    def room_by(self, files: int) -> str:
+        """A clause that names the parameters which decide how much room this many files need."""
+        return self.sized_by
+
+    def addressed_bytes(self, streams: Mapping[str, P]) -> int:
+        """Bytes of the target that the run needs."""
+        return sum(self.files(streams).values())
+
+    def buffer_bytes(self, streams: Mapping[str, P]) -> int:
+        """Memory that the run takes at once for its I/O."""
+        return 0
+
+    def must_align(self, stream: P) -> dict[str, list[int]]:
+        """What direct I/O needs in multiples of its own unit, by parameter; nothing where I/O is not direct."""
+        return {}
+
+    def layout(self, streams: Mapping[str, P]) -> Layout:
+        """Which part of its files a run writes before it measures."""
+        return "never"
+
+    def notes(self, streams: Mapping[str, P]) -> list[str]:
+        """Costs of a run that are not in its own time and bytes, as sentences for the plan."""
+        return []
+
+    def prepares(self, stream: P) -> bool:
+        """Whether the target is to be prepared before the first run."""
+        return False
+
+    def streams(self, workload: Spec) -> Sequence[Mapping[str, Any]]:
+        """The streams of a load, each with name, jobs and arrival at least."""
+        streams: Sequence[Mapping[str, Any]] = workload.get("streams", [])
+        return streams
+
+    def server(self, workload: Spec) -> str | None:
+        """The kind of server that the engine applies the load to, started by iosonde or by the user; None without one.
+
+        External commands connect by themselves: theirs is only in their spec.
+        """
+        return None
+
+    def rules(self, workload: Spec) -> str:
+        """How the verdict on a run is found: from `evidence` of the engine about its I/O, by shares of a `server`, or
+        by rules of its feature (`verdict.judge.Judge`).
+        """
+        return "evidence"
+
+    def load_spec(self, spec: JsonObject, case: Mapping[str, Any]) -> JsonObject | None:
+        """The spec that loads the database of a measurement, where the engine does so; it is kept as a template."""
+        return None
+
+    def problem(self, workload: Spec, case: Mapping[str, Any]) -> str:
+        """Why a received spec must not be carried out: it names other files than its case, besides its target."""
+        return ""
+
+    def file_name(self, workload: Spec) -> str | None:
+        """Name of the run's file in the target's own directory; None for the usual name, empty if it is refused."""
+        return None
+
+    def words(self, case: Mapping[str, Any]) -> dict[str, str]:
+        """Words that make up `4 KiB random reads`, by parameter and in that order."""
+        return {}
