@@ -11,11 +11,12 @@ import pytest
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
-from iosonde.features.block_caches import metrics as block_caches
-from iosonde.metrics.applications import graph, objects, oltp, paging
+from iosonde.core.features import contributed
+from iosonde.metrics.applications import objects, oltp, paging
 from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.histogram import PERCENTILES
+from iosonde.metrics.metric import Metric
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics
 from iosonde.metrics.registry import METRICS, declare
 from iosonde.metrics.scopes import overall
@@ -322,15 +323,13 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     conditional |= {
         name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core", "engine_stalled"))
     }
-    # Only traced runs have times of the kernel's I/O path.
-    conditional |= {name for name in METRICS if name.startswith("path_")}
-    # Only runs on a block cache have its counters.
-    conditional |= {each.name for each in block_caches.METRICS}
+    # None of the features is used.
+    conditional |= {each.name for each in contributed("metrics", "METRICS", Metric)}
     # Only key-value runs have accounts.
     conditional |= {
         "ops_per_sec",
         "durable_write_ns_mean",  # Only where writes are followed by flushes.
-        *(each.name for each in (*oltp.LIST, *paging.LIST, *graph.LIST, *objects.LIST)),
+        *(each.name for each in (*oltp.LIST, *paging.LIST, *objects.LIST)),
         *(name for name, metric in METRICS.items() if metric.kind == "store"),
     }
     assert set(METRICS) - set(metrics["metric"]) == {

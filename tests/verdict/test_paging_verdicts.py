@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from test_server_limits import record
+from measured import record
 
 from iosonde.verdict.evidence import Total
 from iosonde.verdict.paging import judge_paging

@@ -19,6 +19,7 @@ import polars as pl
 from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, paired_spreads, spread
 from iosonde.comparison.variance import OF_PAIRS, SessionVariance, run_correlation, session_effects
 from iosonde.metrics.distributions import adjusted_for_discovery
+from iosonde.metrics.registry import RATES
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import of_same_repeats
 
@@ -30,9 +31,7 @@ UNUSABLE = ("undetermined", "cache-served")
 
 COMPARED = (
     "bandwidth",
-    "iops",
-    "ops_per_sec",
-    "edges_per_sec",
+    *RATES,
     *(f"completion_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
     *(f"response_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
     # The chain of amplification, from the application to the media.

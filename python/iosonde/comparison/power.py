@@ -16,7 +16,7 @@ from iosonde.comparison.variance import PRIOR_DEGREES, PRIOR_STANDARD_DEVIATION
 from iosonde.errors import IosondeError
 from iosonde.metrics.distributions import t_quantile
 from iosonde.metrics.metrics import run_metrics
-from iosonde.metrics.registry import named_among
+from iosonde.metrics.registry import RATES, named_among
 from iosonde.metrics.scopes import each_load
 from iosonde.plan import Plan
 from iosonde.results import ResultSet
@@ -25,8 +25,6 @@ CONFIDENCE = 0.95
 POWER = 0.9
 ASSUMED_NOISE = 0.02
 """Relative standard deviation of a run where no earlier result set shows it."""
-RATES = ("ops_per_sec", "iops", "edges_per_sec")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Power:

@@ -19,8 +19,9 @@ from iosonde.comparison.cases import PLAIN, Cell, Design, Verdict, cells_of, jud
 from iosonde.comparison.ratio import Ratio, log_ratio, pooled
 from iosonde.metrics import wording
 from iosonde.metrics.distributions import adjusted_for_discovery
+from iosonde.metrics.registry import RATES_OF_FEATURES
 
-RATES = ("edges_per_sec", "bandwidth", "ops_per_sec", "iops")
+RATES = (*RATES_OF_FEATURES, "bandwidth", "ops_per_sec", "iops")
 """The first that both systems have decides."""
 TAILS = ("response_latency_ns_p99", "completion_latency_ns_p99")
 """The first that both systems have decides where the rates are the same: in open loop, the response latency."""

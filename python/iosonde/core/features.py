@@ -5,6 +5,9 @@ it adds in a tuple:
 
     module           tuple           elements                                    read by
     __init__.py      ANALYSES        names of the kinds in questions.py          `[[analysis]]` of studies
+                     WITH_DEVICE_PART  those of them with a `device_part`        the same
+                     TOPICS          pairs of a topic and its heading            `topic` of studies
+    workload.py      WORKLOADS       objects of a subclass of `Workload`         studies, plans, runs and records
     setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
                      EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
                      SETTINGS        models whose fields are parameters          other parameters of cases
@@ -13,6 +16,7 @@ it adds in a tuple:
     preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments
     instruments.py   INSTRUMENTS     subclasses of `Instrument`                  each run
     record.py        PARTS           subclasses of `results.schema.RecordPart`   the record
+    verdict.py       JUDGES          `verdict.judge.Judge`                       the verdict on a run
     facts.py         COLUMNS         `results.column.Column`                     the table `runs`
     metrics.py       METRICS         `metrics.metric.Metric`                     the registry of metrics
     intervals.py     FACTS           `metrics.intervals.IntervalFacts`           metrics of intervals

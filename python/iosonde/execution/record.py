@@ -19,7 +19,6 @@ from iosonde.workload import described, streams_of
 
 if TYPE_CHECKING:
     from iosonde.verdict.evidence import VerdictFacts
-    from iosonde.verdict.verdict import Verdict
 
 
 def compose(
@@ -77,13 +76,17 @@ def judged(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
+    from iosonde.verdict.judge import judge_of
     from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge, with_disturbances
 
     if record.result is None:
         return record
-    decided = _by_shares(record, intervals, environment)
-    has_evidence = described(record.spec["workload"]).rules(record.spec["workload"]) == "evidence"
-    if decided is None and not (has_evidence and "evidence" in record.result):
+    rules = described(record.spec["workload"]).rules(record.spec["workload"])
+    decided = None
+    if rules != "evidence":
+        cpus = int((environment.get("cpu") or {}).get("threads") or os.cpu_count() or 1)
+        decided = judge_of(rules).judge(record, _totals(intervals), cpus)
+    if decided is None and (rules != "evidence" or "evidence" not in record.result):
         return record
     if record.result["backend"]["kind"] in ON_VIRTUAL_TIME:
         return record  # Nothing but the model can limit it.
@@ -92,31 +95,6 @@ def judged(
     added = [RecordWarning(code=each.code, message=each.message, hint=each.hint) for each in verdict.warnings]
     kept = RecordVerdict(kind=verdict.kind, because=list(verdict.because), evidence=verdict.evidence)
     return record.model_copy(update={"verdict": kept, "warnings": [*record.warnings, *added]})
-
-
-def _by_shares(record: Record, intervals: pl.DataFrame, environment: Mapping[str, Any]) -> Verdict | None:
-    """The verdict by shares of resources, of workloads whose I/O the engine does not see."""
-    workload = record.spec["workload"]
-    cpus = int((environment.get("cpu") or {}).get("threads") or os.cpu_count() or 1)
-    match described(workload).rules(workload):
-        case "processes":
-            from iosonde.verdict.command import judge_command
-
-            return judge_command(record, cpus=cpus)
-        case "server":
-            from iosonde.verdict.server import judge_server
-
-            return judge_server(record, cpus=cpus)
-        case "faults":
-            from iosonde.verdict.paging import judge_paging
-
-            return judge_paging(record, _totals(intervals))
-        case "iterations" if "graph" in (record.result or {}):
-            from iosonde.verdict.graph import judge_graph
-
-            return judge_graph(record)
-        case _:  # A graph without its own result was stopped before the measurement.
-            return None
 
 
 def _facts(

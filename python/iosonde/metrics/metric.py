@@ -26,6 +26,10 @@ class Metric:
     """How it follows from the sums and facts of a scope; None where the facts already have it under its name."""
     can_be_negative: bool = False
     """Whether values below 0 are possible; otherwise confidence intervals are cut off at 0."""
+    counted: str = ""
+    """What its values count, where sentences name it: `operations/s`."""
+    is_rate: bool = False
+    """Of a feature: whether it is the rate by which a whole load is judged, as `iops` is for block I/O."""
     per_interval: bool = False
     """Whether counts, sums and percentiles suffice, so that each interval of a run has it too."""
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from iosonde.core.features import contributed
 from iosonde.metrics import media
-from iosonde.metrics.applications import cache, graph, java, objects, oltp, paging, store_accounts
+from iosonde.metrics.applications import cache, java, objects, oltp, paging, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.workload import names_where
@@ -59,6 +59,8 @@ def _latency_metrics(name: str, title: str, begin: str, counted: str) -> Iterato
         )
 
 
+_OF_FEATURES = contributed("metrics", "METRICS", Metric)
+
 _LIST = (
     Metric(
         name="iops",
@@ -69,6 +71,7 @@ _LIST = (
         kind="rate",
         expression=pl.when(_IS_BLOCK).then(over("count", "seconds")),
         per_interval=True,
+        counted="IOPS",
     ),
     Metric(
         name="ops_per_sec",
@@ -79,6 +82,7 @@ _LIST = (
         kind="rate",
         expression=pl.when(_COUNTS_OPERATIONS).then(over("count", "seconds")),
         per_interval=True,
+        counted="operations/s",
     ),
     Metric(
         name="bandwidth",
@@ -451,13 +455,16 @@ _LIST = (
     *cache.LIST,
     *java.LIST,
     *paging.LIST,
-    *graph.LIST,
     *objects.LIST,
-    *contributed("metrics", "METRICS", Metric),
+    *_OF_FEATURES,
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}
 """Every metric of iosonde's own by name, in the order of docs/metrics.md."""
+
+RATES_OF_FEATURES = tuple(each.name for each in _OF_FEATURES if each.is_rate)
+RATES = ("iops", "ops_per_sec", *RATES_OF_FEATURES)
+"""Rates of a whole load, of which a run has one besides `bandwidth`."""
 
 _DECLARED: dict[str, Metric] = {}
 """Metrics that studies of external commands define, as far as this process has read them."""
@@ -507,7 +514,7 @@ def known_names() -> list[str]:
 def headline_rates(present: Iterable[str]) -> list[str]:
     """Of these metrics, those by which a whole load is judged: its rate, or what a study names with a direction."""
     names = set(present)
-    return [name for name in ("iops", "ops_per_sec", "edges_per_sec") if name in names] or named_among(names)
+    return [name for name in RATES if name in names] or named_among(names)
 
 
 def named_among(present: Iterable[str], *, directed: bool = True) -> list[str]:

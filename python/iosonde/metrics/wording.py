@@ -12,10 +12,7 @@ from iosonde.metrics.statistics import WIDE_TEXT, Estimate
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
 from iosonde.workload import workloads, terms
 
-_BYTES = (
-    *("block_size", "span", "stride", "offset", "ramp_bytes", "limit_bytes", "chunk"),
-    *("request_size", "merge_gap", "cache_size", "sort_memory", "object_size", "osd_size"),
-)
+_BYTES = {"chunk", *(name for each in workloads().values() for name in each.sizes)}
 _TIMES = ("duration", "interval", "ramp", "read_service", "write_service")
 _PLURALS = {
     "block_size": ("with", "blocks"),
@@ -27,17 +24,10 @@ _SINGULARS = {"jobs": "number of jobs"}
 
 def value_text(metric: str, value: float) -> str:
     """Write a value of a metric with its unit: `182 k IOPS`, `3.2 GB/s`, `1.1 ms`."""
-    if metric == "iops":
-        return f"{format_count(_three_digits(value))} IOPS"
-    if metric == "ops_per_sec":
-        return f"{format_count(_three_digits(value))} operations/s"
-    if metric in ("edges_per_sec", "edges_per_core_sec", "cached_edges_per_core_sec"):
-        return f"{format_count(_three_digits(value))} edges/s"
-    if metric == "tpmc":
-        return f"{format_count(_three_digits(value))} tpmC"
-    if metric == "transactions_per_sec":
-        return f"{format_count(_three_digits(value))} transactions/s"
-    match metric_of(metric).unit:
+    found = metric_of(metric)
+    if found.counted:
+        return f"{format_count(_three_digits(value))} {found.counted}"
+    match found.unit:
         case "B/s":
             return format_bandwidth(value)
         case "ns":
@@ -245,10 +235,9 @@ def load_words(case: Mapping[str, Any], *, without: Sequence[str] = ()) -> dict[
     return {name: word for name, word in found.items() if name not in without}
 
 
-_SHOWN_IN_WORDS = {
-    *("block_size", "access", "io_mode", "read_fraction", "operation", "jobs", "queue_depth", "store", "phase"),
-    *("algorithm", "mode"),
-}
+_SHOWN_IN_WORDS = {"jobs", "queue_depth", *(name for each in workloads().values() for name in each.stated)}
+_NOUNS = {"read_fraction", "phase", *(each.subject for each in workloads().values())}
+"""Parameters whose words end the name of a load."""
 
 
 def case_words(parameters: Mapping[str, Any], levels: Mapping[str, Any], case_id: str) -> str:
@@ -272,16 +261,7 @@ def case_words(parameters: Mapping[str, Any], levels: Mapping[str, Any], case_id
 
 def phrase(words: Mapping[str, str], *, with_noun: str = "I/O") -> str:
     """Join the words of a load; without an operation it needs a noun."""
-    return " ".join(
-        [
-            *words.values(),
-            *(
-                []
-                if {"read_fraction", "phase", "store", "server", "algorithm", "command", "object_store"} & words.keys()
-                else [with_noun]
-            ),
-        ]
-    )
+    return " ".join([*words.values(), *([] if _NOUNS & words.keys() else [with_noun])])
 
 
 def sentence(text: str) -> str:

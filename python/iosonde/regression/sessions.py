@@ -15,13 +15,11 @@ from typing import Literal
 import polars as pl
 
 from iosonde.metrics.metrics import repeat_correlations, run_metrics
-from iosonde.metrics.registry import headline_rates
+from iosonde.metrics.registry import RATES, headline_rates
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats
 from iosonde.results import ResultSet
 
-RATES = ("ops_per_sec", "iops", "edges_per_sec")
-"""The first that a case has is compared."""
 LATENCIES = ("response_latency_ns_p99", "completion_latency_ns_p99")
 """The first that a case has is compared: response latency exists only in open loop."""
 

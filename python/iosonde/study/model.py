@@ -11,6 +11,7 @@ so a stranger's study does nothing but what `iosonde plan` shows.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
@@ -27,14 +28,14 @@ Parameters = dict[str, Any]
 DeclaredState = Literal["fresh", "preconditioned", "steady", "unknown"]
 
 
-def _check_workload(name: str) -> str:
-    if name not in workloads():
-        near = difflib.get_close_matches(name, workloads(), n=1)
-        raise ValueError(f"there is no workload `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""))
+def _one_of(name: str, known: Collection[str], what: str) -> str:
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise ValueError(f"`{name}` is no {what}" + (f"; did you mean `{near[0]}`?" if near else ""))
     return name
 
 
-WorkloadName = Annotated[str, AfterValidator(_check_workload)]
+WorkloadName = Annotated[str, AfterValidator(lambda name: _one_of(name, workloads(), "workload"))]
 
 
 class _Strict(BaseModel):
@@ -251,20 +252,20 @@ class Control(_Strict):
     measurement: Parameters = Field(default_factory=dict)
 
 
-Topic = Literal["device", "load", "sustained", "arrays", "databases", "memory", "graphs", "objects", "commands"]
-
-TOPICS: dict[Topic, str] = {
+TOPICS: dict[str, str] = {
     "device": "One device",
     "load": "Latency under load",
     "sustained": "Sustained performance",
     "arrays": "Arrays and file systems",
     "databases": "Databases",
     "memory": "Memory and swap",
-    "graphs": "Graphs",
+    **dict(contributed("", "TOPICS", tuple)),
     "objects": "Object stores",
     "commands": "External commands",
 }
 """Groups of studies, with their headings in `iosonde list`."""
+
+Topic = Annotated[str, AfterValidator(lambda name: _one_of(name, TOPICS, "topic"))]
 
 ViewKind = Literal[
     "lines",
@@ -372,22 +373,16 @@ ANALYSIS_KINDS: tuple[str, ...] = (
     "memory_extension",
     "fault_overhead",
     "mapped_reads",
-    "device_share",
     "backend_steps",
     "osd_cpu",
     *contributed("", "ANALYSES", str),
 )
 """Kinds of questions, with those of features. A study is checked before findings are imported."""
 
+WITH_DEVICE_PART = ("fault_overhead", "mapped_reads", *contributed("", "WITH_DEVICE_PART", str))
+"""Those that compare with another part of the study (`device_part`)."""
 
-def _check_kind(kind: str) -> str:
-    if kind not in ANALYSIS_KINDS:
-        near = difflib.get_close_matches(kind, ANALYSIS_KINDS, n=1)
-        raise ValueError(f"`{kind}` is no kind of analysis" + (f"; did you mean `{near[0]}`?" if near else ""))
-    return kind
-
-
-AnalysisKind = Annotated[str, AfterValidator(_check_kind)]
+AnalysisKind = Annotated[str, AfterValidator(lambda kind: _one_of(kind, ANALYSIS_KINDS, "kind of analysis"))]
 
 
 class Analysis(_Strict):
@@ -404,8 +399,7 @@ class Analysis(_Strict):
     published: float | None = Field(default=None, gt=0)
     """`log_gain`, `cache_tiers`: the published ratio, stated next to the measured one."""
     device_part: str = ""
-    """`fault_overhead`: the part with the device's own 4 KiB random reads. `device_share`: the part with
-    its own sequential and random reads. `mapped_reads`: the part with reads of the mapped file by `io_mode`."""
+    """Of kinds that compare with other reads (`WITH_DEVICE_PART`): the part that has them."""
 
 
 class Study(_Repeated):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError
+from iosonde.metrics import registry
 from iosonde.metrics.registry import find
 from iosonde.results import ResultSet
 from iosonde.results.interpreting import interpreting
@@ -31,7 +32,7 @@ SMALL_GAIN = 1.25
 """Improvement below which the report names what limits it."""
 TOO_FEW = "no value on both targets: a percentile needs ten operations beyond it, so more than this profile has"
 Outcome = Literal["better", "worse", "same", "unexplained", "unclear", "excluded", "value", "missing"]
-RATES = ("bandwidth", "iops", "ops_per_sec", "edges_per_sec", "gets_per_sec", "tpmc")
+RATES = ("bandwidth", *registry.RATES, "gets_per_sec", "tpmc")
 """Metrics that a device without latency raises by no more than the time in which the device was busy allows."""
 
 

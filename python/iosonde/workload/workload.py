@@ -144,6 +144,9 @@ class Workload(Generic[P]):
     worded: Sequence[str] = ()
     """Parameters whose levels `words` distinguishes."""
 
+    stated: Sequence[str] = ()
+    """Parameters whose levels `words` states completely, so that the name of a case does not repeat them."""
+
     ignored_when_simulated: Sequence[str] = ()
     """Parameters of the host's path to a device, which a simulated target does not have: they change nothing there."""
 

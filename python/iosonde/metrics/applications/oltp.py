@@ -52,6 +52,7 @@ LIST = (
         better="higher",
         kind="rate",
         expression=pl.when(pl.col("workload") == "tpcc").then(60 * pl.col("new_order_count") / pl.col("seconds")),
+        counted="tpmC",
     ),
     Metric(
         name="transactions_per_sec",
@@ -62,6 +63,7 @@ LIST = (
         kind="rate",
         expression=pl.when(_ON_SERVER).then(over("count", "seconds")),
         per_interval=True,
+        counted="transactions/s",
     ),
     _per_transaction("server_cpu_ns", "Server CPU time", "ns", "CPU time of the server's processes", "server_cpu_ns"),
     _per_transaction("wal_bytes", "Write-ahead log", "B", "bytes of log that the server generated", "wal_bytes"),

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import polars as pl
 
 from iosonde.comparison.sessions import pooled
+from iosonde.metrics.registry import RATES
 from iosonde.metrics.scopes import each_load
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.quantities import case_name, metric_text, metric_title
 from iosonde.report.material.result_sets import Material, Source
 
-SHOWN = ("bandwidth", "iops", "ops_per_sec", "edges_per_sec", "completion_latency_ns_p99", "response_latency_ns_p99")
+SHOWN = ("bandwidth", *RATES, "completion_latency_ns_p99", "response_latency_ns_p99")
 
 
 def session_tables(material: Material) -> list[Table]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from iosonde.metrics import registry
 from iosonde.metrics.registry import named_among
 from iosonde.plan import PREPARATION, Case
 from iosonde.report.content.table import DEVICE_STATE, LIMITED_BY, REPEATS, SCOPE, VERDICT, Cell, Table
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from iosonde.procedure.condition import Judgement
     from iosonde.procedure.search import SearchConclusion
 
-RATES = ("bandwidth", "iops", "ops_per_sec", "edges_per_sec")
+RATES = ("bandwidth", *registry.RATES)
 STATISTICS = ("mean", "p50", "p99", "p99_9", "p99_99", "p99_999")
 """Latencies of the table of cases."""
 

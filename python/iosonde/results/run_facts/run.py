@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 
 from iosonde.core.features import contributed
 from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table
-from iosonde.results.run_facts import array, drives, graph, objects, paging, server, store
+from iosonde.results.run_facts import array, drives, objects, paging, server, store
 from iosonde.results.run_facts.array import ArrayFacts
 from iosonde.results.run_facts.drives import DriveFacts
-from iosonde.results.run_facts.graph import GraphFacts
 from iosonde.results.run_facts.objects import ObjectFacts
 from iosonde.results.run_facts.own_io import Foreign, foreign
 from iosonde.results.run_facts.paging import PagingFacts
@@ -104,10 +103,6 @@ class RunFacts:
     @cached_property
     def paging(self) -> PagingFacts:
         return PagingFacts(self.record)
-
-    @cached_property
-    def graph(self) -> GraphFacts:
-        return GraphFacts(self.record)
 
     @cached_property
     def objects(self) -> ObjectFacts:
@@ -276,7 +271,6 @@ RUNS = Table(
         *store.OF_DEVICES,
         *server.COLUMNS,
         *contributed("facts", "COLUMNS", Column),
-        *graph.COLUMNS,
         *objects.COLUMNS,
         Column(
             "foreign_read_share",

@@ -32,6 +32,7 @@ class BlockWorkload(Workload[BlockParameters]):
 
     moves_blocks = True
     operations = ("read", "write", "trim")
+    stated = ("block_size", "access", "io_mode", "read_fraction")
     worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability")
     ignored_when_simulated = (
         *("backend", "fallback", "registered_files", "registered_buffers", "submission_polling", "completion_polling"),

@@ -53,6 +53,7 @@ class KvWorkload(Workload[KvParameters]):
     rate_unit = "ops/s"
     operations = ("read", "write", "delete", "scan", "read_modify_write")
     subject = "store"
+    stated = ("store", "phase")
     worded = ("store", "sync", "phase")
 
     fit = staticmethod(fitting.fit)

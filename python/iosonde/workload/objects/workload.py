@@ -47,6 +47,7 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
     counted = "operations"
     operations = ("read", "write")
     subject = "object_store"
+    stated = ("operation",)
     fit = staticmethod(spec.fit)
     resolve = staticmethod(spec.resolve)
 

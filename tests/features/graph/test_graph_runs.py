@@ -20,7 +20,7 @@ from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand, parse
 from iosonde.report import write
 from iosonde.results import ResultSet
-from iosonde.results.run_facts.graph import COLUMNS
+from iosonde.features.graph.facts import COLUMNS
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.block_layer.signatures import MARK

@@ -7,7 +7,7 @@ import pytest
 
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question
-from iosonde.findings.questions.device_share import DeviceShare, find
+from iosonde.features.graph.questions import DeviceShare, find
 from iosonde.findings.support import Support
 from iosonde.planning import load
 

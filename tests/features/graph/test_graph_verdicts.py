@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from test_server_limits import record
+from measured import record
 
 from iosonde.execution.record import judged
-from iosonde.verdict.graph import judge_graph
+from iosonde.features.graph.verdict import judge
 
 pytestmark = pytest.mark.unit
 
@@ -30,7 +30,8 @@ def test_the_jobs_time_decides(wait_s: float, cached: float, client_s: float, ki
         "iterations": [], "request_sizes": [], "io_wait_ns": int(wait_s * SECOND), "job_wait_ns": 0, "needed_bytes": 1000,
         "cache_hit_bytes": int(1000 * cached), "check": None,
     }  # fmt: skip
-    verdict = judge_graph(measured.model_copy(update={"result": {**measured.result, "graph": facts}}))
+    verdict = judge(measured.model_copy(update={"result": {**measured.result, "graph": facts}}), [], 1)
+    assert verdict is not None
     assert verdict.kind == kind
     assert verdict.evidence["read_wait_share"] == pytest.approx(wait_s / 40, abs=1e-3)
     assert verdict.because

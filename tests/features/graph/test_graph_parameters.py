@@ -14,8 +14,8 @@ from iosonde.planning import expand, load
 from iosonde.storage import open_target
 from iosonde.storage.targets.file_target import DirectoryTarget
 from iosonde.workload import named
-from iosonde.workload.graph.size import size_of
-from iosonde.workload.graph.spec import graph_name
+from iosonde.features.graph.size import size_of
+from iosonde.features.graph.spec import graph_name
 
 pytestmark = pytest.mark.unit
 

@@ -35,7 +35,7 @@ def _request_bytes(part: int) -> Metric:
     )
 
 
-LIST = (
+METRICS = (
     Metric(
         name="edges_per_sec",
         title="Edges per second",
@@ -44,6 +44,8 @@ LIST = (
         better="higher",
         kind="store",
         expression=over("graph_traversed_edges", "seconds"),
+        counted="edges/s",
+        is_rate=True,
     ),
     Metric(
         name="edges_per_core_sec",
@@ -53,6 +55,7 @@ LIST = (
         better="higher",
         kind="store",
         expression=1e9 * over("graph_iterated_edges", "graph_cpu_ns"),
+        counted="edges/s",
     ),
     Metric(
         name="cached_edges_per_core_sec",
@@ -62,6 +65,7 @@ LIST = (
         better="higher",
         kind="store",
         expression=1e9 * over("graph_cached_edges", "graph_cached_cpu_ns"),
+        counted="edges/s",
     ),
     Metric(
         name="read_bytes_per_edge",

@@ -9,10 +9,10 @@ from typing import Any
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.units import format_count, format_duration
-from iosonde.workload.graph import spec
-from iosonde.workload.graph.parameters import GraphParameters
-from iosonde.workload.graph.size import area_bytes, size_of
-from iosonde.workload.graph.spec import graph_name, only
+from iosonde.features.graph import spec
+from iosonde.features.graph.parameters import GraphParameters
+from iosonde.features.graph.size import area_bytes, size_of
+from iosonde.features.graph.spec import graph_name, only
 from iosonde.workload.workload import CLOSED, Layout, Spec, Workload
 
 ASSUMED_EDGES_PER_SECOND = 40_000_000
@@ -47,7 +47,7 @@ class GraphWorkload(Workload[GraphParameters]):
         "use a smaller graph with `--set scale=...`, or a smaller page cache with `--set cache_fraction=...`"
     )
     subject = "algorithm"
-    worded = ("algorithm", "mode")
+    worded = stated = ("algorithm", "mode")
     fit = staticmethod(spec.fit)
     resolve = staticmethod(spec.resolve)
 
@@ -128,4 +128,4 @@ class GraphWorkload(Workload[GraphParameters]):
         return {"algorithm": f"{_ALGORITHMS[algorithm]}{mode}"}
 
 
-GRAPH = GraphWorkload()
+WORKLOADS = (GraphWorkload(),)

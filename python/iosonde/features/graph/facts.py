@@ -38,7 +38,7 @@ class GraphFacts:
 def _row(name: str, text: str, value: Callable[[GraphFacts], Any] | None = None, *, dtype: DType = U64) -> Column:
     """Return a column: by default the engine's number of that name."""
     read = value or (lambda graph: graph.number(name))
-    return Column(f"graph_{name}", dtype, f"Graph algorithm: {text}", lambda run: read(run.graph))
+    return Column(f"graph_{name}", dtype, f"Graph algorithm: {text}", lambda run: read(run.of(GraphFacts)))
 
 
 COLUMNS = (

@@ -6,13 +6,13 @@ device is the limit. If the page cache of the engine had nearly all lists, it se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from iosonde.results.run_facts.graph import GraphFacts
+from iosonde.features.graph.facts import GraphFacts
 from iosonde.results.schema import Record
 from iosonde.verdict import shares
+from iosonde.verdict.evidence import Total
+from iosonde.verdict.judge import Judge
 from iosonde.verdict.shares import BUSY, percent
 from iosonde.verdict.verdict import Kind, Verdict
 
@@ -21,8 +21,6 @@ WAITING = 0.5
 
 NEARLY_ALL = 0.95
 """Share of the needed bytes from the page cache from which it served the run."""
-
-Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +39,10 @@ class GraphEvidence(shares.Shares):
     """Bytes that the page cache of the engine had."""
 
 
-def judge_graph(record: Record) -> Verdict:
-    """Return the verdict on a run that has a result."""
+def judge(record: Record, totals: Sequence[Total], cpus: int) -> Verdict | None:
+    """Return the verdict on a run; None on one that was stopped before the measurement."""
+    if not (record.result or {}).get("graph"):
+        return None
     evidence = evidence_of(record)
     kind, because = _decided(evidence)
     return Verdict(kind=kind, because=(because,), warnings=(), evidence=evidence.to_json())
@@ -71,3 +71,6 @@ def _decided(evidence: GraphEvidence) -> tuple[Kind, str]:
     if evidence.thread_cpu_share >= BUSY:
         return "harness-limited", f"the jobs used {percent(evidence.thread_cpu_share)} of a CPU each, and {waited}"
     return "undetermined", waited
+
+
+JUDGES = (Judge("iterations", judge),)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from iosonde import text_files
-from iosonde.workload.graph.parameters import PAGE_BYTES, GraphParameters
+from iosonde.features.graph.parameters import PAGE_BYTES, GraphParameters
 
 _INDEX_BYTES = 8
 _OUT_DEGREE_BYTES = 4

@@ -1,1 +1,0 @@
-"""Algorithms on a graph whose adjacency lists are on the target."""
