@@ -130,12 +130,11 @@ def test_a_workload_is_a_folder_and_a_variant() -> None:
 NAMES_OF_WORKLOADS = {
     "metrics/applications/objects.py": "metrics of objects alone",
     "metrics/applications/oltp.py": "tpmC, which TPC-C alone has",
-    "metrics/applications/paging.py": "metrics of paging alone",
     "plan/commands.py": "consent to external commands, in a package below the workloads",
     "planning/device_state.py": "states of devices follow from parameters of block I/O",
     "protocol/validation.py": "specs of commands have a schema of their own, in a package below the workloads",
 }
-"""Files outside of `workload` that compare once with the name of a workload, and why."""
+"""Files outside of `workload` and features that compare once with the name of a workload, and why."""
 
 
 def comparisons_with_workloads(tree: ast.AST) -> Iterator[int]:
@@ -169,7 +168,7 @@ def test_packages_decide_by_what_a_workload_declares_and_not_by_its_name() -> No
     found = {
         str(path.relative_to(package)): lines
         for path in sorted(package.rglob("*.py"))
-        if path.relative_to(package).parts[0] != "workload"
+        if path.relative_to(package).parts[0] not in ("workload", "features")
         and (lines := list(comparisons_with_workloads(ast.parse(path.read_text()))))
     }
     assert {name: len(lines) for name, lines in found.items()} == dict.fromkeys(NAMES_OF_WORKLOADS, 1), found

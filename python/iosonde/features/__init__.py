@@ -4,5 +4,10 @@ A feature imports the core, never another feature, and the core imports none (`l
 core is in `iosonde.core.features`.
 """
 
-FEATURES = ("iosonde.features.block_caches", "iosonde.features.kernel_trace", "iosonde.features.graph")
+FEATURES = (
+    "iosonde.features.block_caches",
+    "iosonde.features.kernel_trace",
+    "iosonde.features.paging",
+    "iosonde.features.graph",
+)
 """Packages of the features, in the order in which what they contribute is listed."""

@@ -10,7 +10,7 @@ from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
 from iosonde.results.run_facts.run import RUNS
-from iosonde.workload import names_where
+from iosonde.workload import names_where, workloads
 
 ALWAYS_KNOWN = frozenset(
     (*SCOPE_KEYS, "workload", "loop", "seconds", "count", "bytes", "errors", "completion_sum_ns", "response_count")
@@ -62,6 +62,13 @@ _ROOTS = {
 
 _USED = frozenset(METRICS).union(*_ROOTS.values())
 """Columns that metrics are computed from. A metric without an expression is the column of its name."""
+
+_COUNTED = tuple(
+    name
+    for name in dict.fromkeys(name for each in workloads().values() for name in each.operations)
+    if f"{name}_count" in _USED and name != "write"
+)
+"""Operations whose number over a run is in metrics of their workload; that of writes is in others too."""
 
 
 def known_columns(table: pl.DataFrame) -> set[str]:
@@ -139,16 +146,14 @@ def _at_their_scope(table: pl.DataFrame) -> pl.DataFrame:
         pl.col("completion_sum_ns") + pl.col("completion_sum_ns").filter(flushed).sum().over(stream)
     )
     written = pl.col("count").filter(pl.col("operation").is_in(("write", "read_modify_write")) & together)
-    new_orders = pl.col("count").filter(pl.col("operation") == "new_order").sum().over(RUN_KEYS)
-    faults = {
+    counts = {
         f"{name}_count": pl.col("count").filter((pl.col("operation") == name) & together).sum().over(RUN_KEYS)
-        for name in ("minor_fault", "major_fault")
+        for name in _COUNTED
     }
     return table.with_columns(
         *(pl.when(whole_stream).then(name).alias(name) for name in _OF_STREAM if name in known),
         *(pl.when(whole_run).then(name).alias(name) for name in _OF_RUN if name in known),
-        new_order_count=pl.when(whole_run).then(new_orders),
-        **{name: pl.when(whole_run).then(count) for name, count in faults.items()},
+        **{name: pl.when(whole_run).then(count) for name, count in counts.items()},
         durable_write_sum_ns=durable,
         read_bytes=reads.over(RUN_KEYS),
         write_bytes=writes.over(RUN_KEYS),

@@ -215,12 +215,6 @@ class Facts:
         rows = self._read("store_statistics", lambda rows: rows)
         return rows.join(on_server, on=_RUN_KEYS, how="semi").with_columns(pl.col("end_ns", "value").cast(pl.Int64))
 
-    def paging_statistics(self) -> pl.DataFrame:
-        """One row a counter of the kernel at the end of an interval of a paging run, with the run's `page_bytes`."""
-        paging = self._runs.filter(pl.col("page_bytes").is_not_null()).select(*_RUN_KEYS, "page_bytes")
-        rows = self._read("store_statistics", lambda rows: rows)
-        return rows.join(paging, on=_RUN_KEYS).with_columns(pl.col("end_ns", "value", "page_bytes").cast(pl.Int64))
-
     def statistics(self, prefix: str) -> pl.DataFrame:
         """One row a statistic whose name starts with `prefix`, at the end of an interval: `statistic` without it."""
         is_of_prefix = pl.col("statistic").str.starts_with(prefix)

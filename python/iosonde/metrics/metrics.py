@@ -17,7 +17,7 @@ from iosonde.metrics.applications import store_accounts
 from iosonde.metrics.derivation import derived, derived_counts, iops_variation, known_columns, of_streams
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
-from iosonde.metrics.intervals import paging_intervals, server_intervals
+from iosonde.metrics.intervals import server_intervals
 from iosonde.metrics.intervals.interval_facts import IntervalFacts
 from iosonde.metrics.moderation import Prior, prior_of
 from iosonde.metrics.registry import METRICS, least_value, named_among
@@ -177,7 +177,6 @@ RATES = ("iops", "ops_per_sec", "bandwidth")
 
 _INTERVAL_FACTS = (
     server_intervals.FACTS,
-    paging_intervals.FACTS,
     *contributed("intervals", "FACTS", IntervalFacts),
 )
 

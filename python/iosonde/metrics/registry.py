@@ -15,7 +15,7 @@ import polars as pl
 
 from iosonde.core.features import contributed
 from iosonde.metrics import media
-from iosonde.metrics.applications import cache, java, objects, oltp, paging, store_accounts
+from iosonde.metrics.applications import cache, java, objects, oltp, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.workload import names_where
@@ -77,7 +77,7 @@ _LIST = (
         name="ops_per_sec",
         title="Operations per second",
         unit="1/s",
-        formula="operations / seconds, of a key-value or object store, or accesses / seconds of paging",
+        formula="operations / seconds, of a key-value or object store, or accesses to memory / seconds",
         better="higher",
         kind="rate",
         expression=pl.when(_COUNTS_OPERATIONS).then(over("count", "seconds")),
@@ -454,7 +454,6 @@ _LIST = (
     *oltp.LIST,
     *cache.LIST,
     *java.LIST,
-    *paging.LIST,
     *objects.LIST,
     *_OF_FEATURES,
 )

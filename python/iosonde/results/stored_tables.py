@@ -133,7 +133,7 @@ USAGE = Table(
 )
 
 STORE_STATISTICS = Table(
-    "One row per statistic of a store, or counter of the kernel (paging, block caches), at the end of an interval",
+    "One row per statistic of a store, or counter of the kernel (swap, block caches), at the end of an interval",
     (
         *_PLACE,
         _END,

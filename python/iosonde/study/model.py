@@ -258,7 +258,6 @@ TOPICS: dict[str, str] = {
     "sustained": "Sustained performance",
     "arrays": "Arrays and file systems",
     "databases": "Databases",
-    "memory": "Memory and swap",
     **dict(contributed("", "TOPICS", tuple)),
     "objects": "Object stores",
     "commands": "External commands",
@@ -371,15 +370,13 @@ ANALYSIS_KINDS: tuple[str, ...] = (
     "cache_tiers",
     "memory_share",
     "memory_extension",
-    "fault_overhead",
-    "mapped_reads",
     "backend_steps",
     "osd_cpu",
     *contributed("", "ANALYSES", str),
 )
 """Kinds of questions, with those of features. A study is checked before findings are imported."""
 
-WITH_DEVICE_PART = ("fault_overhead", "mapped_reads", *contributed("", "WITH_DEVICE_PART", str))
+WITH_DEVICE_PART = contributed("", "WITH_DEVICE_PART", str)
 """Those that compare with another part of the study (`device_part`)."""
 
 AnalysisKind = Annotated[str, AfterValidator(lambda kind: _one_of(kind, ANALYSIS_KINDS, "kind of analysis"))]

@@ -9,7 +9,6 @@ from iosonde.core.features import contributed
 from iosonde.results.schema import Record
 from iosonde.verdict.command import judge_command
 from iosonde.verdict.evidence import Total
-from iosonde.verdict.paging import judge_paging
 from iosonde.verdict.server import judge_server
 from iosonde.verdict.verdict import Verdict
 
@@ -29,6 +28,5 @@ def judge_of(rules: str) -> Judge:
     own = (
         Judge("server", lambda record, totals, cpus: judge_server(record, cpus=cpus)),
         Judge("processes", lambda record, totals, cpus: judge_command(record, cpus=cpus)),
-        Judge("faults", lambda record, totals, cpus: judge_paging(record, totals)),
     )
     return next(each for each in (*own, *contributed("verdict", "JUDGES", Judge)) if each.rules == rules)

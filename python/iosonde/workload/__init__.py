@@ -23,11 +23,10 @@ def workloads() -> Mapping[str, Workload]:
     from iosonde.workload.commit import COMMIT
     from iosonde.workload.kv import KV
     from iosonde.workload.objects.workload import OBJECTS
-    from iosonde.workload.paging.workload import PAGING
     from iosonde.workload.tpcc import TPCC
 
     of_features: tuple[Workload, ...] = contributed("workload", "WORKLOADS")
-    return {each.name: each for each in (BLOCK, KV, TPCC, COMMIT, PAGING, OBJECTS, COMMAND, *of_features)}
+    return {each.name: each for each in (BLOCK, KV, TPCC, COMMIT, OBJECTS, COMMAND, *of_features)}
 
 
 def named(name: str) -> Workload:

@@ -1,6 +1,6 @@
 """The facts of a run: columns of the table `runs`, one row each with name, type, meaning and value.
 
-Facts about one thing (array, store, server, paging ...) are in the module of its name.
+Facts about one thing (array, store, server ...) are in the module of its name.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Any, TypeVar
 
 from iosonde.core.features import contributed
 from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table
-from iosonde.results.run_facts import array, drives, objects, paging, server, store
+from iosonde.results.run_facts import array, drives, objects, server, store
 from iosonde.results.run_facts.array import ArrayFacts
 from iosonde.results.run_facts.drives import DriveFacts
 from iosonde.results.run_facts.objects import ObjectFacts
 from iosonde.results.run_facts.own_io import Foreign, foreign
-from iosonde.results.run_facts.paging import PagingFacts
 from iosonde.results.run_facts.server import ServerFacts
 from iosonde.results.run_facts.store import StoreFacts
 from iosonde.results.schema import Record
@@ -99,10 +98,6 @@ class RunFacts:
     @cached_property
     def server(self) -> ServerFacts:
         return ServerFacts(self.record)
-
-    @cached_property
-    def paging(self) -> PagingFacts:
-        return PagingFacts(self.record)
 
     @cached_property
     def objects(self) -> ObjectFacts:
@@ -267,7 +262,6 @@ RUNS = Table(
             lambda run: (run.part("evidence").get("stalls") or {}).get("stalled_ns"),
         ),
         *store.COLUMNS,
-        *paging.COLUMNS,
         *store.OF_DEVICES,
         *server.COLUMNS,
         *contributed("facts", "COLUMNS", Column),

@@ -100,6 +100,12 @@ def _memory(name: str, text: str) -> Column:
 
 COLUMNS = (
     _row(
+        "swap_peak_bytes",
+        U64,
+        "Peak swap of the engine's control group, bytes; with cgroup v1 a lower bound",
+        lambda facts: facts.memory.get("swap_peak_bytes"),
+    ),
+    _row(
         "workload",
         TEXT,
         f"Workload: {_any_of(tuple(workloads()))}",

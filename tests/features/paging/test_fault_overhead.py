@@ -7,7 +7,7 @@ import pytest
 
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question
-from iosonde.findings.questions.fault_overhead import FaultOverhead, find
+from iosonde.features.paging.fault_overhead import FaultOverhead, find
 from iosonde.findings.support import Support
 from iosonde.metrics.statistics import difference
 from iosonde.planning import load

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import polars as pl
 
+from iosonde.metrics.facts import Facts
 from iosonde.metrics.intervals.interval_facts import IntervalFacts
 from iosonde.metrics.scopes import RUN_KEYS
 
-COUNTERS = {"swap_in_bytes": "vmstat.pswpin", "swap_out_bytes": "vmstat.pswpout"}
-"""Facts of a run and of each interval -> the kernel's counter of pages, as the engine names it."""
+COUNTERS = {"swap_in_bytes": "pswpin", "swap_out_bytes": "pswpout"}
+"""Facts of a run and of each interval -> the kernel's counter of pages, as `/proc/vmstat` names it."""
 
 
-def _increases(statistics: pl.DataFrame) -> pl.DataFrame:
+def _increases(facts: Facts) -> pl.DataFrame:
     """Return the bytes of each interval from the counters at the end of each; the first one has none."""
+    runs = facts.runs().filter(pl.col("page_bytes").is_not_null()).select(*RUN_KEYS, "page_bytes")
+    statistics = facts.statistics("vmstat.").join(runs, on=RUN_KEYS)
     keys = [*RUN_KEYS, "phase", "interval"]
     columns = [
         pl.col("value").filter(pl.col("statistic") == counter).first().alias(name) for name, counter in COUNTERS.items()
@@ -22,4 +25,4 @@ def _increases(statistics: pl.DataFrame) -> pl.DataFrame:
     return polls.sort(*RUN_KEYS, "end_ns").with_columns(grown).drop("end_ns", "page_bytes")
 
 
-FACTS = IntervalFacts(names=tuple(COUNTERS), of_intervals=lambda facts: _increases(facts.paging_statistics()))
+FACTS = (IntervalFacts(names=tuple(COUNTERS), of_intervals=_increases),)

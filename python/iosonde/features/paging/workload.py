@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.workload.paging import spec
-from iosonde.workload.paging.parameters import PagingParameters
+from iosonde.features.paging import spec
+from iosonde.features.paging.parameters import PagingParameters
 from iosonde.workload.workload import CLOSED, Layout, Spec, Workload
 
 ASSUMED_OPERATIONS_PER_SECOND = 10_000
@@ -77,9 +77,6 @@ class PagingWorkload(Workload[PagingParameters]):
         return {"pattern": pattern, "phase": f"accesses to {memory}"}
 
 
-PAGING = PagingWorkload()
-
-
 def _whole(streams: Mapping[str, PagingParameters]) -> PagingParameters:
     return next(iter(streams.values()))
 
@@ -88,3 +85,6 @@ def _seconds(stream: PagingParameters) -> float:
     if stream.duration is not None:
         return stream.duration / 10**9
     return (stream.limit_operations or 0) / ASSUMED_OPERATIONS_PER_SECOND
+
+
+WORKLOADS = (PagingWorkload(),)

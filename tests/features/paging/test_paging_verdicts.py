@@ -6,7 +6,7 @@ import pytest
 from measured import record
 
 from iosonde.verdict.evidence import Total
-from iosonde.verdict.paging import judge_paging
+from iosonde.features.paging.verdict import judge
 
 pytestmark = pytest.mark.unit
 
@@ -29,7 +29,7 @@ def total(operation: str, seconds: float, count: int = 1000) -> Total:
     ],
 )
 def test_the_threads_time_decides(totals: list[Total], client_s: float, kind: str) -> None:
-    verdict = judge_paging(record(client_s=client_s), totals)
+    verdict = judge(record(client_s=client_s), totals, 1)
     assert verdict.kind == kind
     assert verdict.evidence["major_faults"] == (0 if kind == "cache-served" else 1000)
     assert verdict.because

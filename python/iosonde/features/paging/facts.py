@@ -19,11 +19,10 @@ class PagingFacts:
         swap: Json = record.swap or {}
         self.area: Json = swap.get("area") or {}
         self.settings: Json = swap.get("settings") or {}
-        self.memory: Json = record.memory or {}
 
 
 def _row(name: str, dtype: DType, text: str, value: Callable[[PagingFacts], Any]) -> Column:
-    return Column(name, dtype, text, lambda run: value(run.paging))
+    return Column(name, dtype, text, lambda run: value(run.of(PagingFacts)))
 
 
 COLUMNS = (
@@ -100,12 +99,6 @@ COLUMNS = (
         I64,
         "Priority of the swap area, above that of all others",
         lambda facts: facts.area.get("priority"),
-    ),
-    _row(
-        "swap_peak_bytes",
-        U64,
-        "Peak swap of the engine's control group, bytes; with cgroup v1 a lower bound",
-        lambda facts: facts.memory.get("swap_peak_bytes"),
     ),
     _row(
         "vm_page_cluster",

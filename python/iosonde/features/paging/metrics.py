@@ -8,8 +8,7 @@ from iosonde.metrics.metric import Metric, over
 
 IS_PAGING = pl.col("workload") == "paging"
 
-
-LIST = (
+METRICS = (
     Metric(
         name="major_fault_fraction",
         title="Share of major faults",

@@ -13,6 +13,7 @@ from typing import Any
 from iosonde.results.schema import Record
 from iosonde.verdict import shares
 from iosonde.verdict.evidence import Total
+from iosonde.verdict.judge import Judge
 from iosonde.verdict.shares import BUSY, percent
 from iosonde.verdict.verdict import Kind, Verdict
 
@@ -38,7 +39,7 @@ class PagingEvidence(shares.Shares):
     """Number of accesses that caused major faults."""
 
 
-def judge_paging(record: Record, totals: Sequence[Total]) -> Verdict:
+def judge(record: Record, totals: Sequence[Total], cpus: int) -> Verdict:
     """Return the verdict on a run that has a result."""
     evidence = evidence_of(record.result or {}, totals)
     kind, because = _decided(evidence)
@@ -75,3 +76,6 @@ def _decided(evidence: PagingEvidence) -> tuple[Kind, str]:
             f"the threads used {percent(evidence.thread_cpu_share)} of a CPU each, and {in_faults}",
         )
     return "undetermined", in_faults
+
+
+JUDGES = (Judge("faults", judge),)

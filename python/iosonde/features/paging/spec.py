@@ -9,7 +9,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.workload import Room
-from iosonde.workload.paging.parameters import WHOLE_WORKLOAD, PagingParameters
+from iosonde.features.paging.parameters import WHOLE_WORKLOAD, PagingParameters
 from iosonde.workload.ramp import steady_ramp
 from iosonde.workload.reading import check_agreement
 

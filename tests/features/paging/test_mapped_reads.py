@@ -7,7 +7,7 @@ import pytest
 
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question
-from iosonde.findings.questions.mapped_reads import MappedReads, find
+from iosonde.features.paging.mapped_reads import MappedReads, find
 from iosonde.findings.support import Support
 from iosonde.planning import load
 

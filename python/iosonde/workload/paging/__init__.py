@@ -1,1 +1,0 @@
-"""Accesses to mapped memory (PMbench's method)."""
