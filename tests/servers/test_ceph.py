@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import ServerError, StudyError
-from iosonde.execution.servers.ceph_server import layout_of
+from iosonde.features.object_stores.servers import layout_of
 from iosonde.servers import ceph
 from iosonde.servers.ceph import perf
 

@@ -83,7 +83,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iosonde.storage.control_groups.control_group.hierarchy", lambda: None)
     monkeypatch.setattr("iosonde.workload.oltp.place.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.kv.cache.check_place", lambda *_: None)
-    monkeypatch.setattr("iosonde.workload.objects.spec.check_place", lambda *_: None)
+    monkeypatch.setattr("iosonde.features.object_stores.spec.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.oltp.place.watched_devices", lambda *_: [])
 
 

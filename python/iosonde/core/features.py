@@ -11,6 +11,7 @@ it adds in a tuple:
     setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
                      EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
                      SETTINGS        models whose fields are parameters          other parameters of cases
+    servers.py       STARTERS        `execution.servers.running_server.ServerStarter`  runs on a server
     layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
     undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
     preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments

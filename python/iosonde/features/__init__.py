@@ -9,5 +9,6 @@ FEATURES = (
     "iosonde.features.kernel_trace",
     "iosonde.features.paging",
     "iosonde.features.graph",
+    "iosonde.features.object_stores",
 )
 """Packages of the features, in the order in which what they contribute is listed."""

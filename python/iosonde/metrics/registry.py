@@ -15,7 +15,7 @@ import polars as pl
 
 from iosonde.core.features import contributed
 from iosonde.metrics import media
-from iosonde.metrics.applications import cache, java, objects, oltp, store_accounts
+from iosonde.metrics.applications import cache, java, oltp, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.workload import names_where
@@ -454,7 +454,6 @@ _LIST = (
     *oltp.LIST,
     *cache.LIST,
     *java.LIST,
-    *objects.LIST,
     *_OF_FEATURES,
 )
 

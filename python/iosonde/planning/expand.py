@@ -20,6 +20,7 @@ from iosonde.planning.swap_areas import check_swap, swap_areas
 from iosonde.servers.foreign_database import database_of, noun_of
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
+from iosonde.workload import workloads
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -166,6 +167,7 @@ def study_size(study: Study, *, profile: str) -> StudySize:
     order = run_order(whole, drafts)
     decided = [draft for draft in drafts for _ in range(draft.most_measured)]
     staged = [draft.workload.cost(streams).seconds for draft in drafts for streams in draft.following] * whole.repeats
+    servers = {each.subject for each in workloads().values() if each.has_no_target}
     measured = [*(draft.case.cost.seconds for draft in [*order, *decided]), *staged]
     seconds = sum(measured) + RUN_OVERHEAD_SECONDS * len(measured)
     return StudySize(
@@ -179,9 +181,7 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         or any(draft.case.parameters.get("swap") in ("target", "zram") for draft in drafts),
         limits_memory=any(_values(drafts, "memory_limit")),
         stores=tuple(sorted({str(store) for store in _values(drafts, "store")})),
-        servers=tuple(
-            sorted({str(each) for name in ("server", "object_store") for each in _values(drafts, name) if each})
-        ),
+        servers=tuple(sorted({str(each) for name in servers for each in _values(drafts, name) if each})),
     )
 
 

@@ -259,7 +259,6 @@ TOPICS: dict[str, str] = {
     "arrays": "Arrays and file systems",
     "databases": "Databases",
     **dict(contributed("", "TOPICS", tuple)),
-    "objects": "Object stores",
     "commands": "External commands",
 }
 """Groups of studies, with their headings in `iosonde list`."""
@@ -371,7 +370,6 @@ ANALYSIS_KINDS: tuple[str, ...] = (
     "memory_share",
     "memory_extension",
     "backend_steps",
-    "osd_cpu",
     *contributed("", "ANALYSES", str),
 )
 """Kinds of questions, with those of features. A study is checked before findings are imported."""

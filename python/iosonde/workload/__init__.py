@@ -22,11 +22,10 @@ def workloads() -> Mapping[str, Workload]:
     from iosonde.workload.command.workload import COMMAND
     from iosonde.workload.commit import COMMIT
     from iosonde.workload.kv import KV
-    from iosonde.workload.objects.workload import OBJECTS
     from iosonde.workload.tpcc import TPCC
 
     of_features: tuple[Workload, ...] = contributed("workload", "WORKLOADS")
-    return {each.name: each for each in (BLOCK, KV, TPCC, COMMIT, OBJECTS, COMMAND, *of_features)}
+    return {each.name: each for each in (BLOCK, KV, TPCC, COMMIT, COMMAND, *of_features)}
 
 
 def named(name: str) -> Workload:

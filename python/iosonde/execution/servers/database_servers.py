@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde import servers
+from iosonde.core.features import contributed
 from iosonde.execution.engine import EngineRun, drive
-from iosonde.execution.servers import cache_server, cassandra_server, ceph_server
-from iosonde.execution.servers.running_server import RunningServer, require_loaded
+from iosonde.execution.servers import cache_server, cassandra_server
+from iosonde.execution.servers.running_server import RunningServer, ServerStarter, require_loaded
 from iosonde.execution.stop import Stop
 from iosonde.execution.swap_allowance import swap_allowance
 from iosonde.plan import Case, JsonObject, Plan, Run
@@ -65,10 +66,10 @@ class DatabaseServers:
             return cache_server.start(run, case, target, self._drive, self._stop.check)
         if kind == "cassandra":
             return cassandra_server.start(run, case, target, self._drive, self._note, self._stop.check)
-        if kind == "ceph":
-            return ceph_server.start(run, case, target, self._drive, self._stop.check)
-        assert kind is None, f"nothing starts the server `{kind}`"
-        return None
+        if kind is None:
+            return None
+        starter = next(each for each in contributed("servers", "STARTERS", ServerStarter) if each.kind == kind)
+        return starter.start(run, case, target, self._drive, self._stop.check)
 
     def close(self) -> None:
         """Drop the databases that were created on servers of the user."""

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
-from iosonde.plan import JsonObject
+from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.ceph.cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import ServerDescription
+from iosonde.storage import Target
 
 
 class ObservedServer(Protocol):
@@ -53,6 +54,16 @@ class RunningServer:
         """Kill the server if it still runs, and remove its data."""
         if self.instance:
             self.instance.remove()
+
+
+@dataclass(frozen=True)
+class ServerStarter:
+    """Starts a server for each run, in a directory of the target; of a feature in `STARTERS` of its `servers.py`."""
+
+    kind: str
+    """What `Workload.server` calls it."""
+    start: Callable[[Run, Case, Target, Callable[[JsonObject], EngineRun], Callable[[], None]], RunningServer]
+    """The server, ready for the load, from what carries out a spec, and a check for stops; or `ServerError`."""
 
 
 def require_loaded(done: EngineRun, instance: Instance, what: str) -> None:

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 
 from iosonde.core.features import contributed
 from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table
-from iosonde.results.run_facts import array, drives, objects, server, store
+from iosonde.results.run_facts import array, drives, server, store
 from iosonde.results.run_facts.array import ArrayFacts
 from iosonde.results.run_facts.drives import DriveFacts
-from iosonde.results.run_facts.objects import ObjectFacts
 from iosonde.results.run_facts.own_io import Foreign, foreign
 from iosonde.results.run_facts.server import ServerFacts
 from iosonde.results.run_facts.store import StoreFacts
@@ -98,10 +97,6 @@ class RunFacts:
     @cached_property
     def server(self) -> ServerFacts:
         return ServerFacts(self.record)
-
-    @cached_property
-    def objects(self) -> ObjectFacts:
-        return ObjectFacts(self.record)
 
     @cached_property
     def foreign(self) -> Foreign:
@@ -265,7 +260,6 @@ RUNS = Table(
         *store.OF_DEVICES,
         *server.COLUMNS,
         *contributed("facts", "COLUMNS", Column),
-        *objects.COLUMNS,
         Column(
             "foreign_read_share",
             NUMBER,

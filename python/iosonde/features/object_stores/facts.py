@@ -19,12 +19,12 @@ class ObjectFacts:
 
 def _count(name: str, text: str) -> Column:
     """Return a whole number that the engine reports."""
-    return Column(f"objects_{name}", U64, f"Object store: {text}", lambda run: run.objects.objects.get(name))
+    return Column(f"objects_{name}", U64, f"Object store: {text}", lambda run: run.of(ObjectFacts).objects.get(name))
 
 
 def _seconds(name: str, text: str) -> Column:
     """Return a time of the outage of an object daemon."""
-    return Column(f"osd_{name}", NUMBER, f"Object store: {text}", lambda run: run.objects.outage.get(name))
+    return Column(f"osd_{name}", NUMBER, f"Object store: {text}", lambda run: run.of(ObjectFacts).outage.get(name))
 
 
 COLUMNS = (

@@ -12,14 +12,14 @@ from pydantic import ValidationError
 
 from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
-from iosonde.execution.servers.running_server import RunningServer
+from iosonde.execution.servers.running_server import RunningServer, ServerStarter
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.ceph import ClusterLayout
 from iosonde.servers.ceph.cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.server import ServerDescription
-from iosonde.workload.objects.parameters import ObjectsParameters
+from iosonde.features.object_stores.parameters import ObjectsParameters
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -104,3 +104,6 @@ class _Unconnected:
 
     def close(self) -> None:
         """Nothing."""
+
+
+STARTERS = (ServerStarter("ceph", start),)

@@ -13,7 +13,7 @@ from iosonde.plan import JsonObject
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.workload import Room
-from iosonde.workload.objects.parameters import USABLE, WHOLE_WORKLOAD, ObjectsParameters
+from iosonde.features.object_stores.parameters import USABLE, WHOLE_WORKLOAD, ObjectsParameters
 from iosonde.workload.reading import check_agreement
 
 if TYPE_CHECKING:

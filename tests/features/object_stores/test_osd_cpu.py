@@ -11,7 +11,7 @@ from hand_made import results
 
 from iosonde.findings.findings import answer
 from iosonde.findings.question import Question
-from iosonde.findings.questions.osd_cpu import OsdCpu, find
+from iosonde.features.object_stores.questions import OsdCpu, find
 from iosonde.findings.support import Support
 from iosonde.planning import load
 from iosonde.study.model import Study

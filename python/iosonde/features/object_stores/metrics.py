@@ -28,7 +28,7 @@ def _seconds(name: str, title: str, formula: str) -> Metric:
     return Metric(name=name, title=title, unit="s", formula=formula, better=better, kind="store")
 
 
-LIST = (
+METRICS = (
     Metric(
         name="osd_cpu_ns_per_op",
         title="OSD CPU time per operation",

@@ -9,9 +9,9 @@ from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.storage.setups.bluestore import CONTROL_BYTES
 from iosonde.units import format_bytes
 from iosonde.workload import terms
-from iosonde.workload.objects import spec
-from iosonde.workload.objects.parameters import ObjectsParameters
-from iosonde.workload.objects.spec import identity, whole_of
+from iosonde.features.object_stores import spec
+from iosonde.features.object_stores.parameters import ObjectsParameters
+from iosonde.features.object_stores.spec import identity, whole_of
 from iosonde.workload.workload import Layout, Spec, Workload
 
 START_SECONDS = 12.0
@@ -110,4 +110,4 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
         }
 
 
-OBJECTS = ObjectsWorkload()
+WORKLOADS = (ObjectsWorkload(),)

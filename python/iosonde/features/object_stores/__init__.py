@@ -1,0 +1,7 @@
+"""Whole objects in an object store: a Ceph cluster that iosonde starts, or an S3 server of the user.
+
+The engine's spec is in `spec.py`; `servers.py` starts the cluster of a run (`iosonde.servers.ceph`).
+"""
+
+ANALYSES = ("osd_cpu",)
+TOPICS = (("objects", "Object stores"),)
