@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -87,27 +88,39 @@ GENERATED = ("protocol/event.py", "protocol/spec.py")
 
 
 def names_of_features() -> set[str]:
-    """Return the names of the folders, and of the workloads, columns, metrics and questions that they contribute."""
+    """Return the names of the folders, and of the columns, metrics and questions that they contribute."""
     contributed = features.contributed
     return {
         *(name.rpartition(".")[2] for name in FEATURES),
-        *(workload.name for workload in contributed("workload", "WORKLOADS", Workload)),
-        *(place for workload in contributed("workload", "WORKLOADS", Workload) for place in workload.places),
         *(column.name for column in contributed("facts", "COLUMNS", Column)),
         *(metric.name for metric in contributed("metrics", "METRICS", Metric)),
         *contributed("", "ANALYSES", str),
     }
 
 
+def texts_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the strings and identifiers of a file with their lines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for field in ("id", "attr", "name", "module", "value", "arg"):
+            text = getattr(node, field, "")
+            if isinstance(text, str):
+                yield getattr(node, "lineno", 0), text
+
+
+SHARED = {"command"}
+"""Names of workloads that other things have, too: here the argument of `supervisor`, and subcommands."""
+
+
 def test_the_core_does_not_name_a_feature() -> None:
     """No import, string or identifier of the core has the name of a feature, or of what one contributes."""
     pattern = re.compile(rf"(?<![a-z_])({'|'.join(sorted(names_of_features()))})(?![a-z_])|iosonde\.features\\.")
-    found = []
-    for path in sorted(each for folder in CORE for each in folder.rglob("*.py")):
-        if str(path.relative_to(PYTHON)) in GENERATED:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            texts = [getattr(node, field, "") for field in ("id", "attr", "name", "module", "value", "arg")]
-            named = [text for text in texts if isinstance(text, str) and pattern.search(text)]
-            found += [f"{path}:{getattr(node, 'lineno', 0)}: {text}" for text in named]
+    workloads = {each.name for each in features.contributed("workload", "WORKLOADS", Workload)} - SHARED
+    files = sorted(each for folder in CORE for each in folder.rglob("*.py"))
+    found = [
+        f"{path}:{line}: {text}"
+        for path in files
+        if str(path.relative_to(PYTHON)) not in GENERATED
+        for line, text in texts_of(path)
+        if text in workloads or pattern.search(text)
+    ]
     assert found == []

@@ -10,5 +10,6 @@ FEATURES = (
     "iosonde.features.paging",
     "iosonde.features.graph",
     "iosonde.features.object_stores",
+    "iosonde.features.external_commands",
 )
 """Packages of the features, in the order in which what they contribute is listed."""

@@ -259,7 +259,6 @@ TOPICS: dict[str, str] = {
     "arrays": "Arrays and file systems",
     "databases": "Databases",
     **dict(contributed("", "TOPICS", tuple)),
-    "commands": "External commands",
 }
 """Groups of studies, with their headings in `iosonde list`."""
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from iosonde.core.features import contributed
 from iosonde.results.schema import Record
-from iosonde.verdict.command import judge_command
 from iosonde.verdict.evidence import Total
 from iosonde.verdict.server import judge_server
 from iosonde.verdict.verdict import Verdict
@@ -25,8 +24,5 @@ class Judge:
 
 def judge_of(rules: str) -> Judge:
     """The rules of that name, other than `evidence`."""
-    own = (
-        Judge("server", lambda record, totals, cpus: judge_server(record, cpus=cpus)),
-        Judge("processes", lambda record, totals, cpus: judge_command(record, cpus=cpus)),
-    )
-    return next(each for each in (*own, *contributed("verdict", "JUDGES", Judge)) if each.rules == rules)
+    of_server = Judge("server", lambda record, totals, cpus: judge_server(record, cpus=cpus))
+    return next(each for each in (of_server, *contributed("verdict", "JUDGES", Judge)) if each.rules == rules)

@@ -14,8 +14,8 @@ from iosonde import protocol, tools
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.supervisor.program import identify
-from iosonde.workload.command.parameters import CommandParameters
-from iosonde.workload.command.template import fill
+from iosonde.features.external_commands.parameters import CommandParameters
+from iosonde.features.external_commands.template import fill
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -16,7 +16,7 @@ from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
 from iosonde.supervisor.parse import at_path, by_pattern, json_document, steps
 from iosonde.workload import workloads
-from iosonde.workload.command.template import fill
+from iosonde.features.external_commands.template import fill
 
 STUDY = """
 name = "echo"

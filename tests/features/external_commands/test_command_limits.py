@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from facts import SECOND
 
 from iosonde.results.schema import Record
-from iosonde.verdict.command import evidence_of, judge_command
+from iosonde.features.external_commands.verdict import evidence_of, judge
+
+
+pytestmark = pytest.mark.unit
+
+SECOND = 10**9
 
 
 def record(*, command_s: float, server_s: float | None = None, busy_s: float = 0.0) -> Record:
@@ -39,7 +43,7 @@ def record(*, command_s: float, server_s: float | None = None, busy_s: float = 0
     ],
 )
 def test_the_limit_that_is_exceeded_most_decides(facts: dict[str, Any], kind: str) -> None:
-    assert judge_command(record(**facts), cpus=2).kind == kind
+    assert judge(record(**facts), [], 2).kind == kind
 
 
 def test_the_server_counts_with_its_increase_over_the_measurement() -> None:

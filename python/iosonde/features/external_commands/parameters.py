@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from iosonde.workload.command.named import parse_metrics
-from iosonde.workload.command.template import AT_START, names_in
+from iosonde.features.external_commands.named import parse_metrics
+from iosonde.features.external_commands.template import AT_START, names_in
 from iosonde.workload.reading import Duration, Interval, Size, none_as_empty, parse_size_or_none
 
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,47}")

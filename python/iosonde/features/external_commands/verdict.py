@@ -6,12 +6,14 @@ of the device. A command that uses all CPUs is `harness-limited`: the load gener
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from iosonde.results.schema import Record
 from iosonde.verdict import shares
+from iosonde.verdict.evidence import Total
+from iosonde.verdict.judge import Judge
 from iosonde.verdict.server import server_cpu_ns, statistics_ns
 from iosonde.verdict.shares import BUSY, Limit, nearest, over, percent
 from iosonde.verdict.verdict import Kind, Verdict
@@ -42,7 +44,7 @@ def evidence_of(record: Record, *, cpus: int) -> CommandEvidence:
     )
 
 
-def judge_command(record: Record, *, cpus: int) -> Verdict:
+def judge(record: Record, totals: Sequence[Total], cpus: int) -> Verdict:
     """Return the verdict on a run that has a result."""
     evidence = evidence_of(record, cpus=cpus)
     return nearest(_limits(evidence), evidence.to_json())
@@ -65,3 +67,6 @@ def _limits(evidence: CommandEvidence) -> list[Limit]:
         ),
     ]
     return [(near, kind, text) for near, kind, text in found if near is not None]
+
+
+JUDGES = (Judge("processes", judge),)

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import Cost, commands
-from iosonde.workload.command import spec
-from iosonde.workload.command.parameters import CommandParameters, check_variable
-from iosonde.workload.command.spec import NAME, only
+from iosonde.features.external_commands import spec
+from iosonde.features.external_commands.parameters import CommandParameters, check_variable
+from iosonde.features.external_commands.spec import NAME, only
 from iosonde.workload.oltp.place import identity
 from iosonde.workload.oltp.workload import EMPTY_BYTES
 from iosonde.workload.workload import Room, Spec, Workload
@@ -102,4 +102,4 @@ class CommandWorkload(Workload[CommandParameters]):
         return {"command": str(first).rpartition("/")[2]}
 
 
-COMMAND = CommandWorkload()
+WORKLOADS = (CommandWorkload(),)

@@ -18,7 +18,7 @@ from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import named
-from iosonde.workload.command.template import AT_START
+from iosonde.features.external_commands.template import AT_START
 
 COMMAND = named("command")
 GUIDE = (CHECKOUT / "docs/commands.md").read_text()

@@ -1,1 +1,0 @@
-"""An external command as a case: any benchmark, with everything else from iosonde. See docs/commands.md."""
