@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from measured import IDLE, record
 
-from iosonde.results.schema import Record
 from iosonde.verdict.server import evidence_of, judge_server
 
 

@@ -109,8 +109,8 @@ class OltpWorkload(Workload[P]):
         data_bytes = _data_bytes(whole)
         loaded = f" after {format_bytes(data_bytes)} are loaded once" if whole.loaded_bytes() else ""
         return [
-            f"each run on {whole.server} starts from a copy of a template{loaded}: about {format_bytes(data_bytes)} and "
-            f"{format_duration(_restore_seconds(data_bytes) * 1e9)} to copy and compare"
+            f"each run on {whole.server} starts from a copy of a template{loaded}: about {format_bytes(data_bytes)} "
+            f"and {format_duration(_restore_seconds(data_bytes) * 1e9)} to copy and compare"
         ]
 
     def streams(self, workload: Spec) -> list[Mapping[str, Any]]:
