@@ -44,8 +44,8 @@ from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
 from iosonde.lab import Limits, throttled_devices
-from iosonde.servers.ceph import ClusterLayout
-from iosonde.servers.ceph.cluster import POOL, CephCluster
+from iosonde.features.object_stores.ceph import ClusterLayout
+from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.storage.safety import journal
 from iosonde.workload.engine_spec import engine_spec

@@ -14,6 +14,7 @@ from iosonde.servers import open_files, programs
 from iosonde.servers.account import Account, account_for
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.directories import Directories
+from iosonde.servers.gc_log import GcLog
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import DatabaseServer, Installation, Place, Server, Settings, no_check
 from iosonde.servers.template import Restored, Template
@@ -86,6 +87,14 @@ class Instance:
             socket=self.directories.socket,
             account=self.account,
         )
+
+    def device_paths(self) -> list[Path]:
+        """Paths on the devices that take its I/O."""
+        return [path for path in (self.directories.run, self.directories.log) if path]
+
+    def gc_log(self) -> GcLog | None:
+        """The log of garbage collections of a server in a Java virtual machine."""
+        return self.server.gc_log(self.place)
 
     @property
     def template(self) -> Template:

@@ -20,7 +20,7 @@ OBJECTS = named("objects")
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iosonde.servers.ceph.locate", lambda: Installation(version="16", build=""))
+    monkeypatch.setattr("iosonde.features.object_stores.ceph.locate", lambda: Installation(version="16", build=""))
 
 
 def spec(directory: Path, **parameters: Any) -> Any:

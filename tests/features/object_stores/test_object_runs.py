@@ -31,8 +31,8 @@ from iosonde.protocol.event import Event
 from iosonde.report import write
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers.ceph import ClusterLayout
-from iosonde.servers.ceph.cluster import POOL, CephCluster
+from iosonde.features.object_stores.ceph import ClusterLayout
+from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal

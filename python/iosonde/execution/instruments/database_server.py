@@ -7,7 +7,7 @@ that kills its server, it is restarted after the load, and acknowledged commits 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from threading import Timer
 from typing import Any
@@ -19,14 +19,12 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
 from iosonde.execution.servers.database_servers import verification_spec
-from iosonde.execution.servers.osd_outage import OsdOutage
-from iosonde.execution.servers.running_server import RunningServer
+from iosonde.execution.servers.running_server import Companion, RunningServer
 from iosonde.execution.swap_allowance import uses_swap
 from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.servers import open_files
-from iosonde.servers.ceph.cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.gc_log import GcLog, Pause
 from iosonde.storage.setups import swap
@@ -54,21 +52,15 @@ class DatabaseServer(Instrument):
         self._gc: GcLog | None = None
         """The log of a server in a Java virtual machine."""
         self._killed = False
-        self._outage: OsdOutage | None = None
+        self._companion: Companion | None = self._server.companion if self._server else None
 
     def start(self) -> None:
         """Connect, and read what the server is."""
         if self._server is None:
             return
         if self._server.instance:
-            places = self._server.instance.directories
-            self._devices = {device_of(path) for path in (places.run, places.log) if path} - {None}
-            if isinstance(self._server.instance, CephCluster):
-                raw = self._server.instance.layout.devices
-                self._devices = {device_of(node) for node in raw} if raw else self._devices
-                self._outage = OsdOutage(self._server.instance, self.context.parameters)
-            else:
-                self._gc = self._server.instance.server.gc_log(self._server.instance.place)
+            self._devices = {device_of(path) for path in self._server.instance.device_paths()} - {None}
+            self._gc = self._server.instance.gc_log()
         try:
             self._connection = self._server.connect()
             self._facts = dict(self._server.facts) | self._description()
@@ -80,8 +72,8 @@ class DatabaseServer(Instrument):
         """Read the statistics at the end of each interval; the last one of the ramp starts the measurement."""
         if self._connection is None or self._server is None:
             return
-        if self._outage:
-            self._outage.event(event)
+        if self._companion:
+            self._companion.event(event)
         if event["event"] == "phase" and event["edge"] == "end":  # A cache is loaded by the engine.
             self._latest = self._statistics() or self._latest
         if event["event"] == "interval":
@@ -114,11 +106,10 @@ class DatabaseServer(Instrument):
             durability = self._verify()
             facts["durability"] = durability
         memory = None
-        if self._outage and (outage := self._outage.finish(engine_failed=done.failure is not None)):
-            facts["osd_outage"] = outage
-            warnings += _not_recovered(outage)
-        if isinstance(server.instance, CephCluster):
-            warnings += [_ended(name) for name in server.instance.ended_daemons()]
+        if self._companion:
+            found, noted = self._companion.finish(engine_failed=done.failure is not None)
+            facts |= found
+            warnings += noted
         if server.instance:
             memory = server.instance.group.facts()["memory"]
             facts["shutdown"] = self._shut_down(warnings)
@@ -135,8 +126,8 @@ class DatabaseServer(Instrument):
     def close(self) -> None:
         """Disconnect, and kill a server that an error has left running: its pages must not be in swap any more."""
         self._disconnect()
-        if self._outage:
-            self._outage.close()
+        if self._companion:
+            self._companion.close()
         if self._server and self._server.instance:
             self._server.instance.kill()
 
@@ -263,27 +254,6 @@ def _dated(pauses: Sequence[Pause]) -> list[dict[str, Any]]:
     """Pauses with their ends on the clock of the machine's time, in nanoseconds since 1970."""
     shift_ns = time.time_ns() - time.monotonic_ns()
     return [{"end_unix_ns": each.end_ns + shift_ns, "length_ns": each.length_ns, "kind": each.kind} for each in pauses]
-
-
-def _ended(name: str) -> RecordWarning:
-    return RecordWarning(
-        code="daemon_ended",
-        message=f"`{name}` of the Ceph cluster ended during the run",
-        hint="part of the measurement is that of a degraded cluster; see the kernel log and the memory of the machine",
-    )
-
-
-def _not_recovered(outage: Mapping[str, Any]) -> list[RecordWarning]:
-    if "error" not in outage:
-        return []
-    cause = ": ".join(filter(None, (outage["error"], outage["where"])))
-    return [
-        RecordWarning(
-            code="osd_not_recovered",
-            message=f"the cluster did not recover from the outage of `{outage['daemon']}`: {cause}",
-            hint="the run has no recovery time, and the cluster was degraded from the outage on",
-        )
-    ]
 
 
 def accounts_of(group: dict[str, Any], outermost: Collection[str | None]) -> dict[str, int]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.servers.ceph.cluster import CephCluster
+from iosonde.protocol.event import Event
+from iosonde.results.schema import RecordWarning
 from iosonde.servers.connection import Connection
+from iosonde.servers.directories import Directories
+from iosonde.servers.gc_log import GcLog
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import ServerDescription
 from iosonde.storage import Target
+from iosonde.storage.control_groups.process_group import ProcessGroup
 
 
 class ObservedServer(Protocol):
@@ -34,6 +39,56 @@ class ObservedServer(Protocol):
         """Counters and states by name, at this moment."""
 
 
+class ManagedServer(Protocol):
+    """A server that iosonde has started: one process or several, in directories and a control group of its own."""
+
+    directories: Directories
+
+    @property
+    def group(self) -> ProcessGroup:
+        """Control groups of what is measured."""
+
+    def device_paths(self) -> Sequence[Path]:
+        """Paths on the devices that take the server's I/O."""
+
+    def gc_log(self) -> GcLog | None:
+        """The log of garbage collections of a server in a Java virtual machine."""
+
+    def describe(self) -> dict[str, Any]:
+        """For the record."""
+
+    def open_files(self) -> list[dict[str, Any]]:
+        """Files that it has open, with their flags."""
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready; `ServerError` if that fails."""
+
+    def stop(self) -> bool:
+        """Shut it down; returns whether nothing had to be killed."""
+
+    def kill(self) -> None:
+        """Kill it; may be called again."""
+
+    def remove(self) -> None:
+        """Kill it and remove everything; may be called again."""
+
+    def failure(self, what: str) -> ServerError:
+        """An error with the cause that its messages and its control group show."""
+
+
+class Companion(Protocol):
+    """What is done to a server while the engine applies load to it, and noted about it."""
+
+    def event(self, event: Event) -> None:
+        """Take an event of the engine."""
+
+    def finish(self, *, engine_failed: bool) -> tuple[dict[str, Any], list[RecordWarning]]:
+        """Facts about the server and warnings, before it is shut down."""
+
+    def close(self) -> None:
+        """Stop what it does; may be called again."""
+
+
 @dataclass(kw_only=True)
 class RunningServer:
     """The server of one run."""
@@ -45,8 +100,9 @@ class RunningServer:
     """For the record: where the database comes from."""
     connect: Callable[[], Connection]
     """Connects a client to the measured database."""
-    instance: Instance | CephCluster | None = None
+    instance: ManagedServer | None = None
     """None for a server that the user runs."""
+    companion: Companion | None = None
     measure: Callable[[JsonObject], EngineRun] = field(repr=False)
     """Carries out a further spec on the server, such as one that looks up acknowledged commits."""
 

@@ -1,6 +1,7 @@
 """Whole objects in an object store: a Ceph cluster that iosonde starts, or an S3 server of the user.
 
-The engine's spec is in `spec.py`; `servers.py` starts the cluster of a run (`iosonde.servers.ceph`).
+The engine's spec is in `spec.py`. `servers.py` starts the cluster of a run (`ceph`), and `osd_outage.py` stops one of
+its object daemons.
 """
 
 ANALYSES = ("osd_cpu",)

@@ -14,11 +14,12 @@ from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.servers.running_server import RunningServer, ServerStarter
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.servers.ceph import ClusterLayout
-from iosonde.servers.ceph.cluster import CephCluster
+from iosonde.features.object_stores.ceph import ClusterLayout
+from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.server import ServerDescription
+from iosonde.features.object_stores.osd_outage import OsdOutage
 from iosonde.features.object_stores.parameters import ObjectsParameters
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def start(
         facts={"start_seconds": round(ready_s, 3)},
         connect=_Unconnected,
         instance=cluster,
+        companion=OsdOutage(cluster, case.parameters | run.parameters),
         measure=measure,
     )
 

@@ -109,7 +109,7 @@ def check_place(whole: ObjectsParameters, target: Target) -> None:
             hint="give each object daemon a raw device with `--set file_system=bluestore`, create a file system for "
             "their files with `--set file_system=ext4`, or name a directory",
         )
-    from iosonde.servers import ceph
+    from iosonde.features.object_stores import ceph
     from iosonde.workload.log_directory import check_reachable
 
     ceph.locate()

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 from iosonde.errors import ServerError, TargetError
-from iosonde.execution.instruments.database_server import _not_recovered
-from iosonde.execution.servers import osd_outage
-from iosonde.execution.servers.osd_outage import OsdOutage
+from iosonde.features.object_stores import osd_outage
+from iosonde.features.object_stores.osd_outage import OsdOutage, not_recovered
 from iosonde.execution.stop import Stop
 from iosonde.protocol.event import Event
 from iosonde.servers.account import account_for
-from iosonde.servers.ceph import ClusterLayout, perf
-from iosonde.servers.ceph.cluster import CephCluster
+from iosonde.features.object_stores.ceph import ClusterLayout, perf
+from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation
+
+pytestmark = pytest.mark.engine
 
 MS = 1_000_000
 PARAMETERS = {"stop_osd_after": 100 * MS, "restart_osd_after": 200 * MS}
@@ -102,22 +103,22 @@ def test_a_recovery_during_the_measurement_ends_before_it(make: Make) -> None:
     restarted = time.monotonic()
     time.sleep(1)  # The rest of the measurement.
     rest_s = time.monotonic() - restarted
-    facts = outage.finish(engine_failed=False)
+    facts = outage.waited(engine_failed=False)
     assert facts["daemon"] == "osd.1"
     assert 0.1 <= facts["recovery_seconds"] < rest_s - 0.3
-    assert _not_recovered(facts) == []
+    assert not_recovered(facts) == []
 
 
 def test_a_recovery_after_the_measurement_is_awaited(make: Make) -> None:
     outage = OsdOutage(make(), PARAMETERS | {"restart_osd_after": None})
     measured(outage, 3)
-    assert outage.finish(engine_failed=False)["recovery_seconds"] >= 0.1
+    assert outage.waited(engine_failed=False)["recovery_seconds"] >= 0.1
 
 
 def test_a_run_without_an_outage_has_no_facts_of_one(make: Make) -> None:
     outage = OsdOutage(make(), {})
     measured(outage, 3)
-    assert outage.finish(engine_failed=False) == {}
+    assert outage.waited(engine_failed=False) == {}
 
 
 def test_an_incomplete_recovery_is_a_warning(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,9 +127,9 @@ def test_an_incomplete_recovery_is_a_warning(make: Make, monkeypatch: pytest.Mon
     cluster.clean_after_s = 60.0
     outage = OsdOutage(cluster, PARAMETERS)
     measured(outage, 2)
-    facts = outage.finish(engine_failed=False)
+    facts = outage.waited(engine_failed=False)
     assert "recovery_seconds" not in facts and "restarted_seconds" in facts
-    [warning] = _not_recovered(facts)
+    [warning] = not_recovered(facts)
     assert warning.code == "osd_not_recovered"
     assert "did not become healthy" in warning.message and "4 active+undersized+degraded" in warning.message
 
@@ -139,9 +140,9 @@ def test_an_error_of_the_outage_is_kept_and_not_repeated(make: Make, failing: st
     setattr(cluster, failing, TargetError("the device is in use", where="`/dev/sdb`"))
     outage = OsdOutage(cluster, PARAMETERS)
     measured(outage, 5)
-    facts = outage.finish(engine_failed=False)
+    facts = outage.waited(engine_failed=False)
     assert (facts["error"], facts["where"]) == ("the device is in use", "`/dev/sdb`")
-    assert "the device is in use: `/dev/sdb`" in _not_recovered(facts)[0].message
+    assert "the device is in use: `/dev/sdb`" in not_recovered(facts)[0].message
 
 
 def test_a_stop_ends_the_wait_for_recovery(make: Make, stop: Stop) -> None:
@@ -151,7 +152,7 @@ def test_a_stop_ends_the_wait_for_recovery(make: Make, stop: Stop) -> None:
     measured(outage, 2)
     stop.set()
     started = time.monotonic()
-    assert "stopped" in outage.finish(engine_failed=False)["error"]
+    assert "stopped" in outage.waited(engine_failed=False)["error"]
     assert time.monotonic() - started < 10
 
 
@@ -162,7 +163,7 @@ def test_a_daemon_is_not_restarted_after_a_failure_or_a_stop(make: Make, stop: S
     measured(outage, 1)
     if not engine_failed:
         stop.set()
-    assert "restarted_seconds" not in outage.finish(engine_failed=engine_failed)
+    assert "restarted_seconds" not in outage.waited(engine_failed=engine_failed)
     assert cluster.restarted is None
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from iosonde.errors import ServerError, TargetError
 from iosonde.protocol.event import Event
-from iosonde.servers.ceph.cluster import CephCluster
+from iosonde.results.schema import RecordWarning
+from iosonde.features.object_stores.ceph.cluster import CephCluster
 
 RECOVERY_S = 600.0
 POLL_S = 2.0
@@ -53,7 +54,13 @@ class OsdOutage:
         elif self._stopped_s is not None and self._restart_ns is not None and elapsed_ns >= self._restart_ns:
             self._restart()
 
-    def finish(self, *, engine_failed: bool) -> dict[str, Any]:
+    def finish(self, *, engine_failed: bool) -> tuple[dict[str, Any], list[RecordWarning]]:
+        """Facts and warnings after waiting for recovery, and about daemons that have ended."""
+        outage = self.waited(engine_failed=engine_failed)
+        ended = [_ended(name) for name in self._cluster.ended_daemons()]
+        return ({"osd_outage": outage} if outage else {}), [*not_recovered(outage), *ended]
+
+    def waited(self, *, engine_failed: bool) -> dict[str, Any]:
         """For the record, after waiting for recovery; empty if no daemon was stopped.
 
         After a failure of the engine, and once a stop is requested, the daemon is not started and recovery not awaited.
@@ -115,3 +122,24 @@ class OsdOutage:
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._start
+
+
+def _ended(name: str) -> RecordWarning:
+    return RecordWarning(
+        code="daemon_ended",
+        message=f"`{name}` of the Ceph cluster ended during the run",
+        hint="part of the measurement is that of a degraded cluster; see the kernel log and the memory of the machine",
+    )
+
+
+def not_recovered(outage: Mapping[str, Any]) -> list[RecordWarning]:
+    if "error" not in outage:
+        return []
+    cause = ": ".join(filter(None, (outage["error"], outage["where"])))
+    return [
+        RecordWarning(
+            code="osdnot_recovered",
+            message=f"the cluster did not recover from the outage of `{outage['daemon']}`: {cause}",
+            hint="the run has no recovery time, and the cluster was degraded from the outage on",
+        )
+    ]

@@ -15,8 +15,8 @@ import pytest
 
 from iosonde.errors import ServerError, StudyError
 from iosonde.features.object_stores.servers import layout_of
-from iosonde.servers import ceph
-from iosonde.servers.ceph import perf
+from iosonde.features.object_stores import ceph
+from iosonde.features.object_stores.ceph import perf
 
 pytestmark = pytest.mark.unit
 

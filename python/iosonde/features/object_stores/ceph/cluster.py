@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import ServerError
-from iosonde.servers import ceph, open_files, programs
+from iosonde.features.object_stores import ceph
+from iosonde.servers import open_files, programs
 from iosonde.servers.account import Account, account_for
-from iosonde.servers.ceph import ClusterLayout, perf
+from iosonde.features.object_stores.ceph import ClusterLayout, perf
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation, no_check
@@ -93,6 +94,13 @@ class CephCluster:
     @property
     def group(self) -> ProcessGroup:
         return self._groups["osd"]
+
+    def device_paths(self) -> Sequence[Path]:
+        """Paths on the devices that take the I/O of the object daemons."""
+        return self.layout.devices or [self.directories.run]
+
+    def gc_log(self) -> None:
+        """Its daemons have no garbage collection."""
 
     @property
     def is_running(self) -> bool:
