@@ -128,7 +128,6 @@ def test_a_workload_is_a_folder_and_a_variant() -> None:
 
 
 NAMES_OF_WORKLOADS = {
-    "metrics/applications/oltp.py": "tpmC, which TPC-C alone has",
     "plan/commands.py": "consent to external commands, in a package below the workloads",
     "planning/device_state.py": "states of devices follow from parameters of block I/O",
     "protocol/validation.py": "specs of commands have a schema of their own, in a package below the workloads",

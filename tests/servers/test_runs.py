@@ -38,7 +38,7 @@ from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER
-from iosonde.workload.tpcc import TPCC
+from iosonde.workload import named
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "engine")]
 
@@ -385,8 +385,8 @@ def test_a_wrong_password_fails_the_run(foreign: Foreign, tmp_path: Path, monkey
 def test_a_database_with_another_encoding_is_refused(foreign: Foreign) -> None:
     latin = {"postgresql": "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0", "mariadb": "CHARACTER SET latin1"}
     foreign.rows(f"CREATE DATABASE latin {latin[foreign.kind]}")
-    streams = {"main": TPCC.build({"server_url": foreign.url, "warehouses": 1, "duration": "1s", "interval": "100ms"})}
-    spec: dict[str, Any] = TPCC.resolve(streams, open_target("null:1GiB"), seed=1, run_id="encoding")
+    streams = {"main": named("tpcc").build({"server_url": foreign.url, "warehouses": 1, "duration": "1s", "interval": "100ms"})}
+    spec: dict[str, Any] = named("tpcc").resolve(streams, open_target("null:1GiB"), seed=1, run_id="encoding")
     spec["workload"]["server"]["database"] = "latin"
     done = drive(spec, on_event=lambda _: None, stop=Stop())
     assert done.failure and done.failure.code == "wrong_encoding", done.failure

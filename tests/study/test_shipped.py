@@ -81,10 +81,10 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iosonde.storage.setups.swap.check_possible", lambda: None)
     monkeypatch.setattr("iosonde.storage.setups.memory_settings.check_possible", lambda _: None)
     monkeypatch.setattr("iosonde.storage.control_groups.control_group.hierarchy", lambda: None)
-    monkeypatch.setattr("iosonde.workload.oltp.place.check_place", lambda *_: None)
+    monkeypatch.setattr("iosonde.workload.sql_server.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.kv.cache.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.features.object_stores.spec.check_place", lambda *_: None)
-    monkeypatch.setattr("iosonde.workload.oltp.place.watched_devices", lambda *_: [])
+    monkeypatch.setattr("iosonde.features.database_transactions.spec.watched_devices", lambda *_: [])
 
 
 def target_for(study: Study) -> EightDevices:

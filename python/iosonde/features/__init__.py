@@ -7,6 +7,7 @@ core is in `iosonde.core.features`.
 FEATURES = (
     "iosonde.features.block_caches",
     "iosonde.features.kernel_trace",
+    "iosonde.features.database_transactions",
     "iosonde.features.paging",
     "iosonde.features.graph",
     "iosonde.features.object_stores",

@@ -15,7 +15,7 @@ import polars as pl
 
 from iosonde.core.features import contributed
 from iosonde.metrics import media
-from iosonde.metrics.applications import cache, java, oltp, store_accounts
+from iosonde.metrics.applications import cache, java, server, store_accounts
 from iosonde.metrics.histogram import MILLION, PERCENTILES
 from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.workload import names_where
@@ -451,7 +451,7 @@ _LIST = (
         kind="count",
     ),
     *store_accounts.LIST,
-    *oltp.LIST,
+    *server.LIST,
     *cache.LIST,
     *java.LIST,
     *_OF_FEATURES,

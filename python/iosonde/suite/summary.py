@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from iosonde.data import shipped_suites
 from iosonde.errors import ResultsError
-from iosonde.metrics import registry
 from iosonde.metrics.registry import find
 from iosonde.results import ResultSet
 from iosonde.results.interpreting import interpreting
@@ -32,10 +31,6 @@ SMALL_GAIN = 1.25
 """Improvement below which the report names what limits it."""
 TOO_FEW = "no value on both targets: a percentile needs ten operations beyond it, so more than this profile has"
 Outcome = Literal["better", "worse", "same", "unexplained", "unclear", "excluded", "value", "missing"]
-RATES = ("bandwidth", *registry.RATES, "gets_per_sec", "tpmc")
-"""Metrics that a device without latency raises by no more than the time in which the device was busy allows."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Line:
     """One value of one case."""
@@ -252,9 +247,15 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
             yield _checked_by_device_time(line, [source.plan.target for source in material.sources])
 
 
+def _is_rate(name: str) -> bool:
+    """Whether a device without latency raises a metric by no more than the time in which it was busy allows."""
+    metric = find(name)
+    return name in ("bandwidth", "gets_per_sec") or bool(metric and metric.counted)
+
+
 def _checked_by_device_time(line: Line, targets: Sequence[str]) -> Line:
     """A decided difference is `unexplained` if a device that takes no time could not make it on the slower target."""
-    if line.outcome not in ("better", "worse") or line.value.metric not in RATES:
+    if line.outcome not in ("better", "worse") or not _is_rate(line.value.metric):
         return line
     slower = targets[0] if line.outcome == "better" else targets[-1]
     use = line.uses.get(slower)

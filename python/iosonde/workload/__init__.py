@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 def workloads() -> Mapping[str, Workload]:
     """All workloads by the names that studies use."""
     from iosonde.workload.block import BLOCK
-    from iosonde.workload.commit import COMMIT
     from iosonde.workload.kv import KV
-    from iosonde.workload.tpcc import TPCC
 
     of_features: tuple[Workload, ...] = contributed("workload", "WORKLOADS")
-    return {each.name: each for each in (BLOCK, KV, TPCC, COMMIT, *of_features)}
+    return {each.name: each for each in (BLOCK, KV, *of_features)}
 
 
 def named(name: str) -> Workload:

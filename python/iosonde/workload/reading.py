@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from iosonde.errors import StudyError
-from iosonde.units import parse_duration, parse_size
+from iosonde.text_files import expanded
+from iosonde.units import parse_duration, parse_rate, parse_size
 
 Number = TypeVar("Number", int, float)
 Model = TypeVar("Model", bound=BaseModel)
@@ -33,6 +34,16 @@ def parse_duration_or_none(value: Any) -> int | None:
 def parse_size_or_none(value: Any) -> int | None:
     """A size above 0, or `none`."""
     return None if value is None or value == "none" else not_zero(parse_size(value))
+
+
+def parse_positive_rate(value: Any) -> float | None:
+    """Operations per second, or `none`."""
+    return None if value is None or value == "none" else not_zero(parse_rate(value))
+
+
+def parse_path(value: Any) -> str | None:
+    """A path with the user's home in it written out, or `none`."""
+    return None if value in (None, "", "none") else str(expanded(str(value)))
 
 
 def renamed(value: Any, names: Mapping[Any, Any]) -> Any:

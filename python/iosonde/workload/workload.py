@@ -223,7 +223,7 @@ class Workload(Generic[P]):
         """
         return "evidence"
 
-    def load_spec(self, spec: JsonObject, case: Mapping[str, Any]) -> JsonObject | None:
+    def load_spec(self, measured: JsonObject, case: Mapping[str, Any]) -> JsonObject | None:
         """The spec that loads the database of a measurement, where the engine does so; it is kept as a template."""
         return None
 

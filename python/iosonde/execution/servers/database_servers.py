@@ -29,6 +29,7 @@ from iosonde.servers.url import ServerUrl, parse
 from iosonde.storage import open_target
 from iosonde.workload import described
 from iosonde.workload.kv.cassandra import replicas_of
+from iosonde.workload.sql_server import DECIDED_AT_CREATION
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -138,7 +139,7 @@ class DatabaseServers:
         kind = case.parameters["server"]
         settings: dict[str, Any] = dict(case.parameters[kind])
         if loading:
-            settings = {name: value for name, value in settings.items() if name in _AT_CREATION} | LOAD_SETTINGS[kind]
+            settings = {name: value for name, value in settings.items() if name in DECIDED_AT_CREATION} | LOAD_SETTINGS[kind]
         log_own = None if loading else _log_own(spec, case)
         run_directory = Path(spec["workload"]["server"]["address"]["path"]).parent.parent
         directories = Directories(
@@ -176,9 +177,6 @@ class DatabaseServers:
 
     def _drive(self, spec: JsonObject) -> EngineRun:
         return drive(spec, on_event=lambda _: None, stop=self._stop, engine=self._engine)
-
-
-_AT_CREATION = ("wal_segment_size", "innodb_page_size", "innodb_checksum_algorithm", "innodb_data_file_path")
 
 
 class _connected:  # noqa: N801  # a context manager, used like a function

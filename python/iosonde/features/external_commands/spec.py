@@ -14,6 +14,7 @@ from iosonde import protocol, tools
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
 from iosonde.supervisor.program import identify
+from iosonde.workload.sql_server import engine_server
 from iosonde.features.external_commands.parameters import CommandParameters
 from iosonde.features.external_commands.template import fill
 
@@ -107,9 +108,7 @@ def _server(whole: CommandParameters, target: Target) -> dict[str, Any]:
     """The server as a spec has it; empty without one."""
     if whole.server is None:
         return {}
-    from iosonde.workload.oltp import place
-
-    return {"server": place.engine_server(whole, target)}
+    return {"server": engine_server(whole, target)}
 
 
 def only(streams: Mapping[str, CommandParameters]) -> CommandParameters:

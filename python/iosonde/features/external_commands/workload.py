@@ -13,8 +13,7 @@ from iosonde.plan import Cost, commands
 from iosonde.features.external_commands import spec
 from iosonde.features.external_commands.parameters import CommandParameters, check_variable
 from iosonde.features.external_commands.spec import NAME, only
-from iosonde.workload.oltp.place import identity
-from iosonde.workload.oltp.workload import EMPTY_BYTES
+from iosonde.workload.sql_server import EMPTY_BYTES, identity
 from iosonde.workload.workload import Room, Spec, Workload
 
 START_SECONDS = 0.3

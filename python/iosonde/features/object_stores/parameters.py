@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from iosonde.units import MIB
-from iosonde.workload.kv.notation import parse_positive_rate
-from iosonde.workload.oltp.fields import Settings
 from iosonde.workload.reading import (
     Cpus,
     Duration,
@@ -17,7 +15,9 @@ from iosonde.workload.reading import (
     Size,
     WithRules,
     parse_duration_or_none,
+    parse_positive_rate,
 )
+from iosonde.workload.server_settings import Settings
 
 KIB, GIB = 1 << 10, 1 << 30
 SMALLEST_OBJECT, LARGEST_OBJECT = 64, 64 * MIB

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.applications.oltp import SERVER_FACTS
+from iosonde.metrics.applications.server import SERVER_FACTS
 from iosonde.metrics.intervals.interval_facts import IntervalFacts
 from iosonde.metrics.scopes import RUN_KEYS
 from iosonde.results.run_facts.server_counters import COUNTERS, DATA_BYTES, SOURCES, STATES, counters

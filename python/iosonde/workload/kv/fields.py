@@ -22,6 +22,8 @@ from iosonde.workload.reading import (
     DurationOrZero,
     Interval,
     parse_duration_or_none,
+    parse_path,
+    parse_positive_rate,
     parse_size_or_none,
 )
 
@@ -63,12 +65,12 @@ class KvFields(BaseModel):
     rocksdb: Options = Field(
         default_factory=dict, description="Options of RocksDB by its own names, such as `write_buffer_size`."
     )
-    options_file: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+    options_file: Annotated[str | None, BeforeValidator(parse_path)] = Field(
         None,
         description="RocksDB: an OPTIONS file of a database, named with `--set options_file=PATH`; options in "
         "`rocksdb` override it.",
     )
-    user_database: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+    user_database: Annotated[str | None, BeforeValidator(parse_path)] = Field(
         None,
         description="RocksDB: directory of a database of yours, named with `--set user_database=PATH`. It is opened "
         "read-only, and `records` of its keys are sampled; values are not verified.",
@@ -154,7 +156,7 @@ class KvFields(BaseModel):
         "1..100", description="Records per scan: a number, or a range with equal probabilities."
     )
     jobs: int = Field(1, ge=1, le=1024, description="Threads; of `readwhilewriting` only the readers.")
-    write_rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
+    write_rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
         None, description="`readwhilewriting`: records per second of the one writer; empty: as fast as possible."
     )
     write_arrival: Literal["closed", "constant", "poisson"] = Field(
@@ -180,10 +182,10 @@ class KvFields(BaseModel):
         description="Closed loop (the next operation when one completes), or open loop; `trace`: open loop at the "
         "times of the trace.",
     )
-    rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
+    rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
         None, description="Open loop: operations per second of all jobs together; closed loop: an upper limit."
     )
-    trace: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+    trace: Annotated[str | None, BeforeValidator(parse_path)] = Field(
         None,
         description='`phase = "trace"`: CSV or Parquet file with the operations, named with `--set trace=FILE` '
         "([traces.md](traces.md)).",
@@ -238,7 +240,7 @@ class KvFields(BaseModel):
     )
     load_order: Literal["sequential", "random"] = Field("sequential", description="Key order of the load.")
     load_batch: int = Field(1000, ge=1, le=10**6, description="Records in one transaction or batch of the load.")
-    load_rate: Annotated[float | None, BeforeValidator(notation.parse_positive_rate)] = Field(
+    load_rate: Annotated[float | None, BeforeValidator(parse_positive_rate)] = Field(
         None,
         description="Maximum records per second of the load; empty: as fast as possible. memcached moves records to "
         "extstore in the background, and drops those that arrive faster.",
@@ -264,7 +266,7 @@ class KvFields(BaseModel):
         "with_data",
         description="RocksDB, WiredTiger and Cassandra: where the write-ahead log is; `apart` is in `log_target`.",
     )
-    log_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+    log_target: Annotated[str | None, BeforeValidator(parse_path)] = Field(
         None,
         description="RocksDB, WiredTiger and Cassandra: directory on a second target for the log, named with "
         "`--set log_target=DIRECTORY`.",
@@ -274,7 +276,7 @@ class KvFields(BaseModel):
         description="RocksDB: size of a persistent read cache in files, at least 100 MiB; empty: none. It needs `g++` "
         "and RocksDB's headers.",
     )
-    read_cache_target: Annotated[str | None, BeforeValidator(notation.parse_path)] = Field(
+    read_cache_target: Annotated[str | None, BeforeValidator(parse_path)] = Field(
         None,
         description="RocksDB: directory on a second target for the read cache, named with "
         "`--set read_cache_target=DIRECTORY`; empty: the database's target.",

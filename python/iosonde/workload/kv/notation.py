@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iosonde.text_files import expanded
 from iosonde.units import compact_size, parse_number, parse_rate, parse_size
 from iosonde.workload.kv.phases import OPERATIONS
 from iosonde.workload.reading import not_zero
@@ -146,11 +145,6 @@ def parse_count_or_none(value: Any) -> int | None:
     return None if value is None or value == "none" else parse_count(value)
 
 
-def parse_positive_rate(value: Any) -> float | None:
-    """Operations per second, or `none`."""
-    return None if value is None or value == "none" else not_zero(parse_rate(value))
-
-
 def parse_choice(value: Any) -> str | None:
     """`sequential`, `each_once`, `uniform`, or `zipfian`, `scrambled_zipfian` or `latest` with `:THETA`.
 
@@ -205,11 +199,6 @@ def parse_scan(value: Any) -> str:
     if not low.isdecimal() or not (high or low).isdecimal() or not 0 < int(low) <= int(high or low) < 1 << 32:
         raise ValueError(f"`{value}` is not a number of records; write it like `10` or `1..100`")
     return f"{int(low)}..{int(high)}" if high and int(high) > int(low) else str(int(low))
-
-
-def parse_path(value: Any) -> str | None:
-    """A path with the user's home in it written out, or `none`."""
-    return None if value in (None, "", "none") else str(expanded(str(value)))
 
 
 def parse_server_url(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""Metrics of transactions on a database server: throughput, and the cost of each at client, server and device."""
+"""Metrics of a server: CPU time, I/O, hits of its buffer pool, waiting sessions, recovery."""
 
 from __future__ import annotations
 
@@ -6,29 +6,12 @@ import polars as pl
 
 from iosonde.metrics.metric import Metric, in_seconds, over
 from iosonde.results.run_facts.server_counters import COUNTED_NS, COUNTERS, DATA_BYTES, STATES
-from iosonde.workload import names_where
 
 SERVER_FACTS = (*COUNTERS, DATA_BYTES, *STATES)
 """Facts that follow from the statistics of the server, of a run and of each of its intervals."""
 
 SERVER_SECONDS = in_seconds(pl.col(COUNTED_NS))
 """Time between the readings of the server's counters, for their rates."""
-
-_ON_SERVER = pl.col("workload").is_in(names_where(lambda each: each.is_transactional))
-
-
-def _per_transaction(name: str, title: str, unit: str, formula: str, column: str) -> Metric:
-    return Metric(
-        name=f"{name}_per_transaction",
-        title=f"{title} per transaction",
-        unit=unit,
-        formula=f"{formula} / transactions",
-        better="lower",
-        kind="store",
-        expression=pl.when(_ON_SERVER).then(over(column, "count")),
-        per_interval=column in SERVER_FACTS,
-    )
-
 
 def _share(state: str, title: str, formula: str) -> Metric:
     return Metric(
@@ -44,50 +27,6 @@ def _share(state: str, title: str, formula: str) -> Metric:
 
 
 LIST = (
-    Metric(
-        name="tpmc",
-        title="tpmC",
-        unit="",
-        formula="new-order transactions completed / minutes",
-        better="higher",
-        kind="rate",
-        expression=pl.when(pl.col("workload") == "tpcc").then(60 * pl.col("new_order_count") / pl.col("seconds")),
-        counted="tpmC",
-    ),
-    Metric(
-        name="transactions_per_sec",
-        title="Transactions per second",
-        unit="1/s",
-        formula="transactions completed / seconds, on a database server",
-        better="higher",
-        kind="rate",
-        expression=pl.when(_ON_SERVER).then(over("count", "seconds")),
-        per_interval=True,
-        counted="transactions/s",
-    ),
-    _per_transaction("server_cpu_ns", "Server CPU time", "ns", "CPU time of the server's processes", "server_cpu_ns"),
-    _per_transaction("wal_bytes", "Write-ahead log", "B", "bytes of log that the server generated", "wal_bytes"),
-    _per_transaction(
-        "server_data_bytes", "Data pages written", "B", "bytes of data pages that the server wrote", "server_data_bytes"
-    ),
-    _per_transaction(
-        "server_write_bytes",
-        "File system writes",
-        "B",
-        "bytes that the server's control group wrote",
-        "group_write_bytes",
-    ),
-    _per_transaction(
-        "device_write_bytes",
-        "Device writes",
-        "B",
-        "bytes the block device wrote in the measurement",
-        "device_write_bytes",
-    ),
-    _per_transaction(
-        "device_read_bytes", "Device reads", "B", "bytes the block device read in the measurement", "device_read_bytes"
-    ),
-    _per_transaction("round_trips", "Round trips", "", "times that the clients waited for an answer", "round_trips"),
     Metric(
         name="server_cores",
         title="Cores used by the server",
@@ -141,15 +80,6 @@ LIST = (
     _share("waiting_for_lock", "Share of sessions waiting for locks", "waiting for a lock"),
     _share("waiting_for_log", "Share of sessions waiting for the log", "waiting for the write-ahead log"),
     _share("waiting_for_io", "Share of sessions waiting for I/O", "waiting for reads or writes of data files"),
-    Metric(
-        name="abort_ratio",
-        title="Aborted attempts per transaction",
-        unit="",
-        formula="attempts that ended in a serialization failure, deadlock or lock timeout / transactions",
-        better="lower",
-        kind="store",
-        expression=pl.when(_ON_SERVER).then(over("aborted_attempts", "count")),
-    ),
     Metric(
         name="checkpoints_per_minute",
         title="Checkpoints per minute",

@@ -1,4 +1,4 @@
-"""Place of a server and its database, and the engine's description of it."""
+"""A database server that iosonde starts on a target, or that the user runs, as the engine's spec has it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 from iosonde import servers
 from iosonde.errors import StudyError
 from iosonde.servers.instance import DATABASE
-from iosonde.workload.log_directory import check_reachable, open_log_directory
-from iosonde.workload.oltp.fields import OltpFields
+from iosonde.workload.log_directory import check_reachable
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec
     from iosonde.storage import Target
+
+EMPTY_BYTES = 160 << 20
+"""A data directory without tables, including its first log files."""
 
 CONNECT_S = 30
 """How long the engine tries to connect while the server is starting."""
@@ -71,35 +73,6 @@ def engine_server(whole: Any, target: Target) -> spec.SqlServer:
         "missing_database": "fail",
         "connect_timeout_ns": CONNECT_S * 10**9,
     }
-
-
-def watched_devices(whole: OltpFields, target: Target) -> list[str]:
-    """Block devices whose counters are recorded: those under the target, and those under the log."""
-    if target.backend() is not None:
-        return []
-    devices = target.block_devices()
-    if whole.log == "apart" and whole.log_target:
-        devices = list(dict.fromkeys([*devices, *open_log_directory(whole.log_target).block_devices()]))
-    return devices
-
-
-def arrival(whole: OltpFields) -> spec.Arrival:
-    """Closed loop, or an open loop at a rate."""
-    match whole.arrival:
-        case "closed":
-            return {"kind": "closed"}
-        case "constant":
-            return {"kind": "constant", "rate": whole.rate or 0.0}
-        case "poisson":
-            return {"kind": "poisson", "rate": whole.rate or 0.0}
-
-
-def acknowledged(whole: OltpFields, target: Target) -> spec.AcknowledgedLog | None:
-    """Where acknowledged commits are written: next to the data, which a killed server cannot change."""
-    if whole.kill_server_after is None:
-        return None
-    own = target.spec_target("per_job", 0)["directory"]
-    return {"directory": str(Path(own, f"acknowledged-{Path(own).name[-8:]}"))}
 
 
 def identity(whole: Any) -> str:

@@ -1,42 +1,28 @@
-"""Parameters that every workload on a database server has."""
+"""The parameters of loads on database servers: TPC-C (5.11), and single-row commits."""
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from iosonde.protocol import HIGHEST_RATE
-from iosonde.workload.kv.notation import parse_path, parse_positive_rate
 from iosonde.workload.reading import (
     Cpus,
     Duration,
     DurationOrZero,
     Interval,
+    Size,
     parse_duration_or_none,
+    parse_path,
+    parse_positive_rate,
     parse_size_or_none,
 )
+from iosonde.workload.server_settings import Settings, SettingValue
 
-SettingValue = bool | int | float | str
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-
-
-def parse_settings(value: Any) -> dict[str, SettingValue]:
-    """A table of settings by the server's own names and units, or text as `shared_buffers=1GB;fsync=on`."""
-    if isinstance(value, str):
-        pairs = [part.partition("=") for part in value.split(";") if part.strip()]
-        if not all(sign for _, sign, _ in pairs):
-            raise ValueError(f"`{value}` are not settings; write them like `shared_buffers=1GB;fsync=on`")
-        value = {name.strip(): text.strip() for name, _, text in pairs}
-    if not isinstance(value, Mapping):
-        raise ValueError('settings are a table of the server\'s own names, such as `{ shared_buffers = "1GB" }`')
-    for name, given in value.items():
-        if not _NAME.fullmatch(str(name)) or not isinstance(given, (bool, int, float, str)):
-            raise ValueError(f"the setting `{name}` cannot be `{given}`; it is true, false, a number or a text")
-    return dict(value)
+WAREHOUSE_BYTES = 130 << 20
+"""Room for a warehouse: rows, indexes, and half-full pages."""
 
 
 def parse_url(value: Any) -> str | None:
@@ -50,9 +36,6 @@ def parse_url(value: Any) -> str | None:
     if found.kind not in NAMES:
         raise ValueError(f"`{found.text}` is not an address of a database server with SQL")
     return found.text
-
-
-Settings = Annotated[dict[str, SettingValue], BeforeValidator(parse_settings)]
 
 
 class OltpFields(BaseModel, ABC):
@@ -140,6 +123,57 @@ class OltpFields(BaseModel, ABC):
         ]
 
 
-SIZES: Sequence[str] = ("memory_limit",)
+class TpccParameters(OltpFields):
+    """Terminals, each with one connection and one transaction at a time."""
 
-DURATIONS: Sequence[str] = ("ramp", "duration", "interval", "kill_server_after")
+    warehouses: int = Field(10, ge=1, le=100_000, description="Scale of the database: about 100 MB each.")
+    terminals: int = Field(10, ge=1, le=10_000, description="Connections, each with a transaction in flight.")
+    think: Literal["none", "standard"] = Field(
+        "none", description="Keying and think times: none (the result is TPC-C-like), or those of clause 5.2.5."
+    )
+    home: Literal["fixed", "uniform"] = Field(
+        "fixed", description="A terminal's warehouse: its own (clause 2.4.1), or any, chosen for each transaction."
+    )
+    mix: Literal["deck", "weighted"] = Field(
+        "deck", description="Transaction types: a shuffled deck (clause 5.2.4.2), or each by its weight."
+    )
+    isolation: Literal["read_committed", "repeatable_read", "serializable"] = Field(
+        "repeatable_read", description="Isolation level of all transactions."
+    )
+    retries: int = Field(
+        10, ge=0, le=1000, description="Repeats after a serialization failure, deadlock or lock timeout."
+    )
+    pipelining: bool = Field(False, description="Send independent statements of a transaction together.")
+    population_seed: int = Field(1, ge=0, description="Seed of the initial population.")
+    load_jobs: int = Field(4, ge=1, le=64, description="Connections that load the database in parallel.")
+
+    def population(self) -> dict[str, Any]:
+        """Parameters that decide the loaded data."""
+        return {"workload": "tpcc", "warehouses": self.warehouses, "seed": self.population_seed}
+
+    def loaded_bytes(self) -> int:
+        """Size that the loaded rows and indexes are assumed to have."""
+        return self.warehouses * WAREHOUSE_BYTES
+
+    def _rules(self) -> list[tuple[bool, str]]:
+        return [
+            *super()._rules(),
+            (self.arrival != "closed" and self.think != "none", 'an open loop has no think time: set `think = "none"`'),
+        ]
+
+
+class CommitParameters(OltpFields):
+    """Clients, each with one connection and one transaction at a time."""
+
+    clients: int = Field(1, ge=1, le=10_000, description="Connections, each with a commit in flight.")
+    operation: Literal["insert", "update"] = Field(
+        "insert", description="Each transaction inserts a row, or updates the client's own row."
+    )
+    payload: Size = Field(100, description="Bytes of a row's payload, 1 B to 8000 B.")
+
+    def population(self) -> dict[str, Any]:
+        """No rows are loaded."""
+        return {"workload": "commit"}
+
+    def _rules(self) -> list[tuple[bool, str]]:
+        return [*super()._rules(), (self.payload > 8000, "`payload` is at most 8000 B")]

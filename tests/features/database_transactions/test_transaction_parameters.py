@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from iosonde.errors import StudyError
+from iosonde.features.database_transactions.spec import load_spec
 from iosonde.servers import url
 from iosonde.servers.server import SettingValue
-from iosonde.workload.commit import COMMIT
-from iosonde.workload.tpcc import TPCC
-from iosonde.workload.tpcc.spec import load_spec
-from iosonde.workload.oltp import place
+from iosonde.workload import named, sql_server
+
+TPCC, COMMIT = named("tpcc"), named("commit")
 
 
 class Directory:
@@ -37,7 +37,7 @@ class Directory:
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "check_place", lambda *_: None)
+    monkeypatch.setattr(sql_server, "check_place", lambda *_: None)
 
 
 def spec_of(workload: Any, **parameters: Any) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.database_transactions import spec
+from iosonde.features.database_transactions.parameters import CommitParameters, OltpFields, TpccParameters
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost, JsonObject
 from iosonde.units import format_bytes, format_duration
 from iosonde.workload import terms
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.oltp import place
-from iosonde.workload.oltp.fields import DURATIONS, SIZES, OltpFields
+from iosonde.workload.sql_server import EMPTY_BYTES, identity
 from iosonde.workload.workload import Layout, Room, Spec, Workload
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ START_SECONDS = 3.0
 RECOVERY_SECONDS = 3.0
 """Restart of a killed server, as assumed by a plan."""
 
-EMPTY_BYTES = 160 << 20
-"""A data directory without tables, including its first log files."""
-
 LOG_BYTES = 1 << 30
 """Room for the write-ahead log and for rows that runs add."""
 
@@ -39,8 +37,8 @@ class OltpWorkload(Workload[P]):
     """Transactions on a database server; `connections` is the parameter with their number."""
 
     connections = ""
-    sizes: Sequence[str] = SIZES
-    durations = DURATIONS
+    sizes: Sequence[str] = ("memory_limit",)
+    durations = ("ramp", "duration", "interval", "kill_server_after")
     places = ("log_target", "server_url")
     has_no_target = True
     is_transactional = True
@@ -70,10 +68,10 @@ class OltpWorkload(Workload[P]):
         """The engine's spec of a measurement, on a database that is loaded already."""
         whole = only(self.fit(streams, target, room_bytes=0))
         return engine_spec(
-            self.spec(whole, target), seed=seed, run_id=run_id, devices=place.watched_devices(whole, target)
+            self.workload(whole, target), seed=seed, run_id=run_id, devices=spec.watched_devices(whole, target)
         )
 
-    def spec(self, whole: P, target: Target) -> Mapping[str, Any]:
+    def workload(self, whole: P, target: Target) -> Mapping[str, Any]:
         """The workload of the engine's spec."""
         raise NotImplementedError
 
@@ -85,7 +83,7 @@ class OltpWorkload(Workload[P]):
     def files(self, streams: Mapping[str, P]) -> dict[str, int]:
         """The database that a run uses, with its template."""
         whole = only(streams)
-        return {} if whole.server_url else {f"{whole.server}-{place.identity(whole)}": self.addressed_bytes(streams)}
+        return {} if whole.server_url else {f"{whole.server}-{identity(whole)}": self.addressed_bytes(streams)}
 
     def layout(self, streams: Mapping[str, P]) -> Layout:
         """A database is loaded once, as a template."""
@@ -131,6 +129,48 @@ class OltpWorkload(Workload[P]):
         tpcc = "TPC-C transactions" if case.get("think") == "standard" else "TPC-C-like transactions (no think time)"
         phase = tpcc if case.get("warehouses") else "single-row commits"
         return {"server": terms.store_name(case["server"]), "phase": phase}
+
+
+class TpccWorkload(OltpWorkload[TpccParameters]):
+    """TPC-C. Without keying and think times a result is not TPC-C: reports label it "TPC-C-like, no think time"."""
+
+    name = "tpcc"
+    title = "TPC-C"
+    parameters = TpccParameters
+    shown = ("server", "warehouses", "terminals", "think", "memory_limit", "duration")
+    smaller = "make the database smaller with `--set warehouses=...`"
+    connections = "terminals"
+    operations = ("new_order", "payment", "order_status", "delivery", "stock_level")
+    workload = staticmethod(spec.tpcc)
+
+    def room_by(self, files: int) -> str:
+        """A clause that names the parameters which decide how much room this many databases need."""
+        return f"for {files} databases, by the parameter `warehouses`" if files > 1 else "by the parameter `warehouses`"
+
+    def load_spec(self, measured: JsonObject, case: Mapping[str, Any]) -> JsonObject:
+        """The warehouses are loaded once."""
+        return spec.load_spec(measured, jobs=int(case["load_jobs"]))
+
+
+class CommitWorkload(OltpWorkload[CommitParameters]):
+    """Single-row durable commits: the group-commit curve of a log device."""
+
+    name = "commit"
+    title = "durable commits"
+    parameters = CommitParameters
+    sizes = (*OltpWorkload.sizes, "payload")
+    shown = ("server", "clients", "operation", "payload", "memory_limit", "duration")
+    smaller = "commit for a shorter time with `--set duration=...`"
+    connections = "clients"
+    operations = ("commit",)
+    workload = staticmethod(spec.commit)
+
+    def room_by(self, files: int) -> str:
+        """A clause that states what this many databases need room for."""
+        return f"for the logs of {files} servers" if files > 1 else "for the log of a server"
+
+
+WORKLOADS = (TpccWorkload(), CommitWorkload())
 
 
 def only(streams: Mapping[str, Any]) -> Any:
