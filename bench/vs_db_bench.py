@@ -41,8 +41,7 @@ from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
-from iosonde.workload.kv import KV
-from iosonde.workload.kv import shim
+from iosonde.workload.kv import KV, shim
 
 READERS = 4
 

@@ -43,9 +43,9 @@ from pairs import interleaved, median_ratio_of, provenance, shown, table
 from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
-from iosonde.lab import Limits, throttled_devices
 from iosonde.features.object_stores.ceph import ClusterLayout
 from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
+from iosonde.lab import Limits, throttled_devices
 from iosonde.servers.directories import Directories
 from iosonde.storage.safety import journal
 from iosonde.workload.engine_spec import engine_spec

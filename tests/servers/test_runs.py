@@ -385,7 +385,9 @@ def test_a_wrong_password_fails_the_run(foreign: Foreign, tmp_path: Path, monkey
 def test_a_database_with_another_encoding_is_refused(foreign: Foreign) -> None:
     latin = {"postgresql": "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0", "mariadb": "CHARACTER SET latin1"}
     foreign.rows(f"CREATE DATABASE latin {latin[foreign.kind]}")
-    streams = {"main": named("tpcc").build({"server_url": foreign.url, "warehouses": 1, "duration": "1s", "interval": "100ms"})}
+    streams = {
+        "main": named("tpcc").build({"server_url": foreign.url, "warehouses": 1, "duration": "1s", "interval": "100ms"})
+    }
     spec: dict[str, Any] = named("tpcc").resolve(streams, open_target("null:1GiB"), seed=1, run_id="encoding")
     spec["workload"]["server"]["database"] = "latin"
     done = drive(spec, on_event=lambda _: None, stop=Stop())

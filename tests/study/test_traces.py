@@ -13,9 +13,8 @@ import pytest
 
 from iosonde.errors import StudyError
 from iosonde.storage import open_target
-from iosonde.workload.kv import KV
+from iosonde.workload.kv import KV, trace, trace_files
 from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv import trace, trace_files
 
 HEADER = "time,operation,key,value_size,ttl\n"
 ROWS = "10.0,get,apple,100,\n10.5,set,a-key-of-twenty-bytes,2000,60\n10.5,delete,apple,,\n12.25,get,banana,,\n"

@@ -10,7 +10,6 @@ from measured import IDLE, record
 from iosonde.verdict.server import evidence_of, judge_server
 
 
-
 @pytest.mark.parametrize(
     ("facts", "kind"),
     [

@@ -26,6 +26,7 @@ POWER = 0.9
 ASSUMED_NOISE = 0.02
 """Relative standard deviation of a run where no earlier result set shows it."""
 
+
 @dataclass(frozen=True, kw_only=True)
 class Power:
     """The differences that a plan's repeats show with 90 % probability, as shares, if all cases differ."""

@@ -18,7 +18,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL, overall
 from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.study.model import Part, Study
-from iosonde.workload import workloads, terms
+from iosonde.workload import terms, workloads
 
 _BACKEND = ("backend", "submission_polling", "completion_polling")
 _LOAD = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability", "jobs", "queue_depth")

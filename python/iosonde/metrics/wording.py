@@ -10,7 +10,7 @@ from typing import Any
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import WIDE_TEXT, Estimate
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
-from iosonde.workload import workloads, terms
+from iosonde.workload import terms, workloads
 
 _BYTES = {"chunk", *(name for each in workloads().values() for name in each.sizes)}
 _TIMES = ("duration", "interval", "ramp", "read_service", "write_service")

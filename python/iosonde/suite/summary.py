@@ -31,6 +31,8 @@ SMALL_GAIN = 1.25
 """Improvement below which the report names what limits it."""
 TOO_FEW = "no value on both targets: a percentile needs ten operations beyond it, so more than this profile has"
 Outcome = Literal["better", "worse", "same", "unexplained", "unclear", "excluded", "value", "missing"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Line:
     """One value of one case."""

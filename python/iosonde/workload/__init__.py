@@ -22,7 +22,8 @@ def workloads() -> Mapping[str, Workload]:
     from iosonde.workload.kv import KV
 
     of_features: tuple[Workload, ...] = contributed("workload", "WORKLOADS")
-    return {each.name: each for each in (BLOCK, KV, *of_features)}
+    found: tuple[Workload, ...] = (BLOCK, KV, *of_features)
+    return {each.name: each for each in found}
 
 
 def named(name: str) -> Workload:

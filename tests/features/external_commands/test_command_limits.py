@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from iosonde.results.schema import Record
 from iosonde.features.external_commands.verdict import evidence_of, judge
-
+from iosonde.results.schema import Record
 
 pytestmark = pytest.mark.unit
 

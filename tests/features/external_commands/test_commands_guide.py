@@ -12,13 +12,13 @@ from engines import real_engine
 
 from iosonde.data import adapters
 from iosonde.execution import execute
+from iosonde.features.external_commands.template import AT_START
 from iosonde.plan import commands
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import named
-from iosonde.features.external_commands.template import AT_START
 
 COMMAND = named("command")
 GUIDE = (CHECKOUT / "docs/commands.md").read_text()

@@ -10,13 +10,13 @@ import pytest
 
 from iosonde.data import adapters
 from iosonde.errors import StudyError
+from iosonde.features.external_commands.template import fill
 from iosonde.metrics.registry import find
 from iosonde.plan import Plan, commands
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
 from iosonde.supervisor.parse import at_path, by_pattern, json_document, steps
 from iosonde.workload import workloads
-from iosonde.features.external_commands.template import fill
 
 STUDY = """
 name = "echo"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from iosonde.features.graph.questions import DeviceShare, find
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question
-from iosonde.features.graph.questions import DeviceShare, find
 from iosonde.findings.support import Support
 from iosonde.planning import load
 

@@ -10,12 +10,12 @@ import pytest
 
 from iosonde import memory
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.graph.size import size_of
+from iosonde.features.graph.spec import graph_name
 from iosonde.planning import expand, load
 from iosonde.storage import open_target
 from iosonde.storage.targets.file_target import DirectoryTarget
 from iosonde.workload import named
-from iosonde.features.graph.size import size_of
-from iosonde.features.graph.spec import graph_name
 
 pytestmark = pytest.mark.unit
 

@@ -15,12 +15,12 @@ from loop_stacks import loop_devices
 from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.execution.checks.admission import Admission
+from iosonde.features.graph.facts import COLUMNS
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.planning import expand, parse
 from iosonde.report import write
 from iosonde.results import ResultSet
-from iosonde.features.graph.facts import COLUMNS
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.block_layer.signatures import MARK

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import ServerError, StudyError
-from iosonde.features.object_stores.servers import layout_of
 from iosonde.features.object_stores import ceph
 from iosonde.features.object_stores.ceph import perf
+from iosonde.features.object_stores.servers import layout_of
 
 pytestmark = pytest.mark.unit
 

@@ -24,6 +24,8 @@ from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.observer import Silent
 from iosonde.execution.stop import Stop
+from iosonde.features.object_stores.ceph import ClusterLayout
+from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Run, commands
 from iosonde.planning import expand, load, parse
@@ -31,8 +33,6 @@ from iosonde.protocol.event import Event
 from iosonde.report import write
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.features.object_stores.ceph import ClusterLayout
-from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
 from iosonde.servers.directories import Directories
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hand_made import results
 
+from iosonde.features.object_stores.questions import OsdCpu, find
 from iosonde.findings.findings import answer
 from iosonde.findings.question import Question
-from iosonde.features.object_stores.questions import OsdCpu, find
 from iosonde.findings.support import Support
 from iosonde.planning import load
 from iosonde.study.model import Study

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from iosonde.errors import ServerError, TargetError
-from iosonde.features.object_stores import osd_outage
-from iosonde.features.object_stores.osd_outage import OsdOutage, not_recovered
 from iosonde.execution.stop import Stop
-from iosonde.protocol.event import Event
-from iosonde.servers.account import account_for
+from iosonde.features.object_stores import osd_outage
 from iosonde.features.object_stores.ceph import ClusterLayout, perf
 from iosonde.features.object_stores.ceph.cluster import CephCluster
+from iosonde.features.object_stores.osd_outage import OsdOutage, not_recovered
+from iosonde.protocol.event import Event
+from iosonde.servers.account import account_for
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation

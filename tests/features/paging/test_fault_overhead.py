@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from iosonde.features.paging.fault_overhead import FaultOverhead, find
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question
-from iosonde.features.paging.fault_overhead import FaultOverhead, find
 from iosonde.findings.support import Support
 from iosonde.metrics.statistics import difference
 from iosonde.planning import load

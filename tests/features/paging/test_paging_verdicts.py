@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from measured import record
 
-from iosonde.verdict.evidence import Total
 from iosonde.features.paging.verdict import judge
+from iosonde.verdict.evidence import Total
 
 pytestmark = pytest.mark.unit
 

@@ -139,7 +139,9 @@ class DatabaseServers:
         kind = case.parameters["server"]
         settings: dict[str, Any] = dict(case.parameters[kind])
         if loading:
-            settings = {name: value for name, value in settings.items() if name in DECIDED_AT_CREATION} | LOAD_SETTINGS[kind]
+            settings = {name: value for name, value in settings.items() if name in DECIDED_AT_CREATION} | LOAD_SETTINGS[
+                kind
+            ]
         log_own = None if loading else _log_own(spec, case)
         run_directory = Path(spec["workload"]["server"]["address"]["path"]).parent.parent
         directories = Directories(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde import protocol, tools
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.external_commands.parameters import CommandParameters
+from iosonde.features.external_commands.template import fill
 from iosonde.plan import JsonObject
 from iosonde.supervisor.program import identify
 from iosonde.workload.sql_server import engine_server
-from iosonde.features.external_commands.parameters import CommandParameters
-from iosonde.features.external_commands.template import fill
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.plan import Cost, commands
 from iosonde.features.external_commands import spec
 from iosonde.features.external_commands.parameters import CommandParameters, check_variable
 from iosonde.features.external_commands.spec import NAME, only
+from iosonde.plan import Cost, commands
 from iosonde.workload.sql_server import EMPTY_BYTES, identity
 from iosonde.workload.workload import Room, Spec, Workload
 

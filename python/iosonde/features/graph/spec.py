@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.graph.parameters import PAGE_BYTES, GraphParameters
+from iosonde.features.graph.size import area_bytes, of_any_vertices, size_of
 from iosonde.plan import JsonObject
 from iosonde.text_files import expanded
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.features.graph.parameters import PAGE_BYTES, GraphParameters
-from iosonde.features.graph.size import area_bytes, of_any_vertices, size_of
 from iosonde.workload.workload import Room
 
 if TYPE_CHECKING:

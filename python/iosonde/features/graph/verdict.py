@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
 from iosonde.features.graph.facts import GraphFacts
 from iosonde.results.schema import Record
 from iosonde.verdict import shares

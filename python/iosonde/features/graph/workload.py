@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.units import format_count, format_duration
 from iosonde.features.graph import spec
 from iosonde.features.graph.parameters import GraphParameters
 from iosonde.features.graph.size import area_bytes, size_of
 from iosonde.features.graph.spec import graph_name, only
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
+from iosonde.units import format_count, format_duration
 from iosonde.workload.workload import CLOSED, Layout, Spec, Workload
 
 ASSUMED_EDGES_PER_SECOND = 40_000_000
@@ -43,9 +43,7 @@ class GraphWorkload(Workload[GraphParameters]):
     places = ("edge_list",)
     smaller = "use a smaller graph with `--set scale=...`, or a shorter `edge_list`"
     sized_by = "by the parameters `scale`, `edge_factor` and `lists`, or `edge_list`"
-    less_memory = (
-        "use a smaller graph with `--set scale=...`, or a smaller page cache with `--set cache_fraction=...`"
-    )
+    less_memory = "use a smaller graph with `--set scale=...`, or a smaller page cache with `--set cache_fraction=...`"
     subject = "algorithm"
     worded = stated = ("algorithm", "mode")
     fit = staticmethod(spec.fit)

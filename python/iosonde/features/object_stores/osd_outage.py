@@ -14,9 +14,9 @@ from threading import Thread
 from typing import Any
 
 from iosonde.errors import ServerError, TargetError
+from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.protocol.event import Event
 from iosonde.results.schema import RecordWarning
-from iosonde.features.object_stores.ceph.cluster import CephCluster
 
 RECOVERY_S = 600.0
 POLL_S = 2.0
@@ -133,6 +133,7 @@ def _ended(name: str) -> RecordWarning:
 
 
 def not_recovered(outage: Mapping[str, Any]) -> list[RecordWarning]:
+    """Return a warning if the daemon was not started again, or recovery not complete."""
     if "error" not in outage:
         return []
     cause = ": ".join(filter(None, (outage["error"], outage["where"])))

@@ -13,14 +13,14 @@ from pydantic import ValidationError
 from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.servers.running_server import RunningServer, ServerStarter
-from iosonde.plan import Case, JsonObject, Run
 from iosonde.features.object_stores.ceph import ClusterLayout
 from iosonde.features.object_stores.ceph.cluster import CephCluster
+from iosonde.features.object_stores.osd_outage import OsdOutage
+from iosonde.features.object_stores.parameters import ObjectsParameters
+from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.server import ServerDescription
-from iosonde.features.object_stores.osd_outage import OsdOutage
-from iosonde.features.object_stores.parameters import ObjectsParameters
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

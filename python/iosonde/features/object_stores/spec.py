@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.object_stores.parameters import USABLE, WHOLE_WORKLOAD, ObjectsParameters
 from iosonde.plan import JsonObject
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.workload import Room
-from iosonde.features.object_stores.parameters import USABLE, WHOLE_WORKLOAD, ObjectsParameters
 from iosonde.workload.reading import check_agreement
+from iosonde.workload.workload import Room
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec

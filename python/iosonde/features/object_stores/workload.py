@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from iosonde.features.object_stores import spec
+from iosonde.features.object_stores.parameters import ObjectsParameters
+from iosonde.features.object_stores.spec import identity, whole_of
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.storage.setups.bluestore import CONTROL_BYTES
 from iosonde.units import format_bytes
 from iosonde.workload import terms
-from iosonde.features.object_stores import spec
-from iosonde.features.object_stores.parameters import ObjectsParameters
-from iosonde.features.object_stores.spec import identity, whole_of
 from iosonde.workload.workload import Layout, Spec, Workload
 
 START_SECONDS = 12.0

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U64, Column, DType
+from iosonde.results.column import NUMBER, U64, Column, DType
 from iosonde.results.schema import Record
 
 Json = Mapping[str, Any]
 
 
 class PagingFacts:
-    """The parts of a record about paging and swap; empty without them."""
+    """The parts of a record about paging; empty without them."""
 
     def __init__(self, record: Record) -> None:
         self.paging: Json = (record.result or {}).get("paging") or {}
-        swap: Json = record.swap or {}
-        self.area: Json = swap.get("area") or {}
-        self.settings: Json = swap.get("settings") or {}
 
 
 def _row(name: str, dtype: DType, text: str, value: Callable[[PagingFacts], Any]) -> Column:
@@ -87,33 +84,8 @@ COLUMNS = (
         "Paging: bytes that the machine wrote to swap in the measurement",
         lambda facts: _swapped(facts.paging, "vmstat.pswpout"),
     ),
-    _row(
-        "swap_kind",
-        TEXT,
-        "Swap area of the run: `file`, `device` or `zram`; null without one",
-        lambda facts: facts.area.get("kind"),
-    ),
-    _row("swap_bytes", U64, "Size of the swap area, bytes", lambda facts: facts.area.get("size_bytes")),
-    _row(
-        "swap_priority",
-        I64,
-        "Priority of the swap area, above that of all others",
-        lambda facts: facts.area.get("priority"),
-    ),
-    _row(
-        "vm_page_cluster",
-        I64,
-        "`vm.page-cluster` during a run with swap settings of its own",
-        lambda facts: facts.settings.get("page_cluster"),
-    ),
-    _row(
-        "zswap_enabled",
-        FLAG,
-        "Whether zswap was on during such a run",
-        lambda facts: {"Y": True, "N": False}.get((facts.settings.get("zswap") or {}).get("enabled", "")),
-    ),
 )
-"""Columns of `runs` about paging and swap."""
+"""Columns of `runs` about paging."""
 
 
 def _sum(paging: Json, *names: str) -> int | None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.paging.parameters import WHOLE_WORKLOAD, PagingParameters
 from iosonde.plan import JsonObject
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.workload import Room
-from iosonde.features.paging.parameters import WHOLE_WORKLOAD, PagingParameters
 from iosonde.workload.ramp import steady_ramp
 from iosonde.workload.reading import check_agreement
+from iosonde.workload.workload import Room
 
 if TYPE_CHECKING:
     from iosonde.protocol import spec

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.features.paging import spec
 from iosonde.features.paging.parameters import PagingParameters
+from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.workload.workload import CLOSED, Layout, Spec, Workload
 
 ASSUMED_OPERATIONS_PER_SECOND = 10_000

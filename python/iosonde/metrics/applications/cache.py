@@ -6,7 +6,7 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics.applications.oltp import SERVER_SECONDS
+from iosonde.metrics.applications.server import SERVER_SECONDS
 from iosonde.metrics.metric import Metric, over
 
 _HITS = pl.col("get_hits") - pl.col("miss_from_extstore").fill_null(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.applications.oltp import SERVER_SECONDS
+from iosonde.metrics.applications.server import SERVER_SECONDS
 from iosonde.metrics.metric import Metric, over
 from iosonde.results.run_facts.server_counters import COUNTED_NS
 

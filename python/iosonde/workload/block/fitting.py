@@ -13,8 +13,8 @@ from iosonde.workload.block.fields import WHOLE_WORKLOAD
 from iosonde.workload.block.notation import mix_of
 from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.block.requirements import prepares
-from iosonde.workload.workload import Room
 from iosonde.workload.reading import check_agreement
+from iosonde.workload.workload import Room
 
 DEFAULT_SERVICE_NS = 100_000
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.workload.workload import Room
 from iosonde.workload.kv import trace
 from iosonde.workload.kv.cache import CACHES
 from iosonde.workload.kv.cassandra import CASSANDRA
@@ -15,6 +14,7 @@ from iosonde.workload.kv.notation import SMALLEST_VALUE
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import LOADS, PHASES
 from iosonde.workload.reading import check_agreement
+from iosonde.workload.workload import Room
 
 DEFAULT_DURATION_NS = 10 * 10**9
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from iosonde.units import format_duration
-from iosonde.workload.workload import Layout
 from iosonde.workload.kv import cache, trace
 from iosonde.workload.kv.cassandra import CASSANDRA
 from iosonde.workload.kv.notation import operations_of
 from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.kv.phases import LOG_STRUCTURED, WRITES
+from iosonde.workload.workload import Layout
 
 SPACE_FACTOR = 2
 """Room that a database is assumed to need at most, as a multiple of its records: half-full pages, files that a

@@ -18,9 +18,9 @@ from typing import Any
 
 from iosonde.errors import ServerError
 from iosonde.features.object_stores import ceph
+from iosonde.features.object_stores.ceph import ClusterLayout, perf
 from iosonde.servers import open_files, programs
 from iosonde.servers.account import Account, account_for
-from iosonde.features.object_stores.ceph import ClusterLayout, perf
 from iosonde.servers.directories import Directories
 from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation, no_check
