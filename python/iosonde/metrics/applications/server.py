@@ -13,6 +13,7 @@ SERVER_FACTS = (*COUNTERS, DATA_BYTES, *STATES)
 SERVER_SECONDS = in_seconds(pl.col(COUNTED_NS))
 """Time between the readings of the server's counters, for their rates."""
 
+
 def _share(state: str, title: str, formula: str) -> Metric:
     return Metric(
         name=f"{state}_share",
