@@ -14,7 +14,7 @@ from iosonde import protocol
 from iosonde.plan import Case, Cost, Plan, Run
 from iosonde.results.reading import manifest
 from iosonde.results.schema import HISTOGRAMS, INTERVALS, MANIFEST, USAGE, Failure, Record
-from iosonde.study.check import PLACES
+from iosonde.workload import workloads
 
 MIB = 1 << 20
 
@@ -207,9 +207,10 @@ def tables(run_id: str, latencies_ns: list[int] | None = None) -> tuple[pl.DataF
 
 def without_places(measurement: str) -> tuple[str, dict[str, str]]:
     """Separate what a study cannot set, since it names files: for `--set`."""
+    places = {place for each in workloads().values() for place in each.places}
     found = {
         match["name"]: match["value"]
-        for match in re.finditer(rf'(?m)^(?P<name>{"|".join(PLACES)}) = "(?P<value>.*)"$', measurement)
+        for match in re.finditer(rf'(?m)^(?P<name>{"|".join(sorted(places))}) = "(?P<value>.*)"$', measurement)
         if match["name"] != "library" or "/" in match["value"]
     }
     kept = [line for line in measurement.splitlines() if line.partition(" = ")[0] not in found]

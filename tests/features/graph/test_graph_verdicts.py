@@ -8,6 +8,7 @@ from measured import record
 
 from iosonde.execution.record import judged
 from iosonde.features.graph.verdict import judge
+from iosonde.results.schema import INTERVALS
 
 pytestmark = pytest.mark.unit
 
@@ -43,4 +44,5 @@ def test_a_run_that_was_stopped_before_the_measurement_has_no_verdict() -> None:
     result = {**(stopped.result or {}), "backend": {"kind": "uring"}, "evidence": {"stalls": None}}
     spec = {**stopped.spec, "workload": {"kind": "graph"}}
     stopped = stopped.model_copy(update={"result": result, "spec": spec})
-    assert judged(stopped, pl.DataFrame(), environment={}, study={}) == stopped
+    intervals = pl.DataFrame(schema=INTERVALS)
+    assert judged(stopped, intervals, environment={}, study={}) == stopped
