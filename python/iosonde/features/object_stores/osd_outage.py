@@ -139,7 +139,7 @@ def not_recovered(outage: Mapping[str, Any]) -> list[RecordWarning]:
     cause = ": ".join(filter(None, (outage["error"], outage["where"])))
     return [
         RecordWarning(
-            code="osdnot_recovered",
+            code="osd_not_recovered",
             message=f"the cluster did not recover from the outage of `{outage['daemon']}`: {cause}",
             hint="the run has no recovery time, and the cluster was degraded from the outage on",
         )
