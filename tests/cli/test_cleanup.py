@@ -47,7 +47,7 @@ def test_kept_files_of_other_paths_remain_and_none_is_removed_without_confirmati
     done = iosonde("cleanup", "--kept", tmp_path / "one")
     assert done.returncode == 1
     assert done.stdout == f"would remove the kept directory {tmp_path}/one (0 B)\n"
-    assert "the input is not a terminal" in done.stderr
+    assert "standard input is not a terminal" in done.stderr
     assert "add `--yes` in scripts" in done.stderr
     assert iosonde("cleanup", "--kept", tmp_path / "none", "--yes").stdout.splitlines() == [
         f"no kept files at or below {tmp_path}/none",

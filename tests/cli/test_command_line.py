@@ -72,7 +72,7 @@ def test_a_mistake_on_the_command_line_ends_with_2(iosonde: Iosonde) -> None:
 def test_a_wrong_seed_is_an_error_that_names_the_range(seed: str) -> None:
     result = CliRunner().invoke(app, ["plan", "quick", "--target", "null:1GiB", "--seed", seed])
     assert result.exit_code == 2
-    assert f"`--seed {seed}` is not a whole number from 0 to 2^64 - 1" in result.output
+    assert f"`--seed` must be a whole number from 0 to 2^64 - 1; got `{seed}`" in result.output
 
 
 def test_a_mistake_of_the_user_ends_with_1_and_an_error_without_a_traceback(iosonde: Iosonde) -> None:

@@ -55,7 +55,7 @@ def test_a_page_replaces_no_file_of_another_program(command: str, tmp_path: Path
     page.write_text("<title>My books</title>")
     done = iosonde(command, tmp_path)
     assert done.returncode == 1
-    assert f"`{page}` exists, and iosonde did not write it" in done.stderr
+    assert f"`{page}` already exists and was not written by iosonde" in done.stderr
     assert page.read_text() == "<title>My books</title>"
     page.unlink()
     for _ in range(2):
@@ -70,7 +70,7 @@ def test_a_page_is_not_written_to_standard_output(
     monkeypatch.chdir(tmp_path)
     done = iosonde(command, directory, "--output", "-")
     assert done.returncode == 2
-    assert "a page is not written to standard output; name a file" in " ".join(done.stderr.split())
+    assert "cannot write a page to standard output; use a file name" in " ".join(done.stderr.split())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -103,7 +103,7 @@ def test_plan_as_json_is_the_plan_itself(iosonde: Iosonde, tmp_path: Path) -> No
 def test_a_setting_that_is_not_one_is_a_mistake_on_the_command_line(iosonde: Iosonde) -> None:
     failed = iosonde("plan", "quick", "--target", "null:1GiB", "--set", "queue_depth")
     assert failed.returncode == 2
-    assert "`--set queue_depth` is not NAME=VALUE, such as `--set queue_depth=1,4,16`" in failed.stderr
+    assert "`--set` must be NAME=VALUE, such as `--set queue_depth=1,4,16`; got `queue_depth`" in failed.stderr
 
 
 def test_a_plan_that_cannot_be_carried_out_is_refused(iosonde: Iosonde, tmp_path: Path) -> None:

@@ -67,5 +67,5 @@ def test_result_sets_of_two_targets_are_not_pooled(tmp_path: Path) -> None:
     first = fabricate.result_set(tmp_path / "first", fabricate.small_study(), seconds=1)
     plan = fabricate.plan(fabricate.small_study(), target="/srv/other/iosonde.dat")
     second = fabricate.result_set(tmp_path / "second", plan, seconds=1)
-    with pytest.raises(ResultsError, match="only sessions of one study"):
+    with pytest.raises(ResultsError, match="cannot pool sessions of different studies"):
         pool([first, second])

@@ -167,7 +167,10 @@ def test_unknown_references_are_refused_with_their_place() -> None:
     for changed, what in (
         (('part = "capacity"', 'part = "curve"'), "there is no part `curve` before `curve` that could provide `rate`"),
         (("derived.rate", "derived.span"), "`span` cannot be derived"),
-        (("factors.load", "factors.rate"), "`rate` is a factor of the part `curve`, so nothing else can decide it"),
+        (
+            ("factors.load", "factors.rate"),
+            "`rate` cannot be both a factor of the part `curve` and decided by `derived`",
+        ),
         (('over = "rate"', 'over = "reads.rate"'), "there is no stream `reads`"),
     ):
         with pytest.raises(StudyError) as raised:

@@ -147,4 +147,4 @@ def test_the_command_line_runs_and_compares_both_arms(iosonde: Iosonde, tmp_path
     assert compared.returncode == 0, compared.stderr
     assert '"paired": true' in compared.stdout
     refused = iosonde("compare", tmp_path / "results", tmp_path / "results")
-    assert refused.returncode != 0 and "is compared without a second result set" in refused.stderr
+    assert refused.returncode != 0 and "cannot be compared with another result set" in refused.stderr

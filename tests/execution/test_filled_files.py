@@ -82,4 +82,4 @@ def test_files_of_jobs_are_filled_for_one_stream_only(tmp_path: Path) -> None:
     text = STUDY.replace('name = "main"\n', 'name = "main"\nstreams = [{ name = "a" }, { name = "b" }]\n')
     with pytest.raises(StudyError) as raised:
         expand(parse(text), open_target(str(tmp_path)), profile="quick", settings={"capacity": "64MiB"})
-    assert raised.value.what == "`fill` and `precondition` of files for each job are for a single stream"
+    assert raised.value.what == '`fill` and `precondition` with `files = "per_job"` require a single stream'

@@ -191,8 +191,8 @@ def test_a_device_of_another_cluster_is_not_wiped_after_a_kill(
         ),
         ({"array": "raid0"}, "gives each object daemon a device"),
         ({"mount_options": "noatime"}, "BlueStore has none"),
-        ({"osds": "3"}, "needs 3 devices, and the target has 2"),
-        ({"devices": "1"}, "2 object daemons need as many devices, and `devices` gives them 1"),
+        ({"osds": "3"}, "requires 3 devices; the target has 2"),
+        ({"devices": "1"}, "2 object daemons require 2 devices; `devices` is 1"),
         ({"objects": "700", "object_size": "2MiB"}, r"80% of the object daemons' devices \(2 x 1.5 GiB\)"),
     ],
     ids=str,
@@ -213,5 +213,5 @@ def test_other_workloads_have_no_file_system_in_memory(tmp_path: Path) -> None:
         STUDY.partition("osds")[0].replace("objects", "block")
         + 'file_system = "bluestore"\n\n[[parts]]\n\n[profiles.standard]\n'
     )
-    with pytest.raises(StudyError, match="is for object daemons of Ceph"):
+    with pytest.raises(StudyError, match="requires a workload on Ceph object daemons"):
         expand(parse(text), open_target(str(tmp_path)))

@@ -207,7 +207,7 @@ def test_a_study_at_its_time_limit_keeps_completed_runs_and_resumes(tmp_path: Pa
 
 def test_the_command_has_a_time_limit_and_refuses_invalid_ones(iosonde: Iosonde, tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY.replace("[profiles.quick]", "[profiles.standard]"))
-    for text, message in (("8 hours", "is not a unit of time"), ("0s", "leaves no time")):
+    for text, message in (("8 hours", "is not a unit of time"), ("0s", "must be greater than 0")):
         refused = iosonde("run", str(tmp_path / "study.toml"), "--target", "null:1GiB", "--time-limit", text)
         assert refused.returncode == 2 and message in refused.stderr.replace("\n", " ")
 
@@ -215,8 +215,8 @@ def test_the_command_has_a_time_limit_and_refuses_invalid_ones(iosonde: Iosonde,
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (STUDY.replace("max_rounds = 1", "max_rounds = 9"), "`until_steady` ends single runs by their own rounds"),
-        (STUDY.replace('round_length = "1s"\n', ""), "`until_steady` needs a `round_length`"),
+        (STUDY.replace("max_rounds = 1", "max_rounds = 9"), "`until_steady` requires rounds within a run"),
+        (STUDY.replace('round_length = "1s"\n', ""), "`until_steady` requires `round_length`"),
     ],
 )
 def test_rounds_that_can_never_be_evaluated_are_refused(text: str, message: str) -> None:

@@ -390,7 +390,7 @@ def test_text_of_the_job_file_cannot_break_out_of_the_study(tmp_path: Path) -> N
         (
             "blokcsize=4k",
             snapshot("""\
-the option `blokcsize` is not known to iosonde (fio 3.42)
+unknown option `blokcsize` (fio 3.42)
   in section `[job]`, line 3 of `job.fio`
 
 hint: did you mean `blocksize`?\
@@ -399,7 +399,7 @@ hint: did you mean `blocksize`?\
         (
             "frobnicate=1",
             snapshot("""\
-the option `frobnicate` is not known to iosonde (fio 3.42)
+unknown option `frobnicate` (fio 3.42)
   in section `[job]`, line 3 of `job.fio`
 
 hint: docs/fio.md lists the known options; remove the line if the load does not need it\
@@ -447,7 +447,7 @@ hint: it is one of `read`, `write`, `trim`, `rw`, `trimwrite`, or one of them af
 fio has no engine `warp`
   in section `[job]`, line 3 of `job.fio`
 
-hint: for I/O on files and devices there are `io_uring`, `libaio` and `psync`\
+hint: use `io_uring`, `libaio` or `psync` for I/O on files and devices\
 """),
         ),
         (
@@ -471,7 +471,7 @@ hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
         (
             "size=${NOWHERE}",
             snapshot("""\
-the environment variable `NOWHERE` is not set, and `size` needs it
+`size` requires the environment variable `NOWHERE`, which is not set
   in section `[job]`, line 3 of `job.fio`
 
 hint: set it for the import: `NOWHERE=... iosonde import fio ...`\
@@ -480,7 +480,7 @@ hint: set it for the import: `NOWHERE=... iosonde import fio ...`\
         (
             "size=",
             snapshot("""\
-`size` needs a value
+`size` requires a value
   in section `[job]`, line 3 of `job.fio`
 
 hint: write `size=...`\
@@ -564,7 +564,7 @@ next: iosonde plan made.toml --target PATH
 """)
     assert iosonde("plan", study, "--target", "null:1GiB").returncode == 0
     again = iosonde("import", "fio", JOBS / "phases.fio", "--output", study)
-    assert again.returncode == 1 and "exists already" in again.stderr
+    assert again.returncode == 1 and "already exists" in again.stderr
 
 
 def test_without_an_output_the_study_goes_to_standard_output(iosonde: Iosonde) -> None:

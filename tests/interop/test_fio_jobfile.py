@@ -55,7 +55,11 @@ def test_an_included_file_counts_from_the_one_that_names_it_and_keeps_its_own_li
         ("size=1m\n[a]\n", "the option `size` is outside of any section", "line 1 of `a.fio`"),
         ("[a]\n[]\n", "a section has no name", "line 2 of `a.fio`"),
         ("[a]\ninclude missing.inc\n", "cannot read the job file", "included in line 2 of `a.fio`"),
-        ("[a]\ninclude a.fio\n", "job files include each other more than 16 deep", "included in line 2 of `a.fio`"),
+        (
+            "[a]\ninclude a.fio\n",
+            "job file includes must not be nested more than 16 deep",
+            "included in line 2 of `a.fio`",
+        ),
     ],
 )
 def test_errors_name_the_line(tmp_path: Path, text: str, what: str, where: str) -> None:

@@ -192,9 +192,9 @@ def test_without_kvm_the_guest_is_emulated(
 @pytest.mark.parametrize(
     ("drives", "message"),
     [
-        ({"count": 17}, "cannot have 17 drives"),
-        ({"count": -1}, "cannot have -1 drives"),
-        ({"size_bytes": 100}, "cannot have 100 B"),
+        ({"count": 17}, "must be 0 to 16; got 17"),
+        ({"count": -1}, "must be 0 to 16; got -1"),
+        ({"size_bytes": 100}, "at least 1 MiB .* got 100 bytes"),
         ({"size_bytes": 1 << 60}, "no room for the lab's machine"),
     ],
 )

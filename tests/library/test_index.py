@@ -123,7 +123,7 @@ def test_links_are_relative_and_encoded(root: Path, indexed: Index, tmp_path: Pa
 
 
 def test_no_page_is_written_into_a_result_set(root: Path) -> None:
-    with pytest.raises(ResultsError, match="never changed"):
+    with pytest.raises(ResultsError, match="inside the result set"):
         require_outside(root / "a" / "library.html")
 
 

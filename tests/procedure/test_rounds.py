@@ -220,11 +220,11 @@ def test_a_failed_step_or_round_ends_the_pass_with_the_reason(tmp_path: Any) -> 
     [
         ({"factors": {"span": ["1MiB", "2MiB"]}}, "`span` cannot vary within a round"),
         ({"factors": {"fill": [30, 50]}}, "`fill` cannot vary within a round"),
-        ({"metric": "iopses"}, "there is no metric `iopses` to be tracked"),
+        ({"metric": "iopses"}, "unknown tracked metric `iopses`"),
         ({"track": [{"block_size": "4KiB"}]}, "`block_size` does not vary within a round"),
         (
             {"factors": {"block_size": ["4KiB"]}, "track": [{"block_size": "8KiB"}]},
-            "no load of a round has block_size 8192, which is to be tracked",
+            "the tracked load must be a load of the rounds; got block_size 8192",
         ),
     ],
 )

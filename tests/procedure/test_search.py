@@ -135,14 +135,14 @@ def test_every_run_of_a_search_has_a_seed_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("search", "what"),
     [
-        ({"over": "block_size"}, "a search over `block_size` is not known"),
-        ({"between": [100, 100]}, "a search between 100 and 100 has no values to try"),
+        ({"over": "block_size"}, "cannot search over `block_size`"),
+        ({"between": [100, 100]}, "`between` must be the lowest and the highest value; got 100 and 100"),
         ({"between": [0, 100]}, "`rate` cannot be `0`: it must be above 0"),
         ({"between": [1, "100M"]}, "a rate of 1e+08 per second is beyond what can be timed, 10,000,000"),
         ({"between": [0.01, 100]}, "a rate of 0.01 per second starts nothing within `duration`"),
-        ({"start": "2M"}, "`start` 2000000 is not `between` the lowest value and the highest"),
-        ({"holds": []}, "a search needs a condition"),
-        ({"holds": "latency <= 1ms"}, "`latency <= 1ms` is not a condition: there is no metric `latency`"),
+        ({"start": "2M"}, "`start` must be within `between`; got 2000000"),
+        ({"holds": []}, "a search requires a condition"),
+        ({"holds": "latency <= 1ms"}, "invalid condition `latency <= 1ms`: there is no metric `latency`"),
     ],
 )
 def test_a_search_that_cannot_be_done_is_refused_before_anything_is_measured(

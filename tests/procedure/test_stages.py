@@ -106,14 +106,14 @@ name = "main"
 @pytest.mark.parametrize(
     ("rounds", "message"),
     [
-        ("rounds.max_rounds = 0", "the part `main` has neither rounds nor stages"),
+        ("rounds.max_rounds = 0", "the part `main` must have rounds or stages"),
         ('rounds.stages = [{ label = "a", set = { span = "1MiB" } }]', "`span` cannot vary within a round or stage"),
         ('rounds.stages = [{ label = "a", set = {} }, { label = "a", set = {} }]', "has the level `a` twice"),
         ('rounds.stages = [{ label = "a", set = { blocksize = "4KiB" } }]', "there is no parameter `blocksize`"),
         ('factors.stage = ["a"]\nrounds.max_rounds = 1', "there is no parameter `stage`"),
         (
             'rounds.factors.load = [{ label = "a", set = { jobs = 2 } }, { label = "b", set = { queue_depth = 2 } }]',
-            "the level `b` of `load` sets other parameters than `a`",
+            "levels of `load` must set the same parameters; `a` and `b` differ",
         ),
     ],
 )

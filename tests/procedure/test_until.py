@@ -163,7 +163,7 @@ def test_settings_of_the_command_line_win(iosonde: Iosonde, tmp_path: Path) -> N
     both = iosonde("plan", "quick", "--target", "sim:p900", "--precision", "1%", "--repeats", "5")
     assert both.returncode == 2 and "omit `--repeats`" in both.stderr
     wrong = iosonde("plan", "quick", "--target", "sim:p900", "--repeats", "often")
-    assert wrong.returncode == 2 and "neither `until` nor a number" in wrong.stderr
+    assert wrong.returncode == 2 and "must be `until` or a number" in wrong.stderr
 
 
 def test_an_unknown_setting_is_named() -> None:

@@ -138,7 +138,7 @@ def test_simulated_and_measured_are_not_mixed_unasked(
     for order in ([simulated, measured], [measured, simulated]):
         with pytest.raises(ResultsError) as refused:
             report.write(order, tmp_path / "report.html")
-        assert str(simulated.directory) in refused.value.what and "is simulated" in refused.value.what
+        assert str(simulated.directory) in refused.value.what and "simulated result set" in refused.value.what
         assert "--mix-simulated" in refused.value.hint
     assert not (tmp_path / "report.html").exists()
 

@@ -129,8 +129,8 @@ def test_the_last_level_of_a_factor_over_each_other_is_listed_above_published_im
 @pytest.mark.parametrize(
     ("kind", "value", "reference", "reason"),
     [
-        ("limits", "load", "", "shows published values, and names none"),
-        ("limits", "load", 'reference = "published"', "part `main` has no search"),
+        ("limits", "load", "", "requires published values, but names none"),
+        ("limits", "load", 'reference = "published"', "part `main` has none"),
         ("improvements", "gain", 'reference = "published"', "no column `gain`"),
     ],
 )

@@ -36,7 +36,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_answer_larger_than_the_limit_is_an_error(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It filled the directory of temporary files: 25 GB of them were found."""
     monkeypatch.setattr(query, "_MOST_TEMPORARY_BYTES", 1 << 20)
-    with pytest.raises(ResultsError, match="has more than 1 MiB of rows"):
+    with pytest.raises(ResultsError, match="query result exceeds 1 MiB"):
         ResultSet.open(directory).sql("SELECT range, hash(range) FROM range(1000000000000)")
 
 

@@ -146,7 +146,7 @@ def test_foreign_files_are_named_and_skipped(result_set: ResultSet) -> None:
     assert [problem.replace(str(directory), "DIR") for problem in again.problems] == snapshot(
         [
             "`DIR/notes.txt` is not part of a result set",
-            "`DIR/records/c0002-r2/record.json` is of another run: `c0001-r1`, attempt 1",
+            "`DIR/records/c0002-r2/record.json` belongs to another run: `c0001-r1`, attempt 1",
             "`DIR/records/c0009-r1` is not a record of this study",
             "`DIR/records/holiday.jpg` is not a record of this study",
         ]
@@ -159,7 +159,7 @@ def test_a_table_of_another_schema_is_named_and_skipped(result_set: ResultSet) -
     result_set.runs.select("run_id").write_parquet(path)
     sign(path.parent)
     again = ResultSet.open(result_set.directory)
-    assert again.problems == [f"`{path}` has another schema: column `phase` is missing or of another type"]
+    assert again.problems == [f"`{path}` has a different schema: column `phase` is missing or has a different type"]
     assert again.records() == []
 
 
@@ -383,10 +383,10 @@ def test_percentiles_of_merged_histograms_are_a_group_by(result_set: ResultSet) 
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("DROP TABLE runs", "the query is a DROP, and result sets are read-only"),
-        ("COPY runs TO 'runs.csv'", "the query is a COPY, and result sets are read-only"),
-        ("SELECT 1; SELECT 2", "the query has 2 statements, it must have one"),
-        ("", "the query has 0 statements, it must have one"),
+        ("DROP TABLE runs", "result sets are read-only, but the query is a DROP"),
+        ("COPY runs TO 'runs.csv'", "result sets are read-only, but the query is a COPY"),
+        ("SELECT 1; SELECT 2", "the query must have one statement; got 2"),
+        ("", "the query must have one statement; got 0"),
     ],
 )
 def test_sql_only_reads(result_set: ResultSet, query: str, text: str) -> None:
@@ -435,7 +435,7 @@ cannot export into `DIR/export`: it is not empty
 hint: name a new directory with `--output DIR`\
 """)
     assert refusal(lambda: result_set.export("xlsx", tmp_path / "other")) == snapshot("""\
-`xlsx` is not a format of export
+unknown export format `xlsx`
 
 hint: use `csv`, `parquet`, `json`, `fio-json`, `hdr`\
 """)

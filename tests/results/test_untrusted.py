@@ -762,7 +762,7 @@ def test_a_plan_with_one_arm_is_damaged(tmp_path: Path) -> None:
     edit(directory / "format.json", plan_sha256=hashlib.sha256(path.read_bytes()).hexdigest())
     with pytest.raises(ResultsError) as caught:
         ResultSet.open(directory)
-    assert "the arms are not `a` and `b`" in str(caught.value)
+    assert "the arms must be `a` and `b`" in str(caught.value)
 
 
 def test_a_lone_surrogate_in_a_record_is_named(tmp_path: Path) -> None:
@@ -776,8 +776,8 @@ def test_a_lone_surrogate_in_a_record_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
-        ("intervals", pl.lit("c0001-r2").alias("run_id"), "it has rows of another run"),
-        ("usage", pl.lit(None, pl.String).alias("run_id"), "it has rows of another run"),
+        ("intervals", pl.lit("c0001-r2").alias("run_id"), "it has rows from another run"),
+        ("usage", pl.lit(None, pl.String).alias("run_id"), "it has rows from another run"),
         (
             "intervals",
             pl.lit(1 << 63, pl.UInt64).alias("count"),
@@ -786,7 +786,7 @@ def test_a_lone_surrogate_in_a_record_is_named(tmp_path: Path) -> None:
         (
             "histograms",
             pl.lit(1 << 20, pl.UInt32).alias("bucket"),
-            "a number in the column `bucket` is that of no bucket",
+            "a number in the column `bucket` is not a bucket",
         ),
     ],
 )
@@ -814,6 +814,6 @@ def test_a_link_in_place_of_a_page_about_received_result_sets_is_not_followed(
     (tmp_path / f"received/{page}.html").symlink_to(victim / "file")
     before = tree(victim)
     done = iosonde(page, tmp_path / "received")
-    assert done.returncode == 1 and "iosonde did not write it" in done.stderr
+    assert done.returncode == 1 and "was not written by iosonde" in done.stderr
     assert tree(victim) == before
     assert (tmp_path / f"received/{page}.html").is_symlink()

@@ -335,7 +335,7 @@ def test_a_running_server_is_measured_in_a_keyspace_that_is_created_with_consent
 def test_a_mode_that_the_running_server_does_not_have_is_a_row_with_its_reason(done: Done) -> None:
     _, other = done.foreign.records
     assert other.is_unsupported, other.failure
-    assert other.failure and "the server has `commitlog_sync: group`" in other.failure.message
+    assert other.failure and "the server has `group`" in other.failure.message
 
 
 @pytest.mark.needs("engine")

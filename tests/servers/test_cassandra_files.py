@@ -434,7 +434,7 @@ def test_the_mode_of_the_commit_log_of_either_server_decides_whether_a_case_is_m
     address = parse_url("cql://db1").address()
     for possible in ("batch", None):
         RunningCassandra().require_mode(address, possible)
-    with pytest.raises(ServerError, match="the server has `commitlog_sync: batch`") as raised:
+    with pytest.raises(ServerError, match="the server has `batch`") as raised:
         RunningCassandra().require_mode(address, "periodic")
     assert raised.value.code == "unsupported"
 

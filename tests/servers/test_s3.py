@@ -365,7 +365,7 @@ def test_a_spec_of_another_server_or_bucket_is_refused(change: dict[str, object]
     foreign_database.require_consent(plan, [name])
     for run in plan.runs:
         run.spec["workload"]["store"].update(change)
-    with pytest.raises(ServerError, match="names another server or database"):
+    with pytest.raises(ServerError, match="names a server or database that does not belong"):
         foreign_database.require_consent(plan, [name, "payroll"])
 
 
@@ -458,7 +458,7 @@ def test_a_signature_is_that_of_another_implementation(monkeypatch: pytest.Monke
         ("https://db1:9000", "with encryption is not supported"),
         ("s3://me@db1:9000", "names a user"),
         ("s3://me:secret@db1", "contains a password"),
-        ("s3://db1/bucket", "names more than a server"),
+        ("s3://db1/bucket", "must name a server only"),
     ],
 )
 def test_addresses_that_cannot_be_used_are_refused(text: str, what: str) -> None:

@@ -85,7 +85,7 @@ def test_the_user_of_a_server_cannot_replace_files_of_iosonde_in_its_directory(r
 def test_a_directory_of_another_program_in_tmp_is_an_error(place: Path) -> None:
     own = place / "iosonde-01234567"
     own.mkdir()
-    with pytest.raises(ServerError, match="exists, and iosonde did not create it"):
+    with pytest.raises(ServerError, match="already exists and was not created by iosonde"):
         create_directory(own, "mariadb-00000000")
     assert journal.entries() == []
     own.rmdir()

@@ -84,7 +84,7 @@ def test_a_factor_takes_one_level_in_each_arm(tmp_path: Path) -> None:
 
 
 def test_arms_with_different_numbers_of_cases_are_refused() -> None:
-    with pytest.raises(StudyError, match="different cases") as refused:
+    with pytest.raises(StudyError, match="must have the same cases") as refused:
         pair("sim:p900", queue_depth="8")
     assert "--against-set" in refused.value.hint
 

@@ -123,5 +123,5 @@ def test_preparation_is_for_parts_with_rounds() -> None:
     )
     with pytest.raises(StudyError) as raised:
         expand(study, open_target("null:1GiB"), profile="quick")
-    assert raised.value.what == "`purge`, `fill` and `precondition` are for parts with `rounds`"
+    assert raised.value.what == "`purge`, `fill` and `precondition` require a part with `rounds`"
     assert "case `main`" in raised.value.where

@@ -292,7 +292,7 @@ store = "rocksdb"
 [[parts]]
 [profiles.standard]
 """
-    with pytest.raises(StudyError, match="cannot be set by a study, which contains no paths") as caught:
+    with pytest.raises(StudyError, match="is a path and cannot be set in a study") as caught:
         parse(text)
     assert f"--set {name}=..." in caught.value.hint
     assert parse(text.replace(f'{name} = "{PLACES[name]}"', 'library = "librocksdb.so.7"'))

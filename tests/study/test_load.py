@@ -304,7 +304,7 @@ hint: there are `queue_depth`, `operation`, `writer.queue_depth`\
 a part cannot be called `grid`
   at `parts[grid]`, line 22 of `mine.toml`
 
-hint: each part has a name of its own, not `control`, without `/`\
+hint: use a unique name without `/`, other than `control`\
 """,
             """\
 two streams are called `writer`

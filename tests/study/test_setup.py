@@ -89,16 +89,16 @@ def test_sizes_are_written_with_units_in_the_names_of_cases() -> None:
     [
         ({"array": '"raid7"'}, "it is one of `single`, `raid0`, `raid1`, `raid10`, `raid5`, `raid6`"),
         ({"array": '"raid55"'}, "did you mean `raid5`?"),
-        ({"chunk": '"48KiB"'}, "48 KiB is not a chunk; it is a power of two, 4 KiB at least".partition(";")[0]),
-        ({"chunk": '"2KiB"'}, "a power of two, 4 KiB at least"),
+        ({"chunk": '"48KiB"'}, "`chunk` cannot be `48KiB`: chunk size must be a power of two"),
+        ({"chunk": '"2KiB"'}, "a power of two and at least 4 KiB"),
         ({"devices": "0"}, "`devices` cannot be `0`"),
         ({"array_state": '"broken"'}, "`synced`"),
         ({"fresh": '"always"'}, "it is one of `study`, `case`, `run`"),
-        ({"mount_options": '"noatime, discard"'}, "separated by commas alone"),
+        ({"mount_options": '"noatime, discard"'}, "separated by commas, without spaces"),
         ({"mount_options": '"journal_path=/dev/sda"'}, "names a path or device"),
-        ({"mount_options": '"noatime,logdev=sda"'}, "mounts something else"),
-        ({"mount_options": '"BIND"'}, "mounts something else"),
-        ({"setup_size": '"4KiB"'}, "1 MiB at least"),
+        ({"mount_options": '"noatime,logdev=sda"'}, "must not change what is mounted"),
+        ({"mount_options": '"BIND"'}, "must not change what is mounted"),
+        ({"setup_size": '"4KiB"'}, "size must be at least 1 MiB"),
     ],
 )
 def test_a_wrong_value_is_reported_with_its_place_in_the_file(measurement: dict[str, str], expected: str) -> None:
@@ -110,12 +110,12 @@ def test_a_wrong_value_is_reported_with_its_place_in_the_file(measurement: dict[
 @pytest.mark.parametrize(
     ("measurement", "expected"),
     [
-        ({"array": '"raid5"', "devices": "2"}, "`raid5` needs at least 3 devices, and `devices` gives it 2"),
+        ({"array": '"raid5"', "devices": "2"}, "`raid5` requires at least 3 devices; `devices` is 2"),
         ({"array": '"raid10"', "devices": "3"}, "at least 4 devices and an even number"),
-        ({"array": '"raid6"', "devices": "3"}, "needs at least 4"),
-        ({"array": '"raid1"', "devices": "1"}, "needs at least 2"),
-        ({"devices": "2"}, "is one device, and `devices` is 2"),
-        ({"array": '"raid0"', "devices": "8"}, "the case needs 8 devices, and the target has 4"),
+        ({"array": '"raid6"', "devices": "3"}, "requires at least 4"),
+        ({"array": '"raid1"', "devices": "1"}, "requires at least 2"),
+        ({"devices": "2"}, "requires one device; `devices` is 2"),
+        ({"array": '"raid0"', "devices": "8"}, "the case requires 8 devices; the target has 4"),
         (
             {"array": '"raid5"', "array_state": '"degraded"', "failed_members": "2"},
             "`raid5` of 4 devices does not survive 2 failed members: at most 1",
@@ -125,12 +125,12 @@ def test_a_wrong_value_is_reported_with_its_place_in_the_file(measurement: dict[
             "`raid0` of 4 devices does not survive 1 failed member: at most 0",
         ),
         ({"array": '"raid5"', "failed_members": "1"}, 'nothing fails with `array_state = "synced"`'),
-        ({"array": '"raid5"', "array_state": '"rebuilding"', "failed_members": "0"}, "needs a member that fails"),
+        ({"array": '"raid5"', "array_state": '"rebuilding"', "failed_members": "0"}, "requires a failed member"),
         ({"array": '"raid1"', "array_kind": '"btrfs"', "file_system": '"ext4"'}, "an array inside a file system"),
-        ({"array": '"raid0"', "array_kind": '"btrfs"', "chunk": '"16KiB"'}, "btrfs has chunks of 64 KiB"),
-        ({"file_system": '"xfs"', "journal": '"off"'}, "`journal` is for ext4, and `file_system` is `xfs`"),
-        ({"mount_options": '"noatime"'}, "`mount_options` are for a file system"),
-        ({"file_system": '"xfs"', "setup_size": '"64MiB"'}, "`xfs` needs 300 MiB at least"),
+        ({"array": '"raid0"', "array_kind": '"btrfs"', "chunk": '"16KiB"'}, "btrfs requires chunks of 64 KiB"),
+        ({"file_system": '"xfs"', "journal": '"off"'}, "`journal` requires ext4; `file_system` is `xfs`"),
+        ({"mount_options": '"noatime"'}, "`mount_options` require a file system"),
+        ({"file_system": '"xfs"', "setup_size": '"64MiB"'}, "`xfs` requires at least 300 MiB"),
     ],
 )
 def test_contradictions_are_reported_with_their_case(measurement: dict[str, str], expected: str) -> None:

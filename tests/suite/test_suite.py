@@ -350,7 +350,9 @@ values = [{ part = "certify", metric = "limit", title = "passing load" }]
 def test_targets_that_cannot_be_compared_are_refused_at_planning(tmp_path: Path) -> None:
     """Also for a study with a search, which has one plan for each target."""
     suite = suites.Suite.model_validate(tomllib.loads(MIXED))
-    with pytest.raises(TargetError, match=r"one target is measured, and `simulated:.*` is simulated") as caught:
+    with pytest.raises(
+        TargetError, match=r"cannot compare a measured target with the simulated target `simulated:.*`"
+    ) as caught:
         suites.plan_suite(suite, str(tmp_path), SLOW, profile="quick")
     assert "--mix-simulated" in caught.value.hint
     planned = suites.plan_suite(suite, SLOW, FAST, profile="quick")
@@ -521,8 +523,8 @@ def test_only_the_parts_that_an_entry_names_are_planned() -> None:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"log_device": True}, "`levels` is for values of entries with `log_device`"),
-        ({"parts": ["sequential"]}, "a value is of a part that `parts` does not list"),
+        ({"log_device": True}, "values must have `levels` if the entry has `log_device`"),
+        ({"parts": ["sequential"]}, "a value refers to a part that `parts` does not list"),
     ],
 )
 def test_an_entry_that_contradicts_its_values_is_refused(changes: dict[str, object], what: str) -> None:

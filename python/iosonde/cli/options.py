@@ -86,7 +86,7 @@ ServerAgain = Annotated[
 
 def _read_seed(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 64:
-        raise typer.BadParameter(f"`--seed {text}` is not a whole number from 0 to 2^64 - 1")
+        raise typer.BadParameter(f"`--seed` must be a whole number from 0 to 2^64 - 1; got `{text}`")
     return int(text)
 
 
@@ -115,7 +115,7 @@ AgainstSettings = Annotated[
 def page(path: Path | None) -> Path | None:
     """Reject `-`: pages are files, not standard output."""
     if path == Path("-"):
-        raise typer.BadParameter("a page is not written to standard output; name a file")
+        raise typer.BadParameter("cannot write a page to standard output; use a file name")
     return path
 
 
@@ -223,7 +223,7 @@ def read_time_limit(text: str | None) -> float | None:
     except ValueError as error:
         raise typer.BadParameter(f"`--time-limit {text}`: {error}") from None
     if seconds <= 0:
-        raise typer.BadParameter(f"`--time-limit {text}` leaves no time; write it like `8h`")
+        raise typer.BadParameter(f"`--time-limit` must be greater than 0, such as `8h`; got `{text}`")
     return seconds
 
 
@@ -234,7 +234,7 @@ def read_repeats(text: str | None) -> int | Literal["until"] | None:
     if text == "until":
         return "until"
     if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= 1000:
-        raise typer.BadParameter(f"`--repeats {text}` is neither `until` nor a number from 1 to 1000")
+        raise typer.BadParameter(f"`--repeats` must be `until` or a number from 1 to 1000; got `{text}`")
     return int(text)
 
 
@@ -244,7 +244,9 @@ def read_settings(texts: list[str] | None, *, option: str = "--set") -> dict[str
     for text in texts or []:
         name, equals, value = text.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise typer.BadParameter(f"`{option} {text}` is not NAME=VALUE, such as `{option} queue_depth=1,4,16`")
+            raise typer.BadParameter(
+                f"`{option}` must be NAME=VALUE, such as `{option} queue_depth=1,4,16`; got `{text}`"
+            )
         settings[name.strip()] = value.strip()
     return settings
 
@@ -299,9 +301,7 @@ def read_server(text: str, *, option: str) -> str:
         parse(text)
     except ValueError as error:
         what, _, hint = str(error).partition("; ")
-        raise StudyError(
-            f"the address of the server is not usable: {what}", where=f"in `{option}`", hint=hint
-        ) from None
+        raise StudyError(f"invalid server address: {what}", where=f"in `{option}`", hint=hint) from None
     return text
 
 

@@ -40,12 +40,12 @@ def pool(result_sets: Sequence[ResultSet]) -> pl.DataFrame:
     same = {(each.plan.study_name, each.plan.profile, each.plan.target) for each in result_sets}
     if len(same) > 1:
         raise ResultsError(
-            "only sessions of one study, profile and target are pooled",
+            "cannot pool sessions of different studies, profiles or targets",
             where="; ".join(sorted(f"`{name}` ({profile}) on `{target}`" for name, profile, target in same)),
             hint="compare different targets with `iosonde compare`",
         )
     if len({each.simulated for each in result_sets}) > 1:
-        raise ResultsError("simulated and measured result sets are not pooled")
+        raise ResultsError("cannot pool simulated and measured result sets")
     frames = [
         each_load(run_metrics(each)).with_columns(result_set=pl.lit(str(place), dtype=pl.String))
         for place, each in enumerate(result_sets)

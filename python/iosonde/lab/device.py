@@ -79,7 +79,7 @@ class ThrottledDevice:
         self._end_daemon()
         if not is_gone and not self._loop.close():
             raise LabError(
-                f"`{self.path}` is still in use, and its data is gone",
+                f"`{self.path}` is still in use, but its data is lost",
                 hint=f"unmount or stop what is built on it; then it detaches by itself (`lsblk {self.path}`)",
             )
 
@@ -104,7 +104,7 @@ class ThrottledDevice:
         message = self._complaint.read().decode(errors="replace").strip()
         raise LabError(
             f"qemu-storage-daemon did not start: {message or f'no answer for {_START_S} s'}",
-            hint="it must be able to mount FUSE; Debian's package `qemu-utils` is, from version 6.0 on",
+            hint="install a version with FUSE exports, such as Debian's `qemu-utils` 6.0 or newer",
         )
 
     def _one_at_a_time(self) -> None:
@@ -143,20 +143,20 @@ def throttled_devices(limits: Limits, *, count: int = 1, size_bytes: int = 1 << 
 
 def _check(count: int, size_bytes: int) -> None:
     if count < 1:
-        raise LabError(f"cannot make {count} devices", hint="name 1 or more")
+        raise LabError(f"device count must be at least 1; got {count}")
     if size_bytes < 1 << 20 or size_bytes % SECTOR_BYTES:
         raise LabError(
-            f"a device of the lab cannot have {format_bytes(size_bytes)}",
-            hint=f"name 1MiB or more, in multiples of {SECTOR_BYTES} bytes",
+            f"lab device size must be at least 1 MiB and a multiple of {SECTOR_BYTES} bytes; got {size_bytes} bytes",
+            hint="choose another size, such as `1GiB`",
         )
     free = memory.available_bytes()
     if count * size_bytes > free:
         raise LabError(
-            f"no room for {count} x {format_bytes(size_bytes)}: the data of these devices is kept in memory, and "
+            f"no room for {count} x {format_bytes(size_bytes)}: these devices keep their data in memory, but only "
             f"{format_bytes(free)} are free",
             hint="name a smaller size, or fewer devices",
         )
-    require_root("making a device of the lab")
+    require_root("creating a lab device")
     for path, what in ((FUSE, "FUSE"), (loop_devices.CONTROL, "loop devices")):
         if not path.exists():
             raise LabError(

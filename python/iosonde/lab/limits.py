@@ -30,18 +30,14 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in (("iops", self.iops), ("bandwidth", self.bandwidth)):
             if value is not None and value < 1:
-                raise LabError(
-                    f"a device of the lab cannot be limited to {name} {value}", hint="name 1 or more, or none"
-                )
+                raise LabError(f"{name} limit of a lab device must be at least 1; got {value}")
 
         if (self.burst_bandwidth is None) != (self.burst_length_s == 0):
-            raise LabError("a burst of the lab needs both a rate and a length", hint="name both, or none")
+            raise LabError("a burst requires both a rate and a length", hint="set both, or neither")
         if self.burst_length_s == 1:
-            raise LabError("a burst of the lab cannot have a length of 1 s", hint="name 2 seconds or more")
+            raise LabError("burst length must be at least 2 s; got 1 s")
         if self.burst_bandwidth is not None and not 0 < (self.bandwidth or 0) < self.burst_bandwidth:
-            raise LabError(
-                "a burst of the lab must fall to a lower `bandwidth`", hint="name one below the burst's rate"
-            )
+            raise LabError("burst rate must be higher than `bandwidth`")
 
     @property
     def burst_bytes(self) -> float:

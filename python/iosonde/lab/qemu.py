@@ -12,7 +12,6 @@ from iosonde.errors import LabError
 from iosonde.lab.bound_process import find_tool, start_bound
 from iosonde.lab.image import Image
 from iosonde.lab.limits import Limits
-from iosonde.units import format_bytes
 
 Accelerator = Literal["kvm", "tcg"]
 
@@ -82,11 +81,11 @@ class Drives:
 
     def __post_init__(self) -> None:
         if not 0 <= self.total <= MOST_DRIVES or min(self.count, self.unlimited, self.pairs) < 0:
-            raise LabError(f"the lab's machine cannot have {self.total} drives", hint=f"name 0 to {MOST_DRIVES}")
+            raise LabError(f"number of lab drives must be 0 to {MOST_DRIVES}; got {self.total}")
         if self.size_bytes < 1 << 20 or self.size_bytes % 512:
             raise LabError(
-                f"a drive of the lab cannot have {format_bytes(self.size_bytes)}",
-                hint="name 1MiB or more, in multiples of 512 bytes",
+                f"lab drive size must be at least 1 MiB and a multiple of 512 bytes; got {self.size_bytes} bytes",
+                hint="choose another size, such as `1GiB`",
             )
 
     def options(self) -> list[str]:

@@ -116,7 +116,7 @@ def require_outside(path: Path) -> None:
     for each in path.absolute().parents:
         if (each / MARK).is_file():
             raise ResultsError(
-                f"`{path}` is inside the result set `{each}`, which is never changed",
+                f"cannot write `{path}` inside the result set `{each}`",
                 hint="name a file elsewhere with `--output FILE`",
             )
 

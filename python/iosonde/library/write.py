@@ -25,7 +25,7 @@ def require_replaceable(path: Path) -> None:
         is_page = False
     if not is_page:
         raise ResultsError(
-            f"`{path}` exists, and iosonde did not write it",
+            f"`{path}` already exists and was not written by iosonde",
             hint="it was not changed; name another file with `--output FILE`",
         )
 

@@ -128,12 +128,12 @@ class Plan(Frozen):
     def _check_runs(self) -> Plan:
         known = {case.case_id for case in self.cases}
         if [arm.name for arm in self.arms] not in ([], ["a", "b"]):
-            raise ValueError("the arms are not `a` and `b`")
+            raise ValueError("the arms must be `a` and `b`")
         if len({run.run_id for run in self.runs}) != len(self.runs):
             raise ValueError("two runs have the same id")
         for run in self.runs:
             if run.case_id not in known:
-                raise ValueError(f"run `{run.run_id}` is of an unknown case")
+                raise ValueError(f"run `{run.run_id}` refers to an unknown case")
         for spec in self.specs():
             if not isinstance(spec.get("workload"), dict):
                 raise ValueError("a spec has no workload")

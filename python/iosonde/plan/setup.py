@@ -27,11 +27,11 @@ def check_mount_options(options: str) -> str:
     for option in filter(None, options.split(",")):
         name = option.partition("=")[0].strip().lower()
         if "/" in option or not option.isprintable():
-            raise ValueError(f"the mount option `{option}` names a path or device: a study contains none")
+            raise ValueError(f"the mount option `{option}` names a path or device, which a study cannot contain")
         if name == "ro":
             raise ValueError("the mount option `ro` is not supported: iosonde creates its files in the file system")
         if name in _REDIRECTING or name.startswith(("journal_dev", "journal_path", "logdev", "rtdev", "x-mount")):
-            raise ValueError(f"the mount option `{option}` mounts something else than the file system of the setup")
+            raise ValueError(f"the mount option `{option}` must not change what is mounted")
     return options
 
 

@@ -207,7 +207,7 @@ def _check_pairs(first: Sequence[Draft], second: Sequence[Draft], study: Study) 
         )
     if [draft.case.part for draft in first] != [draft.case.part for draft in second]:
         raise StudyError(
-            f"the arms have different cases: {len(first)} and {len(second)}",
+            f"both arms must have the same cases; got {len(first)} and {len(second)} cases",
             where="by the settings of `--against-set`",
             hint="for a factor of the study, name one level for each arm: `--set queue_depth=1 "
             "--against-set queue_depth=8`",

@@ -205,7 +205,7 @@ def _check_prepared(workload: Workload, streams: Mapping[str, Any], kind: str, c
     """Require a procedure for prepared cases: other runs come in an order that leaves no state as it was."""
     if kind != "rounds" and any(workload.prepares(stream) for stream in streams.values()):
         error = StudyError(
-            "`purge`, `fill` and `precondition` are for parts with `rounds`",
+            "`purge`, `fill` and `precondition` require a part with `rounds`",
             hint="write `[parts.rounds]` with `max_rounds = 1` for a single run after each preparation",
         )
         raise in_case(error, case_id, study)
@@ -216,7 +216,7 @@ def _check_filled(workload: Workload, streams: Mapping[str, Any], case_id: str, 
     prepared = [each for each in streams.values() if workload.prepares(each)]
     if len(streams) > 1 and any(each.files == "per_job" and (each.fill or each.precondition) for each in prepared):
         error = StudyError(
-            "`fill` and `precondition` of files for each job are for a single stream",
+            '`fill` and `precondition` with `files = "per_job"` require a single stream',
             hint='leave out `streams`, or let them share one file with `files = "shared"`',
         )
         raise in_case(error, case_id, study)
@@ -230,7 +230,7 @@ def _check_judged(part: Part, streams: Mapping[str, Any], case_id: str, study: S
         and not all(getattr(each, "round_length", None) for each in streams.values())
     ):
         error = StudyError(
-            "`until_steady` needs a `round_length`: a run is judged by rounds of this length",
+            "`until_steady` requires `round_length`: a run is judged by rounds of this length",
             hint='set `round_length = "60s"` in the measurement, a multiple of `interval`',
         )
         raise in_case(error, case_id, study)
@@ -245,9 +245,9 @@ def _check_length(part: Part, streams: Mapping[str, Any], case_id: str, study: S
         if isinstance(length, int) and length < part.rounds.min_length:
             name, least = "round_length" if own else "duration", format_duration(part.rounds.min_length)
             error = StudyError(
-                f"rounds of {format_duration(length)} are too short to be judged for steady state",
+                f"rounds must be at least {least} long to be judged for steady state; got {format_duration(length)}",
                 where=f"by the parameter `{name}`",
-                hint=f"use at least {least}, or lower `min_length` of the part's rounds",
+                hint=f"increase `{name}`, or lower `min_length` of the part's rounds",
             )
             raise in_case(error, case_id, study)
 
@@ -256,7 +256,7 @@ def _check_bluestore(setup: Setup | None, workload: str) -> None:
     """Only object daemons write to devices of BlueStore; files of other workloads would be in memory."""
     if setup and setup.is_bluestore and not workloads.named(workload).is_on_osds:
         raise StudyError(
-            f'`file_system = "bluestore"` is for object daemons of Ceph, and the workload is `{workload}`',
+            f'`file_system = "bluestore"` requires a workload on Ceph object daemons; got `{workload}`',
             hint="choose another `file_system`, or `none`",
         )
 
@@ -324,4 +324,4 @@ def _check_distinct(drafts: Sequence[Draft]) -> None:
     ids = [draft.case.case_id for draft in drafts]
     twice = next((case_id for index, case_id in enumerate(ids) if case_id in ids[:index]), None)
     if twice:
-        raise StudyError(f"two cases are called `{twice}`", hint="give their levels labels that differ")
+        raise StudyError(f"two cases are called `{twice}`", hint="give their levels different labels")

@@ -42,14 +42,16 @@ def _declare_metrics(study: Study, source: StudyFile) -> None:
         for name in named:
             if name in METRICS or name in RESERVED:
                 raise StudyError(
-                    f"a metric of a command cannot be called `{name}`, which has a meaning of its own",
+                    f"`{name}` is reserved and cannot be the name of a command metric",
                     where=source.where(*place, "metrics"),
                     hint=f"name it after its program, such as `fio_{name}`",
                 )
         declare_all(named)
     if not any(layer.get("metrics") for _, layer in layers):
         raise StudyError(
-            "the study names no metrics", where=source.where("measurement"), hint="write `[measurement.metrics.NAME]`"
+            "the study must define at least one metric",
+            where=source.where("measurement"),
+            hint="write `[measurement.metrics.NAME]`",
         )
 
 
@@ -60,7 +62,7 @@ def _check_procedures(study: Study, source: StudyFile) -> None:
         workload = study.workload_of(part)
         if kind and not workloads.named(workload).moves_blocks:
             raise StudyError(
-                f"`{kind}` is for block I/O, and this is a study of {workloads.named(workload).title}",
+                f"`{kind}` requires block I/O; the study measures {workloads.named(workload).title}",
                 where=source.where("parts", index, kind),
                 hint="name the levels to measure as a factor",
             )

@@ -62,7 +62,7 @@ def kind_of(part: Part) -> str:
     """The kind of procedure of a part's cases; empty if the plan lists all their runs."""
     kinds = [name for name in KINDS if getattr(part, name, None)]
     if len(kinds) > 1:
-        raise StudyError(f"a part has either `{kinds[0]}` or `{kinds[1]}`", hint="make two parts of it")
+        raise StudyError(f"a part cannot have both `{kinds[0]}` and `{kinds[1]}`", hint="split it into two parts")
     return kinds[0] if kinds else ""
 
 

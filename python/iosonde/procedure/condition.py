@@ -178,7 +178,7 @@ def _read(parser: Callable[[str], Number], value: str, text: str) -> Number:
 
 def _wrong(text: str, reason: str) -> StudyError:
     what, _, hint = reason.partition("; ")
-    return StudyError(f"`{text}` is not a condition: {what}", hint=hint)
+    return StudyError(f"invalid condition `{text}`: {what}", hint=hint)
 
 
 def _listed(names: Sequence[str]) -> str:

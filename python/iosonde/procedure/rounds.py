@@ -413,8 +413,8 @@ def _settings(part: Part, study: Study) -> Settings:
     _check_loads(rounds)
     if rounds.until_steady and rounds.sought:
         raise StudyError(
-            "`until_steady` ends single runs by their own rounds, and here rounds are runs of their own",
-            hint="set `max_rounds = 1`, and the length of the rounds by `round_length`",
+            "`until_steady` requires rounds within a run, but each round of this part is a separate run",
+            hint="set `max_rounds = 1`, and set the length of rounds with `round_length`",
         )
     if rounds.sought and rounds.max_rounds < rounds.window + rounds.hold:
         raise StudyError(
@@ -439,7 +439,9 @@ def _settings(part: Part, study: Study) -> Settings:
     for track in tracks if loads else []:
         if not any(track.items() <= load["levels"].items() for load in loads):
             listed = ", ".join(f"{name} {level}" for name, level in track.items())
-            raise StudyError(f"no load of a round has {listed}, which is to be tracked", hint="see `rounds.factors`")
+            raise StudyError(
+                f"the tracked load must be a load of the rounds; got {listed}", hint="see `rounds.factors`"
+            )
     return Settings(
         loads=loads,
         metric=rounds.metric,
@@ -470,7 +472,7 @@ def _check_loads(rounds: Rounds) -> None:
         differing = [level.label for level in levels if set(level.set) != set(levels[0].set)]
         if differing and name != STAGE:
             raise StudyError(
-                f"the level `{differing[0]}` of `{name}` sets other parameters than `{levels[0].label}`",
+                f"levels of `{name}` must set the same parameters; `{levels[0].label}` and `{differing[0]}` differ",
                 hint="let all levels of a factor of rounds set the same parameters",
             )
 
@@ -479,7 +481,7 @@ def _check_metric(metric: str) -> None:
     from iosonde.metrics.registry import find
 
     if find(metric) is None:
-        raise StudyError(f"there is no metric `{metric}` to be tracked", hint="docs/metrics.md lists them")
+        raise StudyError(f"unknown tracked metric `{metric}`", hint="docs/metrics.md lists them")
 
 
 def _combinations(part: Part) -> list[dict[str, Scalar | Level]]:

@@ -255,16 +255,16 @@ def _settings(part: Part, study: Study) -> Settings:
     parameter = search.over.rpartition(".")[2]
     if parameter not in SCALABLE:
         listed = ", ".join(f"`{each}`" for each in SCALABLE)
-        raise StudyError(f"a search over `{search.over}` is not known", hint=f"it is over one of {listed}")
+        raise StudyError(f"cannot search over `{search.over}`", hint=f"use one of {listed}")
     lowest, highest = (BLOCK.read_value(parameter, value) for value in search.between)
     start = lowest if search.start is None else BLOCK.read_value(parameter, search.start)
     if not lowest < highest:
         raise StudyError(
-            f"a search between {level_text(lowest)} and {level_text(highest)} has no values to try",
-            hint="`between` is the lowest value and the highest",
+            f"`between` must be the lowest and the highest value; got {level_text(lowest)} and {level_text(highest)}",
+            hint="swap the values, or widen the range",
         )
     if not lowest <= start <= highest:
-        raise StudyError(f"`start` {level_text(start)} is not `between` the lowest value and the highest")
+        raise StudyError(f"`start` must be within `between`; got {level_text(start)}")
     settings = Settings(
         over=search.over,
         holds=[search.holds] if isinstance(search.holds, str) else list(search.holds),
@@ -281,7 +281,9 @@ def _settings(part: Part, study: Study) -> Settings:
         streams=[stream.name for stream in part.streams],
     )
     if not settings.holds:
-        raise StudyError("a search needs a condition", hint='such as `holds = "response_latency_ns_p99_9 <= 1ms"`')
+        raise StudyError(
+            "a search requires a condition", hint='add one, such as `holds = "response_latency_ns_p99_9 <= 1ms"`'
+        )
     settings.conditions(), settings.also_checks()
     return settings
 

@@ -36,9 +36,11 @@ def export(result_set: Source, format: str, directory: Path) -> list[Path]:
     """Write every table, or every run, into a new or empty directory; returns the files."""
     if format not in FORMATS and format not in OF_RUNS:
         known = ", ".join(f"`{name}`" for name in (*FORMATS, *OF_RUNS))
-        raise ResultsError(f"`{format}` is not a format of export", hint=f"use {known}")
+        raise ResultsError(f"unknown export format `{format}`", hint=f"use {known}")
     if not is_utf8(str(directory)):
-        raise ResultsError(f"the name `{directory}` is not UTF-8", hint="name another directory with `--output`")
+        raise ResultsError(
+            f"directory name must be UTF-8; got `{directory}`", hint="name another directory with `--output`"
+        )
     _make_empty(directory)
     try:
         with interpreting([result_set.directory]):

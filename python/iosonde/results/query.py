@@ -259,9 +259,7 @@ def _bounded(connection: duckdb.DuckDBPyConnection, answer: Path) -> Iterator[No
     except duckdb.InterruptException:
         if not is_too_large.is_set():
             raise KeyboardInterrupt from None
-        raise ResultsError(
-            f"the query has more than {format_bytes(limit)} of rows", hint="aggregate, or add `LIMIT`"
-        ) from None
+        raise ResultsError(f"query result exceeds {format_bytes(limit)}", hint="aggregate, or add `LIMIT`") from None
     finally:
         is_over.set()
         watcher.join()
@@ -314,12 +312,12 @@ def _empty(schema: pl.Schema) -> str:
 def _check_reading(statements: Sequence[duckdb.Statement]) -> None:
     if len(statements) != 1:
         raise ResultsError(
-            f"the query has {len(statements)} statements, it must have one",
+            f"the query must have one statement; got {len(statements)}",
             hint='quote it as one argument, for example `"SELECT * FROM runs"`',
         )
     if statements[0].type != duckdb.StatementType.SELECT:
         raise ResultsError(
-            f"the query is a {statements[0].type.name}, and result sets are read-only",
+            f"result sets are read-only, but the query is a {statements[0].type.name}",
             hint="write a SELECT; `iosonde export` writes the tables to files",
         )
 

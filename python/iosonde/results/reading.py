@@ -355,7 +355,7 @@ def _read_record(directory: Directory, run_id: str, attempt: int, plan: Plan, *,
     assert case, "checked by the caller"
     own = record.case_id.removeprefix(f"{PREPARATION}/")
     if record.arm != case.arm or (own != planned if planned else not own.startswith(case.case_id)):
-        raise _DamagedError(f"`{directory.path}` is of another case: `{record.case_id}`")
+        raise _DamagedError(f"`{directory.path}` belongs to another case: `{record.case_id}`")
     if problem := known.mismatch(case, record):
         raise _DamagedError(f"`{directory.path / 'record.json'}` is damaged: {problem}")
     if tables:
@@ -382,7 +382,7 @@ def _record_of(directory: Directory, sums: Mapping[str, str], run_id: str, attem
         record = Record.model_validate(_parse(content))
         _check_parts(record)
     if (record.run_id, record.attempt) != (run_id, attempt):
-        raise _DamagedError(f"`{file}` is of another run: `{record.run_id}`, attempt {record.attempt}")
+        raise _DamagedError(f"`{file}` belongs to another run: `{record.run_id}`, attempt {record.attempt}")
     return record
 
 
@@ -390,9 +390,9 @@ def _check_parts(record: Record) -> None:
     """Check what a record has from the plan and from the engine, which its own types leave open."""
     _check_spec(record.spec)
     if record.outcome != "failed" and record.result is None:
-        raise ValueError(f"the run is {record.outcome} and has no result")
+        raise ValueError(f"the run is {record.outcome} but has no result")
     if record.outcome == "failed" and record.failure is None:
-        raise ValueError("the run failed and has no failure")
+        raise ValueError("the run failed but the record has no `failure`")
     problem = mismatch_of_hello(record.engine) or shapes.mismatch(record)
     problem = problem or plan_shapes.mismatch_of_parameters(record.parameters, record.spec["workload"]["kind"])
     if record.result is not None:
@@ -432,7 +432,8 @@ def _decoded_table(directory: Directory, name: str, schema: pl.Schema, sums: Map
     missing = [each for each, kind in schema.items() if rows.schema.get(each) != kind]
     if missing:
         raise _DamagedError(
-            f"`{directory.path / name}` has another schema: column `{missing[0]}` is missing or of another type"
+            f"`{directory.path / name}` has a different schema: column `{missing[0]}` is missing or "
+            "has a different type"
         )
     return rows
 
@@ -440,7 +441,7 @@ def _decoded_table(directory: Directory, name: str, schema: pl.Schema, sums: Map
 def _check_values(rows: pl.DataFrame, run_id: str) -> None:
     """Refuse rows of another run, and numbers that no run has and that arithmetic would stop at."""
     if rows["run_id"].ne_missing(run_id).any():
-        raise ValueError("it has rows of another run")
+        raise ValueError("it has rows from another run")
     check_numbers(rows)
 
 

@@ -49,7 +49,7 @@ WORKLOAD_TABLES = {"store_statistics": STORE_STATISTICS, "named_values": NAMED_V
 def _time(text: str) -> str:
     """Check a time of a run; one before 1970 or without an offset could not be converted."""
     if datetime.fromisoformat(text).astimezone().timestamp() < 0 or datetime.fromisoformat(text).tzinfo is None:
-        raise ValueError("not a time of a run")
+        raise ValueError("not a valid run time")
     return text
 
 

@@ -177,4 +177,4 @@ def check_numbers(rows: pl.DataFrame) -> None:
         if kind == pl.UInt64 and (rows[name] > _LARGEST).any():
             raise ValueError(f"a number in the column `{name}` is out of range")
     if "bucket" in rows.columns and (rows["bucket"] >= BUCKETS).any():
-        raise ValueError("a number in the column `bucket` is that of no bucket")
+        raise ValueError("a number in the column `bucket` is not a bucket")

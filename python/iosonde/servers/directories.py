@@ -114,7 +114,7 @@ def create_directory(own: Path, name: str, account: Account | None = None) -> No
     if journal.find(own) is None and not own.is_relative_to(MOUNTS):
         if os.path.lexists(own):
             raise ServerError(
-                f"`{own}` exists, and iosonde did not create it",
+                f"`{own}` already exists and was not created by iosonde",
                 hint="it was not changed; remove it if it is not needed, or name another target",
             )
         journal.created(own, "directory")

@@ -64,10 +64,10 @@ def require_servers(plan: Plan, given: Sequence[str]) -> None:
         url = str(case.parameters.get("server_url") or "")
         if url and parse(url).text not in named:
             raise ServerError(
-                f"the result set names the server `{url}`, and the command must name it too",
+                f"the command must name the server of the result set, `{url}`",
                 where=f"in case `{case.case_id}`",
-                hint="repeat the option `--server` of `iosonde run`; an address that is not yours was edited, perhaps "
-                "with intent",
+                hint="repeat the option `--server` of `iosonde run`; if the address is not yours, the result set may "
+                "have been tampered with",
                 code="consent",
             )
 
@@ -93,9 +93,9 @@ def _name_of(spec: JsonObject, text: str, case: Case) -> str:
         is_right, name = False, ""
     if not is_right or not isinstance(name, str) or not DATABASE_NAME.fullmatch(name):
         raise ServerError(
-            "the plan of this result set names another server or database than its own; nothing was written",
+            "the plan names a server or database that does not belong to this result set; nothing was written",
             where=f"in case `{case.case_id}`, whose server is `{text}`",
-            hint="the result set was edited, perhaps with intent; to measure here, run the study again",
+            hint="the result set may have been tampered with; to measure here, run the study again",
         )
     return name
 

@@ -191,7 +191,7 @@ class MariaDb(DatabaseServer):
         """UTF-8 with binary collation."""
         if connection.rows("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", [name]):
             raise ServerError(
-                f"the database `{name}` exists already, and iosonde did not create it",
+                f"the database `{name}` already exists and was not created by iosonde",
                 hint="it was not changed; rename or drop it, or name another server",
                 code="foreign_data",
             )

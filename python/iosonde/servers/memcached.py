@@ -205,7 +205,9 @@ def _check(program: str, settings: tuple[tuple[str, SettingValue], ...]) -> None
     chosen = dict(settings)
     for name, value in settings:
         if "," in str(value) or "," in name:
-            raise StudyError(f"the setting `{name}` of memcached cannot be `{value}`", hint="it contains a comma")
+            raise StudyError(
+                f"the setting `{name}` of memcached cannot be `{value}`", hint="use a value without commas"
+            )
     done = programs.call([program, *_arguments(chosen, "/nonexistent"), "--version"])
     if done.returncode == 0:
         return

@@ -71,7 +71,7 @@ class MongoDb:
         """A database with the document that shows who created it."""
         if name in connection.database_names():
             raise ServerError(
-                f"the database `{name}` exists already, and iosonde did not create it",
+                f"the database `{name}` already exists and was not created by iosonde",
                 hint="it was not changed; drop it, or name another server",
                 code="foreign_data",
             )

@@ -174,7 +174,7 @@ class PostgreSql(DatabaseServer):
         """UTF-8 with the collation C."""
         if connection.rows("SELECT 1 FROM pg_database WHERE datname = %s", [name]):
             raise ServerError(
-                f"the database `{name}` exists already, and iosonde did not create it",
+                f"the database `{name}` already exists and was not created by iosonde",
                 hint="it was not changed; rename or drop it, or name another server",
                 code="foreign_data",
             )

@@ -63,7 +63,7 @@ class S3:
         """A bucket with the object that shows who created it; `ServerError` (`foreign_data`) if it exists."""
         if connection.status("GET", f"/{name}", query={"list-type": "2", "max-keys": "1"}) != 404:
             raise ServerError(
-                f"the bucket `{name}` exists already, and iosonde did not create it",
+                f"the bucket `{name}` already exists and was not created by iosonde",
                 hint="it was not changed; remove it, or name another server",
                 code="foreign_data",
             )

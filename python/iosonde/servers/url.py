@@ -102,7 +102,7 @@ def parse(text: str) -> ServerUrl:
         raise ValueError(_REFUSED[parts.scheme])
     if parts.scheme not in _KINDS or (not parts.hostname and not unquote(parts.netloc)):
         raise ValueError(
-            f"`{_without_password(text)}` is not an address of a server; write it like `postgresql://me@host:5432`"
+            f"invalid server address `{_without_password(text)}`; write it like `postgresql://me@host:5432`"
         )
     if parts.password is not None:
         raise ValueError(
@@ -110,7 +110,9 @@ def parse(text: str) -> ServerUrl:
             "`~/.my.cnf`, `MONGODB_PASSWORD`, `CASSANDRA_PASSWORD`"
         )
     if parts.path.strip("/") or parts.query or parts.fragment:
-        raise ValueError(f"`{text}` names more than a server; iosonde creates a database of its own there")
+        raise ValueError(
+            f"the address must name a server only, got `{text}`; iosonde creates a database of its own there"
+        )
     kind = _KINDS[parts.scheme]
     try:
         port = parts.port or _PORTS[kind]
@@ -118,7 +120,7 @@ def parse(text: str) -> ServerUrl:
         raise ValueError(f"`{text}` has no valid port") from None
     user, host = unquote(parts.username or ""), unquote(parts.hostname or "localhost")
     if not _HOST.fullmatch(host) or not _USER.fullmatch(user):
-        raise ValueError(f"`{_without_password(text)[:80]}` has no valid name of a host or a user")
+        raise ValueError(f"`{_without_password(text)[:80]}` has an invalid host or user name")
     if kind in _WITHOUT_SQL and host.startswith("/"):
         raise ValueError(f"`{text}` is a Unix socket; this server is reached over TCP only")
     if kind == "s3" and user:

@@ -76,7 +76,7 @@ def check_parameters(
             raise StudyError(f"there is no stream `{stream}`", where=with_place, hint=_listing(stream, streams))
         if source.text and _names_place(workload, parameter, value):
             raise StudyError(
-                f"`{name}` cannot be set by a study, which contains no paths",
+                f"`{name}` is a path and cannot be set in a study",
                 where=with_place,
                 hint=f"give it when the study is run: `--set {name}=...`",
             )
@@ -111,7 +111,7 @@ def _check_parts(study: Study, source: StudyFile) -> None:
             raise StudyError(
                 f"a part cannot be called `{part.name}`",
                 where=source.where(*at),
-                hint=f"each part has a name of its own, not `{CONTROL}`, without `/`",
+                hint=f"use a unique name without `/`, other than `{CONTROL}`",
             )
         _check_part(part, source, at, workloads.named(study.workload_of(part)))
     if study.control:
@@ -153,7 +153,7 @@ def _check_procedures(part: Part, source: StudyFile, at: Keys, workload: Workloa
             _known("stream", stream, [each.name for each in part.streams], source.where(*at, key))
         if name in part.factors:
             raise StudyError(
-                f"`{name}` is a factor of the part `{part.name}`, so nothing else can decide it",
+                f"`{name}` cannot be both a factor of the part `{part.name}` and decided by `{key}`",
                 where=source.where(*at, key),
             )
 
@@ -169,7 +169,7 @@ def _check_stages(part: Part, source: StudyFile, at: Keys, workload: Workload) -
         )
     elif part.rounds.max_rounds == 0:
         raise StudyError(
-            f"the part `{part.name}` has neither rounds nor stages",
+            f"the part `{part.name}` must have rounds or stages",
             where=source.where(*at, "rounds"),
             hint="set `max_rounds` above 0, or list `stages`",
         )
@@ -261,13 +261,13 @@ def _check_published(view: View, study: Study, where: str) -> None:
     reference = next((each for each in study.references if each.name == view.reference), None)
     if reference is None:
         raise StudyError(
-            f"the view `{view.title}` shows published values, and names none",
+            f"the view `{view.title}` requires published values, but names none",
             where=where,
             hint="name an entry of `[[references]]` in `reference`",
         )
     if view.kind == "limits" and not any(part.search for part in study.parts if part.name == view.part):
         raise StudyError(
-            f"the view `{view.title}` shows limits, and part `{view.part}` has no search",
+            f"the view `{view.title}` requires a search, but part `{view.part}` has none",
             where=where,
             hint="name a part with `[parts.search]`",
         )

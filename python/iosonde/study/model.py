@@ -189,7 +189,7 @@ def _read_share(value: Any) -> Any:
 
 def _read_budget(value: str) -> str:
     if value and parse_duration(value) <= 0:
-        raise ValueError("a time budget is above zero, such as `30min`")
+        raise ValueError("a time budget must be greater than 0, such as `30min`")
     return value
 
 

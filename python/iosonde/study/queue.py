@@ -12,7 +12,7 @@ from iosonde.units import parse_size
 def _read_kib(value: Any) -> int:
     size = parse_size(value)
     if size < 0 or size % 1024:
-        raise ValueError(f"{value} is not a multiple of 1 KiB")
+        raise ValueError("must be a multiple of 1 KiB")
     return size
 
 

@@ -63,14 +63,14 @@ SIZES = (
 def _read_chunk(value: Any) -> int:
     chunk = parse_size(value)
     if chunk < SMALLEST_CHUNK or chunk & (chunk - 1):
-        raise ValueError(f"{format_bytes(chunk)} is not a chunk; it is a power of two, 4 KiB at least")
+        raise ValueError("chunk size must be a power of two and at least 4 KiB")
     return chunk
 
 
 def _read_setup_size(value: Any) -> int:
     size = parse_size(value)
     if size < 1 << 20:
-        raise ValueError(f"{format_bytes(size)} is too small; it is 1 MiB at least")
+        raise ValueError("size must be at least 1 MiB")
     return size
 
 
@@ -85,7 +85,7 @@ def _read_journal(value: Any) -> Any:
 
 def _read_mount_options(value: Any) -> Any:
     if isinstance(value, str) and any(each.isspace() for each in value.strip()):
-        raise ValueError(f"`{value}` contains a space; mount options are separated by commas alone")
+        raise ValueError("mount options must be separated by commas, without spaces")
     if not isinstance(value, str):
         return value
     return "" if value in ("none", "defaults") else check_mount_options(value.strip())
@@ -216,7 +216,7 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     _refuse(_rules(setup, devices))
     if setup.is_bluestore and setup.devices < osds:
         raise StudyError(
-            f"{osds} object daemons need as many devices, and `devices` gives them {setup.devices}",
+            f"{osds} object daemons require {osds} devices; `devices` is {setup.devices}",
             hint="leave `devices` out, or lower `osds`",
         )
     return setup
@@ -255,19 +255,19 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
     exclude = "leave the combination out with `[[parts.exclude]]`"
     return [
         (level == "single" and count > 1 and not setup.is_bluestore,
-         f"`array = \"single\"` is one device, and `devices` is {count}",
+         f"`array = \"single\"` requires one device; `devices` is {count}",
          "choose a level with `array`, such as `raid0`"),
         (count < fewest or (level == "raid10" and count % 2 == 1),
-         f"`{level}` needs at least {fewest} devices{even}, and `devices` gives it {count}",
+         f"`{level}` requires at least {fewest} devices{even}; `devices` is {count}",
          f"raise `devices`, or {exclude}"),
         (count + apart > available,
-         f"the case needs {count + apart} devices{_apart_words(setup)}, and the target has {available}",
+         f"the case requires {count + apart} devices{_apart_words(setup)}; the target has {available}",
          f"name more devices as the target, or leave out what needs them with `--set devices={_up_to(available)}`"),
         (setup.failed_members > 0 and not breaks,
          f"`failed_members` is {setup.failed_members}, but nothing fails with `array_state = \"{setup.array_state}\"`",
          "set `array_state` to `degraded` or `rebuilding`"),
         (breaks and setup.failed_members == 0,
-         f"`array_state = \"{setup.array_state}\"` needs a member that fails", "set `failed_members` to 1 or more"),
+         f"`array_state = \"{setup.array_state}\"` requires a failed member", "set `failed_members` to 1 or more"),
         (setup.failed_members > survives,
          f"`{level}` of {count} devices does not survive {setup.failed_members} failed "
          f"member{'s' * (setup.failed_members != 1)}: at most {survives}",
@@ -276,14 +276,14 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
          f"`array_kind = \"btrfs\"` is an array inside a file system, so `file_system` cannot be `{setup.file_system}`",
          "leave `file_system` out, or choose `array_kind = \"md\"`"),
         (setup.array_kind == "btrfs" and setup.chunk != DEFAULT_CHUNK["btrfs"],
-         f"btrfs has chunks of 64 KiB, and `chunk` is {format_bytes(setup.chunk)}",
+         f"btrfs requires chunks of 64 KiB; `chunk` is {format_bytes(setup.chunk)}",
          "leave `chunk` out, or choose `array_kind = \"md\"`"),
         (setup.journal != "on" and setup.file_system != "ext4",
-         f"`journal` is for ext4, and `file_system` is `{setup.file_system}`", "leave `journal` out"),
+         f"`journal` requires ext4; `file_system` is `{setup.file_system}`", "leave `journal` out"),
         (bool(setup.mount_options) and setup.file_system == "none",
-         "`mount_options` are for a file system, and `file_system` is `none`", "leave them out, or choose one"),
+         "`mount_options` require a file system; `file_system` is `none`", "leave them out, or choose one"),
         (setup.setup_size is not None and setup.setup_size < SMALLEST_BYTES[setup.file_system],
-         f"`{setup.file_system}` needs {format_bytes(SMALLEST_BYTES[setup.file_system])} at least, and `setup_size` is "
+         f"`{setup.file_system}` requires at least {format_bytes(SMALLEST_BYTES[setup.file_system])}; `setup_size` is "
          f"{format_bytes(setup.setup_size or 0)}", "raise `setup_size`"),
         *_bluestore_rules(setup),
         *(rule for each in _EXTENSIONS for rule in each.rules(setup)),
@@ -295,9 +295,9 @@ def _bluestore_rules(setup: Setup) -> list[tuple[bool, str, str]]:
     if not setup.is_bluestore:
         return []
     return [
-        (setup.array != "single", "`file_system = \"bluestore\"` gives each object daemon a device, and `array` is "
+        (setup.array != "single", "`file_system = \"bluestore\"` gives each object daemon a device, but `array` is "
          f"`{setup.array}`", "leave `array` out, or choose a file system such as `ext4` on the array"),
-        (bool(setup.mount_options), "`mount_options` are for a file system, and BlueStore has none", "leave them out"),
+        (bool(setup.mount_options), "`mount_options` require a file system, but BlueStore has none", "leave them out"),
     ]  # fmt: skip
 
 

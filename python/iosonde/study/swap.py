@@ -20,7 +20,7 @@ def _read_swap(value: Any) -> Any:
 def _read_size(value: Any) -> int:
     size = parse_size(value)
     if size < SMALLEST_BYTES:
-        raise ValueError(f"a swap area of {value} is too small; it has at least 1 MiB")
+        raise ValueError("size must be at least 1 MiB")
     return size
 
 

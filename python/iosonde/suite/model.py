@@ -48,9 +48,9 @@ class Value(Strict):
     @model_validator(mode="after")
     def _ordered(self) -> Value:
         if self.published_range and not 0 < self.published_range[0] <= self.published_range[1]:
-            raise ValueError("`published_range` is two positive numbers, the smaller first")
+            raise ValueError("`published_range` must be two positive numbers, the smaller first")
         if len(self.levels) > 1:
-            raise ValueError("`levels` names one factor")
+            raise ValueError("`levels` must name one factor")
         return self
 
 
@@ -76,9 +76,11 @@ class Entry(Strict):
     @model_validator(mode="after")
     def _levels_of_log_devices(self) -> Entry:
         if any(bool(value.levels) != self.log_device for value in self.values):
-            raise ValueError("`levels` is for values of entries with `log_device`, which all need it")
+            raise ValueError(
+                "values must have `levels` if the entry has `log_device`, and cannot have `levels` otherwise"
+            )
         if any(value.part not in self.parts for value in self.values if self.parts):
-            raise ValueError("a value is of a part that `parts` does not list")
+            raise ValueError("a value refers to a part that `parts` does not list")
         return self
 
 

@@ -112,7 +112,7 @@ def shared_by_targets(suite: Suite, target: str, against: str | None, *, mix_sim
 def _simulated_note(name: str, *, mix_simulated: bool) -> str:
     if not mix_simulated:
         raise TargetError(
-            f"one target is measured, and `{name}` is simulated",
+            f"cannot compare a measured target with the simulated target `{name}`",
             hint="add `--mix-simulated` to compare a device with a model of one, in the studies of block I/O",
         )
     return f"`{name}` is simulated: its values are those of a device model, and the others are measured"
@@ -143,7 +143,7 @@ def _plan_entry(
             against=Against(target=open_target(other)) if other else None,
         )
         if has_commands(plan):
-            raise StudyError(f"the study `{study.name}` has external commands, which a suite does not allow")
+            raise StudyError(f"suites cannot run external commands, which the study `{study.name}` has")
         return plan
 
     try:

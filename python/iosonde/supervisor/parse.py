@@ -36,7 +36,7 @@ def steps(path: str) -> list[str | int]:
         found.append(int(index) if index else json.loads(f'"{key}"') if key is not None else name)
         place = match.end()
     if not found:
-        raise ValueError("a path has at least one step")
+        raise ValueError("a path must have at least one step")
     return found
 
 
@@ -70,7 +70,7 @@ def by_pattern(text: str, pattern: str) -> float:
     """The number that a pattern matches; it must match once."""
     found = list(re.finditer(pattern, text, re.MULTILINE))
     if len(found) != 1:
-        raise UnparsableError(f"the pattern `{pattern}` matches {len(found)} times, and must match once")
+        raise UnparsableError(f"the pattern `{pattern}` matches {len(found)} times, but must match once")
     return number(_value(found[0]))
 
 

@@ -95,7 +95,7 @@ class CommandRun:
                 raise
             raise FailedError(
                 "timeout",
-                f"`{' '.join(command)}`, which should print the version, did not exit within {VERSION_NS / 1e9:g} s",
+                f"`{' '.join(command)}` must print the version, but did not exit within {VERSION_NS / 1e9:g} s",
                 context=error.context,
                 hint="set `version` to the arguments that print the version, or to `[]` if the program has none",
             ) from error

@@ -70,7 +70,7 @@ def test_setups_without_a_cache_have_no_part_of_it() -> None:
         ({"cache": "dm-cache", "cache_sequential_cutoff": 0}, "requires bcache"),
         ({"cache": "dm-writecache", "cache_state": "warm"}, "caches writes only"),
         ({"cache": "bcache", "array": "raid0", "array_kind": "btrfs"}, "requires one block device below it"),
-        ({"cache": "bcache", "array": "raid0", "devices": 2}, "needs 3 devices, one of them for the cache"),
+        ({"cache": "bcache", "array": "raid0", "devices": 2}, "requires 3 devices, one of them for the cache"),
         ({"cache": "bcache", "cache_state": "warm", "cache_hit_ratio": 1.5}, "out of range"),
         ({"cache": "flashcache"}, "cannot be `flashcache`"),
     ],

@@ -130,8 +130,8 @@ def test_addresses_of_servers(text: str, expected: tuple[Any, ...]) -> None:
     ("text", "message"),
     [
         ("postgresql://me:secret@db", "contains a password"),
-        ("ftp://db", "not an address of a server"),
-        ("postgresql://me@db/production", "names more than a server"),
+        ("ftp://db", "invalid server address"),
+        ("postgresql://me@db/production", "must name a server only"),
         ("postgresql://me@db:x", "no valid port"),
     ],
 )

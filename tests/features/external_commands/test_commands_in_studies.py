@@ -106,7 +106,7 @@ def test_mistakes_in_metrics_are_explained(tmp_path: Path, definition: str, mess
 
 @pytest.mark.parametrize("name", ["iops", "bandwidth", "run_id", "value"])
 def test_a_metric_cannot_take_the_name_of_another(name: str) -> None:
-    with pytest.raises(StudyError, match=f"cannot be called `{name}`"):
+    with pytest.raises(StudyError, match=f"`{name}` is reserved"):
         parse(STUDY.replace("metrics.printed", f"metrics.{name}"))
 
 

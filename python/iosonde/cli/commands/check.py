@@ -91,5 +91,7 @@ def _share(option: str, text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share < 1:
-        raise typer.BadParameter(f"`{text}` is not a percentage from 0 to below 100, such as `5%`", param_hint=option)
+        raise typer.BadParameter(
+            f"`{option}` must be a percentage from 0 to below 100, such as `5%`; got `{text}`", param_hint=option
+        )
     return share

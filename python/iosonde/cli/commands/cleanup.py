@@ -77,7 +77,7 @@ def _preview(paths: list[Path], show: Callable[[str], None]) -> bool:
 def _is_confirmed() -> bool:
     if not sys.stdin.isatty():
         raise TargetError(
-            "kept files are removed only after confirmation, and the input is not a terminal",
+            "removing kept files requires confirmation, but standard input is not a terminal",
             hint="add `--yes` in scripts",
         )
     return typer.confirm("Remove them?")

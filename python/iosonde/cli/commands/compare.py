@@ -85,12 +85,12 @@ def _material(ours: list[ResultSet], theirs: list[ResultSet], *, mix_simulated: 
     paired = [each for each in (*ours, *theirs) if each.plan.arms]
     if paired and len(ours) + len(theirs) > 1:
         raise ResultsError(
-            f"`{paired[0].directory}` is an A/B run, which is compared without a second result set",
-            hint=f"iosonde compare {paired[0].directory}",
+            f"`{paired[0].directory}` is an A/B run and cannot be compared with another result set",
+            hint=f"compare its arms with `iosonde compare {paired[0].directory}`",
         )
     if not paired and not theirs:
         raise ResultsError(
-            f"`{ours[0].directory}` has only one system",
+            f"a comparison requires two systems; `{ours[0].directory}` has one",
             hint="name a second result set, or measure both in one session with `iosonde run --against`",
         )
     materials = gather([*ours, *theirs], mix_simulated=mix_simulated)

@@ -44,7 +44,7 @@ def _write_new(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise StudyError(f"`{path}` exists already", hint="name a new file with `--output`") from None
+        raise StudyError(f"`{path}` already exists", hint="name a new file with `--output`") from None
     except OSError as error:
         raise StudyError(
             f"cannot write `{path}`: {error.strerror}", hint="name another file with `--output`"

@@ -66,7 +66,7 @@ def command(
     chosen = suites.load(suite)
     repeated = options.read_repeats(repeats)
     if repeated == "until":
-        raise typer.BadParameter("`--repeats until` is not possible for a suite; name a number")
+        raise typer.BadParameter("suites do not support `--repeats until`; use a number")
     given = options.read_settings(settings)
     planned = suites.plan_suite(
         chosen,

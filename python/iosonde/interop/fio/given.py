@@ -84,11 +84,11 @@ class Given:
         for variable in unset_variables(setting):
             self.fail(
                 name,
-                f"the environment variable `{variable}` is not set, and `{name}` needs it",
+                f"`{name}` requires the environment variable `{variable}`, which is not set",
                 hint=f"set it for the import: `{variable}=... iosonde import fio ...`",
             )
         if not setting.value:
-            self.fail(name, f"`{name}` needs a value", hint=f"write `{name}=...`")
+            self.fail(name, f"`{name}` requires a value", hint=f"write `{name}=...`")
         try:
             value = parse(setting.value)
         except ValueError as error:
@@ -120,7 +120,7 @@ def _known(setting: Setting) -> options.Option:
             else "docs/fio.md lists the known options; remove the line if the load does not need it"
         )
         raise StudyError(
-            f"the option `{setting.option}` is not known to iosonde (fio {options.VERSION})",
+            f"unknown option `{setting.option}` (fio {options.VERSION})",
             where=setting.where(),
             hint=guess,
         )

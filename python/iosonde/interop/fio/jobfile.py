@@ -80,7 +80,7 @@ def _lines(path: Path, *, depth: int, within: Path | None, included_at: str = ""
             at = f"included in line {number} of `{path.name}`"
             if depth == _MAX_INCLUDE_DEPTH:
                 raise StudyError(
-                    f"job files include each other more than {_MAX_INCLUDE_DEPTH} deep",
+                    f"job file includes must not be nested more than {_MAX_INCLUDE_DEPTH} deep",
                     where=at,
                     hint="remove the cycle of `include`",
                 )

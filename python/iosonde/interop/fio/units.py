@@ -72,7 +72,7 @@ def triple(text: str) -> tuple[str, str, str]:
     """For reads, writes and trims; a missing one is that of the last before it, an empty place stays empty."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 3:
-        raise ValueError(f"`{text}` has {len(parts)} parts, and there are only reads, writes and trims")
+        raise ValueError(f"`{text}` must have at most three parts (reads, writes, trims), got {len(parts)}")
     read = parts[0]
     write = parts[1] if len(parts) > 1 else read
     return read, write, parts[2] if len(parts) > 2 else write

@@ -300,7 +300,7 @@ def require_distinct(result_sets: Sequence[ResultSet]) -> None:
     places = Counter(each.directory.resolve() for each in result_sets)
     twice = next((place for place, times in places.items() if times > 1), None)
     if twice:
-        raise ResultsError(f"`{twice}` is named twice", hint="name each result set once")
+        raise ResultsError(f"result set `{twice}` was given twice", hint="give each result set once")
 
 
 def require_one_kind(result_sets: Sequence[ResultSet]) -> None:
@@ -309,7 +309,8 @@ def require_one_kind(result_sets: Sequence[ResultSet]) -> None:
     measured = [result_set for result_set in result_sets if not result_set.simulated]
     if simulated and measured:
         raise ResultsError(
-            f"`{simulated[0].directory}` is simulated and `{measured[0].directory}` is measured",
+            f"cannot combine the simulated result set `{simulated[0].directory}` and the measured "
+            f"`{measured[0].directory}`",
             where="a reader of one report could confuse them",
             hint="add `--mix-simulated` (from Python `mix_simulated=True`) to combine them; each is then marked",
         )

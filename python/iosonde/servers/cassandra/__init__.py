@@ -273,7 +273,7 @@ class RunningCassandra:
         tables = _tables(connection, name)
         if tables and OWNER not in tables:
             raise ServerError(
-                f"the keyspace `{name}` has no table `{OWNER}`, so iosonde did not create it, and it was not dropped",
+                f"the keyspace `{name}` was not dropped: it has no table `{OWNER}`, so iosonde did not create it",
                 hint=f"to drop it: `DROP KEYSPACE {name}` in `cqlsh`",
                 code="foreign_data",
             )
@@ -290,7 +290,7 @@ class RunningCassandra:
             connection.close()
         if found != mode:
             raise ServerError(
-                f"the server has `commitlog_sync: {found}`, and the case is of `{mode}`",
+                f"the case requires `commitlog_sync: {mode}`; the server has `{found}`",
                 where=f"at `{address.host}:{address.port}`",
                 hint=f"change the server's setting, or leave out cases of other modes: `--set commitlog_sync={found}`",
                 code="unsupported",

@@ -96,7 +96,7 @@ class CqlConnection:
         if kind == _AUTHENTICATE:
             if not self._address.user:
                 raise ServerError(
-                    "Cassandra requires a user and a password, and the address names no user",
+                    "Cassandra requires a user and a password, but the address names no user",
                     where=f"at `{self._address.host}:{self._address.port}`",
                     hint=LOGIN_HINT,
                     code="authentication",

@@ -37,7 +37,7 @@ def _range(given: Given, text: str) -> list[tuple[int, float]]:
     """fio draws a size evenly, rounds it down to a multiple of the smallest, and limits it to the largest."""
     low, high = given.read("bsrange", lambda _: units.span(text, kb_base=given.kb_base))
     if not low:
-        given.fail("bsrange", f"`{given.setting('bsrange')}` begins at 0", hint="a block has at least 512 bytes")
+        given.fail("bsrange", f"`{given.setting('bsrange')}` starts at 0", hint="use blocks of at least 512 bytes")
     multiples = range(low, high + 1, low)
     if len(multiples) <= MOST_SIZES_OF_A_RANGE:
         rest = high % low / low

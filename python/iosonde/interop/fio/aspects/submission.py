@@ -20,7 +20,7 @@ def chosen_engine(given: Given) -> engines.Engine:
         given.fail(
             "ioengine",
             f"fio has no engine `{engine_name(given)}`",
-            hint="for I/O on files and devices there are `io_uring`, `libaio` and `psync`",
+            hint="use `io_uring`, `libaio` or `psync` for I/O on files and devices",
         )
     if engine.backend and engine.differs:
         given.note("ioengine", why="iosonde has no such engine", instead=engine.differs)
