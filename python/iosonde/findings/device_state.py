@@ -15,7 +15,7 @@ import polars as pl
 
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.convergence import convergences
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import FIRST, Finding
 from iosonde.metrics import wording
 from iosonde.metrics.scopes import ALL
 from iosonde.metrics.sustained import LongRun
@@ -54,7 +54,7 @@ class Written:
         return not self.small_range and self.written_bytes >= max(NEARLY_ALL * self.capacity_bytes, spans)
 
 
-class FreshDevice(Finding, kind="fresh device", topic="state"):
+class FreshDevice(Finding, kind="fresh device", topic="state", place=FIRST):
     """Cases that were measured on a device that cannot have been in steady state."""
 
     state: DeviceState

@@ -56,6 +56,8 @@ TOPICS: dict[Topic, str] = {
 """Headings of the groups of findings, in the order of a report."""
 
 Strength = Literal["strong", "moderate", "weak"]
+FIRST, LAST = 0, 9
+"""Places of kinds: of those that answer the question of the studies that have them, and of those without a place."""
 STRENGTHS: tuple[Strength, ...] = ("strong", "moderate", "weak")
 
 
@@ -65,12 +67,18 @@ class _Kind(ABC):
     topic: ClassVar[Topic]
     states_verdicts: ClassVar[bool] = False
     """True if the sentence itself states what limited its runs."""
+    place: ClassVar[int] = LAST
+    """Place among the kinds of its topic, the first being 1; `FIRST` is before all topics."""
 
-    def __init_subclass__(cls, *, kind: str = "", topic: Topic | None = None, **rest: Any) -> None:
+    def __init_subclass__(
+        cls, *, kind: str = "", topic: Topic | None = None, place: int | None = None, **rest: Any
+    ) -> None:
         """Make a dataclass of it; a base class of several kinds has no kind of its own."""
         super().__init_subclass__(**rest)
         if topic:
             cls.kind, cls.topic = kind, topic
+        if place is not None:
+            cls.place = place
         if topic or "kind" not in vars(cls):
             dataclass(frozen=True, kw_only=True)(cls)
 

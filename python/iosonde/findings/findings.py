@@ -12,7 +12,7 @@ from iosonde.findings import device_state, durability, questions, throughput
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
-from iosonde.findings.finding import STRENGTHS, Finding, Topic
+from iosonde.findings.finding import FIRST, STRENGTHS, Finding, Topic
 from iosonde.findings.observations import (
     idle_recovery,
     lasting_drop,
@@ -158,18 +158,6 @@ def _with_limits(finding: Finding, support: Support) -> Finding:
     return finding if finding.topic == "quality" else replace(finding, limited=support.limited(finding.case_ids))
 
 
-_DECISIVE = ("fresh device", "software share")
-"""Kinds that come before all others: they answer the question of the studies that have them."""
-_FIRST_KINDS = (
-    *("fresh device", "boundary", "steady run", "durability", "log gain", "server limit", "think time", "cache tier"),
-    *("memory share", "memory extension", "store load", "fault overhead"),
-    *("share of device bandwidth", "OSD CPU time", "total backend gain", "durable writes", "peak", "throughput"),
-    "one level",
-    "best and worst",
-)
-"""Kinds that come before the others of their topic."""
-
-
 def _order(study: Study, *, disturbed: bool) -> Sequence[Topic]:
     """Return the order of topics.
 
@@ -191,8 +179,8 @@ def _order(study: Study, *, disturbed: bool) -> Sequence[Topic]:
 
 
 def _rank(finding: Finding, order: Sequence[Topic]) -> tuple[bool, int, int, int]:
-    kind = _FIRST_KINDS.index(finding.kind) if finding.kind in _FIRST_KINDS else len(_FIRST_KINDS)
-    return finding.kind not in _DECISIVE, order.index(finding.topic), kind, STRENGTHS.index(finding.strength)
+    strength = STRENGTHS.index(finding.strength)
+    return finding.place != FIRST, order.index(finding.topic), finding.place, strength
 
 
 def _each_once(found: Sequence[Finding]) -> list[Finding]:

@@ -26,7 +26,7 @@ LARGE = 64 << 10
 """Smallest block size whose rate is stated as bandwidth."""
 
 
-class Throughput(Highest, kind="throughput", topic="performance"):
+class Throughput(Highest, kind="throughput", topic="performance", place=4):
     """The highest rate of an operation.
 
     Its setting is queue depth and jobs unless it is one I/O in flight, and the backend where the study has several.
@@ -69,7 +69,7 @@ class UnloadedLatency(_Latency, kind="unloaded latency", topic="performance"):
         return f"{self.load} with {self._subject('one I/O')}: median latency {median_latency}{_tail(self.p99)}"
 
 
-class DurableWrites(_Latency, kind="durable writes", topic="performance"):
+class DurableWrites(_Latency, kind="durable writes", topic="performance", place=2):
     """Time per write, flush included, of writes that are durable by flushes; with the fewest I/Os in flight."""
 
     time: Estimate

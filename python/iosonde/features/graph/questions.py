@@ -18,7 +18,7 @@ BUSY = 0.85
 """Smallest CPU time of the busiest job over its time that makes CPU time the limit."""
 
 
-class DeviceShare(Finding, kind="share of device bandwidth", topic="performance"):
+class DeviceShare(Finding, kind="share of device bandwidth", topic="performance", place=1):
     """Bandwidth of a graph algorithm over sequential and random block reads of the same target."""
 
     about: str

@@ -24,7 +24,7 @@ LIMITS = {
 }
 
 
-class OsdCpu(Value, kind="OSD CPU time", topic="performance"):
+class OsdCpu(Value, kind="OSD CPU time", topic="performance", place=1):
     """The highest rate of an operation, and the CPU time of the object daemons for each operation there."""
 
     states_verdicts = True

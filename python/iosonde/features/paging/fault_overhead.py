@@ -22,7 +22,7 @@ FAULTS = "major_fault"
 LATENCY = "completion_latency_ns_p50"
 
 
-class FaultOverhead(Finding, kind="fault overhead", topic="performance"):
+class FaultOverhead(Finding, kind="fault overhead", topic="performance", place=1):
     """Difference of the median latencies of a major fault and of a read of the same device."""
 
     about: str

@@ -20,7 +20,7 @@ from iosonde.metrics.statistics import Estimate, repeats_interval
 from iosonde.study.model import Part, Study
 
 
-class Extremes(Finding, kind="best and worst", topic="performance"):
+class Extremes(Finding, kind="best and worst", topic="performance", place=6):
     """The best and the worst case of a metric."""
 
     metric: str

@@ -26,7 +26,7 @@ class _OfSearch(Finding):
         return f", with {wording.listing(words)}" if words else ""
 
 
-class Boundary(_OfSearch, kind="boundary", topic="limits"):
+class Boundary(_OfSearch, kind="boundary", topic="limits", place=1):
     """The highest value at which the conditions of a search are met."""
 
     over: str

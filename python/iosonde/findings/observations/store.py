@@ -42,7 +42,7 @@ _COSTS = (
 )
 
 
-class StoreLoad(Finding, kind="store load", topic="stores"):
+class StoreLoad(Finding, kind="store load", topic="stores", place=2):
     """The fastest load of a store that starts with an empty database."""
 
     store: str

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.findings.cells import cells, groups
-from iosonde.findings.finding import Finding, Topic
+from iosonde.findings.finding import FIRST, Finding, Topic
 from iosonde.findings.kinds.ratio import asymmetry
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
@@ -61,6 +61,7 @@ class TotalGain(BackendStep):
     """The metric with the best backend over that with the first."""
 
     kind: ClassVar[str] = "total backend gain"
+    place: ClassVar[int] = 1
     leads: bool
     """Whether intervals show this backend to be better than every other."""
     improving: tuple[str, ...]
@@ -87,6 +88,7 @@ class SoftwareShare(Finding):
     """The share of each backend's latency at queue depth 1 that is above the floor: the polled user-level driver's."""
 
     kind: ClassVar[str] = "software share"
+    place: ClassVar[int] = FIRST
     topic: ClassVar[Topic] = "performance"
     load: str
     floor: Estimate

@@ -10,7 +10,7 @@ from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 
 
-class CacheTier(Ratio, kind="cache tier", topic="stores"):
+class CacheTier(Ratio, kind="cache tier", topic="stores", place=1):
     """Gets per second with two arrangements of a cache's tiers."""
 
     bottom_hit_ratio: float | None

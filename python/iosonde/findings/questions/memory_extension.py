@@ -23,6 +23,7 @@ class MemoryExtension(Finding):
 
     kind: ClassVar[str] = "memory extension"
     topic: ClassVar[Topic] = "stores"
+    place: ClassVar[int] = 1
     store: str
     whole: str
     """Name of the first level."""

@@ -20,7 +20,7 @@ MEMORY = "memory_limit"
 ENOUGH = ("same", "better")
 
 
-class MemoryShare(Finding, kind="memory share", topic="limits"):
+class MemoryShare(Finding, kind="memory share", topic="limits", place=2):
     """The largest share of memory that can be replaced without a measurably higher latency."""
 
     tier: str

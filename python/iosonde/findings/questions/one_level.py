@@ -13,7 +13,7 @@ from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import repeats_interval
 
 
-class OneLevel(Value, kind="one level", topic="performance"):
+class OneLevel(Value, kind="one level", topic="performance", place=5):
     """The value of a load at the only level of a factor, the best one if there are several."""
 
     factor: str

@@ -16,7 +16,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, ratio, repeats_interval
 
 
-class Peak(Highest, kind="peak", topic="performance"):
+class Peak(Highest, kind="peak", topic="performance", place=3):
     """The highest value along a factor with numeric levels, over all other factors."""
 
     reached: str

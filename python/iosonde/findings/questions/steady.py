@@ -31,6 +31,7 @@ class SteadyRun(Finding):
 
     kind: ClassVar[str] = "steady run"
     topic: ClassVar[Topic] = "state"
+    place: ClassVar[int] = 1
     load: str
     metric: str
     outcome: Outcome

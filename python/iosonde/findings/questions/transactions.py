@@ -27,7 +27,7 @@ LIMITS = {
 """Verdicts as a clause about a server."""
 
 
-class LogGain(Ratio, kind="log gain", topic="transactions"):
+class LogGain(Ratio, kind="log gain", topic="transactions", place=2):
     """Throughput with the write-ahead log on a device of its own over that with the log on the data device."""
 
     server: str
@@ -61,7 +61,7 @@ class LogGain(Ratio, kind="log gain", topic="transactions"):
         return f"{text} (95 % CI {low} to {high} %)" if low < 0 else f"{text} (95 % CI {low}–{high} %)"
 
 
-class ServerLimit(Value, kind="server limit", topic="transactions"):
+class ServerLimit(Value, kind="server limit", topic="transactions", place=3):
     """Highest throughput of a server, and what limits it there."""
 
     states_verdicts = True
@@ -80,7 +80,7 @@ class ServerLimit(Value, kind="server limit", topic="transactions"):
         return f"highest median of {self._runs}"
 
 
-class Durability(Finding, kind="durability", topic="transactions"):
+class Durability(Finding, kind="durability", topic="transactions", place=1):
     """Acknowledged commits after the server was killed and restarted: one setting with losses, or all without.
 
     A setting after one of whose kills commits could not be looked up is a finding of its own, too.
@@ -111,7 +111,7 @@ class Durability(Finding, kind="durability", topic="transactions"):
         return f"{wording.counted(self.runs, 'run')}{each}; {took}"
 
 
-class ThinkTime(Count, kind="think time", topic="transactions"):
+class ThinkTime(Count, kind="think time", topic="transactions", place=4):
     """The label of TPC-C results without keying and think times."""
 
     evidence_text = "terminals have no keying and think times (clause 5.2.5 of TPC-C 5.11)"
