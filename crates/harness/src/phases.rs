@@ -84,9 +84,7 @@ impl Shared {
 /// How much a job may issue in a phase.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// Bytes.
     pub bytes: u64,
-    /// Operations.
     pub operations: u64,
 }
 

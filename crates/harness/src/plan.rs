@@ -27,9 +27,7 @@ pub struct LoadPlan<'a> {
 /// One stream: `jobs` threads with the same load.
 #[derive(Debug, Clone)]
 pub struct StreamPlan<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Number of jobs.
     pub jobs: u32,
     /// CPUs to run on: job `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
     pub cpus: &'a [u32],
@@ -78,7 +76,6 @@ impl<'a> StreamPlan<'a> {
 /// Which job of a run a thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Number of the stream.
     pub stream: usize,
     /// Number of the job in its stream.
     pub job: u32,

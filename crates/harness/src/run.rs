@@ -30,7 +30,6 @@ pub struct RunInputs<'a> {
 
 /// A run in progress.
 pub struct Run<'a> {
-    /// Its inputs.
     pub inputs: RunInputs<'a>,
     control: &'a mut Control,
     emit: &'a mut dyn FnMut(Event),

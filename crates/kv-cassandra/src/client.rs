@@ -231,7 +231,6 @@ impl Prepared {
     }
 }
 
-/// One write.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Write {
     key: Vec<u8>,

@@ -28,7 +28,6 @@ const VALUE_BYTES_MAX: u64 = 15 << 20;
 /// The table of a keyspace that shows that iosonde created it.
 const OWNER: &str = "created_by_iosonde";
 
-/// Names of all options.
 pub fn option_names() -> Vec<&'static str> {
     Settings::NAMES.to_vec()
 }

@@ -142,7 +142,6 @@ fn compression_type(name: &str) -> CompressionType {
     }
 }
 
-/// Names of all options.
 pub fn option_names() -> Vec<&'static str> {
     Settings::NAMES.to_vec()
 }

@@ -20,7 +20,6 @@ const READ_BYTES_MIN: usize = 4 << 10;
 /// The oldest version with the meta protocol.
 const OLDEST: [u32; 2] = [1, 6];
 
-/// One connection.
 pub(crate) struct Connection {
     stream: UnixStream,
     requests: Requests,

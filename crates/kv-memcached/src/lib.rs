@@ -68,7 +68,6 @@ impl Settings {
     }
 }
 
-/// Names of all options.
 pub fn option_names() -> Vec<&'static str> {
     Settings::NAMES.to_vec()
 }

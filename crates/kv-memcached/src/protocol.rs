@@ -20,7 +20,6 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// Number of writes.
     pub(crate) fn writes(&self) -> usize {
         self.number
     }

@@ -41,7 +41,6 @@ const RECORD_BYTES_MAX: u64 = (16 << 20) - 64;
 /// The code of an error of the server: the collection to drop does not exist.
 const NAMESPACE_NOT_FOUND: &str = "code 26";
 
-/// Names of all options.
 pub fn option_names() -> Vec<&'static str> {
     settings::names()
 }

@@ -27,7 +27,6 @@ pub(crate) const NAME: &str = "WiredTiger";
 /// A session of the run has one of WiredTiger's, and collecting statistics and checkpoints take others.
 const SESSIONS_BESIDE: u64 = 8;
 
-/// Names of all options.
 pub fn option_names() -> Vec<&'static str> {
     settings::names().collect()
 }

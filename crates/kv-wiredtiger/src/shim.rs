@@ -139,7 +139,6 @@ unsafe extern "C" fn panicked(text: *const c_char) {
     }
 }
 
-/// A text for C.
 pub(crate) fn c_text(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| "a text with a zero byte".to_owned())
 }

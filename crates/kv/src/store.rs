@@ -18,7 +18,6 @@ pub enum Place {
     Directory {
         /// For the database.
         path: PathBuf,
-        /// For the log.
         log: Option<PathBuf>,
         /// For a persistent read cache.
         read_cache: Option<CachePlace>,
@@ -44,7 +43,6 @@ pub enum Place {
     Server {
         /// Host name or address.
         host: String,
-        /// Port.
         port: u16,
         /// The database, which exists.
         database: String,
@@ -164,7 +162,6 @@ pub trait Opener: Sync {
 /// Version, build and options of a store, as it reports them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct About {
-    /// Its version.
     pub version: String,
     /// Build facts.
     pub build: BTreeMap<String, String>,

@@ -15,7 +15,6 @@ use crate::{Purpose, Rng};
 pub(crate) struct AccessContext {
     /// Units in the region.
     pub(crate) units: u64,
-    /// Bytes of a unit.
     pub(crate) unit_bytes: u64,
     /// Unit at which an ordered visit begins.
     pub(crate) first: u64,

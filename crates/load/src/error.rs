@@ -25,7 +25,6 @@ pub enum LoadError {
     Fraction {
         /// Which setting.
         name: &'static str,
-        /// Its value.
         value: f64,
     },
     /// More than everything is read and trimmed.
@@ -50,13 +49,11 @@ pub enum LoadError {
     Weight {
         /// The size, in bytes.
         bytes: u64,
-        /// Its weight.
         weight: f64,
     },
     /// A stride that would make I/Os overlap.
     #[error("`stride_bytes` {stride_bytes} is smaller than the block size of {block_bytes} B")]
     StrideTooShort {
-        /// The stride, in bytes.
         stride_bytes: u64,
         /// The largest block size, in bytes.
         block_bytes: u64,
@@ -64,7 +61,6 @@ pub enum LoadError {
     /// A stride that would leave the blocks' alignment.
     #[error("`stride_bytes` {stride_bytes} is not a multiple of the block size of {block_bytes} B")]
     StrideAlignment {
-        /// The stride, in bytes.
         stride_bytes: u64,
         /// The smallest block size, in bytes.
         block_bytes: u64,

@@ -42,13 +42,9 @@ pub mod admin {
 
 /// Opcodes of I/O commands (NVM Command Set Specification 1.0, section 3; Flush is in section 7 of the base specification).
 pub mod io {
-    /// Flush.
     pub const FLUSH: u8 = 0x00;
-    /// Write.
     pub const WRITE: u8 = 0x01;
-    /// Read.
     pub const READ: u8 = 0x02;
-    /// Dataset Management.
     pub const DATASET_MANAGEMENT: u8 = 0x09;
 }
 
@@ -115,7 +111,6 @@ impl Command {
         self
     }
 
-    /// Opcode.
     pub fn opcode(&self) -> u8 {
         self.0[0] as u8
     }
@@ -125,7 +120,6 @@ impl Command {
         (self.0[0] >> 16) as u16
     }
 
-    /// Namespace.
     pub fn namespace(&self) -> u32 {
         self.0[1]
     }

@@ -104,7 +104,6 @@ impl<B: Bus> Controller<B> {
         })
     }
 
-    /// Its capabilities.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }

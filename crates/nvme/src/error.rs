@@ -21,12 +21,7 @@ pub enum NvmeError {
     Unsupported(String),
     /// A command ended with an error.
     #[error("the controller ended {command} with status: {status}")]
-    Command {
-        /// Name of the command.
-        command: &'static str,
-        /// Its status.
-        status: Status,
-    },
+    Command { command: &'static str, status: Status },
     /// The controller did not react in time.
     #[error("the controller did not {0} in time")]
     Timeout(&'static str),

@@ -8,9 +8,7 @@ pub const STRUCTURE_BYTES: usize = 4096;
 /// Identify Controller (NVM Express Base Specification 2.0, section 5.17.2.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerIdentity {
-    /// Serial number.
     pub serial: String,
-    /// Model number.
     pub model: String,
     /// Firmware revision.
     pub firmware: String,
@@ -59,7 +57,6 @@ impl ControllerIdentity {
 /// Identify Namespace (NVM Command Set Specification 1.0, section 4.1.5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its number.
     pub number: u32,
     /// Logical blocks.
     pub blocks: u64,
@@ -100,7 +97,6 @@ impl Namespace {
         })
     }
 
-    /// Bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks * u64::from(self.block_bytes)
     }

@@ -40,7 +40,6 @@ impl Memory {
         Memory(mapping)
     }
 
-    /// The mapping.
     pub fn into_mapping(self) -> Arc<MmapRaw> {
         self.0
     }
@@ -50,7 +49,6 @@ impl Memory {
         self.0.as_ptr() as u64
     }
 
-    /// Bytes.
     pub fn bytes(&self) -> usize {
         self.0.len()
     }
@@ -148,7 +146,6 @@ impl Registers {
         Registers(Arc::new(mapping))
     }
 
-    /// Bytes.
     pub fn bytes(&self) -> usize {
         self.0.len()
     }

@@ -135,7 +135,6 @@ impl<B: Bus> Device<B> {
         }))
     }
 
-    /// The bus.
     pub fn bus(&self) -> &B {
         &self.bus
     }

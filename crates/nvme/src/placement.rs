@@ -18,7 +18,6 @@ const HUGE_PAGE_BITS: u8 = 21;
 /// How memory was placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// Its pages.
     pub pages: Pages,
     /// NUMA node of its first, middle and last page; `None` if they are on several, or on a kernel without NUMA support.
     pub node: Option<u32>,

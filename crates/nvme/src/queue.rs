@@ -78,7 +78,6 @@ pub enum Step {
         user: u32,
         /// How it ended.
         status: Status,
-        /// Its result.
         result: u32,
     },
     /// The controller breaks the rules.
@@ -102,7 +101,6 @@ pub enum Fault {
 /// A command whose time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expired {
-    /// Its identifier.
     pub identifier: u16,
     /// Whether an Abort command was sent for it already.
     pub is_aborting: bool,

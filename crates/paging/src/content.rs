@@ -4,7 +4,6 @@
 //! by one. The seal's place differs from page to page, so that pages do not share cache lines of one set. All other words
 //! follow from page, place and seed, except for a tail of zeros in compressible pages.
 
-/// Bytes of a word.
 pub(crate) const WORD_BYTES: u64 = 8;
 const GENERATION_BITS: u32 = 40;
 const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;

@@ -65,7 +65,6 @@ impl Mapping {
         })
     }
 
-    /// Number of pages.
     pub(crate) fn pages(&self) -> u64 {
         self.pages
     }

@@ -147,7 +147,6 @@ pub struct InterfaceModel {
 pub struct ArrayModel {
     /// How data is spread.
     pub level: RaidLevel,
-    /// Number of drives.
     pub drives: u32,
     /// Consecutive bytes on one drive, a multiple of 4 KiB.
     pub chunk_bytes: u64,

@@ -13,7 +13,6 @@ pub struct GraphWorkload {
     pub target: Target,
     /// `uring` or `sync`.
     pub backend: Backend,
-    /// The graph.
     pub graph: Graph,
     /// Whether the graph is written before the measurement: `missing` unless the target has it already.
     pub layout: Layout,
@@ -154,7 +153,6 @@ pub struct Reading {
 /// Facts about a graph run, besides its reads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GraphResult {
-    /// Vertices.
     pub vertices: u64,
     /// Vertices without edges.
     pub isolated_vertices: u64,
@@ -208,7 +206,6 @@ pub struct GraphResult {
     pub check: Option<GraphCheck>,
 }
 
-/// One iteration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Iteration {
     /// Start, in nanoseconds since the run's 0.
@@ -230,7 +227,6 @@ pub struct Iteration {
 /// Number of reads of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestSize {
-    /// Bytes.
     pub bytes: u64,
     /// Reads.
     pub count: u64,

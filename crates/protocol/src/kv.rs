@@ -15,7 +15,6 @@ pub struct KvWorkload {
     pub store: Store,
     /// Location of the database.
     pub target: StoreTarget,
-    /// The records.
     pub records: Records,
     /// Contents of the database before the measurement.
     pub database: Database,
@@ -147,7 +146,6 @@ pub enum StoreTarget {
     Server {
         /// Host name or address.
         host: String,
-        /// Port.
         port: u16,
         /// Existing database (Cassandra: keyspace). Records that are in it may be removed.
         database: String,
@@ -243,10 +241,7 @@ pub enum KvSize {
         max_bytes: u64,
     },
     /// Several sizes with weights.
-    Weighted {
-        /// The sizes.
-        sizes: Vec<WeightedSize>,
-    },
+    Weighted { sizes: Vec<WeightedSize> },
 }
 
 /// A size and its weight.
@@ -372,7 +367,6 @@ pub struct KvStream {
 pub struct KvTrace {
     /// Path of the converted trace.
     pub path: String,
-    /// Number of its rows.
     pub rows: u64,
     /// SHA-256 of the trace that it was converted from.
     pub digest: String,
@@ -394,7 +388,6 @@ pub struct ReadThrough {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KvShare {
-    /// The operation.
     pub operation: KvOperation,
     /// Weight among the operations, above 0.
     pub weight: f64,
@@ -555,9 +548,7 @@ pub struct StoreResult {
 /// Verification of the values that one operation of a stream read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreCheck {
-    /// Name of the stream.
     pub stream: String,
-    /// Which operation.
     pub operation: Operation,
     /// Values compared with the expected ones.
     pub values: u64,

@@ -44,7 +44,6 @@ pub enum ObjectStore {
         config_path: String,
         /// The client's name without `client.`.
         user: String,
-        /// The pool.
         pool: String,
     },
     /// A bucket of an S3 server: HTTP/1.1 without encryption, path-style addresses, signature version 4. The
@@ -52,7 +51,6 @@ pub enum ObjectStore {
     S3 {
         /// Host name or address.
         host: String,
-        /// Port.
         port: u16,
         /// Existing bucket that iosonde created: it has the object `created-by-iosonde`.
         bucket: String,

@@ -62,9 +62,7 @@ pub struct SqlServer {
     pub kind: SqlServerKind,
     /// Where it listens.
     pub address: SqlAddress,
-    /// User name.
     pub user: String,
-    /// Name of the database.
     pub database: String,
     /// What to do when the database does not exist.
     pub missing_database: MissingDatabase,
@@ -109,7 +107,6 @@ pub enum SqlAddress {
     Tcp {
         /// Host name or address.
         host: String,
-        /// Port number.
         port: u16,
     },
 }
@@ -323,7 +320,6 @@ pub struct OltpResult {
 pub struct SqlServerAbout {
     /// `PostgreSQL`, `MariaDB` or `MySQL`.
     pub product: String,
-    /// Its version.
     pub version: String,
     /// Character set or encoding of the database.
     pub encoding: String,
@@ -378,9 +374,7 @@ pub struct OltpCounters {
     pub statements: u64,
     /// Times that a client sent something and waited for the answer.
     pub round_trips: u64,
-    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Bytes received.
     pub received_bytes: u64,
     /// Attempts that ended in a serialization failure, deadlock or lock timeout.
     pub aborted_attempts: u64,

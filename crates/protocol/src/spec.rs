@@ -231,7 +231,6 @@ pub struct NvmePlace {
     pub address: String,
     /// Serial number that the controller must have.
     pub serial: String,
-    /// Number of the namespace.
     pub namespace: u32,
 }
 
@@ -434,7 +433,6 @@ pub enum Distribution {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
-    /// Fraction of reads.
     pub read_fraction: f64,
     /// Fraction of trims (discard, hole punching).
     pub trim_fraction: f64,

@@ -42,7 +42,6 @@ pub enum Param<'a> {
         /// Digits after the decimal point.
         scale: u8,
     },
-    /// Text.
     Text(&'a [u8]),
     /// A time without time zone, in microseconds since 1970.
     Timestamp(i64),
@@ -64,7 +63,6 @@ pub struct Login {
     pub protocol: Protocol,
     /// Where the server listens.
     pub address: Address,
-    /// User name.
     pub user: String,
     /// Name of the database; MariaDB connects without one if this is empty.
     pub database: String,

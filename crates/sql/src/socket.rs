@@ -24,9 +24,7 @@ pub struct Traffic {
     pub statements: u64,
     /// Times that something was sent and an answer awaited.
     pub round_trips: u64,
-    /// Bytes sent.
     pub sent_bytes: u64,
-    /// Bytes received.
     pub received_bytes: u64,
 }
 

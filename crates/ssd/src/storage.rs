@@ -13,9 +13,7 @@ use crate::drive::{Command, Drive, time_ns};
 /// A request of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Read.
     Read,
-    /// Write.
     Write,
     /// Forget what is there.
     Trim,

@@ -16,19 +16,13 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
     /// A block device: its number (`st_rdev`).
-    Device {
-        /// Major number.
-        major: u32,
-        /// Minor number.
-        minor: u32,
-    },
+    Device { major: u32, minor: u32 },
     /// A file or directory: the device it is on (`st_dev`), and its inode there.
     File {
         /// Major number of the device.
         major: u32,
         /// Minor number of the device.
         minor: u32,
-        /// Inode.
         inode: u64,
     },
 }

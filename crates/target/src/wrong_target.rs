@@ -32,15 +32,11 @@ pub enum WrongTarget {
     HardLinked {
         /// The path that was opened.
         path: PathBuf,
-        /// Number of names.
         links: u64,
     },
     /// A device, pipe or socket in a place for files.
     #[error("`{}` is neither a regular file nor a directory", path.display())]
-    SpecialFile {
-        /// The path.
-        path: PathBuf,
-    },
+    SpecialFile { path: PathBuf },
 }
 
 impl WrongTarget {
