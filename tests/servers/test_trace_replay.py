@@ -111,6 +111,7 @@ def test_gets_of_keys_that_the_trace_neither_sets_nor_sizes_are_reported(
     rows = [f"{row / 10_000},get,key-{row},," for row in range(2000)]
     record = replay(place, tmp_path, rows, f'store = "{store}"')
     assert (checks(record)["read"]["values"], checks(record)["read"]["missing"]) == (0, 2000)
+    assert record.result and sum(job["bytes"] for job in record.result["jobs"]) == 0, "nothing was read"
     [warning] = [each for each in record.warnings if each.code == "unexplained_misses"]
     assert warning.message == "2,000 of 2,000 gets found no record, although the trace has not deleted it"
 

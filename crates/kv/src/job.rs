@@ -334,7 +334,7 @@ impl<'a> Job<'a> {
         // The read is recorded before its value is verified: meanwhile the CPU loads the value.
         let completed = Completed {
             operation: Operation::Read,
-            bytes: (self.key.len() + value.map_or(0, <[u8]>::len)) as u64,
+            bytes: read_bytes(&self.key, value),
             begin_ns,
             end_ns,
             intended_ns,
@@ -372,7 +372,7 @@ impl<'a> Job<'a> {
         let read_ns = self.common.clock.now();
         let tally = &mut self.tallies[Operation::ReadModifyWrite as usize];
         tally.note(self.common, number, value, expected, &mut self.first_corrupted);
-        let bytes = self.batch.bytes + value.map_or(0, |value| key.len() + value.len()) as u64;
+        let bytes = self.batch.bytes + read_bytes(key, value);
         self.session.release();
         // Verification is excluded: the latency is that of both halves.
         let write_ns = self.common.clock.now();
@@ -414,7 +414,7 @@ impl<'a> Job<'a> {
             }
             None => tally.missing += 1,
         }
-        let read_bytes = found.map_or(0, <[u8]>::len);
+        let read_bytes = read_bytes(&self.key, found);
         self.session.release();
         if self.value.is_empty() {
             contents.add_value(number, self.generation, &mut self.value);
@@ -426,13 +426,13 @@ impl<'a> Job<'a> {
         self.session.put(&self.key, &self.value)?;
         self.session.commit(self.stream.sync)?;
         let end_ns = self.common.clock.now();
-        let written = self.key.len() + self.value.len();
+        let written = (self.key.len() + self.value.len()) as u64;
         let bytes = match operation {
-            Operation::ReadModifyWrite => written + self.key.len() + read_bytes,
+            Operation::ReadModifyWrite => written + read_bytes,
             _ => written,
         };
         let compared_ns = write_ns - read_ns;
-        self.done(operation, bytes as u64, begin_ns + compared_ns, end_ns, intended_ns);
+        self.done(operation, bytes, begin_ns + compared_ns, end_ns, intended_ns);
         Ok(end_ns)
     }
 
@@ -614,6 +614,12 @@ impl<'a> Job<'a> {
         };
         completed.record(&mut self.pace, &mut self.phases, self.found_ns);
     }
+}
+
+/// Bytes of a read: of key and value, none if the record is missing.
+#[inline(always)]
+fn read_bytes(key: &[u8], value: Option<&[u8]>) -> u64 {
+    value.map_or(0, |value| key.len() + value.len()) as u64
 }
 
 /// A completed operation.

@@ -36,7 +36,7 @@ struct Get {
     number: u64,
     /// Generation that the value must have at least.
     expected: u64,
-    /// Of the key, and of the value once it has arrived.
+    /// Of key and value, once the value has arrived.
     bytes: u64,
 }
 
@@ -79,7 +79,7 @@ impl Lane {
         self.entries.push(Get {
             number,
             expected,
-            bytes: key.len() as u64,
+            bytes: 0,
         });
     }
 }
@@ -197,10 +197,11 @@ impl Job<'_> {
     /// Verifies the answers of a lane, and notes the misses.
     fn check_answers(&mut self, lane: usize) {
         let tally = &mut self.tallies[Operation::Read as usize];
-        for (place, get) in self.gets.lanes[lane].entries.iter_mut().enumerate() {
+        let Lane { entries, keys, .. } = &mut self.gets.lanes[lane];
+        for (place, get) in entries.iter_mut().enumerate() {
             match self.session.answer(lane, place) {
                 Some(value) => {
-                    get.bytes += value.len() as u64;
+                    get.bytes = (keys.get(place).len() + value.len()) as u64;
                     if !tally.check(self.common, get.number, value, get.expected) {
                         self.first_corrupted.get_or_insert(get.number);
                     }

@@ -3,7 +3,7 @@
 use iosonde_harness::{RunError, wait_until};
 use iosonde_protocol::Operation;
 
-use super::Job;
+use super::{Job, read_bytes};
 use crate::trace::{Request, Row};
 
 impl Job<'_> {
@@ -37,7 +37,7 @@ impl Job<'_> {
         self.arrival.complete(value.unwrap_or_default());
         let mut end_ns = self.common.clock.now();
         let tally = &mut self.tallies[Operation::Read as usize];
-        let value_bytes = value.map(<[u8]>::len);
+        let (is_missing, bytes) = (value.is_none(), read_bytes(&self.key, value));
         match value {
             Some(value) => {
                 tally.values += 1;
@@ -49,14 +49,13 @@ impl Job<'_> {
             None => tally.missing += 1,
         }
         self.session.release();
-        let backend = self.stream.read_through.filter(|_| value_bytes.is_none());
+        let backend = self.stream.read_through.filter(|_| is_missing);
         if let Some(backend) = backend {
             let answered_ns = end_ns + self.backend_latency(backend);
             while end_ns < answered_ns {
                 end_ns = wait_until(self.common.clock, answered_ns);
             }
         }
-        let bytes = (self.key.len() + value_bytes.unwrap_or(0)) as u64;
         self.done(Operation::Read, bytes, begin_ns, end_ns, intended_ns);
         match backend.is_some() && row.value_bytes > 0 {
             true => self.replay_fill(row),

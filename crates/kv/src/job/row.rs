@@ -7,7 +7,7 @@
 use iosonde_harness::{Row, RunError};
 use iosonde_protocol::Operation;
 
-use super::{Completed, Job, touch};
+use super::{Completed, Job, read_bytes, touch};
 use crate::records::LoadedValue;
 use crate::store::Keys;
 
@@ -120,7 +120,7 @@ impl<'a> Job<'a> {
             touch(value);
         }
         let end_ns = self.common.clock.now();
-        let bytes = (key.len() + value.map_or(0, <[u8]>::len)) as u64;
+        let bytes = read_bytes(key, value);
         match (value, record.loaded) {
             (Some(value), Some(loaded)) if loaded.is(value) => {}
             _ => {
@@ -273,6 +273,11 @@ mod tests {
         let reads = driven.reads;
         assert_eq!((reads.values, reads.missing, reads.corrupted), (RECORDS - 1, 1, 1));
         assert_eq!(driven.first_corrupted, Some(11));
+        assert_eq!(
+            driven.totals.bytes,
+            (RECORDS - 1) * RECORD_BYTES,
+            "no bytes of a missing record"
+        );
     }
 
     #[test]
