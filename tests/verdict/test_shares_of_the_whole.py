@@ -83,13 +83,6 @@ def test_threads_that_wait_for_the_device_are_not_limited_by_the_sum_of_their_cp
     assert Evidence(facts).numbers()["core_utilisation"] == 0.3
 
 
-def test_of_an_engine_that_reports_sums_alone_the_mean_of_the_threads_counts() -> None:
-    facts = divided(sound(), [(3, 0)] * 4)
-    del job(facts)["pacing"]["threads"]
-    assert judge(facts).kind == "device-limited"
-    assert Evidence(facts).numbers()["core_utilisation"] == 0.3
-
-
 def test_a_saturated_thread_among_idle_ones_is_the_limit() -> None:
     facts = divided(sound(), [(0, 0)] * 3 + [(9, 1)])
     assert judge(facts).kind == "harness-limited"

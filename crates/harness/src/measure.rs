@@ -4,7 +4,7 @@ use std::thread;
 
 use iosonde_load::Arrivals;
 use iosonde_metrics::{DeviceWatch, usage};
-use iosonde_protocol::{Event, Evidence, JobResult, Outcome, Pacing, RunResult, ScheduleResult, Usage};
+use iosonde_protocol::{Event, Evidence, JobResult, JobThreads, Outcome, Pacing, RunResult, ScheduleResult, Usage};
 
 use crate::control::Control;
 use crate::error::RunError;
@@ -34,7 +34,6 @@ pub trait Load: Sync {
 
 /// Inputs of a job.
 pub struct JobStart<'a> {
-    /// Which one it is.
     pub place: Place,
     /// Its phases, which have not started.
     pub phases: JobPhases<'a>,
@@ -198,12 +197,12 @@ pub fn job_results<T>(plan: &LoadPlan<'_>, places: &[Place], done: &[JobDone<T>]
                 pacing: None,
             });
         }
-        add(results.last_mut().expect("a job has a first thread"), done);
+        add(results.last_mut().expect("a job has a first thread"), *place, done);
     }
     results
 }
 
-fn add<T>(result: &mut JobResult, done: &JobDone<T>) {
+fn add<T>(result: &mut JobResult, place: Place, done: &JobDone<T>) {
     let totals = &done.totals;
     result.operations += totals.operations;
     result.bytes += totals.bytes;
@@ -227,10 +226,15 @@ fn add<T>(result: &mut JobResult, done: &JobDone<T>) {
     sum.major_faults += part.major_faults;
     sum.fs_inputs += part.fs_inputs;
     sum.fs_outputs += part.fs_outputs;
-    result.pacing = Some(match result.pacing {
-        None => totals.pacing,
-        Some(pacing) => together(&pacing, &totals.pacing),
-    });
+    let own = Pacing {
+        threads: (place.lanes > 1).then(|| JobThreads {
+            count: 1,
+            busiest_cpu_ns: part.user_ns + part.system_ns,
+            busiest_cpu_wait_ns: totals.pacing.cpu_wait_ns,
+        }),
+        ..totals.pacing
+    };
+    result.pacing = Some(result.pacing.map_or(own, |pacing| together(&pacing, &own)));
 }
 
 /// Two threads of a job: it starts when the first of them starts, and is exhausted when the last is.
@@ -240,6 +244,17 @@ fn together(one: &Pacing, other: &Pacing) -> Pacing {
         exhausted_ns: one.exhausted_ns.zip(other.exhausted_ns).map(|(a, b)| a.max(b)),
         turnaround_ns: one.turnaround_ns + other.turnaround_ns,
         cpu_wait_ns: one.cpu_wait_ns.zip(other.cpu_wait_ns).map(|(a, b)| a + b),
+        threads: one.threads.zip(other.threads).map(|(a, b)| busier(a, b)),
+    }
+}
+
+/// Threads of a job, of which the busiest is the one whose time to run and to wait for a CPU is the longest.
+fn busier(one: JobThreads, other: JobThreads) -> JobThreads {
+    let ready_ns = |threads: &JobThreads| threads.busiest_cpu_ns + threads.busiest_cpu_wait_ns.unwrap_or(0);
+    let busiest = if ready_ns(&one) < ready_ns(&other) { other } else { one };
+    JobThreads {
+        count: one.count + other.count,
+        ..busiest
     }
 }
 
@@ -266,5 +281,71 @@ fn result<T>(shared: &Shared, supervised: Supervised<T>, jobs: Vec<JobResult>, e
             ..Evidence::default()
         }),
         ..RunResult::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iosonde_protocol::Ramp;
+
+    use super::*;
+    use crate::plan::StreamPlan;
+
+    fn thread(cpu_ns: u64, cpu_wait_ns: u64) -> JobDone<()> {
+        let usage = Usage {
+            user_ns: cpu_ns / 2,
+            system_ns: cpu_ns - cpu_ns / 2,
+            ..Usage::default()
+        };
+        let pacing = Pacing {
+            cpu_wait_ns: Some(cpu_wait_ns),
+            ..Pacing::default()
+        };
+        JobDone::new(
+            JobTotals {
+                usage,
+                pacing,
+                ..JobTotals::default()
+            },
+            (),
+        )
+    }
+
+    fn plan(jobs: u32) -> LoadPlan<'static> {
+        LoadPlan {
+            ramp: Ramp::default(),
+            duration_ns: Some(1),
+            interval_ns: 1,
+            streams: vec![StreamPlan::closed("main", jobs, &[])],
+        }
+    }
+
+    #[test]
+    fn a_job_of_several_threads_has_their_sums_and_the_busiest_of_them() {
+        let plan = plan(1);
+        let places = plan.places(|_| 3);
+        let [job] = &job_results(&plan, &places, &[thread(10, 0), thread(20, 75), thread(90, 4)])[..] else {
+            panic!("one job");
+        };
+        let pacing = job.pacing.unwrap();
+        assert_eq!(
+            (job.usage.user_ns + job.usage.system_ns, pacing.cpu_wait_ns),
+            (120, Some(79))
+        );
+        assert_eq!(
+            pacing.threads,
+            Some(JobThreads {
+                count: 3,
+                busiest_cpu_ns: 20,
+                busiest_cpu_wait_ns: Some(75),
+            })
+        );
+    }
+
+    #[test]
+    fn a_job_that_is_one_thread_has_no_threads_besides() {
+        let plan = plan(2);
+        let jobs = job_results(&plan, &plan.places(|_| 1), &[thread(10, 0), thread(20, 0)]);
+        assert!(jobs.iter().all(|job| job.pacing.unwrap().threads.is_none()));
     }
 }

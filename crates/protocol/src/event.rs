@@ -39,7 +39,6 @@ pub enum Event {
 pub struct Hello {
     /// Protocol version.
     pub protocol: u32,
-    /// Name of the engine.
     pub engine: String,
     /// Version of the engine.
     pub version: String,
@@ -76,7 +75,6 @@ pub enum Phase {
 /// A phase began, continues or ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseEvent {
-    /// Which phase.
     pub phase: Phase,
     /// Began, continues or ended.
     pub edge: Edge,
@@ -135,7 +133,6 @@ pub struct Interval {
 /// One stream in one interval. An I/O belongs to the interval in which it completed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamInterval {
-    /// Name of the stream.
     pub stream: String,
     /// Open loop: the most I/Os that were due but not started, at any moment of the interval.
     pub backlog_max: u64,
@@ -206,7 +203,6 @@ impl Operation {
 /// Counts and latencies of one operation in one interval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationInterval {
-    /// Which operation.
     pub operation: Operation,
     /// I/Os completed without error.
     pub count: u64,
@@ -271,7 +267,6 @@ pub struct DeviceUsage {
     pub reads: u64,
     /// Reads merged with queued ones.
     pub read_merges: u64,
-    /// Bytes read.
     pub read_bytes: u64,
     /// Time reads waited, summed, in nanoseconds (kernel resolution 1 ms).
     pub read_wait_ns: u64,
@@ -412,7 +407,6 @@ pub struct Finding {
     pub fault: Fault,
     /// In which file.
     pub path: String,
-    /// Where in it, in bytes.
     pub offset_bytes: u64,
     /// How many bytes from there.
     pub bytes: u64,
@@ -512,6 +506,22 @@ pub struct Pacing {
     pub turnaround_ns: u64,
     /// Time in which its thread was ready to run and had no CPU; null where the kernel does not report it.
     pub cpu_wait_ns: Option<u64>,
+    /// The threads of a job that has several; null for a job that is one thread.
+    #[serde(default)]
+    pub threads: Option<JobThreads>,
+}
+
+/// The threads of a job whose backend can have only one I/O in flight in each.
+///
+/// A sum over threads does not show whether one of them was limited by a CPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct JobThreads {
+    /// How many they are.
+    pub count: u32,
+    /// CPU time of the one that ran and waited for a CPU the longest, in nanoseconds.
+    pub busiest_cpu_ns: u64,
+    /// Time in which that thread was ready to run and had no CPU; null where the kernel does not report it.
+    pub busiest_cpu_wait_ns: Option<u64>,
 }
 
 /// Facts about the machine that may have limited or improved the results. Facts: what they mean is decided
@@ -551,14 +561,12 @@ pub struct EngineStalls {
     pub stalled_ns: u64,
     /// The longest, in nanoseconds.
     pub longest_ns: u64,
-    /// Number.
     pub count: u64,
 }
 
 /// Where CPU time went, from `/proc/stat` (proc(5)): everybody's, in units of the kernel's tick (10 ms).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTime {
-    /// Number of CPUs.
     pub cpus: u32,
     /// In user mode, low priority included, in nanoseconds.
     pub user_ns: u64,
@@ -577,7 +585,6 @@ pub struct CpuTime {
 /// One CPU that jobs are pinned to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PinnedCpu {
-    /// Number of the CPU.
     pub cpu: u32,
     /// Where its time went.
     pub time: CpuTime,
@@ -588,7 +595,6 @@ pub struct PinnedCpu {
 /// How busy a CPU was, from `/proc/stat` in ticks of 10 ms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CoreTime {
-    /// Number of the CPU.
     pub cpu: u32,
     /// In user or kernel mode, serving interrupts, or taken by the hypervisor for others, in nanoseconds.
     pub busy_ns: u64,
@@ -608,7 +614,6 @@ pub struct KernelTime {
 /// Kernel threads of one name, such as `md127_raid5` or, of workers, `kworker-` and the work queue that they served.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelThreads {
-    /// Their name.
     pub name: String,
     /// How many of them used any.
     pub threads: u32,
@@ -662,7 +667,6 @@ pub struct BackendInEffect {
 /// A requested feature that is not available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fallback {
-    /// The feature.
     pub feature: String,
     /// Why not.
     pub reason: String,

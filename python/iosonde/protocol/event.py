@@ -227,6 +227,12 @@ class Iteration(TypedDict):
     residual: NotRequired[Double | None]
 
 
+class JobThreads(TypedDict):
+    busiest_cpu_ns: Uint64
+    busiest_cpu_wait_ns: NotRequired[Uint64 | None]
+    count: Uint32
+
+
 class KernelThreads(TypedDict):
     busiest_cpu_ns: Uint64
     cpu_ns: Uint64
@@ -295,6 +301,7 @@ class Pacing(TypedDict):
     cpu_wait_ns: NotRequired[Uint64 | None]
     exhausted_ns: NotRequired[Uint64 | None]
     first_start_ns: NotRequired[Uint64 | None]
+    threads: NotRequired[JobThreads | None]
     turnaround_ns: Uint64
 
 

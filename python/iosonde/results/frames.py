@@ -18,7 +18,6 @@ from iosonde.results.columns import CASES, EVIDENCE, FAULTS, JOBS, RESERVED, WAR
 from iosonde.results.run_facts import busiest_thread
 from iosonde.results.run_facts.run import RUNS, values
 from iosonde.results.schema import Record
-from iosonde.workload import streams_of
 
 Row = dict[str, Any]
 
@@ -83,11 +82,10 @@ def job_rows(record: Record) -> Iterator[Row]:
     """Yield the record's rows of `jobs`."""
     result = record.result or {}
     for job in result.get("jobs", []):
-        lanes = busiest_thread.lanes(result, streams_of(record.spec["workload"]), job)
         rest = {name: value for name, value in job.items() if name not in ("usage", "schedule")}
         threads = {
-            "threads": busiest_thread.count(job, lanes),
-            "busiest_thread_cpu_ns": busiest_thread.cpu_ns(job, lanes),
+            "threads": busiest_thread.count(job),
+            "busiest_thread_cpu_ns": busiest_thread.cpu_ns(job),
         }
         yield _known(JOBS, {"run_id": record.run_id, **rest, **(job.get("schedule") or {}), **job["usage"], **threads})
 

@@ -227,7 +227,7 @@ class Evidence:
         """Harness overhead over real time, of the threads of the busiest job; an estimate."""
         costs = self._harness_costs()
         shares = [
-            _share(job["operations"] * costs[job["stream"]], self._threads(job) * self.wall_ns)
+            _share(job["operations"] * costs[job["stream"]], busiest_thread.count(job) * self.wall_ns)
             for job in self.jobs
             if job["stream"] in costs
         ]
@@ -237,7 +237,7 @@ class Evidence:
     def clock_share(self) -> float | None:
         """Time spent reading the clock, at most twice per I/O, of the threads of the busiest job; an estimate."""
         cost = self.facts.engine.get("clock_read_ns")
-        most = max((job["operations"] / self._threads(job) for job in self.jobs), default=0)
+        most = max((job["operations"] / busiest_thread.count(job) for job in self.jobs), default=0)
         return None if cost is None else _share(2 * cost * most, self.wall_ns)
 
     @cached_property
@@ -614,18 +614,12 @@ class Evidence:
 
     def _busy(self, job: Json) -> float:
         """CPU time over real time of a job's busiest thread."""
-        return _ratio(busiest_thread.cpu_ns(job, self._lanes(job)), job["usage"]["wall_ns"]) or 0.0
+        return _ratio(busiest_thread.cpu_ns(job), job["usage"]["wall_ns"]) or 0.0
 
     def _waited(self, job: Json) -> float | None:
         """Waiting for a CPU over real time of that thread."""
-        wait = busiest_thread.cpu_wait_ns(job, self._lanes(job))
+        wait = busiest_thread.cpu_wait_ns(job)
         return None if wait is None else _ratio(wait, job["usage"]["wall_ns"])
-
-    def _threads(self, job: Json) -> int:
-        return busiest_thread.count(job, self._lanes(job))
-
-    def _lanes(self, job: Json) -> int:
-        return busiest_thread.lanes(self.facts.result, list(self.streams.values()), job)
 
     def _is_closed(self, stream: str) -> bool:
         return bool(self.streams[stream]["arrival"]["kind"] == "closed")

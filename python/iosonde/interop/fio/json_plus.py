@@ -269,7 +269,7 @@ def _spread(values: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 def _usage(result: Mapping[str, Any], stream: Mapping[str, Any]) -> dict[str, Any]:
     """Of the stream's threads together, as fio with `group_reporting`."""
     jobs = [job for job in result["jobs"] if job["stream"] == stream["name"]]
-    threads = [busiest_thread.count(job, busiest_thread.lanes(result, [stream], job)) for job in jobs]
+    threads = [busiest_thread.count(job) for job in jobs]
     sums = {name: sum(job["usage"][name] for job in jobs) for name in jobs[0]["usage"]} if jobs else {}
     wall_ns = sum(count * job["usage"]["wall_ns"] for count, job in zip(threads, jobs, strict=True)) or 1
     return {
