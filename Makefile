@@ -35,8 +35,8 @@ check: setup-dev ## Format, lint, types, unit tests: the fast loop
 
 check-rust:
 	cargo fmt --check
-	cargo clippy --quiet --all-targets -- -D warnings
-	cargo test --quiet --lib --bins
+	cargo clippy --quiet --all-targets --features iosonde-engine/clients -- -D warnings
+	cargo test --quiet --lib --bins --features iosonde-engine/clients
 
 check-python: export PYTHONPATH := python
 check-python:
@@ -49,8 +49,8 @@ check-python:
 fresh: setup-dev ## Install iosonde on a fresh Debian 12 in a chroot and run the demo there (as root, ten minutes)
 	pytest -q -m fresh --also fresh
 
-wheel: setup ## Build a wheel for any Linux with glibc 2.31 or newer, and the source distribution, in dist/
-	pip install --quiet --constraint packaging/constraints.txt --editable '.[wheel]'
+wheel: setup ## Build a wheel with all programs for any Linux with glibc 2.31 or newer, and the source distribution, in dist/
+	MATURIN_PEP517_ARGS='--features workloads' pip install --quiet --constraint packaging/constraints.txt --editable '.[wheel]'
 	maturin build --release --zig --compatibility manylinux_2_31 --out dist
 	python scripts/build-sdist dist
 

@@ -54,6 +54,8 @@ def main(venv: Path, *, dev: bool) -> None:
     create_environment(venv)
     build_engine()
     install_python_package(venv, dev=dev)
+    if dev or (venv / "bin" / "iosonde-engine-clients").exists():
+        build_clients(venv / "bin")
 
 
 def load_tools() -> ModuleType:
@@ -351,6 +353,14 @@ def build_engine() -> None:
         fail("the engine could not be built", "the compiler's messages are above")
 
 
+def build_clients(directory: Path) -> None:
+    """Build the program that studies of Cassandra and MongoDB use: for tests, and to replace an older one."""
+    log("building the clients of Cassandra and MongoDB (a few minutes the first time)")
+    done = subprocess.run([CHECKOUT / "scripts" / "build-clients", directory], check=False)
+    if done.returncode:
+        fail("`iosonde-engine-clients` could not be built", "the compiler's messages are above")
+
+
 FERRETDB_S = 600
 """Time for building FerretDB, after which its tests are skipped."""
 
@@ -409,11 +419,12 @@ def install_python_package(venv: Path, *, dev: bool) -> None:
     log("installing the Python package")
     what = ".[dev]" if dev else "."
     constraint = {name: str(CONSTRAINTS) for name in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")}
+    without_clients = {"MATURIN_PEP517_ARGS": "--features workloads"}  # Otherwise those of pyproject.toml.
     done = subprocess.run(
         [str(venv / "bin" / "pip"), "install", "--disable-pip-version-check", "-e", what],
         cwd=CHECKOUT,
         check=False,
-        env={**os.environ, **constraint},
+        env={**os.environ, **constraint, **without_clients},
     )
     if done.returncode:
         fail("the Python package could not be installed", "pip's messages are above")

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import real_engine
 from loop_stacks import Loops
 
 from iosonde import protocol
+from iosonde.execution.engine import find_engine
+from iosonde.workload import described
 from iosonde.workload.kv import shim
 
 Spec = dict[str, Any]
@@ -143,8 +144,9 @@ class Output:
 @contextmanager
 def engine_for(spec: Spec) -> Iterator[tuple[list[str], list[int]]]:
     """The engine's command line, and the descriptors that it inherits: the shim that WiredTiger needs."""
-    engine = str(real_engine())
-    if spec["workload"]["store"]["kind"] != "wiredtiger":
+    workload = spec["workload"]
+    engine = str(find_engine(described(workload).engine(workload)))
+    if workload["store"]["kind"] != "wiredtiger":
         yield [engine], []
         return
     with shim.opened(shim.WIREDTIGER, None) as descriptor:

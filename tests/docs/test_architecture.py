@@ -110,7 +110,7 @@ def test_a_question_is_one_file_and_its_name() -> None:
 
 def test_a_store_is_one_crate_and_its_registrations() -> None:
     assert "`crates/kv-NAME`" in example("Add a store")
-    arms = (ROOT / "crates/engine/src/stores.rs").read_text()
+    arms = "".join((ROOT / "crates/engine/src" / name).read_text() for name in ("stores.rs", "clients.rs"))
     variants = (ROOT / "crates/protocol/src/kv.rs").read_text()
     stores = set(STORES) - {"null"}
     assert stores == {path.name.removeprefix("kv-") for path in (ROOT / "crates").glob("kv-*")}

@@ -1,20 +1,21 @@
-//! The stores of the engine, by the kind that a spec names.
+//! The stores of `iosonde-engine`, by the kind that a spec names.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use iosonde_kv::{Contents, NullOpener, Opener, RunError};
-use iosonde_kv_cassandra::CassandraOpener;
 use iosonde_kv_fjall::FjallOpener;
 use iosonde_kv_lmdb::LmdbOpener;
 use iosonde_kv_memcached::MemcachedOpener;
-use iosonde_kv_mongodb::MongodbOpener;
 use iosonde_kv_redb::RedbOpener;
 use iosonde_kv_rocksdb::RocksdbOpener;
 use iosonde_kv_wiredtiger::WiredtigerOpener;
 use iosonde_protocol::{Store, StoreKind};
 
-use crate::memory;
+/// Constants of stores that planning needs.
+pub(crate) fn constants() -> serde_json::Value {
+    serde_json::json!({"lmdb": std::collections::BTreeMap::from(iosonde_kv_lmdb::map_constants())})
+}
 
 /// Names of the options of each store.
 pub(crate) fn option_names() -> serde_json::Value {
@@ -24,9 +25,7 @@ pub(crate) fn option_names() -> serde_json::Value {
         "wiredtiger": iosonde_kv_wiredtiger::option_names(),
         "redb": iosonde_kv_redb::option_names(),
         "fjall": iosonde_kv_fjall::option_names(),
-        "cassandra": iosonde_kv_cassandra::option_names(),
         "memcached": iosonde_kv_memcached::option_names(),
-        "mongodb": iosonde_kv_mongodb::option_names(),
     })
 }
 
@@ -52,14 +51,16 @@ pub(crate) fn opener(
             shim,
         )?)),
         StoreKind::Wiredtiger => {
-            iosonde_kv_wiredtiger::on_panic(|error| memory::end_with_failure(error.to_failure()));
+            iosonde_kv_wiredtiger::on_panic(|error| iosonde_program::end_with_failure(error.to_failure()));
             let opener = WiredtigerOpener::new(store.library.as_deref(), &store.options, shim)?;
             Ok(Box::new(opener))
         }
         StoreKind::Redb => Ok(Box::new(RedbOpener::new(&store.options)?)),
         StoreKind::Memcached => Ok(Box::new(MemcachedOpener::new(&store.options)?)),
-        StoreKind::Cassandra => Ok(Box::new(CassandraOpener::new(&store.options)?)),
-        StoreKind::Mongodb => Ok(Box::new(MongodbOpener::new(&store.options)?)),
         StoreKind::Fjall => Ok(Box::new(FjallOpener::new(&store.options)?)),
+        StoreKind::Cassandra | StoreKind::Mongodb => Err(RunError::unsupported(
+            "clients of Cassandra and MongoDB are not part of `iosonde-engine`",
+            "use `iosonde-engine-clients`",
+        )),
     }
 }

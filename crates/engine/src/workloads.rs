@@ -1,4 +1,4 @@
-//! The workloads of the engine, by the name that a spec gives.
+//! The workloads of `iosonde-engine`, by the name that a spec gives.
 
 use std::os::fd::RawFd;
 

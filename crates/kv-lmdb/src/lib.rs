@@ -31,9 +31,17 @@ const DEVICE_STEP: u64 = 2 << 20;
 const MAGIC: [u8; 4] = 0xBEEF_C0DE_u32.to_ne_bytes();
 const MAGIC_PLACES: [usize; 2] = [16, 24];
 
-/// Names of all options.
 pub fn option_names() -> Vec<&'static str> {
     Settings::names().collect()
+}
+
+/// Constants of the default map size, for programs that plan its room.
+pub fn map_constants() -> [(&'static str, u64); 3] {
+    [
+        ("map_factor", settings::MAP_FACTOR),
+        ("map_bytes_min", settings::MAP_BYTES_MIN),
+        ("map_bytes_max", settings::MAP_BYTES_MAX),
+    ]
 }
 
 /// Opens LMDB.

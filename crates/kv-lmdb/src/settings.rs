@@ -27,9 +27,11 @@ const APPEND: &str = "MDB_APPEND";
 
 /// LMDB's own default (`DEFAULT_READERS` in mdb.c).
 const MAXREADERS: u32 = 126;
-/// Default map size over the size of the records: half-full pages, and old pages that readers use; and its minimum.
-const MAP_FACTOR: u64 = 4;
-const MAP_BYTES_MIN: u64 = 64 << 20;
+/// Default map size over the size of the records: half-full pages, and old pages that readers use; and what is added to it.
+pub(crate) const MAP_FACTOR: u64 = 4;
+pub(crate) const MAP_BYTES_MIN: u64 = 64 << 20;
+/// The largest map.
+pub(crate) const MAP_BYTES_MAX: u64 = 1 << 46;
 
 /// What LMDB is opened with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +103,7 @@ impl Settings {
         match name {
             APPEND => self.append = options::flag(NAME, name, value)?,
             "mapsize" => {
-                self.mapsize = number(name, value, 1 << 20, 1 << 46)?;
+                self.mapsize = number(name, value, 1 << 20, MAP_BYTES_MAX)?;
                 self.mapsize_given = true;
             }
             "maxreaders" => self.maxreaders = number(name, value, 1, 1 << 20)? as u32,

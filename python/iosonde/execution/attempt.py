@@ -45,7 +45,6 @@ class Equipment:
     plan: Plan
     directory: Path
     """Where simulated drives keep their state."""
-    engine: Path
     setups: Setups
     harness: Harness
     databases: Databases
@@ -115,7 +114,6 @@ def _carry_out_step(equipment: Equipment, ready: ReadyTarget, spec: JsonObject) 
         ready.with_claims(spec),
         on_event=lambda _: None,
         stop=equipment.stop,
-        engine=equipment.engine,
         inherited=ready.claims,
         identities=ready.identities,
     )
@@ -212,7 +210,6 @@ def _drive(
                 ready.with_claims(drive_state.with_state(spec, equipment.directory)),
                 on_event=handle,
                 stop=equipment.stop,
-                engine=equipment.engine,
                 on_start=instruments.engine_started,
                 is_enough=watch.is_enough if watch else None,
                 inherited=ready.claims,

@@ -49,7 +49,7 @@ class ChildProcess:
             )
         except OSError as error:
             raise EngineError(
-                f"cannot start `{engine[0]}`: {error.strerror}", hint="see whether it runs: `iosonde-engine --version`"
+                f"cannot start `{engine[0]}`: {error.strerror}", hint=f"check that it runs: `{engine[0]} --version`"
             ) from error
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._stdin = self._process.stdin.fileno()

@@ -30,8 +30,9 @@ from iosonde.execution.timeouts import Timeouts
 from iosonde.protocol.event import Event
 from iosonde.results.schema import Failure
 from iosonde.workload import described
+from iosonde.workload.workload import Engine
 
-ENGINE = "iosonde-engine"
+ENGINE: Engine = "iosonde-engine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,24 +64,30 @@ class EngineRun:
         return self.result is not None and self.result["outcome"] == "complete"
 
 
-def find_engine() -> Path:
-    """The engine: `$IOSONDE_ENGINE`, else next to this Python, else on PATH."""
-    named = os.environ.get("IOSONDE_ENGINE")
+def variable_of(program: Engine) -> str:
+    """The environment variable that names another build of a program."""
+    return program.upper().replace("-", "_")
+
+
+def find_engine(program: Engine = ENGINE) -> Path:
+    """A program of the engine: the one named in its variable, else next to this Python, else on PATH."""
+    variable = variable_of(program)
+    named = os.environ.get(variable)
     own = str(Path(sys.executable).parent)
-    found = shutil.which(named) if named else shutil.which(ENGINE, path=own) or shutil.which(ENGINE)
+    found = shutil.which(named) if named else shutil.which(program, path=own) or shutil.which(program)
     if found:
         return Path(found).absolute()
     if named:
         raise EngineError(
             f"`{named}` is not an executable program",
-            where="named by the environment variable `IOSONDE_ENGINE`",
+            where=f"named by the environment variable `{variable}`",
             hint="correct the variable, or remove it to use the installed engine",
         )
     raise EngineError(
-        f"the program `{ENGINE}` was not found",
+        f"the program `{program}` was not found",
         where=f"looked in `{own}` and on PATH",
         hint="install iosonde with pip, which includes it, or name a build of it in the environment variable "
-        "`IOSONDE_ENGINE`",
+        f"`{variable}`",
     )
 
 
@@ -135,8 +142,12 @@ def drive(
 
 
 def _command_line(spec: dict[str, Any], engine: Path | None) -> Sequence[str | Path]:
-    """What carries out a spec: the engine, or for an external command its supervisor."""
-    return supervisor.command_line() if described(spec["workload"]).is_external else [engine or find_engine()]
+    """Return the command for a spec: a program of the engine, or the supervisor of external commands."""
+    workload = spec["workload"]
+    description = described(workload)
+    if description.is_external:
+        return supervisor.command_line()
+    return [engine or find_engine(description.engine(workload))]
 
 
 def without_engine(failure: Failure) -> EngineRun:

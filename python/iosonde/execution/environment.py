@@ -10,6 +10,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -48,14 +49,14 @@ CMDLINE = {
 """Kernel parameters that move I/O figures; the others may hold host names and stay out."""
 
 
-def capture(engine: Path) -> dict[str, Any]:
-    """Facts about this machine and what runs on it."""
+def capture(engine: Path, clients: Mapping[str, Path] | None = None) -> dict[str, Any]:
+    """Facts about this machine and what runs on it; `clients` are further programs of the engine by name."""
     return {
         "cpu": _cpu(),
         "memory": _memory(),
         "kernel": _kernel(),
         "machine": _machine(),
-        "software": _software(engine),
+        "software": _software({"iosonde-engine": engine, **(clients or {})}),
     }
 
 
@@ -131,11 +132,15 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _software(engine: Path) -> dict[str, Any]:
+def _software(engines: Mapping[str, Path]) -> dict[str, Any]:
+    """Each program of the engine is named as in `engine` and `engine_clients`."""
+    found: dict[str, str | None] = {}
+    for program, path in engines.items():
+        name = program.removeprefix("iosonde-").replace("-", "_")
+        found |= {name: _engine_version(path), f"{name}_sha256": _sha256(path)}
     return {
         "iosonde": _version("iosonde"),
-        "engine": _engine_version(engine),
-        "engine_sha256": _sha256(engine),
+        **found,
         "python": platform.python_version(),
         "libraries": {name: _version(name) for name in LIBRARIES},
         "libc": " ".join(platform.libc_ver()).strip() or None,

@@ -17,7 +17,7 @@ from pathlib import Path
 from iosonde.errors import ResultsError, TargetError
 from iosonde.execution import environment
 from iosonde.execution.attempt import Attempt, Equipment, carry_out
-from iosonde.execution.checks import compatibility
+from iosonde.execution.checks import engine_programs
 from iosonde.execution.checks.admission import Admission, check_libraries
 from iosonde.execution.checks.command_consent import require_commands_allowed
 from iosonde.execution.checks.user_driver import require_consent as require_controller
@@ -69,7 +69,7 @@ def execute(
     it is not sufficient.
     """
     # A missing or older engine, and a device that may not be written, are reported before a directory is created.
-    compatibility.check(find_engine(), plan.specs())
+    engine_programs.require(plan.specs(), (observer or Silent()).note)
     foreign_database.require_consent(plan, consent.confirm)
     require_commands_allowed(plan, consent.commands)
     with ExitStack() as claims:
@@ -123,7 +123,7 @@ def _carry_out(
         if not schedule.next_run():
             _put_back(result_set)
             return result_set
-        compatibility.check(find_engine(), result_set.plan.specs())
+        engine_programs.require(result_set.plan.specs(), observer.note)
         with _session(result_set, observer, stop, name, consent) as session:
             session.carry_out_all(schedule)
         if stop.is_set() and schedule.next_run():
@@ -312,15 +312,14 @@ def _prepared(
 ) -> Iterator[Equipment]:
     directory = _drive_state_directory(plan, result_set)
     engine = find_engine()
-    facts = environment.capture(engine)
+    facts = environment.capture(engine, engine_programs.clients_of(plan.specs()))
     equipment = Equipment(
         plan=plan,
         directory=directory,
-        engine=engine,
         setups=Setups(plan, target, directory),
         harness=Harness(engine=engine, environment=facts, stop=stop),
         databases=Databases(),
-        servers=DatabaseServers(plan, engine=engine, stop=stop, note=observer.note),
+        servers=DatabaseServers(plan, stop=stop, note=observer.note),
         environment=result_set.write_environment(facts),
         environment_facts=facts,
         session=name,

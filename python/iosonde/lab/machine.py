@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Self, get_args
 
 from iosonde import memory
 from iosonde.errors import LabError
@@ -234,12 +234,15 @@ def mount_points_of_programs() -> list[Path]:
     """Where file systems are mounted that hold Python, the engine and iosonde, besides the root."""
     from iosonde.errors import EngineError
     from iosonde.execution.engine import find_engine
+    from iosonde.workload.workload import Engine
 
     needed = [Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parent, Path.cwd()]
     if sys.pycache_prefix and Path(sys.pycache_prefix).is_dir():
         needed.append(Path(sys.pycache_prefix))
-    with suppress(EngineError):  # What runs in the guest may need none.
-        needed.append(find_engine())
+    engines: Sequence[Engine] = get_args(Engine)
+    for program in engines:
+        with suppress(EngineError):  # What runs in the guest may need none.
+            needed.append(find_engine(program))
     points = {mount.point for path in needed if (mount := mount_of(path)) is not None}
     return sorted(Path(point) for point in points - {"/"})
 

@@ -48,6 +48,7 @@ MACHINE = {
     ("machine", "distribution"): "distribution",
     ("software", "iosonde"): "iosonde",
     ("software", "engine"): "engine",
+    ("software", "engine_clients"): "engine with clients",
     ("software", "libc"): "C library",
 }
 """Facts of an environment that are compared between sessions, with their names in sentences."""

@@ -282,3 +282,8 @@ STORE_OPTIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 """Names that the engine supports. A RocksDB other than 7.8 may have others."""
+
+STORE_CONSTANTS: dict[str, dict[str, int]] = {
+    "lmdb": {"map_bytes_max": 70368744177664, "map_bytes_min": 67108864, "map_factor": 4}
+}
+"""Constants of the engine that planning needs."""

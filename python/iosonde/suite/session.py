@@ -9,7 +9,7 @@ Every result set exists with its plan before the first run, and whatever has no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from iosonde.errors import ResultsError
-from iosonde.execution.checks import compatibility
-from iosonde.execution.engine import find_engine
+from iosonde.execution.checks import engine_programs
 from iosonde.execution.session import resume
 from iosonde.procedure.schedule import Schedule
 from iosonde.results import ResultSet
@@ -102,6 +101,7 @@ def create(
     consent: Consent,
     *,
     mix_simulated: bool = False,
+    note: Callable[[str], None] = lambda text: None,
 ) -> SuiteDirectory:
     """Create the directory of a suite with a result set for each plan; nothing is run.
 
@@ -110,7 +110,7 @@ def create(
     """
     for each in planned:
         for plan in each.plans.values():
-            compatibility.check(find_engine(), plan.specs())
+            engine_programs.require(plan.specs(), note)
             foreign_database.require_consent(plan, consent.confirm)
             for part in plan.by_target():
                 with open_target(part.target).claimed(consent):

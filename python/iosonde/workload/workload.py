@@ -24,6 +24,8 @@ CLOSED: Mapping[str, Any] = {"kind": "closed"}
 
 Spec = Mapping[str, Any]
 Layout = Literal["missing", "always", "never"]
+Engine = Literal["iosonde-engine", "iosonde-engine-clients"]
+"""The programs of the engine: the second one has clients of servers that take long to compile."""
 P = TypeVar("P", bound=BaseModel, default=Any)
 """Parameters of a stream."""
 
@@ -216,6 +218,10 @@ class Workload(Generic[P]):
         External commands connect by themselves: theirs is only in their spec.
         """
         return None
+
+    def engine(self, workload: Spec) -> Engine:
+        """The program of the engine that carries it out."""
+        return "iosonde-engine"
 
     def rules(self, workload: Spec) -> str:
         """How the verdict on a run is found: from `evidence` of the engine about its I/O, by shares of a `server`, or

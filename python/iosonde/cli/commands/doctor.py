@@ -46,6 +46,7 @@ def command(
     """
     checks = [
         *engine_checks(),
+        _clients(),
         *backend_checks(target),
         *machine_checks(),
         _memory_limits(),
@@ -92,6 +93,25 @@ def engine_checks() -> Iterator[Check]:
     yield _engine(engine, probe)
     yield _io_uring(probe)
     yield _clock(probe)
+
+
+def _clients() -> Check:
+    """The program for stores whose clients take long to compile."""
+    from iosonde.errors import EngineError
+    from iosonde.execution.checks.engine_programs import is_built_on_demand
+    from iosonde.execution.engine import find_engine
+
+    name, stores = "engine clients", "needed for the stores `cassandra` and `mongodb`"
+    try:
+        program = find_engine("iosonde-engine-clients")
+    except EngineError as error:
+        if is_built_on_demand():
+            return Check(name=name, state="ok", found=f"built when a study first needs it; {stores}")
+        return Check(name=name, state="note", found=f"{error.what}, {error.where}; {stores}", advice=error.hint)
+    version = _version(str(program), ("--version",))
+    if not version:
+        return Check(name=name, state="note", found=f"{program} does not respond; {stores}", advice="build it again")
+    return Check(name=name, state="ok", found=f"{program}, version {version}")
 
 
 def backend_checks(target: Path) -> Iterator[Check]:

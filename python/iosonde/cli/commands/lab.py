@@ -134,7 +134,8 @@ def run(
 
 def _environment() -> dict[str, str]:
     """The environment variables that a command keeps in the guest."""
-    names = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "COLUMNS", "VIRTUAL_ENV", "IOSONDE_ENGINE")
+    engines = ("IOSONDE_ENGINE", "IOSONDE_ENGINE_CLIENTS")
+    names = ("PATH", "HOME", "LANG", "LC_ALL", "TERM", "COLUMNS", "VIRTUAL_ENV", *engines)
     of_python = ("PYTHONPATH", "PYTHONPYCACHEPREFIX")  # Emulated, compiling modules again takes a minute.
     return {name: os.environ[name] for name in (*names, *of_python) if name in os.environ}
 

@@ -87,7 +87,9 @@ def command(
     libraries = [given["library"]] if "library" in given else []
     targets = [each for each in (target, against) if each]
     consent = options.consent(destroy, confirm, libraries=libraries, server=given.get("server_url"), targets=targets)
-    created = suites.create(directory, chosen, planned, target, against, consent, mix_simulated=mix_simulated)
+    created = suites.create(
+        directory, chosen, planned, target, against, consent, mix_simulated=mix_simulated, note=messages.info
+    )
     carry_out(
         created, consent=consent, retry_failed=False, time_limit_s=options.read_time_limit(time_limit), as_json=as_json
     )

@@ -45,9 +45,8 @@ LOAD_SETTINGS: Mapping[str, dict[str, Any]] = {
 class DatabaseServers:
     """The servers of a session."""
 
-    def __init__(self, plan: Plan, *, engine: Path, stop: Stop, note: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, *, stop: Stop, note: Callable[[str], None]) -> None:
         self._plan = plan
-        self._engine = engine
         self._stop = stop
         self._note = note
 
@@ -178,7 +177,7 @@ class DatabaseServers:
         foreign_database.create(cluster, url, database, own=self._plan.created_name)
 
     def _drive(self, spec: JsonObject) -> EngineRun:
-        return drive(spec, on_event=lambda _: None, stop=self._stop, engine=self._engine)
+        return drive(spec, on_event=lambda _: None, stop=self._stop)
 
 
 class _connected:  # noqa: N801  # a context manager, used like a function

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
+from iosonde import supervisor
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION, Plan, commands
 from iosonde.report.content.omitted import Omitted, computed
 from iosonde.report.material.intervals import coverage_of, intervals_of
 from iosonde.report.material.result_sets import WARNING, Material, Source, loop_text
 from iosonde.units import format_bytes
+from iosonde.workload.workload import Engine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +181,14 @@ def rerun(source: Source) -> str:
         words.append("--keep")
     words += allowing(plan)
     return shlex.join(words)
+
+
+def programs(sources: Sequence[Source]) -> list[str]:
+    """Return the programs that carry out single runs; the name of another engine is not shown as a command."""
+    names = {str(record.engine.get("engine")) for source in sources for record in source.records}
+    known: dict[str, str] = {name: name for name in get_args(Engine)}
+    known[supervisor.NAME] = "python -m iosonde.supervisor"
+    return [command for name, command in known.items() if name in names] or ["iosonde-engine"]
 
 
 def allowing(plan: Plan) -> list[str]:

@@ -15,7 +15,10 @@ from iosonde.workload import terms
 from iosonde.workload.kv import cost, fitting, requirements, spec
 from iosonde.workload.kv.fields import DURATIONS, SHOWN, SIZES
 from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.workload import Spec, Workload
+from iosonde.workload.workload import Engine, Spec, Workload
+
+_ASYNC_CLIENTS = ("cassandra", "mongodb")
+"""Stores whose clients need an async runtime."""
 
 _PHASES = {
     "load": "loads",
@@ -68,6 +71,10 @@ class KvWorkload(Workload[KvParameters]):
         store, target = str(workload["store"]["kind"]), target_of(workload)["kind"]
         is_served = target in ("socket", "server") or (store == "cassandra" and target == "directory")
         return store if is_served else None
+
+    def engine(self, workload: Spec) -> Engine:
+        """The store's client decides."""
+        return "iosonde-engine-clients" if workload["store"]["kind"] in _ASYNC_CLIENTS else "iosonde-engine"
 
     def rules(self, workload: Spec) -> str:
         """Of a store in a server the engine does not see the I/O."""

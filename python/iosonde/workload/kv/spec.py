@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from iosonde.errors import StudyError, TargetError
 from iosonde.plan import JsonObject
+from iosonde.protocol.store_options import STORE_CONSTANTS
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.kv import cache, cassandra, shim, trace
@@ -23,14 +24,8 @@ from iosonde.workload.ramp import steady_ramp
 
 GROWTH = 2
 """YCSB makes room for twice the inserts that it expects."""
-MAP_FACTOR = 4
-"""Map size of LMDB over the size of its records, as in the engine: half-full pages, and old pages that readers use."""
-MAP_BYTES_MIN = 64 << 20
-"""Added to it, as in the engine."""
 MAP_BYTES_PER_S = 2 << 30
-"""Growth of the map per second of inserts: more than LMDB can insert. A map takes address space only."""
-MAP_BYTES_MAX = 1 << 46
-"""Largest map that the engine accepts."""
+"""Growth of LMDB's map per second of inserts: more than LMDB can insert. A map takes address space only."""
 UNLIMITED_S = 3600
 """Seconds of inserts that are assumed for runs without a duration."""
 
@@ -213,15 +208,17 @@ def _options(streams: Mapping[str, KvParameters], target: Target) -> dict[str, O
         return dict(whole.options)
     durations = [each.duration if isinstance(each.duration, int) else UNLIMITED_S * 10**9 for each in inserting]
     growth = (whole.ramp + max(durations)) * MAP_BYTES_PER_S // 10**9
-    records = whole.records * whole.record_bytes * MAP_FACTOR
-    return {**whole.options, "mapsize": min(records + growth, MAP_BYTES_MAX)}
+    lmdb = STORE_CONSTANTS["lmdb"]
+    records = whole.records * whole.record_bytes * lmdb["map_factor"]
+    return {**whole.options, "mapsize": min(records + growth, lmdb["map_bytes_max"])}
 
 
 def _check_written_map(whole: KvParameters, target: Target) -> None:
     """Refuse a map that the engine would refuse: with `MDB_WRITEMAP` the file is as large as the map."""
     if whole.store != "lmdb" or target.kind != "directory" or not whole.options.get("MDB_WRITEMAP"):
         return
-    default = whole.records * whole.record_bytes * MAP_FACTOR + MAP_BYTES_MIN
+    lmdb = STORE_CONSTANTS["lmdb"]
+    default = whole.records * whole.record_bytes * lmdb["map_factor"] + lmdb["map_bytes_min"]
     size, free = int(whole.options.get("mapsize", default)), target.free_bytes()
     if size > free:
         raise StudyError(

@@ -6,7 +6,7 @@ use iosonde_harness::Stopper;
 use iosonde_protocol::Event;
 
 /// Writes events. When the reader has gone, the run is stopped.
-pub(crate) struct Output {
+pub struct Output {
     stdout: Stdout,
     /// The event as text: composed in full before the first byte is written, so that no line is ever cut off.
     line: Vec<u8>,
@@ -27,7 +27,8 @@ impl Output {
         self.stopper = Some(stopper);
     }
 
-    pub(crate) fn emit(&mut self, event: Event) {
+    /// Writes an event.
+    pub fn emit(&mut self, event: Event) {
         self.line.clear();
         let written = serde_json::to_writer(&mut self.line, &event)
             .map_err(std::io::Error::from)

@@ -103,7 +103,7 @@ extern "C" fn on_bus_error(_signal: libc::c_int) {
 }
 
 /// Ends the run with an error event, from any thread: for libraries that cannot return to their callers.
-pub(crate) fn end_with_failure(failure: Failure) -> ! {
+pub fn end_with_failure(failure: Failure) -> ! {
     let mut line = serde_json::to_vec(&Event::Error(failure)).expect("a failure is texts");
     line.push(b'\n');
     end_with(&line)

@@ -13,7 +13,7 @@ use serde_json::de::IoRead;
 pub(crate) type Commands = serde_json::Deserializer<IoRead<BufReader<Stdin>>>;
 
 /// Reads the spec: the first JSON value on standard input.
-pub(crate) fn read_spec() -> Result<(Spec, Commands), Failure> {
+pub(crate) fn read_spec(program: &str) -> Result<(Spec, Commands), Failure> {
     let mut deserializer = serde_json::Deserializer::from_reader(BufReader::new(stdin()));
     match Spec::deserialize(&mut deserializer) {
         Ok(spec) => Ok((spec, deserializer)),
@@ -21,7 +21,7 @@ pub(crate) fn read_spec() -> Result<(Spec, Commands), Failure> {
             code: "invalid_spec".into(),
             message: format!("the spec cannot be read: {error}"),
             context: "standard input".into(),
-            hint: "`iosonde-engine --schema` prints what a spec may hold".into(),
+            hint: format!("`{program} --schema` prints what a spec may hold"),
         }),
     }
 }
