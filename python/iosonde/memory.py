@@ -17,6 +17,16 @@ def available_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
+def swap_traffic() -> dict[str, int]:
+    """Return the bytes that the machine has read from swap and written to it since it started; empty without swap."""
+    words = [line.split() for line in Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()]
+    pages = {name: int(count) for name, count in words}
+    if "pswpin" not in pages or "pswpout" not in pages:
+        return {}
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return {"swap_in_bytes": pages["pswpin"] * page_bytes, "swap_out_bytes": pages["pswpout"] * page_bytes}
+
+
 def total_bytes() -> int:
     """Physical memory of the machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

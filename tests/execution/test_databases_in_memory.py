@@ -10,9 +10,9 @@ from engines import real_engine
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.checks.admission import Admission
+from iosonde.features.swap_areas.area import active
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.storage.setups import swap
 from iosonde.workload.kv import KV
 
 STUDY = """
@@ -62,7 +62,7 @@ def test_lmdb_in_memory_swaps_and_nothing_remains(tmp_path: Path) -> None:
     assert (check["missing"], check["corrupted"]) == (0, 0)
     assert not own.exists()
     assert list(data.iterdir()) == []
-    assert [each for each in swap.active() if str(data) in each.path] == []
+    assert [each for each in active() if str(data) in each.path] == []
 
 
 @pytest.mark.unit

@@ -107,4 +107,4 @@ def test_more_swap_is_suggested_only_where_it_was_full(
     killed = Failure(code="killed", message="killed", context="", hint="")
     found = memory_limit._out_of_memory(memory, killed, is_external=False, swap_bytes=swap_size)
     assert found and found.message == f"the memory limit of 112 MiB is too small: {message}"
-    assert ("swap_size" in found.hint) == suggests_swap
+    assert ("more swap" in found.hint) == suggests_swap

@@ -9,7 +9,7 @@ from engines import real_engine
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute
-from iosonde.execution.instruments.swap_area import SwapArea
+from iosonde.features.swap_areas.instruments import SwapAreas
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
@@ -32,11 +32,11 @@ interval = "100ms"
 
 
 def test_the_record_is_kept_when_swap_cannot_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(instrument: SwapArea) -> None:
+    def refuse(instrument: SwapAreas) -> None:
         raise TargetError("cannot turn off the swap area", hint="`iosonde cleanup` tries again")
 
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    monkeypatch.setattr(SwapArea, "close", refuse)
+    monkeypatch.setattr(SwapAreas, "close", refuse)
     (tmp_path / "data").mkdir()
     with pytest.raises(TargetError, match="cannot turn off"):
         execute(expand(parse(STUDY), open_target(str(tmp_path / "data"))), tmp_path / "results")

@@ -16,6 +16,8 @@ from servers.test_servers import listening_on_tcp
 
 from iosonde.errors import IosondeError, ServerError, StudyError
 from iosonde.execution import execute
+from iosonde.features.swap_areas.area import active
+from iosonde.features.swap_areas.record import SwapReading
 from iosonde.metrics.metrics import interval_metrics
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
@@ -27,7 +29,6 @@ from iosonde.servers.server import Settings
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import owner_of
-from iosonde.storage.setups import swap
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "memcached")]
 
@@ -268,11 +269,12 @@ value_compression_ratio = 1.0
 def test_a_server_with_less_memory_than_its_items_swaps_and_nothing_remains(disk_place: Path, tmp_path: Path) -> None:
     record = run(disk_place, tmp_path / "r", SWAPPED + 'swap_size = "256MiB"', duration="1s")
     assert record.outcome == "complete", record.failure
-    assert record.memory and record.swap and record.server and record.result
+    swap = record.of(SwapReading)
+    assert record.memory and swap and swap.area and record.server and record.result
     assert record.memory["limit_bytes"] == 48 << 20
     assert record.memory["swap_peak_bytes"] > 30 << 20
     assert record.memory["peak_bytes"] <= 49 << 20
-    assert record.swap["area"]["kind"] == "file"
+    assert swap.area.kind == "file"
     [check] = record.result["store"]["checks"]
     assert (check["missing"], check["corrupted"]) == (0, 0)
     found = metrics_of(tmp_path / "r")
@@ -284,7 +286,7 @@ def test_a_server_with_less_memory_than_its_items_swaps_and_nothing_remains(disk
     assert found["swap_in_bandwidth"] > 0
     over_time = interval_metrics(ResultSet.open(tmp_path / "r"), metrics=("swap_in_bandwidth", "major_faults_per_get"))
     assert {"swap_in_bandwidth", "major_faults_per_get"} == set(over_time["metric"])
-    assert [each for each in swap.active() if str(disk_place) in each.path] == []
+    assert [each for each in active() if str(disk_place) in each.path] == []
     assert list(disk_place.iterdir()) == []
 
 
@@ -309,8 +311,8 @@ def test_a_full_swap_area_fails_the_run_of_a_server_with_its_cause(disk_place: P
     assert record.failure
     assert record.failure.code == "out_of_memory"
     assert "memory limit of 48 MiB is too small" in record.failure.context
-    assert "raise `swap_size`" in record.failure.hint
-    assert [each for each in swap.active() if str(disk_place) in each.path] == []
+    assert "provide more swap" in record.failure.hint
+    assert [each for each in active() if str(disk_place) in each.path] == []
     assert list(disk_place.iterdir()) == []
 
 
@@ -323,7 +325,7 @@ def test_a_server_killed_while_it_swaps_leaves_no_swap(disk_place: Path, tmp_pat
     killed.join()
     assert record.failure
     assert record.failure.code == "server_vanished"
-    assert [each for each in swap.active() if str(disk_place) in each.path] == []
+    assert [each for each in active() if str(disk_place) in each.path] == []
     assert list(disk_place.iterdir()) == []
 
 

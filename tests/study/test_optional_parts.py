@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import IosondeError, TargetError
+from iosonde.features.swap_areas import area
 from iosonde.planning import Against, expand, load, parse
 from iosonde.storage import open_target
-from iosonde.storage.setups import swap
 
-CHECK_POSSIBLE = swap.check_possible
+CHECK_POSSIBLE = area.check_possible
 
 STUDY = """
 name = "some"
@@ -44,7 +44,7 @@ def without_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise TargetError("no swap here", where="by the parameter `swap`", hint="get some")
 
-    monkeypatch.setattr("iosonde.storage.setups.swap.check_possible", refuse)
+    monkeypatch.setattr("iosonde.features.swap_areas.area.check_possible", refuse)
 
 
 def test_an_impossible_case_of_an_optional_part_is_left_out_with_its_reason(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_parts_without_swap_are_possible_without_root(
     def refuse() -> None:
         raise TargetError("memory cannot be limited")
 
-    monkeypatch.setattr("iosonde.storage.setups.swap.check_possible", CHECK_POSSIBLE)
+    monkeypatch.setattr("iosonde.features.swap_areas.area.check_possible", CHECK_POSSIBLE)
     monkeypatch.setattr("iosonde.storage.control_groups.control_group.hierarchy", refuse)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     plan = expand(load(name), open_target(str(tmp_path)), profile="quick")

@@ -78,8 +78,8 @@ MEMORIES = EightMemories(name="/mnt", kind="directory", size_bytes=4096 * GIB)  
 @pytest.fixture(autouse=True)
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of studies on database servers ask their programs whether they accept the settings; swap needs root."""
-    monkeypatch.setattr("iosonde.storage.setups.swap.check_possible", lambda: None)
-    monkeypatch.setattr("iosonde.storage.setups.memory_settings.check_possible", lambda _: None)
+    monkeypatch.setattr("iosonde.features.swap_areas.area.check_possible", lambda: None)
+    monkeypatch.setattr("iosonde.features.swap_areas.settings.check_possible", lambda _: None)
     monkeypatch.setattr("iosonde.storage.control_groups.control_group.hierarchy", lambda: None)
     monkeypatch.setattr("iosonde.workload.sql_server.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.workload.kv.cache.check_place", lambda *_: None)

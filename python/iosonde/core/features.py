@@ -12,6 +12,8 @@ it adds in a tuple:
                      EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
                      SETTINGS        models whose fields are parameters          other parameters of cases
     servers.py       STARTERS        `execution.servers.running_server.ServerStarter`  runs on a server
+                     SIZES           names of parameters in bytes                both kinds of parameters
+    planning.py      REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan
     layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
     undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
     preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments

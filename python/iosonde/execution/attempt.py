@@ -96,7 +96,7 @@ def carry_out(
     spec, carried_over = equipment.databases.prepare(run, case)
     run = run.model_copy(update={"spec": spec})
     try:
-        server = equipment.servers.prepare(run, case, ready.target)
+        server = equipment.servers.prepare(run, case, ready)
     except TargetError as error:
         code = error.code if isinstance(error, ServerError) else "target"
         return _not_started(run, case, number, equipment, error, code=code)

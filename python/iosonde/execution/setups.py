@@ -40,6 +40,8 @@ class ReadyTarget:
     """Descriptors that hold a raw device exclusively."""
     identities: Mapping[str, str] = field(default_factory=dict)
     """What the paths that the run opens must lead to (`workspace.provision`)."""
+    swap_bytes: int = 0
+    """Swap that the run's processes may use beyond its memory limit."""
     laid_out_bytes: int = 0
     """Of a raw device: length of the range from its start that earlier runs have written."""
 

@@ -12,5 +12,6 @@ FEATURES = (
     "iosonde.features.graph",
     "iosonde.features.object_stores",
     "iosonde.features.external_commands",
+    "iosonde.features.swap_areas",
 )
 """Packages of the features, in the order in which what they contribute is listed."""

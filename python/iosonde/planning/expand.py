@@ -11,15 +11,21 @@ from iosonde.planning import device_state
 from iosonde.planning.arms import Against, Side, paired_order, shared_storage, sides_of
 from iosonde.planning.costs import RUN_OVERHEAD_SECONDS, laid_out_bytes, preparation_cost, total_cost
 from iosonde.planning.draft import Draft, drafts_of
-from iosonde.planning.feasible import check_cpus, check_direct, check_memory, check_room
+from iosonde.planning.feasible import (
+    check_cpus,
+    check_direct,
+    check_memory,
+    check_room,
+    requirements_of_features,
+)
 from iosonde.planning.files import destroyed, files_of, sharing_a_setup
 from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
-from iosonde.planning.swap_areas import check_swap, swap_areas
 from iosonde.servers.foreign_database import database_of, noun_of
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
+from iosonde.study.setup import HOST_SETTINGS
 from iosonde.workload import workloads
 
 if TYPE_CHECKING:
@@ -74,8 +80,7 @@ def _plan(
     stages_of = {draft.number: side.stages for side in sides for draft in side.drafts}
     shared = {id(side.stages): side.stages for side in sides}
     groups = [(each, [d for d in drafts if stages_of[d.number] is each]) for each in shared.values()]
-    for stages, group in groups:
-        _check_target(group, stages, whole)
+    of_features = dict.fromkeys(each for stages, group in groups for each in _check_target(group, stages, whole))
     runs = _runs(whole, order, stages_of)
     cases = [_with_procedure(draft, whole, stages_of[draft.number]) for draft in drafts]
     layout_bytes = sum(
@@ -94,7 +99,7 @@ def _plan(
         left_out=list(left_out),
         destroys=[
             *(each for stages, group in groups for each in destroyed(group, stages, keep=keep)),
-            *(each for stages, group in groups for each in _swap_areas(group, stages)),
+            *of_features,
             *_databases(cases, runs),
         ],
         layout_bytes=layout_bytes,
@@ -122,17 +127,13 @@ def _notes_on(left_out: Sequence[LeftOut]) -> Iterator[str]:
         yield f"`{first}`{more} left out: {reason}"
 
 
-def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: Study) -> None:
+def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: Study) -> Iterator[Destroys]:
+    """Yield what features create or overwrite for the cases."""
     for group in sharing_a_setup(drafts):
         place = stages.on(group[0].case.setup)
-        check_swap(group, place, study)
+        yield from requirements_of_features(group, place, study)
         check_room(group, files_of(group), place)
         check_direct(group, place)
-
-
-def _swap_areas(drafts: Sequence[Draft], stages: SetupTargets[Target]) -> Iterator[Destroys]:
-    for group in sharing_a_setup(drafts):
-        yield from swap_areas(group, stages.on(group[0].case.setup))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +151,8 @@ class StudySize:
     """Whether time is an upper bound, because ramps end once they are steady."""
     devices: int = 1
     """Largest number of devices that a case uses."""
-    creates_setups: bool = False
-    """Whether cases need arrays, file systems, loop devices or swap, which only root can create."""
+    needs_root: bool = False
+    """True if cases need arrays, file systems or loop devices, or change settings of the machine."""
     limits_memory: bool = False
     """Whether runs are limited in memory, which needs a control group: root, or one that was delegated."""
     stores: tuple[str, ...] = ()
@@ -177,8 +178,8 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         bounded=any(draft.forecast and draft.forecast.uncertain for draft in drafts),
         ramps_vary="steady" in _values(drafts, "ramp_until"),
         devices=max(draft.case.setup.devices if draft.case.setup else 1 for draft in drafts),
-        creates_setups=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts)
-        or any(draft.case.parameters.get("swap") in ("target", "zram") for draft in drafts),
+        needs_root=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts)
+        or any(value not in (None, "off") for name in HOST_SETTINGS for value in _values(drafts, name)),
         limits_memory=any(_values(drafts, "memory_limit")),
         stores=tuple(sorted({str(store) for store in _values(drafts, "store")})),
         servers=tuple(sorted({str(each) for name in servers for each in _values(drafts, name) if each})),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from iosonde import memory
-from iosonde.errors import StudyError, TargetError
+from iosonde.core.features import contributed
+from iosonde.errors import IosondeError, StudyError, TargetError
+from iosonde.plan import Case, Destroys
 from iosonde.planning.draft import Draft, in_case
 from iosonde.study.model import Study
 from iosonde.units import compact_size, format_bytes
@@ -15,6 +17,20 @@ from iosonde.workload.block import BLOCK
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
+
+Requirements = Callable[[Case, "Target"], Iterable[Destroys]]
+"""Yields what a feature creates or overwrites for a case; an error if the case is impossible on the target."""
+
+
+def requirements_of_features(drafts: Sequence[Draft], place: Target, study: Study) -> Iterator[Destroys]:
+    """Yield what features create or overwrite for these cases; an error for the first case that is impossible."""
+    kinds: tuple[Requirements, ...] = contributed("planning", "REQUIREMENTS")
+    for draft in drafts:
+        try:
+            for requirements in kinds:
+                yield from requirements(draft.case, place)
+        except IosondeError as error:
+            raise in_case(error, draft.case.case_id, study) from None
 
 
 def check_room(drafts: Sequence[Draft], files: Mapping[str, int], target: Target) -> None:

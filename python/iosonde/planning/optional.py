@@ -8,10 +8,9 @@ from iosonde.errors import IosondeError, TargetError
 from iosonde.plan import LeftOut
 from iosonde.planning.distinct import distinct_drafts
 from iosonde.planning.draft import Draft, drafts_of, left_out_for
-from iosonde.planning.feasible import check_direct, check_room
+from iosonde.planning.feasible import check_direct, check_room, requirements_of_features
 from iosonde.planning.files import files_of
 from iosonde.planning.setup_targets import SetupTargets
-from iosonde.planning.swap_areas import check_swap
 from iosonde.study.model import Study
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[L
 def _check(draft: Draft, stages: SetupTargets[Target], study: Study) -> None:
     """An error if the case by itself is impossible."""
     place = stages.on(draft.case.setup)
-    check_swap([draft], place, study)
+    list(requirements_of_features([draft], place, study))
     check_room([draft], files_of([draft]), place)
     check_direct([draft], place)
     draft.workload.resolve(draft.streams, place, seed=0, run_id="possible")

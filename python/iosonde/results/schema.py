@@ -167,8 +167,6 @@ class Record(BaseModel):
     """Cost of an I/O of each stream on the null backend, and where it was measured (execution/harness.py)."""
     memory: dict[str, Any] | None = None
     """What the control group of its memory limit counted (control_groups/control_group.py); None without a limit."""
-    swap: dict[str, Any] | None = None
-    """Swap area and settings of the run (execution/instruments/swap_area.py); None where it has none of its own."""
     server: dict[str, Any] | None = None
     """Workloads on a database server: version, settings, open files, restored template, statistics at the start and the
     end of the measurement, control group, shutdown, durability (execution/instruments/database_server.py)."""

@@ -253,7 +253,7 @@ class Instance:
         if memory and memory["oom_kills"]:
             code = "out_of_memory"
             message = f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed it"
-            swap = ", or raise `swap_size`" if self.swap_bytes else ""
+            swap = ", or provide more swap" if self.swap_bytes else ""
             hint = f"raise `memory_limit`, or lower `{self.server.data_setting}` and the number of connections{swap}"
         elif cause:
             code, message, hint = cause.code, cause.message, cause.hint

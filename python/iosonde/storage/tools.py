@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -53,6 +54,8 @@ def call(*command: str | Path) -> dict[str, Any]:
 
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:
     text = (done.stderr or done.stdout).strip()
+    if done.returncode < 0:
+        return f"{' '.join(text.split())} (killed by {signal.Signals(-done.returncode).name})".lstrip()
     return " ".join(text.split()) if text else f"exit status {done.returncode}"
 
 

@@ -28,7 +28,7 @@ from iosonde.plan import (
     Setup,
 )
 from iosonde.plan.setup import SetupPart, check_mount_options
-from iosonde.study import queue, swap
+from iosonde.study import queue
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size
 from iosonde.workload.workload import Workload
@@ -53,10 +53,7 @@ _MODELS: tuple[type[BaseModel], ...] = contributed("setup", "SETTINGS")
 _SETTINGS = {name: field for model in _MODELS for name, field in model.model_fields.items()}
 """Parameters of a case that need no setup, of features."""
 
-SIZES = (
-    *("chunk", "setup_size", *queue.SIZES, *swap.SIZES),
-    *(name for each in _EXTENSIONS for name in each.sizes),
-)
+SIZES = ("chunk", "setup_size", *queue.SIZES, *contributed("setup", "SIZES", str))
 """Parameters in bytes."""
 
 
@@ -138,23 +135,17 @@ SETUP_FIELDS: dict[str, FieldInfo] = {
 """Parameters of setups, with those of features."""
 
 SETUP_NAMES = tuple(SETUP_FIELDS)
-HOST_SETTINGS = (*queue.NAMES, *swap.NAMES, *_SETTINGS)
-"""Parameters of a case about the machine: settings of the block queues, swap, and those of features."""
+HOST_SETTINGS = (*queue.NAMES, *_SETTINGS)
+"""Parameters of a case about the machine: settings of the block queues, and those of features."""
 
 NAMES = (*SETUP_NAMES, *HOST_SETTINGS)
-"""Parameters of a case as a whole: the setup, settings of the block queues, swap, and those of features."""
+"""Parameters of a case as a whole."""
 
-_FIELDS = {
-    **SETUP_FIELDS,
-    **queue.QueueParameters.model_fields,
-    **swap.SwapParameters.model_fields,
-    **_SETTINGS,
-}
+_FIELDS = {**SETUP_FIELDS, **queue.QueueParameters.model_fields, **_SETTINGS}
 
 
 CASE_MODELS: tuple[type[BaseModel], ...] = (
     queue.QueueParameters,
-    swap.SwapParameters,
     *_MODELS,
     *(each.parameters for each in _EXTENSIONS),
 )
@@ -180,7 +171,7 @@ def without(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kernel_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the block queues, of swap and of features among the parameters of a case, checked."""
+    """`HOST_SETTINGS` among the parameters of a case, checked."""
     read = {name: read_value(name, value) for name, value in parameters.items() if name in HOST_SETTINGS}
     return {name: value for name, value in read.items() if value is not None}
 

@@ -25,8 +25,6 @@ class SetupExtension:
 
     parameters: type[BaseModel]
     """Its fields are parameters of a case, each with a description; all are optional."""
-    sizes: tuple[str, ...] = ()
-    """Those in bytes."""
     resolve: Callable[[Mapping[str, Any]], SetupPart | None]
     """The part by the parameters that a case gives, checked; None if it asks for none."""
     rules: Callable[[Setup], list[Rule]] = _no_rules

@@ -15,12 +15,11 @@ from iosonde.planning import load
 pytestmark = pytest.mark.unit
 
 
-def findings(faults: list[float], reads: list[float], **parameters: float | str) -> list[Finding]:
+def findings(faults: list[float], reads: list[float], **metrics: float) -> list[Finding]:
     cases = pl.DataFrame(
         {
             "case_id": ["f", "d"], "part": ["patterns", "device"], "control": [False, False],
             "pattern": ["uniform", None], "overcommit": [2.0, None],
-            **{name: [value, None] for name, value in parameters.items()},
         }
     )  # fmt: skip
     values = {("f", "patterns", "major_fault"): faults, ("f", "patterns", "hit"): [90.0] * len(faults)}
@@ -31,6 +30,8 @@ def findings(faults: list[float], reads: list[float], **parameters: float | str)
          "operation": operation, "metric": "completion_latency_ns_p50", "value": value}
         for (case, part, operation), each in values.items() for i, value in enumerate(each)
     ]  # fmt: skip
+    whole = {"case_id": "f", "part": "patterns", "control": False, "stream": "all", "operation": "all"}
+    rows += [{**whole, "run_id": "f0", "repeat": 0, "metric": name, "value": value} for name, value in metrics.items()]
     study = load("paging")
     return list(
         find(Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows), support=Support()))
@@ -51,15 +52,14 @@ def test_the_difference_has_an_interval_and_the_answer_names_both_latencies() ->
     assert "4 runs each" in found.evidence
 
 
-def test_the_evidence_names_read_ahead_and_writes_that_a_fault_includes() -> None:
-    [found] = findings([91.0, 92.0, 93.0], [80.0, 81.0, 82.0], swap="target", page_cluster=3, read_fraction=0.5)
+def test_the_evidence_has_the_read_ahead_and_writes_that_the_kernel_counted() -> None:
+    faults, reads = [91.0, 92.0, 93.0], [80.0, 81.0, 82.0]
+    [found] = findings(faults, reads, swap_in_pages_per_fault=7.6, swap_out_bandwidth=1e6)
     assert isinstance(found, FaultOverhead)
     assert len(found.included) == 2
-    assert "up to 8 pages" in found.evidence
+    assert "read 7.6 pages from swap per fault" in found.evidence
     assert "write of another page" in found.evidence
-    [found] = findings([91.0, 92.0, 93.0], [80.0, 81.0, 82.0], swap="target", read_fraction=1.0)
-    assert "`page_cluster` is the system's" in found.evidence
-    [found] = findings([91.0, 92.0, 93.0], [80.0, 81.0, 82.0], swap="target", page_cluster=0, read_fraction=1.0)
+    [found] = findings(faults, reads, swap_in_pages_per_fault=1.01, swap_out_bandwidth=0)
     assert isinstance(found, FaultOverhead)
     assert found.included == ()
 

@@ -10,8 +10,8 @@ import pytest
 from command_line import CHECKOUT
 
 from iosonde.data import shipped
+from iosonde.features.swap_areas.setup import SwapParameters
 from iosonde.study.model import Analysis
-from iosonde.study.swap import SwapParameters
 from iosonde.units import compact_duration, compact_size
 from iosonde.workload import named
 

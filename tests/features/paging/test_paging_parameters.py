@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.swap_areas import area, settings
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
 from iosonde.storage.control_groups import control_group
-from iosonde.storage.setups import memory_settings, swap
 from iosonde.workload import named
 
 pytestmark = pytest.mark.unit
@@ -57,8 +57,8 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """For every user who runs the tests, memory can be limited and swap can be used."""
     hierarchy = control_group.Hierarchy(directory=Path("/"), version=2)
     monkeypatch.setattr(control_group, "hierarchy", lambda: hierarchy)
-    monkeypatch.setattr(swap, "check_possible", lambda: None)
-    monkeypatch.setattr(memory_settings, "check_possible", lambda _: None)
+    monkeypatch.setattr(area, "check_possible", lambda: None)
+    monkeypatch.setattr(settings, "check_possible", lambda _: None)
 
 
 @pytest.mark.parametrize(

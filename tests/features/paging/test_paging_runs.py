@@ -18,6 +18,9 @@ import pytest
 from engines import real_engine
 
 from iosonde.execution import execute
+from iosonde.features.swap_areas import area, settings
+from iosonde.features.swap_areas.record import SwapReading
+from iosonde.features.swap_areas.settings import Changed
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.planning import expand, load, parse
 from iosonde.results import ResultSet
@@ -25,7 +28,6 @@ from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.setups import memory_settings, swap
 from iosonde.storage.setups.loop_devices import LoopDevice
 
 MIB = 1 << 20
@@ -56,9 +58,9 @@ interval = "100ms"
 @pytest.fixture(autouse=True)
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    before = swap.active()
+    before = area.active()
     yield
-    assert [each.path for each in swap.active()] == [each.path for each in before], "no swap stays active"
+    assert [each.path for each in area.active()] == [each.path for each in before], "no swap stays active"
 
 
 def carried_out(tmp_path: Path, *, target: str = "", consent: Consent | None = None, **settings: str) -> Record:
@@ -81,7 +83,7 @@ def paging(record: Record) -> dict[str, Any]:
 @pytest.mark.system
 @pytest.mark.alone
 def test_pages_are_swapped_out_and_in_unchanged(tmp_path: Path) -> None:
-    setting = memory_settings.FILES["page_cluster"]
+    setting = settings.FILES["page_cluster"]
     before = setting.read_text()
     record = carried_out(tmp_path, verify_after="true", page_cluster="0")
     assert setting.read_text() == before
@@ -92,10 +94,11 @@ def test_pages_are_swapped_out_and_in_unchanged(tmp_path: Path) -> None:
     assert facts["is_locked"]
     assert record.memory is not None
     assert record.memory["oom_kills"] == 0
-    assert record.swap is not None
-    assert (record.swap["area"]["kind"], record.swap["area"]["size_bytes"]) == ("file", 128 * MIB)
-    assert record.swap["settings"]["page_cluster"] == 0
-    assert record.swap["changed"] == [{"setting": "page_cluster", "before": before.strip(), "value": "0"}]
+    swap = record.of(SwapReading)
+    assert swap is not None and swap.area is not None
+    assert (swap.area.kind, swap.area.size_bytes) == ("file", 128 * MIB)
+    assert swap.settings.page_cluster == 0
+    assert swap.changed == [Changed(setting="page_cluster", before=before.strip(), value="0")]
     assert record.verdict is not None
     assert record.verdict.evidence["major_faults"] == pytest.approx(faults_measured(tmp_path), rel=1e-3)
 
@@ -140,8 +143,9 @@ def test_a_block_device_becomes_swap_with_consent_and_is_clean_afterwards(tmp_pa
         path = str(device.path)
         swapped_before, moved_before = swapped_bytes(), moved_bytes(device.path)
         record = carried_out(tmp_path, target=path, consent=Consent(destroy=(path,)), size="160MiB")
-        assert record.swap is not None
-        assert (record.swap["area"]["kind"], record.swap["area"]["area"]) == ("device", path)
+        swap = record.of(SwapReading)
+        assert swap is not None and swap.area is not None
+        assert (swap.area.kind, swap.area.path) == ("device", path)
         assert paging(record)["major_faults"] > 0
         swapped = [each - before for each, before in zip(swapped_bytes(), swapped_before, strict=True)]
         moved = [each - before for each, before in zip(moved_bytes(device.path), moved_before, strict=True)]
@@ -182,7 +186,7 @@ def test_a_full_swap_area_is_a_failed_run_with_its_cause(tmp_path: Path) -> None
     record = carried_out(tmp_path, swap_size="8MiB")
     assert record.failure is not None
     assert record.failure.code == "out_of_memory"
-    assert "swap_size" in record.failure.hint
+    assert "provide more swap" in record.failure.hint
 
 
 @pytest.mark.system
@@ -204,7 +208,7 @@ def test_a_killed_engine_leaves_no_swap(tmp_path: Path) -> None:
 def kill_engine_once_it_swaps(directory: str) -> None:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        if any(directory in each.path and each.used_bytes > MIB for each in swap.active()):
+        if any(directory in each.path and each.used_bytes > MIB for each in area.active()):
             for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
                 with contextlib.suppress(FileNotFoundError):  # It has exited.
                     if Path(f"/proc/{child}/comm").read_text().startswith("iosonde-"):
@@ -226,7 +230,7 @@ def test_cleanup_turns_swap_off_after_iosonde_was_killed(tmp_path: Path) -> None
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     deadline = time.monotonic() + 60
-    while not any(str(data) in each.path for each in swap.active()):
+    while not any(str(data) in each.path for each in area.active()):
         assert session.poll() is None, "the session ended before it swapped"
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -234,7 +238,7 @@ def test_cleanup_turns_swap_off_after_iosonde_was_killed(tmp_path: Path) -> None
     session.wait()
     cleaned = journal.cleanup()
     assert not any(each.failed for each in cleaned), cleaned
-    assert not any(str(data) in each.path for each in swap.active())
+    assert not any(str(data) in each.path for each in area.active())
     assert list(data.iterdir()) == []
 
 

@@ -64,7 +64,7 @@ def needs(size: StudySize) -> list[str]:
     from iosonde.workload.terms import store_name
 
     found = []
-    if size.creates_setups:
+    if size.needs_root:
         found.append("root")
     elif size.limits_memory:
         found.append("memory limit")

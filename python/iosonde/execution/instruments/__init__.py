@@ -23,7 +23,6 @@ from iosonde.execution.instruments.own_io import OwnIo
 from iosonde.execution.instruments.prepared_files import PreparedFiles
 from iosonde.execution.instruments.purge import Purge
 from iosonde.execution.instruments.shared_log_device import SharedLogDevice
-from iosonde.execution.instruments.swap_area import SwapArea
 from iosonde.execution.instruments.temperatures import Temperatures
 from iosonde.execution.instruments.trace_misses import TraceMisses
 
@@ -40,7 +39,6 @@ _BEFORE_COUNTERS: Sequence[type[Instrument]] = (
     OwnIo,
     DeviceTotals,
     DriveCounters,
-    SwapArea,
 )
 _OF_FEATURES: Sequence[type[Instrument]] = contributed("instruments", "INSTRUMENTS")
 _COUNTERS: Sequence[type[Instrument]] = (MemoryLimit, DatabaseServer, CommandGroup)

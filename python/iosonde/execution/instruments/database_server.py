@@ -14,20 +14,19 @@ from typing import Any
 
 import polars as pl
 
+from iosonde import memory
 from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.device_totals import device_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
 from iosonde.execution.servers.database_servers import verification_spec
 from iosonde.execution.servers.running_server import Companion, RunningServer
-from iosonde.execution.swap_allowance import uses_swap
 from iosonde.protocol.event import Event
 from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.servers import open_files
 from iosonde.servers.connection import Connection
 from iosonde.servers.gc_log import GcLog, Pause
-from iosonde.storage.setups import swap
 
 LONGEST = 20
 """Pauses of a garbage collector that a record lists."""
@@ -157,8 +156,8 @@ class DatabaseServer(Instrument):
             found |= self._gc.totals()
         if found and self._server.instance:
             found |= accounts_of(self._server.instance.group.facts(), self._devices)
-            if uses_swap(self.context.parameters):
-                found |= {f"server_{name}": value for name, value in swap.traffic().items()}
+            if self.context.ready.swap_bytes:
+                found |= {f"server_{name}": value for name, value in memory.swap_traffic().items()}
         if found:
             found[COUNTED_NS] = time.monotonic_ns()
         return {name: value for name, value in found.items() if value >= 0}

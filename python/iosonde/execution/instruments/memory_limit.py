@@ -6,7 +6,6 @@ from typing import Any
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
-from iosonde.execution.swap_allowance import swap_allowance
 from iosonde.results.schema import Failure
 from iosonde.storage.control_groups.control_group import MemoryGroup
 from iosonde.units import format_bytes
@@ -19,14 +18,12 @@ class MemoryLimit(Instrument):
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
         self._group: MemoryGroup | None = None
-        self._swap_bytes = 0
 
     def start(self) -> None:
         """Create the control group."""
         limit_bytes = self.context.parameters.get("memory_limit")
         if limit_bytes and self.context.server is None:  # Otherwise it limits the server.
-            self._swap_bytes = swap_allowance(self.context.parameters, self.context.ready.target)
-            self._group = MemoryGroup.make(limit_bytes, swap_bytes=self._swap_bytes)
+            self._group = MemoryGroup.make(limit_bytes, swap_bytes=self.context.ready.swap_bytes)
 
     def engine_started(self, pid: int) -> None:
         """Move the engine into the group while it waits for its spec and has allocated hardly anything."""
@@ -39,7 +36,8 @@ class MemoryLimit(Instrument):
             return Reading()
         memory = self._group.facts()
         is_external = described(self.context.run.spec["workload"]).is_external
-        failure = _out_of_memory(memory, done.failure, is_external=is_external, swap_bytes=self._swap_bytes)
+        swap_bytes = self.context.ready.swap_bytes
+        failure = _out_of_memory(memory, done.failure, is_external=is_external, swap_bytes=swap_bytes)
         return Reading(facts={"memory": memory}, failure=failure)
 
     def close(self) -> None:
@@ -52,7 +50,7 @@ _KILLED = ("killed", "command_failed", "unparsable_output", "background_failed")
 """Failures that running out of memory explains: a command may outlive the kill of one of its processes."""
 
 _FULL = 0.9
-"""Share of the swap area in use at which a larger one is suggested."""
+"""Share of the permitted swap in use at which more is suggested."""
 
 
 def _out_of_memory(
@@ -62,7 +60,7 @@ def _out_of_memory(
         return None
     swap_peak = memory["swap_peak_bytes"] or 0
     used = f" with {format_bytes(swap_peak)} of {format_bytes(swap_bytes)} swap used" if swap_bytes else ""
-    larger_swap = ", or raise `swap_size`" if swap_peak > _FULL * swap_bytes else ""
+    larger_swap = ", or provide more swap" if swap_peak > _FULL * swap_bytes else ""
     return Failure(
         code="out_of_memory",
         message=f"the memory limit of {format_bytes(memory['limit_bytes'])} is too small: the kernel killed "

@@ -5,27 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.servers.running_server import RunningServer
-from iosonde.execution.swap_allowance import swap_allowance
+from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
 from iosonde.servers.memcached import Memcached
 from iosonde.workload.kv.cache import server_settings
 
-if TYPE_CHECKING:
-    from iosonde.storage import Target
-
 
 def start(
-    run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun], check: Callable[[], None]
+    run: Run, case: Case, ready: ReadyTarget, measure: Callable[[JsonObject], EngineRun], check: Callable[[], None]
 ) -> RunningServer:
     """The server of a run on `memcached`, ready for its load; `ServerError` if that fails, or from `check`."""
     server = Memcached()
-    instance = _instance(server, run, case, target)
+    instance = _instance(server, run, case, ready.swap_bytes)
     instance.check = check
     try:
         instance.provision()
@@ -46,14 +42,14 @@ def start(
     )
 
 
-def _instance(server: Memcached, run: Run, case: Case, target: Target) -> Instance:
+def _instance(server: Memcached, run: Run, case: Case, swap_bytes: int) -> Instance:
     directory = Path(run.spec["workload"]["target"]["path"]).parent.parent
     return Instance.locate(
         server,
         Directories(own=directory.parent, name=directory.name),
         server_settings(case.parameters),
         case.parameters.get("memory_limit"),
-        swap_bytes=swap_allowance(case.parameters, target),
+        swap_bytes=swap_bytes,
     )
 
 

@@ -10,19 +10,16 @@ import copy
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.servers.running_server import RunningServer, require_loaded
-from iosonde.execution.swap_allowance import swap_allowance
+from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.cassandra import HEAP, PORT, Cassandra
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
 from iosonde.workload.kv.cassandra import server_settings
-
-if TYPE_CHECKING:
-    from iosonde.storage import Target
 
 Measure = Callable[[JsonObject], EngineRun]
 
@@ -31,11 +28,11 @@ LOAD_SETTINGS = {"commitlog_sync": "periodic"}
 
 
 def start(
-    run: Run, case: Case, target: Target, measure: Measure, note: Callable[[str], None], check: Callable[[], None]
+    run: Run, case: Case, ready: ReadyTarget, measure: Measure, note: Callable[[str], None], check: Callable[[], None]
 ) -> RunningServer:
     """The node of a run, with the records that the run begins with; `ServerError` if that fails, or from `check`."""
     is_loaded = run.spec["workload"]["database"]["kind"] == "loaded"
-    instance = _instance(run, case, target)
+    instance = _instance(run, case, ready.swap_bytes)
     instance.check = check
     facts: dict[str, Any] = {}
     try:
@@ -43,7 +40,7 @@ def start(
         if is_loaded:
             facts["loaded_for_this_run"] = not instance.template.is_complete
             if not instance.template.is_complete:
-                _load(run, case, target, measure, note, check)
+                _load(run, case, measure, note, check)
             facts["restored"] = instance.restore().to_json()
             facts["template"] = instance.template.facts
         else:
@@ -67,11 +64,9 @@ def start(
     )
 
 
-def _load(
-    run: Run, case: Case, target: Target, measure: Measure, note: Callable[[str], None], check: Callable[[], None]
-) -> None:
+def _load(run: Run, case: Case, measure: Measure, note: Callable[[str], None], check: Callable[[], None]) -> None:
     """Load the template, with a commit log next to the data."""
-    instance = _instance(run, case, target, loading=True)
+    instance = _instance(run, case, 0, loading=True)
     instance.check = check
     note(f"loading the records of `{run.case_id}` into Cassandra, once for this study")
     started = time.monotonic()
@@ -115,7 +110,7 @@ def load_spec(spec: JsonObject) -> JsonObject:
     return made
 
 
-def _instance(run: Run, case: Case, target: Target, *, loading: bool = False) -> Instance:
+def _instance(run: Run, case: Case, swap_bytes: int, *, loading: bool = False) -> Instance:
     named = run.spec["workload"]["target"]
     directory = Path(named["path"])
     log = Path(named["log_path"]).parent if named["log_path"] and not loading else None
@@ -132,7 +127,7 @@ def _instance(run: Run, case: Case, target: Target, *, loading: bool = False) ->
         ),
         settings,
         None if loading else case.parameters.get("memory_limit"),
-        swap_bytes=0 if loading else swap_allowance(case.parameters, target),
+        swap_bytes=swap_bytes,
     )
 
 

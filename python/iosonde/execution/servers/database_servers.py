@@ -10,15 +10,15 @@ import copy
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from iosonde import servers
 from iosonde.core.features import contributed
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.servers import cache_server, cassandra_server
 from iosonde.execution.servers.running_server import RunningServer, ServerStarter, require_loaded
+from iosonde.execution.setups import ReadyTarget
 from iosonde.execution.stop import Stop
-from iosonde.execution.swap_allowance import swap_allowance
 from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.servers import foreign_database
 from iosonde.servers.cassandra import RunningCassandra
@@ -30,9 +30,6 @@ from iosonde.storage import open_target
 from iosonde.workload import described
 from iosonde.workload.kv.cassandra import replicas_of
 from iosonde.workload.sql_server import DECIDED_AT_CREATION
-
-if TYPE_CHECKING:
-    from iosonde.storage import Target
 
 LOAD_SETTINGS: Mapping[str, dict[str, Any]] = {
     "postgresql": {"fsync": False, "full_page_writes": False, "shared_buffers": "256MB", "max_wal_size": "8GB",
@@ -50,34 +47,31 @@ class DatabaseServers:
         self._stop = stop
         self._note = note
 
-    def prepare(self, run: Run, case: Case, target: Target) -> RunningServer | None:
-        """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails.
-
-        The target decides how much swap it may use.
-        """
+    def prepare(self, run: Run, case: Case, ready: ReadyTarget) -> RunningServer | None:
+        """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails."""
         workload = run.spec["workload"]
         kind, url = described(workload).server(workload), case.parameters.get("server_url")
         if "server" in workload:  # Of transactions, or of an external command.
-            return self._foreign(run, parse(str(url))) if url else self._restored(run, case, target)
+            return self._foreign(run, parse(str(url))) if url else self._restored(run, case, ready.swap_bytes)
         if kind is not None and url:
             self._create_database_for_store(run, case, parse(str(url)))
             return None
         if kind == "memcached":
-            return cache_server.start(run, case, target, self._drive, self._stop.check)
+            return cache_server.start(run, case, ready, self._drive, self._stop.check)
         if kind == "cassandra":
-            return cassandra_server.start(run, case, target, self._drive, self._note, self._stop.check)
+            return cassandra_server.start(run, case, ready, self._drive, self._note, self._stop.check)
         if kind is None:
             return None
         starter = next(each for each in contributed("servers", "STARTERS", ServerStarter) if each.kind == kind)
-        return starter.start(run, case, target, self._drive, self._stop.check)
+        return starter.start(run, case, ready.target, self._drive, self._stop.check)
 
     def close(self) -> None:
         """Drop the databases that were created on servers of the user."""
         foreign_database.drop_all(self._plan.created_name)
 
-    def _restored(self, run: Run, case: Case, target: Target) -> RunningServer:
+    def _restored(self, run: Run, case: Case, swap_bytes: int) -> RunningServer:
         instance = self._instance(run.spec, case, limit_bytes=case.parameters.get("memory_limit"))
-        instance.swap_bytes = swap_allowance(case.parameters, target)
+        instance.swap_bytes = swap_bytes
         try:
             instance.create_directories()
             loaded = None if instance.template.is_complete else self._load(run, case)

@@ -187,10 +187,10 @@ def rules_with_workload(setup: Setup, workload: Workload) -> list[Rule]:
     ]
 
 
+SIZES = ("cache_sequential_cutoff", "cache_file_size")
 EXTENSIONS = (
     SetupExtension(
         parameters=BlockCacheParameters,
-        sizes=("cache_sequential_cutoff", "cache_file_size"),
         resolve=resolve,
         rules=rules,
         rules_with_workload=rules_with_workload,

@@ -1,13 +1,12 @@
 """Latency of a major fault compared with direct 4 KiB random reads of the same study.
 
-The difference is not the kernel's overhead alone: a fault may read several pages (`page_cluster`), and may wait for the
-write of another page.
+The difference is not the kernel's overhead alone: the kernel may read several pages for a fault, and a fault may wait
+for the write of another page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import polars as pl
 
@@ -20,6 +19,8 @@ from iosonde.units import format_latency
 
 FAULTS = "major_fault"
 LATENCY = "completion_latency_ns_p50"
+MORE_PAGES = 1.05
+"""Pages per fault from which more than the page of the fault is read."""
 
 
 class FaultOverhead(Finding, kind="fault overhead", topic="performance", place=1):
@@ -64,21 +65,18 @@ def find(question: Question) -> Iterator[Finding]:
             device=repeats_interval(reads),
             added=added,
             repeats=min(len(faults), len(reads)),
-            included=tuple(_included(question.case(row["case_id"]))),
+            included=tuple(_included(question.runs.filter(pl.col("case_id") == row["case_id"]))),
             **question.claim([row["case_id"], *device["case_id"]], added),
         )
 
 
-def _included(parameters: Mapping[str, Any]) -> Iterator[str]:
-    """Swap read-ahead, and writes of changed pages that have to be evicted first."""
-    if not parameters.get("swap") or parameters["swap"] == "off":
-        return
-    if (cluster := parameters.get("page_cluster")) is None:
-        yield "a fault may read several pages (swap read-ahead: `page_cluster` is the system's)"
-    elif cluster > 0:
-        yield f"a fault may read up to {1 << int(cluster)} pages (swap read-ahead: `page_cluster` {cluster:g})"
-    if (share := parameters.get("read_fraction")) is not None and share < 1:
-        yield "a fault may wait for the write of another page (`read_fraction` below 1)"
+def _included(runs: pl.DataFrame) -> Iterator[str]:
+    """Yield swap read-ahead, and writes of changed pages that have to be evicted first."""
+    values = dict(runs.group_by("metric").agg(pl.col("value").median()).iter_rows())
+    if (pages := values.get("swap_in_pages_per_fault") or 0) >= MORE_PAGES:
+        yield f"the machine read {pages:.1f} pages from swap per fault"
+    if values.get("swap_out_bandwidth"):
+        yield "a fault may wait for the write of another page, as the machine wrote to swap"
 
 
 def _faults(question: Question) -> pl.DataFrame:

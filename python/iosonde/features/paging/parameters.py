@@ -81,7 +81,7 @@ class PagingParameters(WithRules):
     )
     huge_pages: bool = Field(False, description="Anonymous memory may use transparent huge pages.")
     compressible_fraction: float = Field(
-        0.0, ge=0, lt=1, description="Fraction of each page that is zeros: decides what zswap and zram save."
+        0.0, ge=0, lt=1, description="Fraction of each page that is zeros: decides what compressed swap saves."
     )
     content_seed: int = Field(1, ge=0, description="Seed of the contents of pages.")
     page_cache: Literal["drop", "keep", "warm"] = Field(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from iosonde.core.features import contributed
 from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table
-from iosonde.results.run_facts import array, drives, server, store, swap
+from iosonde.results.run_facts import array, drives, server, store
 from iosonde.results.run_facts.array import ArrayFacts
 from iosonde.results.run_facts.drives import DriveFacts
 from iosonde.results.run_facts.own_io import Foreign, foreign
@@ -257,7 +257,6 @@ RUNS = Table(
             lambda run: (run.part("evidence").get("stalls") or {}).get("stalled_ns"),
         ),
         *store.COLUMNS,
-        *swap.COLUMNS,
         *store.OF_DEVICES,
         *server.COLUMNS,
         *contributed("facts", "COLUMNS", Column),

@@ -27,11 +27,9 @@ from iosonde.storage.safety.file_handle import handle_of
 from iosonde.storage.safety.journal_entry import (
     CONTROL_GROUP,
     DATABASE_ON_SERVER,
-    MEMORY_SETTING,
     NVME_DRIVER,
     QUEUE_SETTING,
     SERVER,
-    SWAP,
     TEMPORARY_FILES,
     Entry,
     EntryError,
@@ -41,7 +39,7 @@ from iosonde.storage.safety.journal_entry import (
 )
 from iosonde.text_files import expanded
 
-__all__ = ["CONTROL_GROUP", "SWAP", "Entry"]
+__all__ = ["CONTROL_GROUP", "Entry"]
 
 UNDO = {
     "array": "iosonde.storage.arrays",
@@ -50,16 +48,14 @@ UNDO = {
     "setup": "iosonde.storage.targets.active_setup",
     "device": "iosonde.storage.targets.device_target",
     QUEUE_SETTING: "iosonde.storage.setups.queue_settings",
-    MEMORY_SETTING: "iosonde.storage.setups.memory_settings",
     NVME_DRIVER: "iosonde.storage.nvme.handover",
-    SWAP: "iosonde.storage.setups.swap",
     TEMPORARY_FILES: "iosonde.storage.targets.temporary_files",
     SERVER: "iosonde.servers.process",
     DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
 }
 """Kinds that are not files -> the module whose `undo(entry)` removes them; it raises `OSError` if it cannot."""
 
-_ENDS_WITH_BOOT = ("mount", NVME_DRIVER, QUEUE_SETTING, MEMORY_SETTING)
+_ENDS_WITH_BOOT = ("mount", NVME_DRIVER, QUEUE_SETTING)
 """Kinds of state of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
 
 

@@ -30,12 +30,6 @@ DATABASE_ON_SERVER = "database"
 QUEUE_SETTING = "queue setting"
 """A file of a block queue whose value was changed."""
 
-MEMORY_SETTING = "memory setting"
-"""A file with a setting of the kernel's memory management whose value was changed."""
-
-SWAP = "swap area"
-"""A swap area that iosonde turned on; nothing is at its path, which names the study."""
-
 NVME_DRIVER = "handover of an NVMe controller"
 """An NVMe controller that is bound to vfio; its path is that of the file that selects its driver."""
 
@@ -69,8 +63,6 @@ _PATHS = {
     DATABASE_ON_SERVER: rf"{DATABASES}/iosonde[_-][0-9a-f]{{8}}",
     SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+(/(mon|mgr|osd)\.[a-z0-9]+)?)?",
     QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
-    MEMORY_SETTING: r"/proc/sys/vm/page-cluster|/sys/module/zswap/parameters/enabled",
-    SWAP: rf"{MOUNTS}/{_OWN}/swap-area",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
     NVME_DRIVER: rf"/sys/bus/pci/devices/{PCI_ADDRESS}/driver_override",
     TEMPORARY_FILES: rf"/(.+/)?({re.escape(TEMPORARY)}|{SCRATCH})[0-9a-f]{{16}}",
@@ -84,14 +76,7 @@ _FACTS: dict[str, dict[str, str]] = {
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},
     QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?", "disk": r".*"},
-    MEMORY_SETTING: {"value": r"[0-9]{1,3}|Y|N", "own": rf"({_OWN})?"},
     NVME_DRIVER: {"serial": r".*", "namespaces": r"[a-z0-9 ]*", "own": _OWN},
-    SWAP: {
-        "kind": r"file|device|zram",
-        "area": rf"/.+/{_OWN}-setup/swap|/dev/.+",
-        "identity": r"[0-9]+:[0-9]+(:[0-9]+)?",
-        "own": _OWN,
-    },
 }
 """Facts that undoing needs, with their patterns."""
 

@@ -1,1 +1,1 @@
-"""What a study creates on a target or sets for a run: file systems, loop devices, swap, kernel settings, purges."""
+"""What a study creates on a target or sets for a run: file systems, loop devices, kernel settings, purges."""

@@ -7,34 +7,55 @@ one session at a time changes it (`machine_settings.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.journal_entry import MEMORY_SETTING, Entry
+from iosonde.storage.safety.journal_entry import Entry
 from iosonde.storage.setups import machine_settings
 from iosonde.storage.tools import require_root
+
+JOURNALED = "memory setting"
+"""Kind of the journal entry of a changed file."""
 
 FILES = {
     "page_cluster": Path("/proc/sys/vm/page-cluster"),
     "zswap": Path("/sys/module/zswap/parameters/enabled"),
 }
 
-ZSWAP = Path("/sys/module/zswap/parameters")
-SWAPPINESS = Path("/proc/sys/vm/swappiness")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Saved:
-    """A file with its value before a run."""
+class Changed(BaseModel):
+    """A setting that was changed for the run."""
 
     setting: str
-    path: Path
     before: str
     value: str
+
+
+class Zram(BaseModel):
+    """A zram device with a size."""
+
+    device: str
+    size_bytes: int
+    compressor: str
+
+
+class Settings(BaseModel):
+    """Settings that decide how the kernel swaps; None where the kernel has none."""
+
+    page_cluster: int | None
+    swappiness: int | None
+    zswap: dict[str, str] | None
+    zram: list[Zram]
+
+
+def requested(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings among the parameters of a case."""
+    return {name: parameters[name] for name in FILES if parameters.get(name) is not None}
 
 
 def check_possible(settings: Mapping[str, Any]) -> None:
@@ -49,34 +70,34 @@ def check_possible(settings: Mapping[str, Any]) -> None:
             )
 
 
-def apply(settings: Mapping[str, Any], *, own: str) -> list[Saved]:
+def apply(settings: Mapping[str, Any], *, own: str) -> list[Changed]:
     """Set them; `own` names the study."""
     check_possible(settings)
-    saved: list[Saved] = []
+    changed: list[Changed] = []
     try:
         for name, value in settings.items():
             path = FILES[name]
             journal.undo_abandoned(path)
             before = machine_settings.take(path, read(path))
-            each = Saved(setting=name, path=path, before=before, value=_text(value))
-            journal.created(path, MEMORY_SETTING, facts={"value": each.before, "own": own})
-            saved.append(each)
-            path.write_text(each.value)
+            text = ("Y" if value else "N") if isinstance(value, bool) else str(value)
+            journal.created(path, JOURNALED, facts={"value": before, "own": own})
+            changed.append(Changed(setting=name, before=before, value=text))
+            path.write_text(text, encoding="utf-8")
     except TargetError:
-        restore(saved)
+        restore(changed)
         raise
     except OSError as error:
-        restore(saved)
+        restore(changed)
         raise TargetError(
             f"cannot set `{error.filename}`: {error.strerror or error}",
             hint="only root may change it; a container may not be permitted to",
         ) from error
-    return saved
+    return changed
 
 
-def restore(saved: Sequence[Saved]) -> None:
+def restore(changed: Sequence[Changed]) -> None:
     """Write the former values back; `TargetError` for what could not be restored."""
-    journal.restore([each.path for each in saved])
+    journal.restore([FILES[each.setting] for each in changed])
 
 
 def undo(entry: Entry) -> None:
@@ -88,28 +109,20 @@ def undo(entry: Entry) -> None:
     machine_settings.release(path)
 
 
-def in_effect() -> dict[str, Any]:
-    """Settings that decide how the kernel swaps, for the record; null where the kernel has none."""
-    return {
-        "page_cluster": _number(FILES["page_cluster"]),
-        "swappiness": _number(SWAPPINESS),
-        "zswap": {file.name: read(file) for file in sorted(ZSWAP.glob("*"))} or None,
-        "zram": [_zram(device) for device in sorted(Path("/sys/block").glob("zram*")) if _size(device)],
-    }
-
-
-def _zram(device: Path) -> dict[str, Any]:
-    return {"device": device.name, "size_bytes": _size(device), "compressor": read(device / "comp_algorithm")}
-
-
-def _size(device: Path) -> int:
-    return int(read(device / "disksize") or 0)
+def in_effect() -> Settings:
+    """Read the settings that decide how the kernel swaps."""
+    return Settings(
+        page_cluster=_number(FILES["page_cluster"]),
+        swappiness=_number(Path("/proc/sys/vm/swappiness")),
+        zswap={file.name: read(file) for file in sorted(FILES["zswap"].parent.glob("*"))} or None,
+        zram=[
+            Zram(device=device.name, size_bytes=size, compressor=read(device / "comp_algorithm"))
+            for device in sorted(Path("/sys/block").glob("zram*"))
+            if (size := _number(device / "disksize"))
+        ],
+    )
 
 
 def _number(file: Path) -> int | None:
     text = read(file)
     return int(text) if text.isdecimal() else None
-
-
-def _text(value: Any) -> str:
-    return ("Y" if value else "N") if isinstance(value, bool) else str(value)

@@ -9,7 +9,8 @@ import pytest
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import RunContext
-from iosonde.execution.instruments.swap_area import SwapArea
+from iosonde.features.swap_areas.area import AreaReading
+from iosonde.features.swap_areas.instruments import SwapAreas
 
 pytestmark = pytest.mark.unit
 
@@ -17,9 +18,9 @@ MIB = 1 << 20
 
 
 def codes(parameters: dict[str, Any], *, used_bytes: int) -> list[str]:
-    instrument = SwapArea(cast("RunContext", SimpleNamespace(parameters=parameters)))
-    facts = {"used_bytes": used_bytes, "size_bytes": 512 * MIB}
-    instrument._area = cast("Any", SimpleNamespace(facts=lambda: facts))
+    instrument = SwapAreas(cast("RunContext", SimpleNamespace(parameters=parameters)))
+    found = AreaReading(kind="file", path="/a", size_bytes=512 * MIB, priority=1, used_bytes=used_bytes, others=[])
+    instrument._area = cast("Any", SimpleNamespace(reading=lambda: found))
     return [each.code for each in instrument.stop(cast("EngineRun", None)).warnings]
 
 

@@ -1,7 +1,8 @@
-"""Swap of a case, as a study may set it: an area on the target, and the kernel's settings for it."""
+"""Parameters of swap: an area on the target or on zram, and the kernel's settings for it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -54,7 +55,13 @@ class SwapParameters(BaseModel):
     )
 
 
-NAMES = tuple(SwapParameters.model_fields)
+SETTINGS = (SwapParameters,)
 SIZES = ("swap_size",)
+
 DEFAULT_BYTES = 1 << 30
 """Size of a swap file or zram device where none is set."""
+
+
+def uses_swap(parameters: Mapping[str, Any]) -> bool:
+    """Return True if a case has a swap area of its own."""
+    return parameters.get("swap") in ("target", "zram")

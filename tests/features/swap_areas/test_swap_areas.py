@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +14,10 @@ import pytest
 from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
-from iosonde.storage.block_layer.block_nodes import number_of, open_device
+from iosonde.features.swap_areas import area as swap
+from iosonde.features.swap_areas import settings
+from iosonde.storage.block_layer.block_nodes import number_of, opened
 from iosonde.storage.safety import journal
-from iosonde.storage.safety.claims import Claims
-from iosonde.storage.setups import memory_settings, swap
 
 OWN = "iosonde-12345678"
 BYTES = 4 << 20
@@ -35,27 +35,15 @@ def paths() -> list[str]:
 
 
 def on_device(disk: Path, own: str) -> swap.SwapArea:
-    claims = Claims()
-    claims.take(number_of(disk), str(disk))
-    return swap.SwapArea.on_device(claims, number_of(disk), own, None)
+    return swap.on_device(number_of(disk), own, None)
 
 
 def left_by_a_killed_process(directory: Path) -> None:
     child = os.fork()
     if child == 0:
-        swap.SwapArea.on_file(directory, OWN, BYTES)
+        swap.on_file(directory, OWN, BYTES)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-
-
-@pytest.mark.unit
-def test_the_header_is_the_one_that_mkswap_writes(tmp_path: Path) -> None:
-    mine = swap.header(BYTES, OWN)
-    page = os.sysconf("SC_PAGE_SIZE")
-    assert len(mine) == page
-    assert mine[-10:] == b"SWAPSPACE2"
-    assert int.from_bytes(mine[1024:1028], "little") == 1
-    assert int.from_bytes(mine[1028:1032], "little") == BYTES // page - 1
 
 
 @pytest.mark.unit
@@ -73,41 +61,15 @@ def test_the_priority_is_above_that_of_all_other_areas(monkeypatch: pytest.Monke
         swap._priority_above([swap.HIGHEST_PRIORITY])
 
 
-@pytest.mark.unit
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [(errno.ENOMEM, "not enough memory for the swapped-out pages"), (-signal.SIGKILL, "the kernel killed swapoff")],
-)
-def test_swap_that_cannot_be_turned_off_is_reported_and_stays_in_the_journal(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, message: str
-) -> None:
-    file = tmp_path / f"{OWN}-setup" / "swap"
-    file.parent.mkdir()
-    file.write_bytes(swap.header(BYTES, OWN))
-    identity = swap._identity_at(str(file))
-    line = swap.Active(path=str(file), kind="file", size_bytes=1, used_bytes=1, priority=0)
-    monkeypatch.setattr(swap, "active", lambda: [line])
-    done = subprocess.CompletedProcess([], code)
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
-    area = swap.SwapArea(OWN, "file", file, identity, 1)
-    facts = {"kind": "file", "area": str(file), "identity": identity, "own": OWN}
-    journal.created(swap.key_of(OWN), journal.SWAP, facts=facts)
-    with pytest.raises(TargetError, match=message) as raised:
-        area.remove()
-    assert "iosonde cleanup" in raised.value.hint
-    assert journal.find(swap.key_of(OWN)) is not None
-    assert file.exists()
-
-
 @pytest.mark.system
 @pytest.mark.alone
 def test_a_file_becomes_swap_and_nothing_remains_of_it(tmp_path: Path) -> None:
-    area = swap.SwapArea.on_file(tmp_path, OWN, BYTES)
-    assert str(area.area) in paths()
-    assert [entry.what for entry in journal.entries()] == ["directory", journal.SWAP]
-    assert area.facts()["used_bytes"] == 0
+    area = swap.on_file(tmp_path, OWN, BYTES)
+    assert str(area.path) in paths()
+    assert [entry.what for entry in journal.entries()] == ["directory", swap.JOURNALED]
+    assert area.reading().used_bytes == 0
     area.remove()
-    assert str(area.area) not in paths()
+    assert str(area.path) not in paths()
     assert list(tmp_path.iterdir()) == []
     assert journal.entries() == []
 
@@ -128,7 +90,7 @@ def test_a_device_becomes_swap_and_loses_its_header(disk: Path) -> None:
 def test_swap_of_somebody_else_on_the_device_with_that_number_stays(disk: Path) -> None:
     """After a reboot the device number of an entry may be that of another area."""
     facts = {"kind": "device", "area": str(disk), "identity": number_of(disk), "own": OWN}
-    journal.created(swap.key_of(OWN), journal.SWAP, facts=facts)
+    journal.created(swap.key_of(OWN), swap.JOURNALED, facts=facts)
     subprocess.run(["mkswap", disk], check=True, capture_output=True)
     before = disk.read_bytes()
     subprocess.run(["swapon", disk], check=True)
@@ -137,32 +99,21 @@ def test_swap_of_somebody_else_on_the_device_with_that_number_stays(disk: Path) 
         assert str(disk) in paths()
     finally:
         subprocess.run(["swapoff", disk], check=True)
-    journal.created(swap.key_of(OWN), journal.SWAP, facts=facts)
+    journal.created(swap.key_of(OWN), swap.JOURNALED, facts=facts)
     journal.undo(swap.key_of(OWN))
     assert disk.read_bytes() == before, "the header of an area that is not in use"
 
 
 @pytest.mark.system
 @pytest.mark.alone
-def test_a_device_that_another_program_claims_before_swapon_is_refused(disk: Path) -> None:
-    claims = Claims()
-    claims.take(number_of(disk), str(disk))
-
-    def take_it() -> None:
-        if not takers:
-            claims.release(number_of(disk))
-            takers.append(open_device(number_of(disk), os.O_RDONLY | os.O_EXCL))
-
-    takers: list[int] = []
-    area = swap.SwapArea(OWN, "device", disk, number_of(disk), BYTES)
-    descriptor = open_device(number_of(disk), os.O_RDWR)
-    try:
-        with pytest.raises(OSError, match="busy"):
-            area._enable(descriptor, claimed=claims.descriptor(number_of(disk)), release=take_it)
-    finally:
-        for each in (descriptor, *takers):
-            os.close(each)
+def test_a_device_that_another_program_claims_is_refused(disk: Path) -> None:
+    before = disk.read_bytes()
+    with opened(number_of(disk), os.O_RDONLY | os.O_EXCL), pytest.raises(TargetError, match="busy") as raised:
+        on_device(disk, OWN)
+    assert "swapon --show" in raised.value.hint
     assert str(disk) not in paths()
+    assert disk.read_bytes() == before
+    assert journal.entries() == []
 
 
 @pytest.mark.system
@@ -170,7 +121,7 @@ def test_a_device_that_another_program_claims_before_swapon_is_refused(disk: Pat
 def test_a_new_area_comes_before_the_one_in_use(tmp_path: Path, disk: Path) -> None:
     first = on_device(disk, "iosonde-00000001")
     try:
-        second = swap.SwapArea.on_file(tmp_path, OWN, BYTES)
+        second = swap.on_file(tmp_path, OWN, BYTES)
         assert second.priority > first.priority
         second.remove()
     finally:
@@ -180,22 +131,32 @@ def test_a_new_area_comes_before_the_one_in_use(tmp_path: Path, disk: Path) -> N
 @pytest.mark.system
 @pytest.mark.alone
 @pytest.mark.needs("setpriv")
-def test_swapoff_that_the_kernel_refuses_is_reported_and_cleanup_succeeds_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ('exec setpriv --bounding-set=-sys_admin SWAPOFF "$@"', "Not superuser"),
+        ("kill -KILL $$", "killed by SIGKILL.*; the swapped-out pages need more memory"),
+    ],
+)
+def test_swap_that_cannot_be_turned_off_is_reported_and_stays_in_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
 ) -> None:
-    area = swap.SwapArea.on_file(tmp_path, OWN, BYTES)
-    powerless = tmp_path / "powerless"
-    powerless.write_text(f'#!/bin/sh\nexec setpriv --bounding-set=-sys_admin {sys.executable} "$@"\n')
+    area = swap.on_file(tmp_path, OWN, BYTES)
+    powerless = tmp_path / "swapoff"
+    powerless.write_text(f"#!/bin/sh\n{script.replace('SWAPOFF', str(shutil.which('swapoff')))}\n")
     powerless.chmod(0o700)
-    with monkeypatch.context() as refusing:
-        refusing.setattr(sys, "executable", str(powerless))
-        with pytest.raises(TargetError, match="cannot turn off the swap area") as raised:
+    try:
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        with pytest.raises(TargetError, match=f"cannot turn off the swap area .*{message}") as raised:
             area.remove()
-    assert "iosonde cleanup" in raised.value.hint
-    assert str(area.area) in paths(), "it stays in use, and the machine with it"
-    assert journal.find(swap.key_of(OWN)) is not None
-    area.remove()
-    assert str(area.area) not in paths()
+        assert "iosonde cleanup" in raised.value.hint
+        assert str(area.path) in paths(), "it stays in use, and the machine with it"
+        assert journal.find(swap.key_of(OWN)) is not None
+        assert area.path.exists()
+    finally:
+        powerless.unlink()
+        area.remove()
+    assert str(area.path) not in paths()
     assert journal.entries() == []
 
 
@@ -232,7 +193,7 @@ def test_a_file_system_without_swap_files_is_refused_and_nothing_remains(tmp_pat
     memory.mkdir()
     try:
         with pytest.raises(TargetError, match="cannot create a swap file") as raised:
-            swap.SwapArea.on_file(memory, OWN, BYTES)
+            swap.on_file(memory, OWN, BYTES)
         assert "ext4" in raised.value.hint
         assert list(memory.iterdir()) == []
         assert journal.entries() == []
@@ -244,7 +205,7 @@ def test_a_file_system_without_swap_files_is_refused_and_nothing_remains(tmp_pat
 @pytest.mark.alone
 def test_a_swap_file_larger_than_the_free_space_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="no room") as raised:
-        swap.SwapArea.on_file(tmp_path, OWN, 1 << 50)
+        swap.on_file(tmp_path, OWN, 1 << 50)
     assert "swap_size" in raised.value.where + raised.value.hint
     assert list(tmp_path.iterdir()) == []
 
@@ -252,12 +213,12 @@ def test_a_swap_file_larger_than_the_free_space_is_refused(tmp_path: Path) -> No
 @pytest.mark.system
 @pytest.mark.alone
 def test_page_cluster_is_set_and_restored_after_a_crash() -> None:
-    file = memory_settings.FILES["page_cluster"]
+    file = settings.FILES["page_cluster"]
     before = file.read_text()
     wanted = 0 if before.strip() != "0" else 1
     child = os.fork()
     if child == 0:
-        memory_settings.apply({"page_cluster": wanted}, own=OWN)
+        settings.apply({"page_cluster": wanted}, own=OWN)
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
     assert file.read_text() == f"{wanted}\n"
@@ -272,11 +233,11 @@ def test_zram_becomes_swap_and_its_device_disappears() -> None:
         with pytest.raises(TargetError, match="no zram"):
             swap.check_zram()
         return
-    area = swap.SwapArea.on_zram(OWN, BYTES)
-    assert str(area.area) in paths()
+    area = swap.on_zram(OWN, BYTES)
+    assert str(area.path) in paths()
     area.remove()
-    assert str(area.area) not in paths()
-    assert not Path("/sys/block", area.area.name).exists()
+    assert str(area.path) not in paths()
+    assert not Path("/sys/block", area.path.name).exists()
 
 
 @pytest.mark.unit
@@ -285,7 +246,7 @@ def test_a_zram_device_that_the_kernel_does_not_add_is_reported(
 ) -> None:
     monkeypatch.setattr(swap, "ZRAM_CONTROL", tmp_path)
     with pytest.raises(TargetError, match="could not add a zram device"):
-        swap.SwapArea.on_zram(OWN, BYTES)
+        swap.on_zram(OWN, BYTES)
 
 
 @pytest.mark.unit

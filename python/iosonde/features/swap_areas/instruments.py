@@ -1,0 +1,91 @@
+"""Swap of a run: an area on the target or on zram, and the kernel's settings for swap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from iosonde.errors import TargetError
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.features.swap_areas import area, settings
+from iosonde.features.swap_areas.area import AreaReading, SwapArea
+from iosonde.features.swap_areas.record import SwapReading
+from iosonde.features.swap_areas.settings import Changed
+from iosonde.features.swap_areas.setup import DEFAULT_BYTES, uses_swap
+from iosonde.results.schema import RecordWarning
+from iosonde.storage.targets.device_target import DeviceTarget
+from iosonde.units import format_bytes
+
+FOREIGN_SHARE = 0.05
+"""Share of the swapped bytes from which the use of other processes is reported."""
+
+
+class SwapAreas(Instrument):
+    """Enables swap for a run with the parameter `swap`, and changes `page_cluster` and `zswap`."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._changed: list[Changed] = []
+        self._area: SwapArea | None = None
+        self._released = ""
+        """Number of the target's device, whose claim was released for the area."""
+
+    def start(self) -> None:
+        """Change the settings and enable the area."""
+        parameters = self.context.parameters
+        try:
+            self._changed = settings.apply(settings.requested(parameters), own=self.context.plan.created_name)
+            if uses_swap(parameters):
+                area.check_possible()
+                self._area = self._enabled()
+        except TargetError as error:
+            raise NotStartedError("setup", error) from error
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Record area and settings, and whether other processes used the area."""
+        if self._area is None and not self._changed:
+            return Reading()
+        found = self._area.reading() if self._area else None
+        part = SwapReading(area=found, settings=settings.in_effect(), changed=self._changed)
+        return Reading(parts=[part], warnings=self._warnings(found))
+
+    def close(self) -> None:
+        """Remove the area and restore the settings."""
+        enabled, self._area = self._area, None
+        changed, self._changed = self._changed, []
+        released, self._released = self._released, ""
+        try:
+            if enabled is not None:
+                enabled.remove()
+            target = self.context.ready.target
+            if released and isinstance(target, DeviceTarget):
+                target.claims.take(released, str(target.devices[target.numbers.index(released)]))
+        finally:
+            settings.restore(changed)
+
+    def _enabled(self) -> SwapArea:
+        parameters, own, target = self.context.parameters, self.context.plan.created_name, self.context.ready.target
+        size_bytes = parameters.get("swap_size")
+        if parameters["swap"] == "zram":
+            return area.on_zram(own, size_bytes or DEFAULT_BYTES)
+        if target.kind == "directory":
+            return area.on_file(Path(target.name), own, size_bytes or DEFAULT_BYTES)
+        assert isinstance(target, DeviceTarget), "checked when the study was planned"
+        self._released = target.numbers[0]
+        target.claims.release(self._released)
+        return area.on_device(self._released, own, size_bytes)
+
+    def _warnings(self, found: AreaReading | None) -> Iterator[RecordWarning]:
+        """After the run's processes have exited, the remaining pages are those of others, or of files on tmpfs."""
+        if found is None or self.context.parameters.get("in_memory"):
+            return
+        if found.used_bytes > FOREIGN_SHARE * found.size_bytes:
+            yield RecordWarning(
+                code="foreign_swap",
+                message=f"other processes used {format_bytes(found.used_bytes)} of the swap area after the run",
+                hint="memory is short on this machine; the kernel cannot reserve swap for one control group",
+            )
+
+
+INSTRUMENTS = (SwapAreas,)
