@@ -117,10 +117,10 @@ def iops_of(result_set: ResultSet) -> dict[str, dict[int, float]]:
 def measure(study: str) -> None:
     """Inside the guest."""
     from iosonde.execution import execute
+    from iosonde.features.nvme_driver import handover
     from iosonde.planning import expand, parse
     from iosonde.storage import open_target
     from iosonde.storage.block_layer.block_nodes import number_of
-    from iosonde.storage.nvme import handover
     from iosonde.storage.safety.consent import Consent
 
     for module in ("vfio_iommu_type1", "vfio-pci"):

@@ -6,7 +6,8 @@ by us is an assertion. The tree:
     IosondeError
     ├── StudyError      a study file, a profile, a factor or a setting is wrong
     ├── TargetError     a target cannot be used, or must not be
-    │   └── ServerError a server on it cannot be found, started, reached or used
+    │   ├── ServerError a server on it cannot be found, started, reached or used
+    │   └── UnsupportedError  target or machine lack what a run requires
     ├── EngineError     the engine could not be started, or violated the protocol
     ├── ResultsError    a result set is missing, in use, damaged or of another format
     └── LabError        a device or virtual machine of the lab cannot be created, or failed
@@ -52,6 +53,10 @@ class ServerError(TargetError):
         super().__init__(what, where=where, hint=hint)
         self.code = code
         """Code of the failure in the record of a run that it prevents."""
+
+
+class UnsupportedError(TargetError):
+    """Target or machine lack what a run requires: its record states so, and repeating it cannot help."""
 
 
 class EngineError(IosondeError):

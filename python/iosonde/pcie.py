@@ -13,6 +13,9 @@ from typing import Any
 
 from iosonde.units import format_bandwidth
 
+ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+"""Domain, bus, device and function of a PCI device."""
+
 ENCODED_8B10B_GT = 5.0
 """Up to this rate eight bits travel as ten (PCIe 1 and 2)."""
 ENCODED_128B130B_GT = 32.0

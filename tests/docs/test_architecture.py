@@ -12,11 +12,12 @@ import pytest
 
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.features.kernel_trace import instruments
+from iosonde.features.nvme_driver import handover
 from iosonde.findings import findings
 from iosonde.metrics.registry import METRICS, known_names
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.storage.safety import journal, journal_entry
+from iosonde.storage.safety import journal_entry
 from iosonde.study.model import ANALYSIS_KINDS
 from iosonde.workload import workloads
 from iosonde.workload.kv.fields import STORES
@@ -70,8 +71,8 @@ def test_every_path_exists(path: str) -> None:
 def test_what_interferes_with_the_kernel_is_described() -> None:
     assert "features/kernel_trace" in TEXT
     assert instruments.KernelTrace in INSTRUMENTS
-    assert "storage/nvme/handover.py" in TEXT
-    assert journal.UNDO[journal_entry.NVME_DRIVER] == "iosonde.storage.nvme.handover"
+    assert "features/nvme_driver" in TEXT
+    assert handover.JOURNALED in journal_entry.of_features()
 
 
 def test_the_example_study_expands() -> None:

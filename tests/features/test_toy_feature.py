@@ -21,6 +21,7 @@ from iosonde.metrics.metric import Metric
 from iosonde.results.column import Column
 from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.study.setup_extension import SetupExtension
+from iosonde.workload.backend import Backend
 from iosonde.workload.workload import Workload
 
 STUDY = """
@@ -118,12 +119,14 @@ def names_of_features() -> set[str]:
     models: list[type[BaseModel]] = [
         *(extension.parameters for extension in contributed("setup", "EXTENSIONS", SetupExtension)),
         *contributed("setup", "SETTINGS"),
+        *(each.parameters for each in contributed("backends", "BACKENDS", Backend) if each.parameters),
     ]
     return {
         *WORDS,
         *(name for model in models for name in model.model_fields if "_" in name and name not in ORDINARY),
         *(name.rpartition(".")[2] for name in FEATURES),
         *(column.name for column in contributed("facts", "COLUMNS", Column)),
+        *(backend.name for backend in contributed("backends", "BACKENDS", Backend)),
         *(metric.name for metric in contributed("metrics", "METRICS", Metric)),
         *contributed("", "ANALYSES", str),
     }

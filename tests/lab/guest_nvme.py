@@ -12,10 +12,11 @@ from guest_md import LAB
 
 from iosonde.errors import StudyError
 from iosonde.execution import execute
+from iosonde.features.nvme_driver import handover
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.nvme import counters, handover
+from iosonde.storage.nvme import counters
 from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize
 from iosonde.storage.safety.consent import Consent

@@ -21,16 +21,17 @@ from guest_sessions import Session
 
 from iosonde.errors import IosondeError
 from iosonde.execution import execute
-from iosonde.execution.checks import user_driver
 from iosonde.execution.checks.backend_probe import probe_backends
 from iosonde.execution.engine import find_engine
 from iosonde.execution.setups import ReadyTarget
+from iosonde.features.nvme_driver import handover
+from iosonde.features.nvme_driver.handover import Controller
+from iosonde.features.nvme_driver.preparations import handed_over
 from iosonde.planning import expand, load, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.nvme import admin, handover
-from iosonde.storage.nvme.handover import Controller
+from iosonde.storage.nvme import admin
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.claims import Claims
 from iosonde.storage.safety.consent import Consent
@@ -359,7 +360,7 @@ def driven(drive: Path, spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     consent = consent_for(drive, handover.controller_of(number_of(drive)))
     with (
         target.claimed(consent, keep=True),
-        user_driver.handed_over(spec, ReadyTarget(target=target), consent) as (changed, _),
+        handed_over(spec, ReadyTarget(target=target), consent) as (changed, _),
     ):
         yield changed
 

@@ -24,7 +24,7 @@ from iosonde.lab.qemu import Drives
 
 SMALL = {"memory_bytes": 512 << 20, "cpus": 1}
 """Settings of guests that do little: emulated, every page and processor costs time at the start."""
-HANDOVER = "from iosonde.storage.nvme import handover as h; print(h.refusals(h.controllers()[0])[0])"
+HANDOVER = "from iosonde.features.nvme_driver import handover as h; print(h.refusals(h.controllers()[0])[0])"
 GUEST = """
 echo "drives $IOSONDE_LAB_DEVICES"
 for drive in /dev/lab/*; do echo "$drive $(cat /sys/class/nvme/$(basename $(readlink $drive) n1)/serial)"; done

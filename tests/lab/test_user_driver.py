@@ -11,11 +11,11 @@ import pytest
 from guest_user_driver import BACKENDS, LARGEST
 from lab_guest import Report
 
-from iosonde.findings.questions.backend_steps import LATENCY, BackendStep, SoftwareShare
+from iosonde.features.nvme_driver.handover import JOURNALED
+from iosonde.features.nvme_driver.questions import LATENCY, BackendStep, SoftwareShare
 from iosonde.metrics.metrics import run_metrics
 from iosonde.report.content.report import collect
 from iosonde.results.schema import Record
-from iosonde.storage.safety.journal_entry import NVME_DRIVER
 
 Part = Callable[[str], dict[str, Any]]
 
@@ -112,7 +112,7 @@ def test_a_killed_session_leaves_an_entry_and_cleanup_gives_the_controller_back(
     reported = part("killed")
     assert reported["has_measured"]
     assert reported["in_use"] and all(reason.startswith("is in use by process") for reason in reported["in_use"])
-    assert NVME_DRIVER in reported["remaining"]
+    assert JOURNALED in reported["remaining"]
     assert reported["cleaned"] and not any(failed for _, failed in reported["cleaned"]), reported["cleaned"]
     assert reported["is_intact"], "data beside what was measured"
 

@@ -13,10 +13,14 @@ it adds in a tuple:
                      SETTINGS        models whose fields are parameters          other parameters of cases
     servers.py       STARTERS        `execution.servers.running_server.ServerStarter`  runs on a server
                      SIZES           names of parameters in bytes                both kinds of parameters
+    backends.py      BACKENDS        `workload.backend.Backend`                  block I/O
+    probes.py        PROBES          `execution.checks.backend_probe.Probe`      `plan` and `doctor`
     planning.py      REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan
     layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
     undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
+    consent.py       REQUIRED        `execution.preparation.RequiredConsent`     each plan before it starts
     preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments
+                     ENCLOSURES      `execution.preparation.Enclosure`           the engine of each run
     instruments.py   INSTRUMENTS     subclasses of `Instrument`                  each run
     record.py        PARTS           subclasses of `results.schema.RecordPart`   the record
     verdict.py       JUDGES          `verdict.judge.Judge`                       the verdict on a run

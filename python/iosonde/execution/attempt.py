@@ -12,14 +12,13 @@ from typing import Any
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.errors import ServerError, TargetError
+from iosonde.errors import ServerError, TargetError, UnsupportedError
 from iosonde.execution import record
-from iosonde.execution.checks import user_driver
 from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
-from iosonde.execution.preparation import Preparation, Workbench
+from iosonde.execution.preparation import Enclosure, Preparation, Workbench
 from iosonde.execution.servers.database_servers import DatabaseServers
 from iosonde.execution.servers.databases import Databases
 from iosonde.execution.servers.running_server import RunningServer
@@ -31,11 +30,11 @@ from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.procedure.watch import Watch
 from iosonde.protocol.event import Event
 from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordWarning
-from iosonde.storage.nvme.handover import HandoverError
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.simulated import state as drive_state
 
 _PREPARATIONS: tuple[Preparation, ...] = contributed("preparations", "PREPARATIONS")
+_ENCLOSURES: tuple[Enclosure, ...] = contributed("preparations", "ENCLOSURES")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +81,15 @@ def carry_out(
         return _not_started(run, case, number, equipment, error, code=code)
     run = run.model_copy(update={"spec": ready.spec(run)})
     step = partial(_carry_out_step, equipment)
-    bench = Workbench(setups=equipment.setups, drive=step, stop=equipment.stop, note=equipment.note)
+    bench = Workbench(
+        setups=equipment.setups, drive=step, consent=equipment.consent, stop=equipment.stop, note=equipment.note
+    )
     try:
         for prepare in _PREPARATIONS:
             run, ready = prepare(run, case, ready, bench)
-        if user_driver.is_driven(run.spec):
-            user_driver.check(ready, equipment.consent)
-            run = user_driver.lay_out(run, ready, equipment.setups, step)
-    except HandoverError as error:
-        return _not_started(run, case, number, equipment, error, code=UNSUPPORTED)
     except TargetError as error:
-        return _not_started(run, case, number, equipment, error, code="setup")
+        code = UNSUPPORTED if isinstance(error, UnsupportedError) else "setup"
+        return _not_started(run, case, number, equipment, error, code=code)
     spec, carried_over = equipment.databases.prepare(run, case)
     run = run.model_copy(update={"spec": spec})
     try:
@@ -202,10 +199,11 @@ def _drive(
         on_event(event)
 
     try:
-        with (
-            store_shim(run.spec["workload"]) as shim,
-            user_driver.handed_over(run.spec, context.ready, equipment.consent) as (spec, ready),
-        ):
+        with ExitStack() as enclosed:
+            shim = enclosed.enter_context(store_shim(run.spec["workload"]))
+            spec, ready = run.spec, context.ready
+            for enclose in _ENCLOSURES:
+                spec, ready = enclosed.enter_context(enclose(spec, ready, equipment.consent))
             return drive(
                 ready.with_claims(drive_state.with_state(spec, equipment.directory)),
                 on_event=handle,
@@ -216,7 +214,7 @@ def _drive(
                 identities=ready.identities,
                 shim=shim,
             )
-    except HandoverError as error:
+    except UnsupportedError as error:
         return without_engine(Failure(code=UNSUPPORTED, message=error.what, context=error.where, hint=error.hint))
 
 

@@ -6,12 +6,16 @@ They change what the run finds, and may change its spec. What they did is in `Re
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from iosonde.core.features import contributed
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.setups import ReadyTarget, Setups
 from iosonde.execution.stop import Stop
-from iosonde.plan import Case, JsonObject, Run
+from iosonde.plan import Case, JsonObject, Plan, Run
+from iosonde.storage import Target
+from iosonde.storage.safety.consent import Consent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +25,7 @@ class Workbench:
     setups: Setups
     drive: Callable[[ReadyTarget, JsonObject], EngineRun]
     """Carries out a spec on a target; it leaves no record."""
+    consent: Consent
     stop: Stop
     note: Callable[[str], None]
     """Shows a message to the user."""
@@ -29,3 +34,16 @@ class Workbench:
 Preparation = Callable[[Run, Case, ReadyTarget, Workbench], tuple[Run, ReadyTarget]]
 """Returns the run and its target once prepared; `TargetError` if that fails. Listed in `PREPARATIONS` of a feature's
 `preparations.py`."""
+
+Enclosure = Callable[[JsonObject, ReadyTarget, Consent], AbstractContextManager[tuple[JsonObject, ReadyTarget]]]
+"""Encloses the engine's process, with the spec and target that the engine gets. Listed in `ENCLOSURES` there."""
+
+RequiredConsent = Callable[[Plan, Target, Consent], None]
+"""`TargetError` if a plan requires more consent before it starts. Listed in `REQUIRED` of a feature's `consent.py`."""
+
+
+def require_consent(plan: Plan, target: Target, consent: Consent) -> None:
+    """`TargetError` if a feature requires more consent for a plan on a target."""
+    kinds: tuple[RequiredConsent, ...] = contributed("consent", "REQUIRED")
+    for require in kinds:
+        require(plan, target, consent)

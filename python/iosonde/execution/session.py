@@ -20,11 +20,11 @@ from iosonde.execution.attempt import Attempt, Equipment, carry_out
 from iosonde.execution.checks import engine_programs
 from iosonde.execution.checks.admission import Admission, check_libraries
 from iosonde.execution.checks.command_consent import require_commands_allowed
-from iosonde.execution.checks.user_driver import require_consent as require_controller
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import array_health
 from iosonde.execution.observer import Observer, Silent
+from iosonde.execution.preparation import require_consent
 from iosonde.execution.servers.database_servers import DatabaseServers
 from iosonde.execution.servers.databases import Databases
 from iosonde.execution.setups import Setups, remove_leftovers
@@ -75,7 +75,7 @@ def execute(
     with ExitStack() as claims:
         for part in plan.by_target():
             target = open_target(part.target)
-            require_controller(part, target, consent)
+            require_consent(part, target, consent)
             claims.enter_context(target.claimed(consent))
     result_set = ResultSet.create(directory, plan)
     return _carry_out(
@@ -293,7 +293,7 @@ def _session(result_set: ResultSet, observer: Observer, stop: Stop, name: str, c
         for plan, admission in zip(plans, admissions, strict=True):
             target = open_target(plan.target)
             check_same_target(plan, result_set, describe(target))
-            require_controller(plan, target, consent)
+            require_consent(plan, target, consent)
             stack.enter_context(target.claimed(consent, keep=plan.keep))
             equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name, consent))
             rigs.append(_Rig(plan=plan, admission=admission, equipment=equipment))

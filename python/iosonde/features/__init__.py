@@ -13,5 +13,6 @@ FEATURES = (
     "iosonde.features.object_stores",
     "iosonde.features.external_commands",
     "iosonde.features.swap_areas",
+    "iosonde.features.nvme_driver",
 )
 """Packages of the features, in the order in which what they contribute is listed."""

@@ -51,9 +51,6 @@ ROUNDING = 0.005
 _COMPARING: tuple[str, ...] = ("asymmetry", "peak", "flatness")
 """Questions that decide whether named levels differ: only one of them is answered per factor and metric."""
 
-_COMPARED_FIRST: tuple[str, ...] = (*_COMPARING, "backend_steps")
-"""Questions about named levels whose answers come before the values of a single level."""
-
 _ORDER: tuple[Topic, ...] = (
     "path",
     "limits",
@@ -168,7 +165,7 @@ def _order(study: Study, *, disturbed: bool) -> Sequence[Topic]:
         return ["interference", *(topic for topic in _ORDER if topic != "interference")]
     first = next(iter(study.analysis), None)
     part = next((each for each in study.parts if first and each.name == first.part), None)
-    if first is None or part is None or first.kind not in _COMPARED_FIRST:
+    if first is None or part is None or not _QUESTIONS[first.kind].is_of_names:
         return _ORDER
     levels = part.all_factors.get(first.over, [])
     if not levels or all(isinstance(level, int | float) for level in levels):

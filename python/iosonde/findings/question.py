@@ -221,3 +221,5 @@ class QuestionKind:
     find: Callable[[Question], Iterator[Finding]]
     compares_levels: bool = False
     """True if it has no answer for a single level: its value is stated instead."""
+    is_of_names: bool = False
+    """True if it compares named levels: its answers come before the values of a single level."""

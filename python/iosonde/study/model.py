@@ -368,7 +368,6 @@ ANALYSIS_KINDS: tuple[str, ...] = (
     "cache_tiers",
     "memory_share",
     "memory_extension",
-    "backend_steps",
     *contributed("", "ANALYSES", str),
 )
 """Kinds of questions, with those of features. A study is checked before findings are imported."""

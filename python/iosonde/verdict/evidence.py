@@ -15,6 +15,7 @@ from iosonde.results.run_facts import array_threads, busiest_thread, own_io
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.warning_kinds import SOME
 from iosonde.workload import described, streams_of
+from iosonde.workload.block.backends import BACKENDS
 
 Json = Mapping[str, Any]
 
@@ -25,8 +26,6 @@ NETWORK_FILE_SYSTEMS = (
     *("nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "afs", "lustre", "beegfs", "orangefs", "gpfs"),
     *("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.rclone", "fuse.s3fs", "fuse.juicefs"),
 )
-NOT_BLOCK_I_O = ("uring_nvme", "nvme_user")
-"""Backends whose commands the kernel counts neither for the process nor for the block device."""
 FS_INPUT_BYTES = 512
 
 
@@ -592,7 +591,8 @@ class Evidence:
         I/O on persistent memory (`dax`) is no block I/O.
         """
         dax = {"dax", "dax=always"} & set(self.file_systems[-1].get("options") or [])
-        is_block_io = self.backend not in NOT_BLOCK_I_O and not dax
+        backend = BACKENDS.get(self.backend)
+        is_block_io = (backend is None or backend.is_counted) and not dax
         return bool(self.facts.target.get("devices")) and is_block_io and not self._is_counted_late
 
     @property

@@ -20,6 +20,7 @@ from iosonde.features.block_caches.record import BlockCacheReading, Prepared
 from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.plan import Setup
 from iosonde.results.run_facts.run import values
+from iosonde.storage.safety.consent import NO_CONSENT
 
 MIB = 1 << 20
 CACHE = BlockCache(
@@ -64,6 +65,7 @@ class Fake:
         self.bench = Workbench(
             setups=SimpleNamespace(ended=lambda run, complete: self.done.append("layout recorded")),  # type: ignore[arg-type]
             drive=self.drive,
+            consent=NO_CONSENT,
             stop=SimpleNamespace(is_set=lambda: False),  # type: ignore[arg-type]
             note=lambda text: None,
         )

@@ -16,7 +16,6 @@ from iosonde.cli.tables import joined_levels
 from iosonde.plan import commands
 
 if TYPE_CHECKING:
-    from iosonde.execution.checks.backend_probe import ProbedBackend
     from iosonde.plan import Case, Plan
     from iosonde.study.model import Part, Study
     from iosonde.workload.workload import Workload
@@ -150,33 +149,20 @@ def _unavailable_backends(plan: Plan) -> Iterator[str]:
         found = backend_probe.probe_backends(find_engine(), Path(plan.target))
     except EngineError:
         return
-    for each in backend_probe.unavailable(found, specs):
-        yield f"backend {each.name} is not available here, and its runs are recorded as unsupported: {each.reason}"
-    yield from _handover_notes(plan, found)
-
-
-def _handover_notes(plan: Plan, found: Sequence[ProbedBackend]) -> Iterator[str]:
-    """The controller that the user-level driver takes from the kernel, and the options that allow it."""
-    from pathlib import Path
-
-    from iosonde.execution.checks import user_driver
-    from iosonde.storage.block_layer.block_nodes import number_of
-    from iosonde.storage.nvme.handover import controller_of
-
-    if not any(map(user_driver.is_driven, plan.specs())):
-        return
-    if any(each.name == user_driver.BACKEND and each.is_available for each in found):
-        controller = controller_of(number_of(Path(plan.target)))
-        yield (
-            f"backend {user_driver.BACKEND} takes the NVMe controller at {controller.address} from the kernel, with "
-            f"{', '.join(controller.namespaces)}; its runs need {user_driver.missing_options(controller)}"
-        )
+    for each in backend_probe.used(found, specs):
+        if not each.is_available:
+            yield f"backend {each.name} is not available here, and its runs are recorded as unsupported: {each.reason}"
+        elif each.note:
+            yield f"backend {each.name} {each.note}"
 
 
 def _requires_backend(workload: Mapping[str, Any]) -> bool:
     """Return True if a run fails as unsupported without its backend."""
-    backend = workload.get("backend") or {}
-    return backend.get("kind") in ("preadv2", "libaio", "uring_nvme", "nvme_user") or bool(backend.get("required"))
+    from iosonde.workload.block.backends import BACKENDS
+
+    given = workload.get("backend") or {}
+    backend = BACKENDS.get(given.get("kind", ""))
+    return bool(given.get("required") or (backend and not backend.always_runs))
 
 
 def _power_lines(plan: Plan) -> Iterator[str]:

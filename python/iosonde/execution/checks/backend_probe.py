@@ -1,21 +1,15 @@
-"""Which I/O backends a target and this machine have: the engine tries each by a real read.
-
-The user-level driver is not tried, because that takes the drive away from the kernel: its requirements are checked.
-"""
+"""Which I/O backends a target and this machine have: the engine tries each of its own by a real read."""
 
 from __future__ import annotations
 
 import json
-import stat
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from iosonde.errors import TargetError
-from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.nvme import handover
+from iosonde.core.features import contributed
 from iosonde.workload import described
 
 TIMEOUT_S = 30
@@ -34,6 +28,12 @@ class ProbedBackend:
     reason: str = ""
     """Why it is not available."""
     hint: str = ""
+    note: str = ""
+    """For plans that use it where it is available: `takes ... from the kernel`."""
+
+
+Probe = Callable[[Path], ProbedBackend]
+"""Tries the backend of a feature on a target; listed in `PROBES` of its `probes.py`."""
 
 
 def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
@@ -55,7 +55,8 @@ def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
     except (OSError, subprocess.SubprocessError, ValueError):
         return []
     # An engine of another version may print something else.
-    return [*map(_read, found), _user_driver(path)] if isinstance(found, list) else []
+    probes: tuple[Probe, ...] = contributed("probes", "PROBES")
+    return [*map(_read, found), *(probe(path) for probe in probes)] if isinstance(found, list) else []
 
 
 def _read(found: Mapping[str, Any]) -> ProbedBackend:
@@ -69,33 +70,14 @@ def _read(found: Mapping[str, Any]) -> ProbedBackend:
     )
 
 
-def _user_driver(path: Path) -> ProbedBackend:
-    """Whether the controller of a namespace could be handed over."""
-    name = "nvme_user"
-    try:
-        if not stat.S_ISBLK(path.stat().st_mode):
-            return ProbedBackend(
-                name=name,
-                is_available=False,
-                reason="the target is not a namespace of an NVMe drive",
-                hint="name one as `/dev/nvme0n1`",
-            )
-        handover.check(handover.controller_of(number_of(path)))
-    except TargetError as error:
-        return ProbedBackend(name=name, is_available=False, reason=error.what, hint=error.hint)
-    except OSError as error:
-        return ProbedBackend(name=name, is_available=False, reason=error.strerror or str(error))
-    return ProbedBackend(name=name, is_available=True, features=("prp", "polling"))
-
-
 def name_of(backend: Mapping[str, Any]) -> str:
     """A backend of a spec as messages name it."""
     polling = [f" with {kind} polling" for kind in ("submission", "completion") if backend.get(f"{kind}_polling")]
     return str(backend["kind"]) + "".join(polling)
 
 
-def unavailable(found: Iterable[ProbedBackend], specs: Iterable[Mapping[str, Any]]) -> list[ProbedBackend]:
-    """Backends that a plan's specs require and the target does not have."""
+def used(found: Iterable[ProbedBackend], specs: Iterable[Mapping[str, Any]]) -> list[ProbedBackend]:
+    """Return the backends that a plan's specs use."""
     workloads = [spec["workload"] for spec in specs]
     asked = {name_of(each["backend"]) for each in workloads if described(each).moves_blocks}
-    return [each for each in found if each.name in asked and not each.is_available]
+    return [each for each in found if each.name in asked]

@@ -198,4 +198,4 @@ def _about(
     return of + (f" at {wording.listing(rest)}" if rest else "")
 
 
-KINDS = (QuestionKind("asymmetry", find, compares_levels=True),)
+KINDS = (QuestionKind("asymmetry", find, compares_levels=True, is_of_names=True),)

@@ -48,4 +48,4 @@ def find(question: Question) -> Iterator[Finding]:
             yield Dependence(**{**values, "strength": "weak"}, decision="unclear")
 
 
-KINDS = (QuestionKind("flatness", find, compares_levels=True),)
+KINDS = (QuestionKind("flatness", find, compares_levels=True, is_of_names=True),)

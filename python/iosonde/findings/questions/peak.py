@@ -145,4 +145,4 @@ def _setting(over: str, rest: list[str], row: Mapping[str, Any]) -> str:
     return wording.listing([wording.level_words(name, row[name]) for name in (over, *rest)])
 
 
-KINDS = (QuestionKind("peak", find, compares_levels=True),)
+KINDS = (QuestionKind("peak", find, compares_levels=True, is_of_names=True),)

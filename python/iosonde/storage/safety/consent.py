@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from iosonde import pcie
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.safety.guard import Findings
-from iosonde.storage.safety.journal_entry import PCI_ADDRESS
 from iosonde.text_files import expanded
 from iosonde.units import format_bytes, parse_size
 
@@ -43,7 +43,7 @@ def refuse_surplus(consent: Consent, targets: Sequence[str]) -> None:
     names = [name for target in targets for name in (target, *target.split(","))]
     numbers = {number_of(expanded(name.strip()).absolute()) for name in names} - {""}
     for text in consent.destroy:
-        if not re.fullmatch(PCI_ADDRESS, text) and number_of(expanded(text).absolute()) not in numbers:
+        if not re.fullmatch(pcie.ADDRESS, text) and number_of(expanded(text).absolute()) not in numbers:
             raise TargetError(
                 f"`--destroy {text}` must name a device of the target",
                 where=f"the target is {' and '.join(f'`{each}`' for each in targets)}",

@@ -27,7 +27,6 @@ from iosonde.storage.safety.file_handle import handle_of
 from iosonde.storage.safety.journal_entry import (
     CONTROL_GROUP,
     DATABASE_ON_SERVER,
-    NVME_DRIVER,
     QUEUE_SETTING,
     SERVER,
     TEMPORARY_FILES,
@@ -48,14 +47,13 @@ UNDO = {
     "setup": "iosonde.storage.targets.active_setup",
     "device": "iosonde.storage.targets.device_target",
     QUEUE_SETTING: "iosonde.storage.setups.queue_settings",
-    NVME_DRIVER: "iosonde.storage.nvme.handover",
     TEMPORARY_FILES: "iosonde.storage.targets.temporary_files",
     SERVER: "iosonde.servers.process",
     DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
 }
 """Kinds that are not files -> the module whose `undo(entry)` removes them; it raises `OSError` if it cannot."""
 
-_ENDS_WITH_BOOT = ("mount", NVME_DRIVER, QUEUE_SETTING)
+_ENDS_WITH_BOOT = ("mount", QUEUE_SETTING)
 """Kinds of state of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
 
 

@@ -30,17 +30,11 @@ DATABASE_ON_SERVER = "database"
 QUEUE_SETTING = "queue setting"
 """A file of a block queue whose value was changed."""
 
-NVME_DRIVER = "handover of an NVMe controller"
-"""An NVMe controller that is bound to vfio; its path is that of the file that selects its driver."""
-
 TEMPORARY_FILES = "temporary file"
 """Files and directories whose names start with a random token; its path is their directory with that token."""
 
 SCRATCH = "iosonde-"
 """How the name of a directory for temporary files starts."""
-
-PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
-"""Domain, bus, device and function of a PCI device."""
 
 OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde creates inside the one that the user names."""
@@ -64,7 +58,6 @@ _PATHS = {
     SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+(/(mon|mgr|osd)\.[a-z0-9]+)?)?",
     QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
     "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
-    NVME_DRIVER: rf"/sys/bus/pci/devices/{PCI_ADDRESS}/driver_override",
     TEMPORARY_FILES: rf"/(.+/)?({re.escape(TEMPORARY)}|{SCRATCH})[0-9a-f]{{16}}",
 }
 """Which paths an entry of each kind may have."""
@@ -76,7 +69,6 @@ _FACTS: dict[str, dict[str, str]] = {
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
     "array": {"kind": r"md|btrfs", "name": _OWN},
     QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?", "disk": r".*"},
-    NVME_DRIVER: {"serial": r".*", "namespaces": r"[a-z0-9 ]*", "own": _OWN},
 }
 """Facts that undoing needs, with their patterns."""
 

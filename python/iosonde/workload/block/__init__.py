@@ -12,7 +12,7 @@ from typing import Any
 
 from iosonde.workload import terms
 from iosonde.workload.block import cost, fitting, requirements, spec
-from iosonde.workload.block.fields import DURATIONS, SHOWN, SIZES
+from iosonde.workload.block.fields import DURATIONS, OF_BACKENDS, SHOWN, SIZES
 from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.workload import Workload
 
@@ -36,7 +36,7 @@ class BlockWorkload(Workload[BlockParameters]):
     worded = ("block_size", "access", "io_mode", "read_fraction", "trim_fraction", "durability")
     ignored_when_simulated = (
         *("backend", "fallback", "registered_files", "registered_buffers", "submission_polling", "completion_polling"),
-        *("data_pointers", "interrupts", "command_timeout", "io_mode", "page_cache"),
+        *(*OF_BACKENDS, "io_mode", "page_cache"),
     )
 
     fit = staticmethod(fitting.fit)

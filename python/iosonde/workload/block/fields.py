@@ -7,11 +7,12 @@ describe the run and not the stream, so streams that run together must agree on 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.workload.block import notation
+from iosonde.workload.block.backends import BACKENDS
 from iosonde.workload.reading import (
     Cpus,
     Duration,
@@ -28,6 +29,14 @@ Rate = Annotated[float | str, BeforeValidator(notation.parse_rate_or_steps)]
 
 VIRTUAL = ("null", "simulated", "ssd")
 """Backends that reach no real target."""
+
+OF_BACKENDS = [name for each in BACKENDS.values() if each.parameters for name in each.parameters.model_fields]
+"""Parameters of backends of features."""
+
+if TYPE_CHECKING:
+    BackendName = str
+else:
+    BackendName = Literal[(*BACKENDS, *VIRTUAL)]
 
 
 class BlockFields(BaseModel):
@@ -80,13 +89,11 @@ class BlockFields(BaseModel):
         "none",
         description="When writes are durable: `none`, `dsync` (each as it completes), `flush:N` (`fdatasync` after N).",
     )
-    backend: Literal["uring", "sync", "preadv2", "libaio", "uring_nvme", "nvme_user", "null", "simulated", "ssd"] = (
-        Field(
-            "uring",
-            description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at "
-            "a time in each job; Linux AIO; NVMe commands through `io_uring`; the user-level NVMe driver; none; a "
-            "simulated device; a simulated drive. The targets `null:`, `simulated:` and `sim:` set it themselves.",
-        )
+    backend: BackendName = Field(
+        "uring",
+        description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at "
+        "a time in each job; Linux AIO; NVMe commands through `io_uring`; the user-level NVMe driver; none; a "
+        "simulated device; a simulated drive. The targets `null:`, `simulated:` and `sim:` set it themselves.",
     )
     fallback: Literal["allow", "refuse"] = Field(
         "allow",
@@ -97,15 +104,6 @@ class BlockFields(BaseModel):
     registered_buffers: bool = Field(True, description="`uring`, `uring_nvme`: register the buffers with the ring.")
     submission_polling: bool = Field(False, description="`uring`: a kernel thread polls the submission queue.")
     completion_polling: bool = Field(False, description="`uring`, `uring_nvme`, direct I/O: poll for completions.")
-    data_pointers: Literal["prp", "sgl"] = Field(
-        "prp",
-        description="`nvme_user`: describe data by PRP entries, or by scatter-gather lists if supported.",
-    )
-    interrupts: bool = Field(False, description="`nvme_user`: wait for an interrupt instead of polling.")
-    command_timeout: Duration = Field(
-        30_000_000_000,
-        description="`nvme_user`: abort a command after this time, and reset the controller after the same time again.",
-    )
     arrival: Literal["closed", "constant", "poisson"] = Field(
         "closed",
         description="Closed loop (the next I/O starts when one completes), or open loop with constant or exponential "
@@ -285,9 +283,7 @@ WHOLE_WORKLOAD = (
     "registered_buffers",
     "submission_polling",
     "completion_polling",
-    "data_pointers",
-    "interrupts",
-    "command_timeout",
+    *OF_BACKENDS,
     "page_cache",
     "layout",
     "verify",
@@ -326,7 +322,8 @@ SIZES: Sequence[str] = (
 """Parameters in bytes."""
 
 DURATIONS: Sequence[str] = (
-    *("round_length", "ramp", "duration", "interval", "spin", "read_service", "write_service", "command_timeout"),
+    *("round_length", "ramp", "duration", "interval", "spin", "read_service", "write_service"),
+    *(name for each in BACKENDS.values() for name in each.durations),
 )
 """Parameters in nanoseconds."""
 

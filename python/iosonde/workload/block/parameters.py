@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from pydantic import model_validator
+from pydantic import create_model, model_validator
 
 from iosonde.workload.block import rules
+from iosonde.workload.block.backends import BACKENDS
 from iosonde.workload.block.fields import BlockFields
 
+if TYPE_CHECKING:
+    _Fields = BlockFields
+else:
+    _OF_BACKENDS = [each.parameters for each in BACKENDS.values() if each.parameters]
+    _Fields = create_model("_Fields", __base__=(*_OF_BACKENDS, BlockFields))
 
-class BlockParameters(BlockFields):
+
+class BlockParameters(_Fields):
     """One stream: `jobs` threads, each with `queue_depth` I/Os in flight."""
 
     @model_validator(mode="after")

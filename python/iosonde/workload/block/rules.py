@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iosonde.protocol import HIGHEST_RATE
 from iosonde.units import format_bytes
-from iosonde.workload.block import backends
+from iosonde.workload.block.backends import BACKENDS
 from iosonde.workload.block.fields import BlockFields
 
 Rule = tuple[bool, str]
@@ -13,7 +13,22 @@ Rule = tuple[bool, str]
 
 def problem(stream: BlockFields) -> str | None:
     """The first rule that a stream breaks, if any."""
-    return backends.problem(stream) or next((text for wrong, text in _rules(stream) if wrong), None)
+    return _backend_problem(stream) or next((text for wrong, text in _rules(stream) if wrong), None)
+
+
+def _backend_problem(stream: BlockFields) -> str | None:
+    """Return why its backend cannot carry out a stream; None if it can."""
+    backend = BACKENDS.get(stream.backend)
+    if backend is None:
+        return None
+    if backend.one_at_a_time and stream.queue_depth != 1:
+        name = f"the backend `{backend.name}`"
+        return f"{name} does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)"
+    if backend.direct_only and stream.io_mode != "direct":
+        return f'the backend `{backend.name}` needs `io_mode = "direct"`'
+    if not backend.trims and stream.trim_fraction > 0:
+        return f"the backend `{backend.name}` cannot trim: `trim_fraction` must be 0"
+    return None
 
 
 def _rules(stream: BlockFields) -> list[Rule]:

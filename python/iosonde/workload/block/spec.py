@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from iosonde.plan import JsonObject
 from iosonde.storage.targets.workspace import journal_directory
-from iosonde.workload.block.backends import spec_of
+from iosonde.workload.block.backends import BACKENDS
 from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.workload.block.parameters import BlockParameters
@@ -122,7 +122,9 @@ def _backend(whole: BlockParameters, given: JsonObject | None) -> spec.Backend:
         case "null":
             return {"kind": "null"}
         case _:
-            return cast("spec.Backend", spec_of(whole))
+            chosen = {key: getattr(whole, name) for name, key in BACKENDS[whole.backend].options.items()}
+            required = {"required": True} if whole.backend == "uring" and whole.fallback == "refuse" else {}
+            return cast("spec.Backend", {"kind": whole.backend, **chosen, **required})
 
 
 def _verification(whole: BlockParameters, target: JsonObject) -> spec.Verification | None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 
+from iosonde.features.nvme_driver.backends import NAME
 from iosonde.findings.cells import cells, groups
 from iosonde.findings.finding import FIRST, Finding, Topic
 from iosonde.findings.kinds.ratio import asymmetry
@@ -20,7 +21,7 @@ from iosonde.metrics.statistics import Estimate, pooled_ratio, ratio, repeats_in
 from iosonde.study.model import Analysis, Level
 
 LATENCY = "completion_latency_ns_mean"
-USER_LEVEL = "nvme_user"
+USER_LEVEL = NAME
 """The backend whose latency at queue depth 1 is taken as the device's own: it polls, and the kernel is not involved."""
 
 
@@ -313,4 +314,4 @@ def _less(part: float | None) -> float | None:
     return None if part is None else 1 - part
 
 
-KINDS = (QuestionKind("backend_steps", find),)
+KINDS = (QuestionKind("backend_steps", find, is_of_names=True),)

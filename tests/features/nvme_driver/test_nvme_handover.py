@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from iosonde.errors import TargetError
-from iosonde.storage.nvme import handover
-from iosonde.storage.nvme.handover import KERNEL_DRIVER, VFIO, HandoverError
-from iosonde.storage.safety import guard, journal, journal_entry
+from iosonde.errors import TargetError, UnsupportedError
+from iosonde.features.nvme_driver import handover, undo
+from iosonde.features.nvme_driver.handover import JOURNALED, KERNEL_DRIVER, VFIO
+from iosonde.storage.safety import guard, journal
 from iosonde.storage.safety.claims import Claims
-from iosonde.storage.safety.journal_entry import NVME_DRIVER, Entry
+from iosonde.storage.safety.journal_entry import Entry
 
 ADDRESS, OTHER = "0000:01:00.0", "0000:01:00.1"
 OWN = "iosonde-00112233"
@@ -88,7 +89,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(handover, "NODES", made.nodes)
     monkeypatch.setattr(handover, "_write", made.write)
     monkeypatch.setattr(handover, "_RETURN_S", 0)
-    monkeypatch.setitem(journal_entry._PATHS, NVME_DRIVER, r"/.+/driver_override")
+    monkeypatch.setattr(undo, "KINDS", (replace(undo.KINDS[0], path=r"/.+/driver_override"),))
 
     def examine(number: str, **_: object) -> guard.Findings:
         return guard.Findings(number=number, refusals=made.refusals.get(number, []))
@@ -111,7 +112,7 @@ def test_a_controller_is_handed_over_and_given_back(machine: Machine) -> None:
     machine.claims.take("259:0", "/dev/nvme0n1")
     handover.hand_over(found, machine.claims, own=OWN)
     assert machine.driver == VFIO
-    assert [entry.what for entry in journal.entries()] == [NVME_DRIVER]
+    assert [entry.what for entry in journal.entries()] == [JOURNALED]
     assert machine.claims_at_unbind == {"259:0"}, "no process can mount it before the driver is unbound"
     assert machine.claims.numbers == set(), "an open node would keep its number from the namespace that returns"
     handover.give_back(found)
@@ -123,9 +124,9 @@ def test_a_controller_is_handed_over_and_given_back(machine: Machine) -> None:
 def test_every_namespace_in_use_is_a_reason_against_it(machine: Machine) -> None:
     found = controller(machine)
     machine.refusals["259:1"] = ["`nvme0n2` is mounted at `/data`"]
-    with pytest.raises(HandoverError, match="`nvme0n2` is mounted at `/data`"):
+    with pytest.raises(UnsupportedError, match="`nvme0n2` is mounted at `/data`"):
         handover.check(found, claimed="259:0")
-    with pytest.raises(HandoverError, match="`nvme0n2` is mounted at `/data`"):
+    with pytest.raises(UnsupportedError, match="`nvme0n2` is mounted at `/data`"):
         handover.hand_over(found, machine.claims, own=OWN)
     assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
 
@@ -155,7 +156,7 @@ def test_without_the_driver_it_is_refused(machine: Machine) -> None:
 def test_a_device_that_vfio_does_not_accept_goes_back_to_its_driver(machine: Machine) -> None:
     found = controller(machine)
     machine.accepts_vfio = False
-    with pytest.raises(HandoverError, match="does not accept the device"):
+    with pytest.raises(UnsupportedError, match="does not accept the device"):
         handover.hand_over(found, machine.claims, own=OWN)
     assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
 
@@ -168,14 +169,14 @@ def test_a_controller_that_returns_with_another_serial_number_is_an_error_and_st
     machine.serial = "S2"
     with pytest.raises(TargetError, match="`S2` and not `S1`"):
         handover.give_back(found)
-    assert [entry.what for entry in journal.entries()] == [NVME_DRIVER]
+    assert [entry.what for entry in journal.entries()] == [JOURNALED]
 
 
 def test_cleanup_after_a_kill_at_any_step_gives_it_back(machine: Machine) -> None:
     found = controller(machine)
     facts = {"serial": "S1", "namespaces": "nvme0n1 nvme0n2", "own": OWN}
     path = machine.device / "driver_override"
-    entry = Entry(path=str(path), what=NVME_DRIVER, made_at="", owner="", facts=facts)
+    entry = Entry(path=str(path), what=JOURNALED, made_at="", owner="", facts=facts)
     for step in ("journal", "override", "unbound", "vfio"):
         if step != "journal":
             machine.write(path, VFIO)
@@ -223,16 +224,14 @@ def test_a_controller_that_another_process_uses_through_vfio_stays_bound(
     monkeypatch.setattr(handover, "_CLOSE_S", 0)
     with pytest.raises(TargetError, match="process 4711 uses it through vfio"):
         handover.give_back(found)
-    assert (machine.driver, [entry.what for entry in journal.entries()]) == (VFIO, [NVME_DRIVER])
+    assert (machine.driver, [entry.what for entry in journal.entries()]) == (VFIO, [JOURNALED])
     descriptor.unlink()
     handover.give_back(found)
     assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
 
 
 def test_a_device_that_was_removed_needs_no_cleanup(machine: Machine) -> None:
-    handover.undo(
-        Entry(path="/sys/bus/pci/devices/ffff:00:00.0/driver_override", what=NVME_DRIVER, made_at="", owner="")
-    )
+    handover.undo(Entry(path="/sys/bus/pci/devices/ffff:00:00.0/driver_override", what=JOURNALED, made_at="", owner=""))
     assert machine.driver == KERNEL_DRIVER
 
 
@@ -243,5 +242,5 @@ def test_a_device_that_is_no_namespace_of_a_controller_is_refused(
         "iosonde.storage.block_layer.block_stack.name_of", lambda number: {"259:0": "nvme0n1"}.get(number, "sda")
     )
     assert handover.controller_of("259:0") == controller(machine)
-    with pytest.raises(HandoverError, match="cannot use `sda`, which is not a namespace"):
+    with pytest.raises(UnsupportedError, match="cannot use `sda`, which is not a namespace"):
         handover.controller_of("8:0")

@@ -16,12 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from iosonde.errors import TargetError
+from iosonde import pcie
+from iosonde.errors import UnsupportedError
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.safety import guard, journal
 from iosonde.storage.safety.claims import Claims
-from iosonde.storage.safety.journal_entry import NVME_DRIVER, PCI_ADDRESS, Entry
+from iosonde.storage.safety.journal_entry import Entry
+
+JOURNALED = "handover of an NVMe controller"
+"""Kind of its journal entry."""
 
 PCI = Path("/sys/bus/pci")
 NVME = Path("/sys/class/nvme")
@@ -36,10 +40,6 @@ _CLOSE_S = 10.0
 """How long a process may still have the device open after its iosonde was killed."""
 _RETURN_S = 60
 """How long the kernel may take to find the namespaces again."""
-
-
-class HandoverError(TargetError):
-    """The controller cannot be handed over: the kernel's driver has it as before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,13 @@ class Controller:
 
 
 def controller_of(number: str) -> Controller:
-    """The controller of a namespace; `HandoverError` for any other block device."""
+    """The controller of a namespace; `UnsupportedError` for any other block device."""
     name = block_stack.name_of(number)
     found = [each for each in controllers() if name in each.namespaces]
     if len(found) == 1:
         return found[0]
     why = "is reached through several controllers" if found else "is not a namespace of an NVMe controller on PCI"
-    raise HandoverError(
+    raise UnsupportedError(
         f"the backend `nvme_user` cannot use `{name}`, which {why}",
         hint="name a whole namespace of a local NVMe drive, or use another backend",
     )
@@ -75,7 +75,7 @@ def controllers() -> list[Controller]:
     found = []
     for path in sorted(NVME.glob("nvme*")):
         address = (path / "device").resolve().name
-        if re.fullmatch(PCI_ADDRESS, address):
+        if re.fullmatch(pcie.ADDRESS, address):
             serial = (path / "serial").read_text(encoding="utf-8").strip()
             found.append(Controller(address=address, serial=serial, namespaces=_namespaces(path)))
     return found
@@ -94,10 +94,10 @@ def refusals(controller: Controller, *, claimed: str = "") -> list[str]:
 
 
 def check(controller: Controller, *, claimed: str = "") -> None:
-    """`HandoverError` if the controller must not be handed over."""
+    """`UnsupportedError` if the controller must not be handed over."""
     found = refusals(controller, claimed=claimed)
     if found:
-        raise HandoverError(
+        raise UnsupportedError(
             f"the NVMe controller at {controller.address} cannot be handed over to the user-level driver: {found[0]}",
             where="; ".join(found[1:]),
             hint="all its namespaces must be unused, and the IOMMU on, in the firmware and for the kernel "
@@ -106,7 +106,7 @@ def check(controller: Controller, *, claimed: str = "") -> None:
 
 
 def hand_over(controller: Controller, claims: Claims, *, own: str) -> None:
-    """Unbind the kernel's driver and bind vfio; `HandoverError` if that fails, after binding the kernel's driver again.
+    """Unbind the kernel's driver and bind vfio; `UnsupportedError` if that fails, with the kernel's driver bound again.
 
     `claims` holds the namespace that is measured. The claims end once no driver has the namespaces.
     """
@@ -115,11 +115,13 @@ def hand_over(controller: Controller, claims: Claims, *, own: str) -> None:
     with others.held(names):
         for number in controller.namespaces.values():
             if found := guard.examine(number, is_claimed_by_us=True).refusals:
-                raise HandoverError(f"the NVMe controller at {controller.address} must not be handed over: {found[0]}")
+                raise UnsupportedError(
+                    f"the NVMe controller at {controller.address} must not be handed over: {found[0]}"
+                )
         entry = controller.device / "driver_override"
         namespaces = " ".join(sorted(controller.namespaces))
         facts = {"serial": controller.serial, "namespaces": namespaces, "own": own}
-        journal.created(entry, NVME_DRIVER, facts=facts)
+        journal.created(entry, JOURNALED, facts=facts)
         journal.identify(entry)
         try:
             _write(entry, VFIO)
@@ -135,7 +137,7 @@ def hand_over(controller: Controller, claims: Claims, *, own: str) -> None:
             give_back(controller)
             if not isinstance(error, OSError):
                 raise
-            raise HandoverError(
+            raise UnsupportedError(
                 f"cannot bind the NVMe controller at {controller.address} to `{VFIO}`: {error.strerror}",
                 hint="see the kernel log (`dmesg`); the kernel's driver has it again",
             ) from error

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from iosonde.errors import TargetError
+from iosonde.errors import TargetError, UnsupportedError
 from iosonde.execution import execute
-from iosonde.execution.checks import backend_probe, user_driver
 from iosonde.execution.setups import ReadyTarget
+from iosonde.features.nvme_driver import handover, preparations, probes
+from iosonde.features.nvme_driver.handover import Controller
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.storage.nvme import handover
-from iosonde.storage.nvme.handover import Controller, HandoverError
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 from iosonde.storage.targets.device_target import DeviceTarget
 
@@ -65,30 +64,31 @@ def test_a_controller_needs_consent_by_address_and_serial_number(
     given: Consent, missing: str, ready: ReadyTarget
 ) -> None:
     with pytest.raises(
-        HandoverError, match=r"takes the NVMe controller at 0000:03:00.0 .* `nvme1n1`, `nvme1n2`"
+        UnsupportedError, match=r"takes the NVMe controller at 0000:03:00.0 .* `nvme1n1`, `nvme1n2`"
     ) as found:
-        user_driver.check(ready, given)
+        preparations.check(ready, given)
     assert found.value.hint == f"to allow it, add {missing}"
     assert found.value.where == "serial S1"
 
 
 def test_with_both_it_is_allowed(ready: ReadyTarget) -> None:
-    user_driver.check(ready, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
+    preparations.check(ready, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
 
 
 def test_a_controller_in_use_is_refused_with_any_consent(ready: ReadyTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(controller: Controller, claimed: str) -> None:
-        raise HandoverError("`nvme1n2` is mounted")
+        raise UnsupportedError("`nvme1n2` is mounted")
 
     monkeypatch.setattr(handover, "check", refuse)
-    with pytest.raises(HandoverError, match="mounted"):
-        user_driver.check(ready, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
+    with pytest.raises(UnsupportedError, match="mounted"):
+        preparations.check(ready, Consent(destroy=("0000:03:00.0",), confirm=("S1",)))
 
 
 def plan_on(directory: Path, backends: str) -> Any:
     return expand(parse(STUDY.replace("BACKENDS", backends)), open_target(str(directory)))
 
 
+@pytest.mark.engine
 def test_a_study_that_needs_the_driver_in_all_runs_is_refused_on_a_file(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="needs one NVMe namespace as the target"):
         execute(plan_on(tmp_path, '["nvme_user"]'), tmp_path / "set", consent=NO_CONSENT)
@@ -106,6 +106,6 @@ def test_in_a_comparison_such_runs_are_unsupported_and_the_others_complete(tmp_p
 
 
 def test_the_probe_states_why_a_directory_has_no_user_level_driver(tmp_path: Path) -> None:
-    found = backend_probe._user_driver(tmp_path)
+    found = probes._probe(tmp_path)
     assert not found.is_available
     assert "not a namespace of an NVMe drive" in found.reason

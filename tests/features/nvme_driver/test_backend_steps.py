@@ -10,10 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from iosonde.findings.finding import Finding
-from iosonde.findings.findings import answer
-from iosonde.findings.question import Question
-from iosonde.findings.questions.backend_steps import (
+from iosonde.features.nvme_driver.questions import (
     LATENCY,
     BackendStep,
     SoftwareShare,
@@ -21,6 +18,9 @@ from iosonde.findings.questions.backend_steps import (
     UnknownSoftwareShare,
     find,
 )
+from iosonde.findings.finding import Finding
+from iosonde.findings.findings import answer
+from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.planning import load
 

@@ -1,0 +1,38 @@
+"""The backend `nvme_user` and its parameters."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from iosonde.workload.backend import Backend
+from iosonde.workload.reading import Duration
+
+NAME = "nvme_user"
+
+
+class DriverParameters(BaseModel):
+    """Parameters of the user-level driver."""
+
+    data_pointers: Literal["prp", "sgl"] = Field(
+        "prp",
+        description="`nvme_user`: describe data by PRP entries, or by scatter-gather lists if supported.",
+    )
+    interrupts: bool = Field(False, description="`nvme_user`: wait for an interrupt instead of polling.")
+    command_timeout: Duration = Field(
+        30_000_000_000,
+        description="`nvme_user`: abort a command after this time, and reset the controller after the same time again.",
+    )
+
+
+BACKENDS = (
+    Backend(
+        name=NAME,
+        parameters=DriverParameters,
+        durations=("command_timeout",),
+        options={"data_pointers": "data_pointers", "interrupts": "interrupts", "command_timeout": "timeout_ns"},
+        direct_only=True,
+        is_counted=False,
+    ),
+)

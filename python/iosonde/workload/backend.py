@@ -1,0 +1,30 @@
+"""A backend of block I/O: the interface through which it is done, what that can carry out, and its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """One of them; those of features are listed in `BACKENDS` of their `backends.py`."""
+
+    name: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Its parameters, with their names in the engine's spec."""
+    parameters: type[BaseModel] | None = None
+    """Model of parameters of its own."""
+    durations: tuple[str, ...] = ()
+    """Those of them in nanoseconds."""
+    one_at_a_time: bool = False
+    """True if a job has one I/O in flight."""
+    direct_only: bool = False
+    """True if it needs `io_mode = "direct"`."""
+    trims: bool = True
+    always_runs: bool = False
+    """True if its runs are never unsupported: it is available everywhere, or falls back to another."""
+    is_counted: bool = True
+    """False if the kernel counts its I/O neither for the process nor for the block device."""
