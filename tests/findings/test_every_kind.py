@@ -24,7 +24,7 @@ from claims import INTERVAL, NUMBER, Claim
 from hand_made import controls, results, study
 
 import iosonde.findings
-from iosonde.features.kernel_trace import questions as io_path
+from iosonde.findings import questions
 from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.durability import DifferentDurability, difference
 from iosonde.findings.finding import Finding
@@ -401,8 +401,7 @@ def asked_of(name: str, kind: str, cases: pl.DataFrame, runs: pl.DataFrame, outc
     question = Question(
         study=described, analysis=analysis, cases=cases, runs=runs, outcomes=outcomes, support=Support()
     )
-    module = {"io_path": io_path}.get(kind) or importlib.import_module(f"iosonde.findings.questions.{kind}")
-    return list(module.find(question))
+    return list(questions.kinds()[kind].find(question))
 
 
 def device_share(rng: Rng) -> Made:

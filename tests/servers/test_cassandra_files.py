@@ -340,7 +340,7 @@ def test_a_heap_that_is_exhausted_under_load_is_the_cause_of_the_failed_run(tmp_
         settings={HEAP: 64 << 20},
         account=account_for([]),
     )
-    context: Any = SimpleNamespace(server=SimpleNamespace(server=instance.server, instance=instance))
+    context: Any = SimpleNamespace(server=SimpleNamespace(server=instance.server, instance=instance, companion=None))
     vanished = Failure(code="server_vanished", message="the connection was closed")
     log = instance.place.server_log
     log.parent.mkdir(parents=True)
