@@ -11,13 +11,14 @@ import fabricate
 import numpy as np
 import pytest
 from command_line import Iosonde
+from hand_made import results
 
 from iosonde.comparison.variance import session_variances
 from iosonde.errors import ResultsError
 from iosonde.metrics.statistics import repeat_correlation
 from iosonde.regression import Settings, check
 from iosonde.regression.decision import decide
-from iosonde.regression.sessions import Session, SessionValue
+from iosonde.regression.sessions import Session, SessionValue, session_values
 
 RUNS = 5
 
@@ -139,6 +140,18 @@ def test_correlated_runs_of_equal_systems_raise_no_alarm() -> None:
 
     found = [decide(drawn(), drawn(), Settings(margin=0.3)) for _ in range(100)]
     assert sum(any(cell.outcome == "regression" for cell in cells) for cells in found) <= 4
+
+
+def test_the_noise_of_runs_is_moderated_over_the_cells_of_a_session() -> None:
+    random = np.random.default_rng(3)
+    logs = 0.02 * random.standard_normal((12, 3))
+    logs[0] = [-0.4, 0.0, 0.4]
+    _, runs = results(["queue_depth"], {"iops": {(at,): list(1e5 * np.exp(row)) for at, row in enumerate(logs)}})
+    found = [each.run_variance for each in session_values(runs, {}).values()]
+    own = logs.var(axis=1, ddof=1)
+    assert found[0] == pytest.approx(own[0]), "much noisier than the others"
+    assert np.std(found[1:]) < 0.7 * own[1:].std()
+    assert np.mean(found[1:]) == pytest.approx(own[1:].mean(), rel=0.3)
 
 
 def test_disturbed_and_differently_limited_cells_are_undecided() -> None:

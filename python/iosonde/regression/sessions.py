@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
 from iosonde.metrics.metrics import repeat_correlations, run_metrics
+from iosonde.metrics.moderation import Prior, prior_of
 from iosonde.metrics.registry import RATES, headline_rates
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import each_load, of_same_repeats
@@ -36,7 +38,8 @@ class SessionValue:
     """Mean of the natural logarithms over its runs."""
     runs: int
     run_variance: float
-    """Variance of a single run's logarithm within the session; 0 with one run."""
+    """Variance of a single run's logarithm within the session, moderated over the cells of its metric; 0 with one run.
+    """
     verdict: str
     """The most frequent verdict of its runs; empty where there is none (simulated devices)."""
 
@@ -50,7 +53,7 @@ class Session:
     parameters: Mapping[str, Mapping[str, object]]
     """Of each case."""
     correlation: float = 0.0
-    """Of consecutive repeats, pooled over the cases; 0 where it is not significant."""
+    """Of consecutive repeats, pooled over the cases."""
 
 
 def better(metric: str) -> Better:
@@ -88,10 +91,13 @@ def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[Cell
     of_commands = chosen.filter(pl.col("metric").is_in(named))
     compared = pl.concat([_first_of(chosen, RATES), _first_of(chosen, LATENCIES), of_commands])
     grouped = compared.group_by("load", "metric", maintain_order=True).agg(
-        pl.col("value").log().alias("logs"), pl.col("run_id")
+        pl.col("value").sort_by("order").log().alias("logs"), pl.col("run_id")
     )
+    priors = {
+        metric: prior_of([each.to_numpy() for each in group["logs"]]) for (metric,), group in grouped.group_by("metric")
+    }
     return {
-        (row["load"], row["metric"]): _session_value(row["logs"], row["run_id"], verdicts)
+        (row["load"], row["metric"]): _session_value(row["logs"], row["run_id"], verdicts, priors[row["metric"]])
         for row in grouped.iter_rows(named=True)
     }
 
@@ -102,11 +108,17 @@ def _first_of(runs: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
     return runs.filter(rank.is_not_null()).filter(rank == rank.min().over("load"))
 
 
-def _session_value(logs: Sequence[float], run_ids: Iterable[str], verdicts: Mapping[str, str]) -> SessionValue:
-    series = pl.Series(logs)
+def _session_value(
+    logs: Sequence[float], run_ids: Iterable[str], verdicts: Mapping[str, str], prior: Prior | None
+) -> SessionValue:
+    sample = np.asarray(logs)
     counted = Counter(verdicts.get(run_id, "") for run_id in run_ids)
-    variance = series.var() if len(logs) > 1 else 0.0
-    assert isinstance(variance, float), "a variance of floats is a float"
-    mean = series.mean()
-    assert isinstance(mean, float), "a mean of floats is a float"
-    return SessionValue(mean_log=mean, runs=len(logs), run_variance=variance, verdict=counted.most_common(1)[0][0])
+    variance = np.array([sample.var(ddof=1) if len(sample) > 1 else 0.0])
+    if prior and len(sample) > 1:
+        variance, _ = prior.moderated(variance, len(sample) - 1)
+    return SessionValue(
+        mean_log=float(sample.mean()),
+        runs=len(sample),
+        run_variance=float(variance[0]),
+        verdict=counted.most_common(1)[0][0],
+    )
