@@ -129,7 +129,11 @@ def moderated(
     alone, together, noisiest, widths = [], [], [], []
     for _ in range(sets):
         rows, noise = cases_of_a_set(random, name, cases, count)
-        ends = median_intervals(rows), median_intervals(rows, priors=[prior_of(list(np.log(rows)))] * cases)
+        priors = [prior_of(list(np.log(rows)))] * cases
+        ends = (
+            median_intervals(rows),
+            median_intervals(rows, correlation=repeat_correlation(list(rows)), priors=priors),
+        )
         covers = [(low <= 100) & (high >= 100) for low, high in ends]
         alone.append(covers[0].mean())
         together.append(covers[1].mean())
@@ -160,26 +164,27 @@ def correlated_repeats(random: np.random.Generator, correlation: float, count: i
 def whole_sets(
     random: np.random.Generator, correlation: float, count: int, sets: int, *, cases: int = 24, shared: float = 0.0
 ) -> tuple[float, float]:
-    """Coverage over whole result sets, and the share of sets whose repeats are taken as correlated.
+    """Coverage over whole result sets, and the mean width of intervals over that of the same without correlation.
 
     `shared` is the share of the variance between repeats that all cases of a set have in common.
     """
-    covered, corrected = [], 0
+    covered, widths = [], []
     for _ in range(max(1, sets)):
         own, common = (autocorrelated(random, (rows, count), correlation) - 100 for rows in (cases, 1))
         rows = 100 + np.sqrt(1 - shared) * own + np.sqrt(shared) * common
-        found = repeat_correlation(list(rows))
-        low, high = median_intervals(rows, correlation=found, priors=[prior_of(list(np.log(rows)))] * cases)
+        priors = [prior_of(list(np.log(rows)))] * cases
+        low, high = median_intervals(rows, correlation=repeat_correlation(list(rows)), priors=priors)
+        narrow, wide = median_intervals(rows, priors=priors)
         covered.append(((low <= 100) & (high >= 100)).mean())
-        corrected += found > 0
-    return float(np.mean(covered)), corrected / max(1, sets)
+        widths.append(np.median(np.log(high / low) / np.log(wide / narrow)))
+    return float(np.mean(covered)), float(np.mean(widths))
 
 
 SHARED = 0.5
 
 
 def set_rows(random: np.random.Generator, sets: int, *, which: int) -> Iterator[tuple[str, list[float]]]:
-    """Yield coverage (`which` 0), or the share of corrected sets (1), by the number of repeats."""
+    """Yield coverage (`which` 0), or the widening by the correlation (1), by the number of repeats."""
     for cases, shared in ((12, 0.0), (24, 0.0), (24, SHARED)):
         text = f"{cases} cases" + (f" with {100 * shared:.0f} % in common" if shared else "")
         for correlation in CORRELATIONS:
@@ -187,9 +192,12 @@ def set_rows(random: np.random.Generator, sets: int, *, which: int) -> Iterator[
             yield f"{text}, correlated {correlation:g}", found
 
 
-def series(random: np.random.Generator, correlation: float, count: int, samples: int) -> float:
-    """Coverage of the mean of one run's intervals."""
-    found = [series_interval(row) for row in autocorrelated(random, (samples, count), correlation)]
+def series(
+    random: np.random.Generator, correlation: float, count: int, samples: int, *, is_quarter: bool = False
+) -> float:
+    """Coverage of the mean of one run's intervals, or of its last quarter."""
+    last = count // 4 if is_quarter else None
+    found = [series_interval(row, last=last) for row in autocorrelated(random, (samples, count), correlation)]
     return float(np.mean([each.low <= 100 <= each.high for each in found]))  # type: ignore[operator]
 
 
@@ -241,11 +249,15 @@ def stopped_sets(
         rows = 100 * np.exp(noise * random.standard_normal((cases, MAXIMUM)))
         done = np.full(cases, minimum)
         while True:
-            prior = prior_of([np.log(row[:count]) for row, count in zip(rows, done, strict=True)])
-            ends = [median_intervals(row[np.newaxis, :n], priors=[prior]) for row, n in zip(rows, done, strict=True)]
-            before = [
-                median_intervals(row[np.newaxis, : n - 1], priors=[prior]) for row, n in zip(rows, done, strict=True)
-            ]
+            present = [row[:count] for row, count in zip(rows, done, strict=True)]
+            prior, correlation = prior_of([np.log(each) for each in present]), repeat_correlation(present)
+            ends, before = (
+                [
+                    median_intervals(each[np.newaxis, : len(each) - less], correlation=correlation, priors=[prior])
+                    for each in present
+                ]
+                for less in (0, 1)
+            )
             narrow = [
                 all((high - low)[0] / 2 <= width * np.median(row[:n]) for low, high in both)
                 for row, n, *both in zip(rows, done, ends, before, strict=True)
@@ -305,12 +317,17 @@ def tables(seed: int, samples: int) -> Iterator[str]:
     rows = list(moderated_rows(random, samples))
     yield from _table("Moderated variances", "", columns, rows, unit_of_values="%")
     yield from _table("Median of correlated repeats", "repeats", REPEATS, list(set_rows(random, few // 10, which=0)))
-    sets = list(set_rows(random, few, which=1))
-    yield from _table("Sets taken as correlated", "repeats", REPEATS, sets, unit_of_values="sets, %")
+    sets = list(set_rows(random, few // 10, which=1))
+    yield from _table("Widening by the correlation", "repeats", REPEATS, sets, unit_of_values="factor", scale=1)
     noise = tuple(f"{100 * each:g} %" for each in NOISE)
     yield from _table("Repeats until precise (3 %)", "noise", noise, list(stopping_rows(random, samples)))
     rows = [(f"correlation {rho:g}", [series(random, rho, n, samples) for n in INTERVALS]) for rho in CORRELATIONS]
     yield from _table("Mean of one run's intervals", "intervals", INTERVALS, rows)
+    rows = [
+        (f"correlation {rho:g}", [series(random, rho, n, samples, is_quarter=True) for n in INTERVALS[2:]])
+        for rho in CORRELATIONS
+    ]
+    yield from _table("Mean of the last quarter", "intervals", INTERVALS[2:], rows)
     some = REPEATS[::2]
     rows = [(f"best of {cases}", [largest(random, cases, n, few) for n in some]) for cases in (5, 20, 50)]
     rows += [("best of 20, ignoring the selection", [largest(random, 20, n, few, selected=False) for n in some])]

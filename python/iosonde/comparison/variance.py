@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from iosonde.metrics.distributions import chi2_quantile, chi2_tail
 from iosonde.metrics.moderation import fitted
-from iosonde.metrics.statistics import SIGNIFICANT, UPPER, mean_moments, repeat_correlation
+from iosonde.metrics.statistics import mean_moments, repeat_correlation
 
 Floats = NDArray[np.float64]
 
@@ -102,25 +102,23 @@ def _independent_cells(means: Floats) -> float:
     return float(eigenvalues.sum() ** 2 / (eigenvalues**2).sum())
 
 
-OF_PAIRS = 2.326
-"""Standard errors from which a correlation of paired differences counts. What both runs of a pair share cancels, so a
-correlation is rare, and a false one costs the power that pairs are for."""
+OF_PAIRS = {"likely": 0.02, "unknown": 0.05}
+"""Correlations of paired differences that are expected. What both runs of a pair share cancels, so they are small, and
+wider intervals would cost the power that pairs are for."""
 
 
-def run_correlation(
-    cells: Iterable[tuple[tuple[str, ...], Sequence[Floats]]], *, significant: float = SIGNIFICANT
-) -> float:
-    """Return the correlation of consecutive repeats, pooled over sessions and cases; 0 where it is not significant.
+def run_correlation(cells: Iterable[tuple[tuple[str, ...], Sequence[Floats]]], **expected: float) -> float:
+    """Return the correlation of consecutive repeats, pooled over sessions and cases (`repeat_correlation`).
 
     `cells` are keys (first the case, last the metric) with the logarithms of the repeats of each session. A case counts
-    once, by its rate; `significant` is the number of standard errors from which a correlation counts.
+    once, by its rate. `expected` are arguments of `repeat_correlation`.
     """
     rates: dict[str, Sequence[Floats]] = {}
     for keys, sessions in cells:
         if keys[-1] in ("iops", "ops_per_sec"):
             rates.setdefault(keys[0], sessions)
     repeats = [np.exp(each) for sessions in rates.values() for each in sessions]
-    return repeat_correlation(repeats, significant=significant, raised=UPPER)
+    return repeat_correlation(repeats, **expected)
 
 
 def session_effects(cells: Sequence[Sequence[Sequence[Floats]]], *, correlation: float = 0.0) -> list[SessionVariance]:

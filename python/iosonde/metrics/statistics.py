@@ -40,10 +40,12 @@ Verdict = Literal["better", "worse", "same", "unclear"]
 T_LOG = "Student's t on logarithms"
 T_MODERATED = "Student's t on logarithms with moderated variance"
 T_PLAIN = "Student's t"
+ORDER = "order statistics"
 CUT_OFF = ", cut off at 0"
 """Added to the name of a method whose lower limit was negative for a quantity that cannot be."""
-ORDER = "order statistics"
-AUTOREGRESSIVE = "Student's t with AR(1) correction"
+CORRECTED = ", AR(1) correction"
+"""Added to the name of a method whose interval is widened because consecutive repeats may be correlated."""
+AUTOREGRESSIVE = T_PLAIN + CORRECTED
 WELCH = "Welch's t on logarithms"
 WELCH_PLAIN = "Welch's t"
 PAIRED = "Student's t on logarithms of paired ratios"
@@ -176,32 +178,32 @@ def _median_methods(rows: Floats, correlation: float, priors: Priors) -> list[st
     count = rows.shape[1]
     if count < MINIMUM_REPEATS:
         return [""] * len(rows)
-    if correlation > 0:
-        return [AUTOREGRESSIVE] * len(rows)
+    corrected = CORRECTED if correlation > 0 else ""
     if count >= ORDER_STATISTICS_FROM:
-        return [ORDER] * len(rows)
+        return [ORDER + corrected] * len(rows)
     noise = _noise_of(rows, priors)
-    return [
+    names = (
         T_MODERATED if degrees > count - 1 else T_LOG if row.min() > 0 else T_PLAIN
         for row, degrees in zip(rows, noise.degrees, strict=True)
-    ]
+    )
+    return [name + corrected for name in names]
 
 
 def median_intervals(rows: Floats, *, correlation: float = 0.0, priors: Priors = ()) -> tuple[Floats, Floats]:
     """Return the interval of the median of each row of repeats; NaN with fewer than `MINIMUM_REPEATS` values.
 
     Up to five repeats Student's t on logarithms (on the values, where one is not positive), with moderated variances
-    where there are `priors`, one of each row. Then order statistics, which hold for every distribution. With a
-    `correlation` of consecutive repeats, t with its AR(1) correction.
+    where there are `priors`, one of each row. Then order statistics, which hold for every distribution. A `correlation`
+    of consecutive repeats widens both.
     """
     count = rows.shape[1]
     if count < MINIMUM_REPEATS:
         nothing = np.full(rows.shape[0], np.nan)
         return nothing, nothing
-    if count >= ORDER_STATISTICS_FROM and correlation == 0:
-        return _order_statistics(np.sort(rows, axis=1))
     medians = np.median(rows, axis=1)
     positive = rows.min(axis=1) > 0
+    if count >= ORDER_STATISTICS_FROM:
+        return _order_statistics(np.sort(rows, axis=1), positive, _widening(count, correlation))
     low, high = (np.exp(bound) for bound in _t_bounds(_logs(rows), _noise_of(rows, priors), correlation))
     plain_low, plain_high = _t_bounds(rows, _own_noise(rows), correlation)
     low, high = np.where(positive, low, plain_low), np.where(positive, high, plain_high)
@@ -256,10 +258,28 @@ def _t_bounds(rows: Floats, noise: _Noise, correlation: float) -> tuple[Floats, 
     return means - half, means + half
 
 
-def _order_statistics(ordered: Floats) -> tuple[Floats, Floats]:
-    """Return the innermost pair of ranks whose range covers the median with at least the confidence (David 1981)."""
+def _order_statistics(ordered: Floats, positive: NDArray[np.bool_], widening: float) -> tuple[Floats, Floats]:
+    """Return the innermost pair of ranks whose range covers the median with at least the confidence (David 1981).
+
+    Its distances from the median are widened, on logarithms where all values are positive.
+    """
     rank = _rank(ordered.shape[1])
-    return ordered[:, rank], ordered[:, ordered.shape[1] - 1 - rank]
+    low, high = ordered[:, rank], ordered[:, ordered.shape[1] - 1 - rank]
+    if widening == 1:
+        return low, high
+    medians = np.median(ordered, axis=1)
+    one = np.ones(len(ordered))
+    ends = []
+    for end in (low, high):
+        factors = np.divide(end, medians, out=one.copy(), where=positive) ** widening
+        ends.append(np.where(positive, medians * factors, medians + widening * (end - medians)))
+    return ends[0], ends[1]
+
+
+def _widening(count: int, correlation: float) -> float:
+    """Return the half-width of Student's t for correlated repeats over that for independent ones."""
+    factor, freedom = mean_moments(count, correlation)
+    return math.sqrt(count * factor) * _t_quantile(freedom) / _t_quantile(count - 1) if correlation else 1.0
 
 
 @lru_cache(maxsize=256)
@@ -281,9 +301,10 @@ def distant_modes_coverage(count: int) -> float:
 
 SMALL_SAMPLES = {3: 0.977, 4: 0.973, 5: 0.971}
 """Confidence of t for so few repeats, which covers 95 % also where samples have two near modes: by simulation."""
-MODERATED = 0.97
-"""The same with moderated variances, which covers 95 % also where cases are unequally noisy."""
-MODERATED_OF_FEW = 0.98
+MODERATED = 0.96
+"""The same with moderated variances and the estimated correlation of repeats, which covers 95 % also where cases are
+unequally noisy."""
+MODERATED_OF_FEW = 0.97
 """The same with fewer than `ENOUGH_CASES` cases."""
 ENOUGH_CASES = 8
 
@@ -397,44 +418,48 @@ def _lag_ones(count: int, correlation: float) -> Floats:
 
 SHORT = 20
 """Repeats of which the bias of an autocorrelation is simulated; that of longer samples is computed."""
-SIGNIFICANT = 1.645
-"""Standard errors above its expectation from which a pooled correlation counts: 5 % of sets without one exceed it."""
-UPPER_OF_REPEATS = 0.5
-"""Standard errors by which it is raised. With the 1.4 of the intervals of a run, a few repeats nearly always gave the
-largest correlation, and intervals of 13 cases with five repeats became 18 times as wide."""
-MINIMUM_CASES = 8
-"""The correlation of repeats is estimated only from at least this many cases."""
-MINIMUM_CASES_OF_THREE = 24
-"""The same for cases of three repeats. Between a correlation of 0 and 0.9 their mean autocorrelation differs by 0.08,
-with a standard deviation of 0.24: fewer cases do not show it, and a false one widens intervals by a factor of 17."""
+LIKELY = 0.1
+"""Mean of the correlations that repeats usually have: the cases of a round are run in shuffled order."""
+ANY = 0.2
+"""Share of result sets whose correlation is as likely to be large as small. Chosen by simulation, with `LIKELY`: more
+of it widens the intervals of independent repeats, less of it covers correlated ones less often."""
+MINIMUM_CASES = 4
+"""The correlation of repeats is estimated only from at least this many cases, as their variances are moderated."""
 
 
-def repeat_correlation(
-    cases: Sequence[ArrayLike], *, significant: float = SIGNIFICANT, raised: float = UPPER_OF_REPEATS
-) -> float:
-    """Return the lag-1 correlation of consecutive repeats, pooled over cases; 0 where it is not significant.
+def repeat_correlation(cases: Sequence[ArrayLike], *, likely: float = LIKELY, unknown: float = ANY) -> float:
+    """Return the lag-1 correlation of consecutive repeats that intervals are computed with; 0 for too few cases.
 
-    A few repeats of one case cannot show whether they drift; all cases of a result set together can. `cases` are the
-    repeats of each in the order of execution. The result is raised by `raised` standard
-    errors; `significant` is the number of them from which it counts.
+    A few repeats of one case cannot show whether they drift; all cases of a result set together can to some degree.
+    `cases` are the repeats of each in the order of execution. Every correlation is weighted by its probability given
+    their mean autocorrelation, and the result is the one with the mean standard error: small where the cases show that
+    there is none, larger where they do not show it.
 
     Cases whose repeats are run in turn share what disturbs a round of repeats, and are not independent then: with the
     mean correlation r between cases their autocorrelations have the correlation r^2, which enters the standard error.
     """
     logs = [np.log(found) for each in cases if len(found := np.asarray(each)) >= MINIMUM_REPEATS and (found > 0).all()]
     centred = [each - each.mean() for each in logs if np.ptp(each) > ROUNDING]
-    counts = [len(each) for each in centred]
-    least = MINIMUM_CASES_OF_THREE if MINIMUM_REPEATS in counts else MINIMUM_CASES
-    if len(centred) < least:
+    if len(centred) < MINIMUM_CASES:
         return 0.0
+    counts = [len(each) for each in centred]
     mean = float(np.mean([(each[1:] * each[:-1]).sum() / (each**2).sum() for each in centred]))
     expected = np.array([_mean_lag_one(count) for count in counts]).mean(axis=0)
     deviations = np.array([_lag_one_of_independent(count) for count in counts])
     shared = 1 + (len(centred) - 1) * correlation_between(centred) ** 2
     error = math.sqrt((deviations**2).mean() * shared / len(centred))
-    if mean - significant * error <= expected[0]:
-        return 0.0
-    return round(float(np.interp(mean + raised * error, expected, CORRELATIONS)), 2)
+    weights = _prior_weights(likely, unknown) * np.exp(-(((mean - expected) / error) ** 2) / 2)
+    inflation = np.sqrt([mean_moments(round(np.median(counts)), round(each, 3))[0] for each in CORRELATIONS])
+    return round(float(np.interp(weights @ inflation / weights.sum(), inflation, CORRELATIONS)), 2)
+
+
+@lru_cache(maxsize=4)
+def _prior_weights(likely: float, unknown: float) -> Floats:
+    """Return the probability of each of `CORRELATIONS` before there are results: exponential, and partly uniform."""
+    spacing = np.gradient(CORRELATIONS)
+    small = spacing * np.exp(-CORRELATIONS / likely)
+    small[0] /= 2
+    return np.asarray((1 - unknown) * small / small.sum() + unknown * spacing / spacing.sum())
 
 
 def _resamples(count: int, resamples: int = RESAMPLES, *, seed: int = SEED) -> NDArray[np.intp]:
