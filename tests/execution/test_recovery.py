@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 from engines import real_engine
 
@@ -14,6 +15,7 @@ from iosonde.findings.findings import findings
 from iosonde.findings.observations.idle_recovery import IdleRecovery, idle_recoveries
 from iosonde.findings.observations.lasting_drop import lasting_drops
 from iosonde.findings.observations.stimulus import find as changes
+from iosonde.findings.questions.steady import SteadyRun, WriteCliff
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.metrics.sustained import long_runs
@@ -202,3 +204,66 @@ def test_write_saturation_stops_after_four_capacities_and_is_drawn_over_them(tmp
     assert "multiples of the active range of 1 GiB" in str(axis)
     cliffs = [each.sentence for each in findings_of(result_set) if "write cliff" in each.sentence]
     assert cliffs and "times the active range" in cliffs[0]
+
+
+def test_a_saturation_that_is_still_falling_is_not_steady(tmp_path: Path) -> None:
+    """It was "steady at 55.3 k" after 33.5 s, and the writes after it had 47.6 k; they end at 40.4 k."""
+    settings = {"span": "4GiB", "duration": "200s"}
+    target = open_target("sim:pm963,capacity=4GiB")
+    plan = expand(load("snia-write-saturation"), target, profile="quick", settings=settings, seed=1)
+    result_set = execute(plan, tmp_path / "set")
+    found = findings_of(result_set)
+    [run] = [each for each in found if isinstance(each, SteadyRun)]
+    [cliff] = [each for each in found if isinstance(each, WriteCliff)]
+    rates = run_metrics(result_set).filter(pl.col("metric") == "iops", pl.col("operation") == "all")
+    after = rates.filter(pl.col("case_id").str.contains("histogram"))["value"][0]
+    assert (run.outcome, run.level, cliff.settled) == ("falling", None, False)
+    assert run.changed_to and 40_400 < after < 0.95 * run.changed_to
+    assert run.forecast is None or run.forecast.low < 40_400 < run.forecast.high  # type: ignore[operator]
+    # The plateau lasts until spare blocks are used up, about 1.07 times the capacity; a later level is above the end.
+    assert cliff.after_bytes == pytest.approx(4.3 * GIB, rel=0.1)
+    assert after * 4096 < cliff.after < cliff.before / 4
+
+
+SETTLED = """
+name = "settled"
+title = "Settled"
+question = "How precise is the level of a run that has settled?"
+repeats = 1
+
+[measurement]
+access = "random"
+block_size = "4KiB"
+read_fraction = 0.0
+io_mode = "direct"
+backend = "sync"
+jobs = 16
+purge = "strongest"
+page_cache = "keep"
+ramp = 0
+span = "100%"
+duration = "40s"
+interval = "250ms"
+round_length = "1s"
+
+[[parts]]
+name = "main"
+
+[parts.rounds]
+max_rounds = 1
+stages = [{ label = "after", set = { duration = "40s", round_length = "none" } }]
+
+[profiles.quick]
+"""
+
+
+def test_the_interval_of_a_long_run_that_has_settled_is_narrow_and_has_the_level_of_what_follows(tmp_path: Path) -> None:
+    """`master2010-degradation` gave 1,820 to 8,080 IOPS around 4,950, where the truth was 4,921."""
+    result_set = carried_out(SETTLED, "sim:pm963,capacity=1GiB", tmp_path / "set")
+    [run] = [each for each in findings_of(result_set) if isinstance(each, SteadyRun)]
+    rates = run_metrics(result_set).filter(pl.col("metric") == "iops", pl.col("operation") == "all")
+    truth = rates.filter(pl.col("case_id").str.contains("after"))["value"][0]
+    assert run.outcome == "steady" and run.level and run.level.low and run.level.high
+    assert run.level.low <= truth <= run.level.high
+    assert run.level.high - run.level.low < 0.06 * truth
+    assert run.drift_below is not None and run.drift_below < 0.1

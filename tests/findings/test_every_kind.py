@@ -753,8 +753,8 @@ def long_run(case_id: str, values: Sequence[float], cliff: Cliff | None = None) 
 
 def steady_runs(rng: Rng) -> Made:
     level, drop = rng.uniform(1e4, 1e5), rng.choice([0.5, 0.7, 0.97, 1.0])
-    rounds = 60
-    values = [level if at < rounds / 2 else level * drop for at in range(rounds)]
+    rounds, drift = 60, rng.choice([0.0, 0.004, 0.02])
+    values = [level if at < 30 else level * drop * (1 - drift * (at - 30) / 29) for at in range(rounds)]
     run = long_run("main", values, Cliff(index=2, before=4e8, after=1e8, settled=True) if rng.random() < 0.5 else None)
     described = study({"queue_depth": [1]}, [])
     cases, _ = results(["queue_depth"], {"iops": {(1,): [1.0]}})
@@ -763,11 +763,19 @@ def steady_runs(rng: Rng) -> Made:
     found = list(steady.find_long_runs([run_], cases, described.parts, states))
     lengths = [at * 30e9 for at in range(1, rounds + 1)]
     windows = [sum(values[at : at + 5]) / 5 for at in range(rounds - 4)]
+    windows += [sum(values[-last:]) / last for last in (8, 15)]
     shares = [each / max(values) for each in windows]
     numbers = [*windows, *shares, *lengths, *range(rounds + 1)]
     spans = [(max(part) - min(part)) / (sum(part) / 5) for part in (values[at : at + 5] for at in range(rounds - 4))]
-    true = {"steady run": [*numbers, *spans], "write cliff": [1, 60e9, 2 << 30, 2, 4e8, 1e8]}
-    return [Claim(each, true[each.kind]) for each in found]
+    since = run_.steady.since - 1
+    half = values[since + (rounds - since) // 2 :]
+    fall = (half[0] - half[-1]) / (sum(half[-8:]) / 8)
+    bound = re.search(r"drift below (\d+) %", found[0].sentence)
+    excluded = int(bound[1]) / 100 if bound else 1.0
+    assert (bound is not None) == found[0].sentence.startswith(f"{found[0].load}: steady at")
+    true = {"steady run": [*numbers, *spans, excluded], "write cliff": [1, 60e9, 2 << 30, 2, 4e8, 1e8]}
+    holds = 0.97 * fall <= excluded <= max(0.01, 1.1 * fall + 0.01)
+    return [Claim(each, true[each.kind], holds=each.kind != "steady run" or not bound or holds) for each in found]
 
 
 def rounds_and_fresh(rng: Rng) -> Made:

@@ -212,6 +212,7 @@ def steady(**changes: object) -> SteadyRun:
         "share_of_peak": 0.29,
         "changed_to": None,
         "left_before": None,
+        "drift_below": 0.0131,
         "range_share": 0.05,
         "slope_share": 0.04,
         "criteria": SNIA,
@@ -223,7 +224,7 @@ def steady(**changes: object) -> SteadyRun:
 
 def test_steady_state() -> None:
     assert steady().sentence == snapshot(
-        "4 KiB random writes: steady at 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min and until the end (1 h), 29 % of the best round"
+        "4 KiB random writes: steady at 88.9 k IOPS (95 % CI 88–89.5 k IOPS) after 24 min and until the end (1 h, drift below 2 % over the second half), 29 % of the best round"
     )
     assert steady(state="fresh").sentence == snapshot(
         "4 KiB random writes: 88.9 k IOPS (95 % CI 88–89.5 k IOPS) on a fresh device, stable after 24 min, 29 % of the best round"

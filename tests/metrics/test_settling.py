@@ -42,13 +42,16 @@ def test_a_decay_that_is_over_is_steady_at_the_level_that_it_approaches() -> Non
         assert each.level == pytest.approx(100, rel=0.01)
 
 
-def test_a_decay_is_extrapolated_to_the_level_that_it_approaches() -> None:
-    found = [each.forecast for each in judged(decay(100), 0.005, 30)]
+@pytest.mark.parametrize(
+    ("rounds", "noise", "least"), [(100, 0.005, 10), (100, 0.002, 28), (150, 0.005, 25), (150, 0.01, 5)]
+)
+def test_a_decay_is_extrapolated_to_the_level_that_it_approaches(rounds: int, noise: float, least: int) -> None:
+    found = [each.forecast for each in judged(decay(rounds), noise, 30)]
     known = [each for each in found if each and each.low is not None and each.high is not None]
-    assert len(known) >= 25
+    assert len(known) >= least
     covered = [each.low <= 100 <= each.high for each in known if each.low is not None and each.high is not None]
-    assert np.mean(covered) >= 0.9
-    assert np.median([each.value for each in known]) == pytest.approx(100, rel=0.02)
+    assert np.mean(covered) >= 0.95
+    assert np.median([each.value for each in known]) == pytest.approx(100, rel=0.05)
 
 
 def test_a_line_is_not_extrapolated() -> None:
@@ -76,6 +79,34 @@ def test_noise_around_a_level_is_steady_without_an_earlier_level(rounds: int) ->
     assert all(abs(each.level - 100) < 10 for each in found if each.level)
 
 
+@pytest.mark.parametrize(("fall", "rounds", "noise"), [(0.10, 20, 0.05), (0.05, 20, 0.05), (0.10, 40, 0.05)])
+def test_the_drift_that_a_steady_level_excludes_is_larger_than_the_one_there_is(
+    fall: float, rounds: int, noise: float
+) -> None:
+    """Noise hides these falls from the rule: most of the series are steady, and state how much they may change."""
+    steady = [each for each in judged(100 - 100 * fall * np.linspace(0, 1, rounds), noise, 40) if each.achieved]
+    assert len(steady) >= 15
+    assert sum(each.drift_below is not None and each.drift_below < fall / 2 for each in steady) <= 2
+
+
+def test_the_excluded_drift_is_as_small_as_the_noise_permits() -> None:
+    found = [each.drift_below for each in judged(np.full(100, 100.0), 0.01, 20) if each.drift_below is not None]
+    assert len(found) >= 18
+    assert 0.004 < np.median(found) < 0.02
+    assert steady_state([100.0] * 20).drift_below == 0
+
+
+@pytest.mark.parametrize(("correlation", "rounds"), [(0.3, 100), (0.6, 40), (0.6, 100), (0.8, 40)])
+def test_correlated_noise_has_no_earlier_level(correlation: float, rounds: int) -> None:
+    """It wanders: at a correlation of 0.6 and 100 rounds 16 of 40 series had one."""
+    found = []
+    for seed in range(40):
+        noise = np.random.default_rng(seed).standard_normal(rounds + 50)
+        series = lfilter([np.sqrt(1 - correlation**2)], [1, -correlation], noise)[50:]
+        found.append(steady_state(100 + 5 * series))
+    assert sum(each.earlier is not None for each in found) <= 3
+
+
 @pytest.mark.parametrize(
     ("before", "after", "rounds", "noise"),
     [(100, 80, (60, 30), 0.05), (100, 60, (60, 20), 0.05), (60, 100, (40, 20), 0.05), (100, 90, (60, 60), 0.02)],
@@ -97,7 +128,7 @@ def test_a_disturbance_is_no_earlier_level() -> None:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6, 0.9])
 def test_the_interval_of_the_last_quarter_covers_and_is_not_the_worst_case(correlation: float) -> None:
-    """`bench/coverage.py` has the whole table."""
+    """`bench/coverage.py` prints the table "Mean of the last quarter"."""
     count, covered, widths = 240, [], []
     for seed in range(100):
         noise = np.random.default_rng(seed).standard_normal(count + 200)

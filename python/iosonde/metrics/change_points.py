@@ -31,6 +31,8 @@ STEP = 0.03
 """Smallest step, as a share of the smaller level."""
 _REACH = 25
 """Values on each side of a change point beside which it must be a step."""
+_CORRELATED = 0.9
+"""Largest correlation of noise beside a step that is estimated."""
 _CERTAIN = 0.9995
 """One-sided confidence of a step, beyond what finding its place has shown."""
 
@@ -110,11 +112,22 @@ def _significance(sample: Floats, at: int, points: Sequence[int]) -> float:
     place = 3 + near.index(at)
     height = abs(float(fitted[place]))
     total = float(residual @ residual)
-    correlation = min(0.9, max(0.0, float(residual[1:] @ residual[:-1]) / total)) if total else 0.0
+    correlation = _upper_correlation(float(residual[1:] @ residual[:-1]) / total, count, parameters) if total else 0.0
     variance = total / (count - parameters) * (1 + correlation) / (1 - correlation)
-    needed = stdtrit(count - parameters, _CERTAIN) * math.sqrt(variance * float(inverse[place, place]))
+    needed = stdtrit(count - parameters, _CERTAIN) * math.sqrt(variance * inverse[place, place])
     least = STEP * float(np.abs(y[at - first - 1 : at - first + 1]).min())
     return height / max(float(needed), least, 1e-300)
+
+
+def _upper_correlation(found: float, count: int, parameters: int) -> float:
+    """Return the lag-1 correlation of noise from that of a fit's residual, raised by a standard error.
+
+    Correlated noise has steps of its own, and what was fitted hides correlation: (1 + 3r) / n behind a mean and
+    (2 + 4r) / n behind a line (Kendall 1954).
+    """
+    unbiased = found + (parameters + (parameters + 2) * found) / count
+    raised = unbiased + math.sqrt(max(0.05, 1 - unbiased**2) / count)
+    return min(_CORRELATED, max(0.0, raised))
 
 
 @dataclass(frozen=True, kw_only=True)

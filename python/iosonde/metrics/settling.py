@@ -21,6 +21,8 @@ _NOISE = 2.0
 """Standard errors of a difference that noise explains."""
 _SIGNIFICANCE = 0.99
 """Confidence with which a line is a trend."""
+_LINE = 4
+"""Values that a line needs."""
 _SELECTED = 0.999
 """The same of a curve, whose time constant was chosen."""
 _SEEN = 0.25
@@ -34,8 +36,6 @@ _CORRELATED = 0.9
 _EXTRAPOLATED = 8
 """Values that an extrapolation needs."""
 FINE_RATES = np.geomspace(0.1, 30, 240)
-_CLEAR = 3.0
-"""Standard errors of a rate from which the decay is not a line."""
 _USEFUL = 0.25
 """Largest half-width of an extrapolated level, as a share of it."""
 
@@ -59,6 +59,8 @@ class Settling:
     """True if the level at half of the time, and that of the last values, agree with the level."""
     trend: Trend
     """Direction in which the second half changes, by more than `AGREEMENT` and more than noise does."""
+    drift_below: float
+    """Change of the level across the second half that is excluded, as a share of it: the 95 % bound of a line."""
 
 
 def settling(sample: Floats, *, window: int) -> Settling:
@@ -82,7 +84,14 @@ def settling(sample: Floats, *, window: int) -> Settling:
         middle=middle,
         agrees=agrees and abs(last - level) <= allowed[1],
         trend=_trend(sample, level) or ("" if agrees else _monotone(half)),
+        drift_below=_drift_below(half, level),
     )
+
+
+def _drift_below(half: Floats, level: float) -> float:
+    """Return the change of a line through some values that is excluded, as a share of a level."""
+    change, error, freedom = _line(half)
+    return (abs(change) + _quantile(freedom, CONFIDENCE) * error) / abs(level) if level else math.inf
 
 
 def _monotone(half: Floats) -> Trend:
@@ -116,14 +125,20 @@ def drift(sample: Floats) -> Trend:
 
 def _change_of_line(sample: Floats) -> tuple[float, bool]:
     """Return how much the line through some values changes across them, and whether that is significant."""
+    change, error, freedom = _line(sample)
+    return change, abs(change) > _quantile(freedom, _SIGNIFICANCE) * error
+
+
+def _line(sample: Floats) -> tuple[float, float, float]:
+    """Return how much the line through some values changes across them, its standard error and degrees of freedom."""
     count = len(sample)
-    if count < 4:
-        return 0.0, False
+    if count < _LINE:
+        return 0.0, math.inf, 1.0
     x = np.arange(count) - (count - 1) / 2
     slope = float(x @ sample / (x @ x))
     variance, effective = _noise_of(sample - sample.mean() - slope * x, 2)
     error = math.sqrt(variance * count / effective / float(x @ x))
-    return slope * (count - 1), abs(slope) > _quantile(effective - 2, _SIGNIFICANCE) * error
+    return slope * (count - 1), error * (count - 1), effective - 2
 
 
 def _change_of_curve(sample: Floats) -> tuple[float, bool]:
@@ -162,27 +177,41 @@ def _noise_of(residual: Floats, parameters: int) -> tuple[float, float]:
 def extrapolated(sample: Floats, *, last: int) -> Estimate | None:
     """Return the level that a series approaches, by an exponential through so many last values.
 
-    None where the decay is not clearly one that ends: its rate must be several standard errors from that of a line.
-    The interval assumes a single exponential: it misses the end of a decay with a second, slower rate.
+    The interval has every level for which some rate fits nearly as well as the best one (profile likelihood). It
+    assumes a single exponential: it misses the end of a decay with a second, slower rate. None where a line fits nearly
+    as well too, because it approaches no level.
     """
     third = sample[-max(_EXTRAPOLATED, last) :]
     count = len(third)
     if count < _EXTRAPOLATED:
         return None
     x = np.linspace(0, 1, count)
-    rate = min(FINE_RATES, key=lambda each: _exponential(third, np.exp(-each * x))[1])
-    decay = np.exp(-rate * x)
-    level, _, residual = _exponential(third, decay)
-    centred = decay - decay.mean()
-    amplitude = float(centred @ third) / float(centred @ centred)
-    terms = np.stack([np.ones(count), decay, -amplitude * x * decay], axis=1)
+    fits = [_exponential(third, np.exp(-rate * x)) for rate in FINE_RATES]
+    level, least, residual = min(fits, key=lambda fit: fit[1])
     variance, effective = _noise_of(residual, 3)
-    inverse = np.linalg.pinv(terms.T @ terms)
-    level_error, rate_error = (math.sqrt(variance * count / effective * float(inverse[at, at])) for at in (0, 2))
-    half = _quantile(count - 3, CONFIDENCE) * level_error
-    if rate < _CLEAR * rate_error or half > _USEFUL * abs(level):
+    unit = variance * count / effective
+    excess = np.array([total for _, total, _ in fits]) - least
+    # Noise decides too whether a line is excluded, so the levels are those of the same confidence: with 95 %, half of
+    # the intervals missed the end of decays that are seldom distinguished from a line.
+    spare = _quantile(effective - 3, _SELECTED) ** 2 * unit - excess
+    if spare[0] >= 0:
         return None
-    return Estimate(level, level - half, level + half, EXTRAPOLATION, count)
+    reached = [
+        each + sign * math.sqrt(room * _level_variance(np.exp(-rate * x)))
+        for (each, *_), room, rate in zip(fits, spare, FINE_RATES, strict=True)
+        for sign in (-1, 1)
+        if room >= 0
+    ]
+    low, high = min(reached, default=level), max(reached, default=level)
+    if high - low > 2 * _USEFUL * abs(level):
+        return None
+    return Estimate(level, low, high, EXTRAPOLATION, count)
+
+
+def _level_variance(decay: Floats) -> float:
+    """Return the variance of the level that is fitted with a decay of a known rate, for noise of variance 1."""
+    centred = decay - decay.mean()
+    return 1 / len(decay) + float(decay.mean() ** 2 / (centred @ centred))
 
 
 def _exponential(sample: Floats, decay: Floats) -> tuple[float, float, Floats]:

@@ -184,6 +184,12 @@ class SteadyState:
         return self.settling.level if self.settling and self.measured else None
 
     @property
+    def drift_below(self) -> float | None:
+        """Change across the second half since the last step that is excluded, as a share, if that is steady."""
+        found = self.settling.drift_below if self.settling and self.measured else math.inf
+        return found if math.isfinite(found) else None
+
+    @property
     def quarter(self) -> tuple[int, int] | None:
         """First and last round of the last quarter since the last step, if that is steady."""
         return (self.since + self.settling.first, self.rounds) if self.settling and self.measured else None

@@ -5,6 +5,7 @@ SNIA's criterion is reported as such. "Steady" requires in addition that the lev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -57,6 +58,8 @@ class SteadyRun(Finding):
     """First window that meets the criterion of steady state, which a level that does not last meets too."""
     forecast: Estimate | None = None
     """Level that a trend approaches."""
+    drift_below: float | None = None
+    """Change across the second half that is excluded, as a share of the level."""
 
     def _sentence(self) -> str:
         length = format_duration(self.rounds * self.round_s * 1e9)
@@ -85,7 +88,10 @@ class SteadyRun(Finding):
         if not _may_be_steady(self.state):
             return f"{self.load}: {value}, stable after {after}{of_peak}; device state {self.state}"
         earlier = f", after an earlier level until round {self.left_before}" if self.left_before else ""
-        return f"{self.load}: steady at {value} after {after} and until the end ({length}){of_peak}{earlier}"
+        drift = ""
+        if self.drift_below is not None:
+            drift = f", drift below {max(1, math.ceil(100 * self.drift_below))} % over the second half"
+        return f"{self.load}: steady at {value} after {after} and until the end ({length}{drift}){of_peak}{earlier}"
 
     def _evidence(self) -> str:
         allowed = f"allowed {wording.percent_text(self.criteria.range)} and {wording.percent_text(self.criteria.slope)}"
@@ -327,6 +333,7 @@ def of_run(long_run: LongRun, load: str, state: DeviceState) -> SteadyRun:
         criteria=long_run.steady.criteria,
         met=(steady.first.first, steady.first.last) if steady.first and outcome != "stalled" else None,
         forecast=steady.forecast if changing else None,
+        drift_below=steady.drift_below if outcome == "steady" else None,
         strength="moderate" if outcome == "changed" or not _may_be_steady(state) else "strong",
         case_ids=(long_run.case_id,),
         part=long_run.part,
