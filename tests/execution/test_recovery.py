@@ -257,7 +257,9 @@ stages = [{ label = "after", set = { duration = "40s", round_length = "none" } }
 """
 
 
-def test_the_interval_of_a_long_run_that_has_settled_is_narrow_and_has_the_level_of_what_follows(tmp_path: Path) -> None:
+def test_the_interval_of_a_long_run_that_has_settled_is_narrow_and_has_the_level_of_what_follows(
+    tmp_path: Path,
+) -> None:
     """`master2010-degradation` gave 1,820 to 8,080 IOPS around 4,950, where the truth was 4,921."""
     result_set = carried_out(SETTLED, "sim:pm963,capacity=1GiB", tmp_path / "set")
     [run] = [each for each in findings_of(result_set) if isinstance(each, SteadyRun)]

@@ -31,6 +31,7 @@ from iosonde.execution.stop import Stop
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
+from iosonde.report import as_text
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers.instance import Instance
@@ -167,6 +168,9 @@ def test_commits_that_are_not_synchronous_are_lost_and_counted(place: Path, tmp_
     assert record.server
     assert record.server["durability"]["lost"] > 0
     assert len(record.server["durability"]["first_lost"]) > 0
+    text = as_text(ResultSet.open(tmp_path / "r"))
+    assert "0 B/s" not in text, "the bytes of transactions are not known"
+    assert "too few complete runs" not in text, "all are complete"
 
 
 def test_a_server_killed_by_somebody_else_fails_the_run(kind: str, place: Path, tmp_path: Path) -> None:

@@ -132,7 +132,11 @@ class Chapter:
     @property
     def no_answer(self) -> str:
         """Why a result set has no answer."""
-        return "its findings are missing" if self.omitted else "too few complete runs"
+        if self.omitted:
+            return "its findings are missing"
+        is_complete = all(record.outcome == "complete" for source in self.sources for record in source.records)
+        is_complete &= not any(source.missing for source in self.sources)
+        return "the complete runs support none" if is_complete else "too few complete runs"
 
     @property
     def findings(self) -> list[tuple[str, list[Finding]]]:

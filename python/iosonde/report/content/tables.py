@@ -136,18 +136,17 @@ _Summary = dict[tuple[str, str], dict[tuple[str, str], dict[str, dict[str, Any]]
 
 
 def _summary(material: Material) -> _Summary:
-    """Return the analysis' summary by case, stream and operation, and metric."""
+    """Return the analysis' summary by case, stream and operation, and metric.
+
+    The bandwidth of transactions, whose bytes are not known, is 0, and is no value.
+    """
     names = [*_rates(material), *(f"{kind}_latency_ns_{s}" for kind in ("completion", "response") for s in STATISTICS)]
     known: _Summary = {}
-    for row in material.summary.filter(pl.col("metric").is_in(names)).to_dicts():
+    is_known = (pl.col("metric") != "bandwidth") | (pl.col("median") != 0)
+    for row in material.summary.filter(pl.col("metric").is_in(names), is_known).to_dicts():
         case = known.setdefault((row["result_set"], row["case_id"]), {})
         case.setdefault((row["stream"], row["operation"]), {})[row["metric"]] = row
     return known
-
-
-def _has_value(row: Mapping[str, Any] | None) -> bool:
-    """Return True if there is a value; the bandwidth of transactions, whose bytes are not known, is 0."""
-    return row is not None and (row["metric"] != "bandwidth" or row["median"] != 0)
 
 
 def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material, known: _Summary) -> Table:
@@ -165,14 +164,15 @@ def _case_table(part: str, cases: list[tuple[Source, Case]], material: Material,
     judged = any(case.case_id in source.verdicts for source, case in cases)
     with_state = has_device_state(material, cases)
     survival = {(source.label, case.case_id): durability(source, case.case_id) for source, case in cases}
-    rates = [name for name in _rates(material) if any(_has_value(metrics.get(name)) for _, _, _, metrics in lines)]
-    rates = rates or list(RATES[:2])
+    rates = [name for name in _rates(material) if any(name in metrics for _, _, _, metrics in lines)]
     latencies = [
         name
         for kind in ("completion", "response")
         for name in (f"{kind}_latency_ns_{statistic}" for statistic in STATISTICS)
         if any(name in metrics for _, _, _, metrics in lines)
     ]
+    if not rates and not latencies:
+        rates = list(RATES[:2])
     rows, keys = [], []
     for source, case, scope, metrics in lines:
         label = [Cell(text=source.label)] if several_sets else []
