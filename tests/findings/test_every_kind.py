@@ -24,6 +24,7 @@ from claims import INTERVAL, NUMBER, Claim
 from hand_made import controls, results, study
 
 import iosonde.findings
+from iosonde.features.database_transactions import questions as transactions
 from iosonde.findings import questions
 from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.durability import DifferentDurability, difference
@@ -31,7 +32,7 @@ from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.observations import disturbance, idle_recovery, lasting_drop, quality, search, stimulus, store
 from iosonde.findings.question import Question
-from iosonde.findings.questions import steady, transactions
+from iosonde.findings.questions import steady
 from iosonde.findings.support import Support
 from iosonde.metrics.change_points import Cliff
 from iosonde.metrics.steady_state import steady_state

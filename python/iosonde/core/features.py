@@ -28,6 +28,7 @@ it adds in a tuple:
     metrics.py       METRICS         `metrics.metric.Metric`                     the registry of metrics
     intervals.py     FACTS           `metrics.intervals.IntervalFacts`           metrics of intervals
     questions.py     KINDS           `findings.question.QuestionKind`            answers of a study
+                     OBSERVATIONS    functions from cases and metrics to findings  what is stated about every result set
     tables.py        TABLES          functions from `Material` to tables         the report
     checks.py        CHECKS          functions that return checks                `iosonde doctor`
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
+from iosonde.core.features import contributed
 from iosonde.findings import device_state, durability, questions, throughput
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
@@ -30,7 +31,7 @@ from iosonde.findings.observations.idle_recovery import IdleRecovery
 from iosonde.findings.observations.lasting_drop import LastingDrop
 from iosonde.findings.observations.search import Ended
 from iosonde.findings.question import Question
-from iosonde.findings.questions import one_level, peak, saturation, steady, transactions
+from iosonde.findings.questions import one_level, peak, saturation, steady
 from iosonde.findings.support import Support, support_of
 from iosonde.metrics import wording
 from iosonde.metrics.metrics import repeat_noise
@@ -45,6 +46,10 @@ __all__ = ["Answer", "Finding", "answer", "findings"]
 
 
 _QUESTIONS = questions.kinds()
+
+_OBSERVATIONS: tuple[Callable[[pl.DataFrame, pl.DataFrame], list[Finding]], ...] = contributed(
+    "questions", "OBSERVATIONS"
+)
 
 ROUNDING = 0.005
 
@@ -142,7 +147,7 @@ def findings(
         *stimulus.find(study, long_runs, cases),
         *idle_recovery.find(recovered, states),
         *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
-        *transactions.think_time(cases, metrics),
+        *(each for observe in _OBSERVATIONS for each in observe(cases, metrics)),
         *reference.find(study, cases, metrics, support),
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]

@@ -361,10 +361,7 @@ ANALYSIS_KINDS: tuple[str, ...] = (
     "peak",
     "steady_state",
     "array_efficiency",
-    "log_gain",
     "read_cache",
-    "server_limit",
-    "durability",
     "cache_tiers",
     "memory_share",
     "memory_extension",
@@ -390,7 +387,7 @@ class Analysis(_Strict):
     """Answer apart for each combination of these factors."""
     where: dict[str, Scalar] = Field(default_factory=dict)
     published: float | None = Field(default=None, gt=0)
-    """`log_gain`, `cache_tiers`: the published ratio, stated next to the measured one."""
+    """Published ratio, which kinds that compare two levels state next to the measured one."""
     device_part: str = ""
     """Of kinds that compare with other reads (`WITH_DEVICE_PART`): the part that has them."""
 

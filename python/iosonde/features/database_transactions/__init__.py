@@ -2,3 +2,5 @@
 
 The engine's specs are in `spec.py`; `iosonde.servers` starts the servers.
 """
+
+ANALYSES = ("log_gain", "server_limit", "durability")

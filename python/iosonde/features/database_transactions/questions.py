@@ -247,3 +247,4 @@ KINDS = (
     QuestionKind("durability", durability),
     QuestionKind("server_limit", server_limit),
 )
+OBSERVATIONS = (think_time,)

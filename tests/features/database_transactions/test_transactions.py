@@ -8,8 +8,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from iosonde.findings.question import Question
-from iosonde.findings.questions.transactions import (
+from iosonde.features.database_transactions.questions import (
     Durability,
     LogGain,
     ServerLimit,
@@ -18,6 +17,7 @@ from iosonde.findings.questions.transactions import (
     server_limit,
     think_time,
 )
+from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.planning import load
 from iosonde.results.schema import SHARED_LOG_DEVICE
