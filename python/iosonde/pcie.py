@@ -34,7 +34,7 @@ class SharedLink:
     """In each direction, at most."""
     devices: tuple[str, ...]
     own_bytes_per_second: float | None
-    """What the devices' own links add up to; None where they have none of their own (SATA and SAS)."""
+    """Sum of the devices' own links; None if they have none (SATA and SAS)."""
 
     @property
     def is_narrow(self) -> bool:

@@ -90,7 +90,7 @@ class Tool:
 
 
 SNAP = "/usr/bin/snap"
-"""What the programs of snaps are links to. A snap cannot read temporary files, so it counts as missing."""
+"""Target of the links to programs of snaps. A snap cannot read temporary files, so it counts as missing."""
 
 _OF_STUDIES = (
     *("fio", "db_bench", "pgbench", "sysbench", "rados", "memcaslap"),

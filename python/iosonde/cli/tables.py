@@ -74,7 +74,7 @@ def least_width(rows: Sequence[Sequence[str]], columns: int) -> int:
 
 
 class Stripped(io.TextIOBase):
-    """A text stream of which each line loses its trailing spaces."""
+    """A text stream that strips trailing spaces from each line."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

@@ -53,7 +53,7 @@ class Design:
     """How two systems were measured, and what is known about their sessions."""
 
     paired: bool = False
-    """Whether both were measured in one session, pair by pair."""
+    """True if both were measured in one session, pair by pair."""
     deterministic: bool = False
     """Simulated devices: no variance between sessions."""
     verdicts: Verdicts = field(default_factory=dict)

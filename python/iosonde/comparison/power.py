@@ -41,7 +41,7 @@ class Power:
     between: float | None
     """Between two systems measured in one session each."""
     is_paired: bool = False
-    """Whether the plan is an A/B run."""
+    """True if the plan is an A/B run."""
 
     @property
     def text(self) -> str:

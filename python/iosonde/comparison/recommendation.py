@@ -39,7 +39,7 @@ class Recommendation:
     by: By
     """Which of the two values decided."""
     against: bool
-    """Whether rate and tail favour different systems."""
+    """True if rate and tail favour different systems."""
     metric: str
     rate: Ratio
     tail: Ratio | None

@@ -54,7 +54,7 @@ def pool(result_sets: Sequence[ResultSet]) -> pl.DataFrame:
 
 
 def pooled(runs: pl.DataFrame) -> pl.DataFrame:
-    """Pool run metrics, of which each `result_set` is a session of one system."""
+    """Pool run metrics; each `result_set` is a session of one system."""
     count = runs["result_set"].n_unique()
     metrics = [name for name in runs["metric"].unique(maintain_order=True) if metric_of(name).better != "neither"]
     cells = {keys: each for keys, each in sessions_by_cell(runs, metrics).items() if len(each) == count > 1}

@@ -1,4 +1,4 @@
-"""Change points: sessions from which on the mean of a metric is another.
+"""Change points: sessions at which the mean of a metric changes.
 
 Candidates come from PELT (Killick, Fearnhead and Eckley 2012, "Optimal detection of changepoints with a linear
 computational cost"), as implemented in `ruptures` (Truong, Oudre and Vayatis 2020), for changes of the mean of the

@@ -1,4 +1,4 @@
-"""Events: what else was different from one session to the next, as far as records show it."""
+"""Events: other differences between consecutive sessions, as far as records show them."""
 
 from __future__ import annotations
 

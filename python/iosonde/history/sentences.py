@@ -145,7 +145,7 @@ def day(session: Summary) -> str:
 
 
 def _dates(first: Summary, last: Summary) -> Sequence[str]:
-    """Return two dates; with times where they are of one day."""
+    """Return two dates, with times if both are on the same day."""
     if day(first) != day(last):
         return day(first), day(last)
     moments = [moment(each.started_at) for each in (first, last)]

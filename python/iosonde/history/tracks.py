@@ -23,7 +23,7 @@ class Shift:
     last_before: Point
     first_after: Point
     events: Sequence[Event]
-    """What else changed between these two sessions."""
+    """Other changes between these two sessions."""
 
     @property
     def is_loss(self) -> bool:
@@ -46,7 +46,7 @@ class Track:
 
     @property
     def excluded(self) -> dict[str, int]:
-        """Sessions of which some values do not count: the reason, and how many sessions."""
+        """Number of sessions with excluded values, by reason."""
         found: dict[str, set[int]] = {}
         for series in self.series:
             for point in series.points:
@@ -79,7 +79,7 @@ class History:
         return LEVEL * self.tested
 
     def losses(self, sessions: int) -> list[tuple[Track, Shift]]:
-        """Return changes for the worse of which the new level began within the last `sessions` sessions."""
+        """Return changes for the worse whose new level started within the last `sessions` sessions."""
         return [
             (track, shift)
             for track, shift in self.shifts

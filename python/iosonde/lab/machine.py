@@ -52,9 +52,9 @@ class Settings:
     starts: int = 3
     """How often it is started at most, until it gets so far."""
     terminal: bool = False
-    """Whether the command sees a terminal, and so may show progress and colours."""
+    """True if the command sees a terminal, and so may show progress and colours."""
     iommu: bool = False
-    """Whether it has an emulated IOMMU, so that a program may drive a drive itself (vfio)."""
+    """True if it has an emulated IOMMU, so that a program can control a drive itself (vfio)."""
     silence_s: float | None = None
     """How long the guest may print nothing once the command runs; None without a limit."""
 

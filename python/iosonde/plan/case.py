@@ -42,7 +42,7 @@ class Case(Frozen):
     """Stable and readable: `PART/FACTOR=LEVEL/...`, or `control`."""
     part: str
     control: bool
-    """Whether this is the control case, repeated through the study to show drift."""
+    """True if this is the control case, repeated through the study to show drift."""
     levels: dict[str, Scalar]
     """The factors' levels as a reader sees them; a compound level by its label. Bytes are ints."""
     parameters: dict[str, Any]
@@ -91,13 +91,13 @@ class Run(Frozen):
     spec: JsonObject
     """The engine's spec, ready to be sent."""
     levels: dict[str, Scalar] = Field(default_factory=dict)
-    """What a procedure tries, on top of the case's levels."""
+    """Levels that a procedure tries, added to the case's levels."""
     parameters: JsonObject = Field(default_factory=dict)
-    """What a procedure decided, on top of the case's parameters."""
+    """Parameters that a procedure decided, added to the case's parameters."""
     part: str = ""
     """Part that its record belongs to, where that is not the case's: `preparation`."""
     purges: bool = False
-    """Whether the target is purged before the engine starts."""
+    """True if the target is purged before the engine starts."""
     until: JsonObject | None = None
     """The run ends once its intervals are steady (`procedure.watch`): `round_ns`, `tracking`, `hold`, `criteria`."""
     restart: int = 0

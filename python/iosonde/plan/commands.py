@@ -17,7 +17,7 @@ from iosonde.plan.base import JsonObject
 from iosonde.plan.plan import Plan
 
 TITLE = "an external command"
-"""What errors call the workload."""
+"""Name of the workload in errors."""
 
 PRINTED = ("command", "prepare", "background", "version", "environment", "metrics")
 """Parameters that `lines` and `shared_lines` print."""

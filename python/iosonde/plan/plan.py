@@ -46,7 +46,7 @@ class Plan(Frozen):
     study_name: str
     profile: str
     target: str
-    """What the user named, resolved to an absolute path or `null:`, `simulated:`."""
+    """The target as given, resolved to an absolute path or `null:`, `simulated:`."""
     engine: str = "iosonde-engine"
     seed: int
     repeats: int
@@ -62,7 +62,7 @@ class Plan(Frozen):
     settings: dict[str, str]
     """`--set` as given, so that the plan can be rerun."""
     keep: bool = False
-    """Whether the test file is kept after the study (`--keep`)."""
+    """True if the test file is kept after the study (`--keep`)."""
     arms: list[Arm] = Field(default=[])
     """Arms `a` and `b` of a comparison within one session, whose runs alternate; empty in any other study. `study`,
     `target` and `created_name` are those of arm `a`."""

@@ -11,7 +11,7 @@ from iosonde.planning.files import files_of
 from iosonde.study.model import Study
 
 RUN_OVERHEAD_SECONDS = 0.2
-"""What a run takes besides ramp and measurement: start, open, drain, record."""
+"""Overhead of a run besides ramp and measurement: start, open, drain, record."""
 
 
 def total_cost(drafts: Sequence[Draft], whole: Sequence[Case], runs: Sequence[Run], layout_bytes: int) -> Cost:

@@ -80,7 +80,7 @@ def _differing(draft: Draft, other: Draft) -> list[str]:
 
 
 def _check_questions(study: Study, drafts: Sequence[Draft], chosen: Sequence[Draft], target: Target) -> None:
-    """Refuse a study whose questions all compare levels of which one remains."""
+    """Refuse a study if every question compares levels and only one of them remains."""
     parts = {draft.case.part for draft in drafts}
     asked = [each for each in study.analysis if each.part in parts]
     lost = [

@@ -11,7 +11,7 @@ class Conclusion:
 
     case_id: str
     reached: bool
-    """Whether it succeeded."""
+    """True if it succeeded."""
     reason: str = ""
     """Why not."""
     value: float | None = None

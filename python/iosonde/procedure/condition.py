@@ -48,7 +48,7 @@ class Judgement:
     holds: bool | None
     """None with too few samples for an answer."""
     text: str
-    """What was measured."""
+    """Measured value, as text."""
 
 
 class Condition(Protocol):

@@ -22,12 +22,12 @@ class Forecast:
     max_runs: int
     """Upper bound of its runs."""
     rates_known: bool = True
-    """Whether the extremes bound the load on the target."""
+    """True if the extremes bound the load on the target."""
     preparing: int = 0
     """How many of them prepare the target or are stages, which take a different time."""
     stages: Sequence[Parameters] = ()
     """The stages after the rounds of each repeat, as written."""
     uncertain: bool = True
-    """Whether it may need fewer."""
+    """True if it may need fewer."""
     text: str
     """Its steps and bounds, for a reader of the plan."""

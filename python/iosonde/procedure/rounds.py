@@ -39,7 +39,7 @@ INTERLEAVED = False
 """A pass is finished before the next begins: another load in between would change the state that it builds up."""
 
 FIXED = ("span", "offset", "files", "layout", "purge", "fill", "capacity", "precondition", "backend")
-"""What may not vary within a round, since the target is prepared for it."""
+"""Parameters that cannot vary within a round, since the target is prepared for them."""
 
 Walk = Generator[Run, Observation, Observation]
 
@@ -91,7 +91,7 @@ class RoundsConclusion(Conclusion):
     metric: str
     criteria: Criteria
     sought: bool
-    """Whether there could be enough rounds for a window at all; else the rounds were counted and not judged."""
+    """True if there could be enough rounds for a window; otherwise the rounds were counted but not judged."""
     passes: Sequence[Pass]
 
 

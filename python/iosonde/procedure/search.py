@@ -67,7 +67,7 @@ class SearchConclusion(Conclusion):
     over: str
     conditions: Sequence[str]
     rule: str
-    """What the conditions are called together; empty if they have no name."""
+    """Name of all conditions together; empty if they have none."""
     also_check: Sequence[str]
     also_check_rule: str
     fails_at: float | None
@@ -91,7 +91,7 @@ class Settings:
     start: float
     precision: float
     whole: bool
-    """Whether only whole numbers are values."""
+    """True if values must be whole numbers."""
     repeats: int
     agree: Literal["majority", "all"]
     streams: Sequence[str]

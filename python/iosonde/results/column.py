@@ -24,7 +24,7 @@ class Column:
     name: str
     dtype: DType
     text: str
-    """What it means; units are in the name or here."""
+    """Its meaning; units are in the name or here."""
     value: Callable[[Any], Any] | None = None
     """Its value, for columns of `runs`: from the record's `RunFacts`."""
     computed: str = ""

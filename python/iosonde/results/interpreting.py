@@ -17,7 +17,7 @@ from iosonde.results.reading import first_line
 
 @contextmanager
 def interpreting(directories: Iterable[Path]) -> Iterator[None]:
-    """Raise `ResultsError` in the place of any exception that is not of iosonde's own, nor of the system."""
+    """Replace any exception except iosonde's own and the system's by `ResultsError`."""
     try:
         yield
     except (IosondeError, OSError, MemoryError):

@@ -27,7 +27,7 @@ def mismatch(case: Case, record: Record) -> str:
 
 
 def run(record: Record) -> Run:
-    """The run that a record is of."""
+    """The run of a record."""
     return Run(run_id=record.run_id, case_id=record.case_id, repeat=record.repeat, order=record.order, spec=record.spec)
 
 

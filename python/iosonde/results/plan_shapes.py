@@ -106,7 +106,7 @@ _ABOVE = ("lowest", "highest", "start", "precision", "range", "slope")
 
 
 def mismatch(plan: Plan) -> str:
-    """Return the first part of a plan that has another type than readers rely on; empty if there is none."""
+    """Return the first part of a plan with an unexpected type; empty if there is none."""
     return next(filter(None, _problems(plan)), "")
 
 

@@ -181,7 +181,7 @@ def metric_tables() -> dict[str, Table]:
 
 
 def _metrics() -> Any:
-    """Metrics are of a higher layer, so their module is found by name."""
+    """Return the module of metrics, by name because it belongs to a higher layer."""
     return importlib.import_module("iosonde.metrics.tables")
 
 
@@ -190,7 +190,7 @@ def _words(text: str) -> set[str]:
 
 
 def _missing_column(connection: duckdb.DuckDBPyConnection, text: str) -> str:
-    """Return a column that the query names and that there is not; empty where there is none."""
+    """Return a column of the query that does not exist; empty if all exist."""
     try:
         connection.sql(text.strip().rstrip(";"))
     except duckdb.BinderException as error:

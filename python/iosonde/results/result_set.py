@@ -350,7 +350,7 @@ class ResultSet:
         return self._planned + [known.run(record) for record in self.records() if record.run_id not in planned]
 
     def known_cases(self) -> list[Case]:
-        """The cases of the plan; in the place of one with a procedure, those that it has tried, if it has any."""
+        """The cases of the plan; a case with a procedure is replaced by those that it has tried, if any."""
         return known.cases(self.plan, self.records())
 
     @property

@@ -28,7 +28,7 @@ class Installation:
     version: str
     """`15.18`."""
     build: str
-    """What the server prints about its version and build."""
+    """Version and build as the server prints them."""
     flavor: str = ""
     """Which of several products it is: `MariaDB` or `MySQL`."""
     programs: Mapping[str, str] = field(default_factory=dict)
@@ -99,9 +99,9 @@ class Server(ABC):
     """
 
     name: ClassVar[str]
-    """What studies and records call it."""
+    """Name in studies and records."""
     title: ClassVar[str]
-    """What reports call it."""
+    """Name in reports."""
     accounts: ClassVar[Sequence[str]]
     """System users that it may run under when iosonde is root, the preferred one first."""
     stop_signal: ClassVar[signal.Signals]

@@ -21,7 +21,7 @@ from iosonde.study.model import ROUND, STAGE, WITH_DEVICE_PART, Level, Part, Stu
 from iosonde.workload.workload import Workload
 
 OF_RESULTS = ("operation", "stream")
-"""What views may separate by besides factors, because results have it."""
+"""Columns of results that views may separate by besides factors."""
 
 CONTROL = "control"
 """Name of the control case, and of its entry in a profile's `parts`."""

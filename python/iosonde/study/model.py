@@ -62,9 +62,9 @@ class Search(_Strict):
     over: Literal["rate", "load", "queue_depth", "jobs"] | str
     """`rate`, `load`, `queue_depth` or `jobs`; `STREAM.PARAMETER` for that of one stream."""
     holds: str | list[str]
-    """What must hold, such as `response_latency_ns_p99_9 <= 1ms`; of several conditions all."""
+    """Conditions that must all hold, such as `response_latency_ns_p99_9 <= 1ms`."""
     rule: str = ""
-    """What the conditions are called together, such as `ACT's pass rule`."""
+    """Name of all conditions together, such as `ACT's pass rule`."""
     between: tuple[Scalar, Scalar]
     """The lowest value that is tried, and the highest."""
     start: Scalar | None = None
@@ -76,7 +76,7 @@ class Search(_Strict):
     also_check: list[str] = Field(default_factory=list)
     """Further conditions that are judged at every probe but decide nothing."""
     also_check_rule: str = ""
-    """What those are called together."""
+    """Name of those together."""
 
 
 ROUND = "round"
@@ -95,11 +95,11 @@ class Rounds(_Strict):
     """The same loads again and again until they are steady, on a target that was prepared for them."""
 
     factors: dict[str, list[Scalar | Level]] = Field(default_factory=dict)
-    """What varies within a round: every combination is measured once, in this order. Empty: one load."""
+    """Factors within a round: every combination is measured once, in this order. Empty: one load."""
     track: list[dict[str, Scalar]] = Field(default_factory=list)
     """Loads that must be steady, each by its levels; empty: all of them."""
     metric: str = "iops"
-    """What must be steady: the tracking variable."""
+    """Tracking variable, which must be steady."""
     max_rounds: int = Field(default=25, ge=0, le=10_000)
     """Maximum number of rounds. Then steady state is not achieved. 0: no rounds, only `stages`."""
     window: int = Field(default=5, ge=2, le=1000)
@@ -404,7 +404,7 @@ class Study(_Repeated):
     topic: Topic = "device"
     """Group of `iosonde list`."""
     workload: WorkloadName = "block"
-    """What the parameters are those of."""
+    """Workload of the parameters."""
     repeats: int = Field(default=3, ge=1, le=1000)
     """Runs of each case, or `until`: repeat until confidence intervals are narrow enough."""
     repeats_until: bool = False

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from iosonde.report.material.result_sets import Source
 
 LIMIT = "limit"
-"""What a value has as its metric to quote the limit of a search."""
+"""Metric of a value that quotes the limit of a search."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def text(found: SearchConclusion) -> str:
 
 
 def improvement(before: SearchConclusion, after: SearchConclusion) -> Improvement:
-    """The limit of the second target over that of the first, each between what passed and what failed."""
+    """Return the ratio of both limits, second to first, each between its highest pass and lowest failure."""
     assert before.value and before.fails_at and after.value and after.fails_at, "both searches found a limit"
     return Improvement(
         ratio=after.value / before.value, low=after.value / before.fails_at, high=after.fails_at / before.value

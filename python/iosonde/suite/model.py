@@ -39,7 +39,7 @@ class Value(Strict):
     operation: str = ""
     """Kind of operation, such as `read`; all together if empty."""
     published: str = ""
-    """What a publication found for its devices, as text."""
+    """Published finding for its devices, as text."""
     published_range: tuple[float, float] | None = None
     """The same as a range of improvements, such as 1.5 to 1.6."""
     levels: Mapping[str, tuple[str, str]] = {}

@@ -32,7 +32,7 @@ class Planned:
     skipped: str = ""
     """Why it cannot run here."""
     hint: str = ""
-    """What would make it run."""
+    """Hint: how to make it run."""
 
     @property
     def seconds(self) -> float:

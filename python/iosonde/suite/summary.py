@@ -40,14 +40,14 @@ class Line:
     entry: Entry
     value: Value
     case: str
-    """What distinguishes the case; empty if it is the only one."""
+    """Distinguishing levels of the case; empty if it is the only one."""
     outcome: Outcome
     """`value`: of a single target."""
     first: str = ""
     """The median on the first target, as text."""
     second: str = ""
     notes: tuple[str, str] = ("", "")
-    """What distinguishes the two values besides the target."""
+    """Differences between the two values besides the target."""
     improvement: float | None = None
     """How many times better the second target is: above 1 is more throughput or less latency."""
     low: float | None = None
@@ -55,7 +55,7 @@ class Line:
     reason: str = ""
     """Why the outcome is `excluded`, `unexplained` or `missing`."""
     limits: Mapping[str, str] = field(default_factory=dict)
-    """What limited the runs of the case, by target."""
+    """Limiting factor of the runs of the case, by target."""
     uses: Mapping[str, TimeUse] = field(default_factory=dict)
     """Where their time went, by target."""
 
@@ -89,9 +89,9 @@ class Summary:
     directory: SuiteDirectory
     studies: Sequence[StudySummary]
     simulated: bool
-    """Whether any result set is of a device model."""
+    """True if any result set is of a device model."""
     mixed: bool = False
-    """Whether others are of a device."""
+    """True if others are of a device."""
 
     @property
     def differs_from_shipped(self) -> bool:
@@ -250,7 +250,7 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
 
 
 def _is_rate(name: str) -> bool:
-    """Whether a device without latency raises a metric by no more than the time in which it was busy allows."""
+    """True if a device without latency raises a metric by no more than the time in which it was busy allows."""
     metric = find(name)
     return name in ("bandwidth", "gets_per_sec") or bool(metric and metric.counted)
 

@@ -75,7 +75,7 @@ class VerdictFacts:
     server_cpu_ns: int | None = None
     """CPU time over the measurement of the server that iosonde started."""
     cold_start: bool = False
-    """Whether the study asks to measure a cold start."""
+    """True if the study requests a cold start."""
     tail: str | None = None
     """The highest percentile that the study shows of this case, such as `p99_9`."""
     intervals: Sequence[Interval] = ()

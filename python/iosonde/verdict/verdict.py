@@ -99,7 +99,7 @@ def is_disturbed(codes: Iterable[str]) -> bool:
 
 
 def of_repeats(kinds: Sequence[Kind]) -> Kind | None:
-    """Return the verdict on the median of some repeats: that of most of them, else `undetermined`."""
+    """Return the verdict on the median of some repeats: that of a majority, else `undetermined`."""
     counts = Counter(kinds).most_common()
     if not counts:
         return None

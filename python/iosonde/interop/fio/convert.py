@@ -56,7 +56,7 @@ class Job:
 
 
 def convert(given: Given) -> Job | None:
-    """A section's load; None, and a note, where it is none that iosonde measures."""
+    """Return a section's load; None, with a note, if iosonde cannot measure it."""
     engine = chosen_engine(given)
     if engine.backend is None:
         given.note_section(

@@ -13,7 +13,7 @@ class Engine:
     backend: Literal["uring", "sync", "null"] | None
     """None for a load that is no block I/O on a file or device: its section is left out."""
     differs: str = ""
-    """What a reader of the results should know, if the load is done in another way."""
+    """Note for readers of the results, if the load is carried out differently."""
 
 
 def find(name: str) -> Engine | None:

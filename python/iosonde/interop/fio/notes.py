@@ -20,7 +20,7 @@ class Note:
     line: int
     why: str
     instead: str
-    """What happens instead."""
+    """Behaviour of the import instead."""
 
     def __str__(self) -> str:
         subject = f"`{self.option}`: " if self.option else ""

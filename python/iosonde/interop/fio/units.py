@@ -69,7 +69,7 @@ def share(text: str) -> float:
 
 
 def triple(text: str) -> tuple[str, str, str]:
-    """For reads, writes and trims; a missing one is that of the last before it, an empty place stays empty."""
+    """Return values for reads, writes and trims; a missing one repeats the last, an empty one stays empty."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 3:
         raise ValueError(f"`{text}` must have at most three parts (reads, writes, trims), got {len(parts)}")
@@ -107,7 +107,7 @@ def cpus_of_mask(mask: int) -> list[int]:
 
 
 def shares(weights: Sequence[float | None]) -> list[float]:
-    """Percentages of which some are left open: these divide what remains of 100."""
+    """Return percentages; open ones divide the remainder of 100."""
     remains = max(0.0, 100.0 - sum(weight for weight in weights if weight is not None))
     open_count = sum(weight is None for weight in weights)
     return [remains / open_count if weight is None else weight for weight in weights]

@@ -34,7 +34,7 @@ class Figure:
     title: str
     caption: str = ""
     description: str = ""
-    """What a reader who cannot see it should know."""
+    """Description for readers who cannot see it."""
     part: str = ""
     """Part of the study that it shows."""
     metric: str = ""
@@ -54,7 +54,7 @@ class Figure:
     heads: Mapping[str, str] = field(default_factory=dict)
     """Columns of the rows that make the CSV, and what they are called there."""
     one_legend: bool = True
-    """Whether panels share their colours; surfaces of different devices do not."""
+    """True if panels share their colours; surfaces of different devices do not."""
 
     @property
     def columns(self) -> int:

@@ -39,7 +39,7 @@ class ChartLayout:
     panel_factors: Sequence[str]
     sources: Sequence[str]
     dash_sources: bool
-    """Whether result sets differ by their dashes; else by colour, by panel, or there is one only."""
+    """True if dashes distinguish result sets; otherwise colours or panels do, or there is only one."""
     series_is_source: bool
     panel_is_source: bool
 
@@ -167,7 +167,7 @@ def drawn_sources(layout: ChartLayout, cited: list[Row]) -> list[str]:
 
 
 def tooltip(view: View, layout: ChartLayout, metric: str) -> list[tuple[str, str]]:
-    """Return what is shown of a point: columns, and what they are called."""
+    """Return the tooltip of a point: columns and their names."""
     x = [("x_text", factor_title(view.x))] if view.x else []
     return [*series_tooltip(layout), *x, ("text", metric_title(metric)), ("repeats", "Repeats")]
 

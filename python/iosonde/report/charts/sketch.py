@@ -45,7 +45,7 @@ class Sketch:
     metric: str = "efficiency"
     """Metric, where no view of the study requires the figure."""
     zero: bool = True
-    """Whether the y axis begins at 0."""
+    """True if the y axis starts at 0."""
 
 
 def drawn_metric(view: View) -> str:

@@ -80,9 +80,9 @@ class Frame:
     series: Sequence[str] = ()
     """Series in their order; colours follow it."""
     graded: bool = False
-    """Whether the series are steps of one quantity (queue depths) rather than different things (read, write)."""
+    """True if the series are steps of one quantity (queue depths) rather than different things (read, write)."""
     sources: Sequence[str] = ()
-    """What differs by its dashes: result sets first, then publications. Empty where there is only one."""
+    """Sources distinguished by dashes: result sets first, then publications. Empty if there is only one."""
     published: Sequence[str] = ()
     """Those of `sources` that are publications."""
     source_title: str | None = "Source"
@@ -91,7 +91,7 @@ class Frame:
     """Columns and their names."""
     height: int = HEIGHT
     ratio: bool = False
-    """Whether colours show how far a ratio is from 100 %, below and above; else they show magnitudes."""
+    """True if colours show the distance of a ratio from 100 %, below and above; otherwise magnitudes."""
     verdicts: Sequence[Kind] = ()
     """Verdicts of values that were not device-limited; their marks are hollow."""
     absent: frozenset[str] = frozenset()

@@ -314,7 +314,7 @@ def _percentiles(view: View, found: list[Subject], material: Material) -> Sketch
 
 
 def _counted(found: list[Subject]) -> str:
-    """Name what latencies are measured of."""
+    """Name the operations whose latencies are measured."""
     names = {described(spec["workload"]).counted for spec in specs(found)}
     return names.pop() if len(names) == 1 else "I/Os"
 

@@ -46,7 +46,7 @@ def coverage_of(material: Material, source: Source) -> str:
 
 
 def medians_of(material: Material, metrics: Sequence[str] = ()) -> str:
-    """State of the values of a table what they are: medians with their intervals, or values of too few repeats."""
+    """Describe the values of a table: medians with their intervals, or values of too few repeats."""
     found = intervals_of(material, metrics)
     if not found:
         return "Medians over repeats; too few for confidence intervals."

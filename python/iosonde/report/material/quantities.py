@@ -60,7 +60,7 @@ class Scale:
     title: str
     """With the unit."""
     divisor: float
-    """What a value in the metric's own unit is divided by."""
+    """Divisor of a value in the metric's own unit."""
     column: str
     """Name of the values in a CSV, unit last."""
     label: str | None = None
@@ -151,7 +151,7 @@ def is_number(level: Any) -> bool:
 
 
 def metric_title(metric: str) -> str:
-    """Name a metric for a reader, without its unit; a latency of which several statistics are shown without any."""
+    """Name a metric for a reader, without its unit, and without the statistic if several of a latency are shown."""
     from iosonde.metrics.registry import find
 
     known = find(metric)

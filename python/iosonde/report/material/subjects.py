@@ -25,7 +25,7 @@ class Subject:
     stream: str | None = None
     operation: str | None = None
     in_window: bool = False
-    """Whether its value is the mean over the measurement window; its case is then that of the last round there is."""
+    """True if its value is the mean over the measurement window; its case is then the one of the last round."""
 
     def level(self, factor: str | None) -> Any:
         """Return the level of a factor; `operation` and `stream` count as factors where the study has none so named."""
