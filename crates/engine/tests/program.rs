@@ -171,7 +171,14 @@ fn a_kernel_that_forbids_io_uring_gets_threads_and_a_warning() {
             .unwrap()
             .contains("not permitted")
     );
-    assert!(result["jobs"][0]["operations"].as_u64().unwrap() > 0);
+    let job = &result["jobs"][0];
+    assert!(job["operations"].as_u64().unwrap() > 0);
+    let threads = &job["pacing"]["threads"];
+    assert_eq!(threads["count"], 4, "one for each I/O in flight");
+    let number = |value: &Value| value.as_u64().unwrap();
+    let used_ns = number(&job["usage"]["user_ns"]) + number(&job["usage"]["system_ns"]);
+    let busiest_ns = number(&threads["busiest_cpu_ns"]);
+    assert!(0 < busiest_ns && busiest_ns <= used_ns, "{busiest_ns} of {used_ns} ns");
 }
 
 /// A seccomp filter as container runtimes use it: `io_uring_setup` fails with EPERM.

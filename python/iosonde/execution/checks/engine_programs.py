@@ -80,7 +80,7 @@ def _build(program: Engine, note: Callable[[str], None]) -> None:
         )
     note(
         f"building `{program}` (clients of Cassandra and MongoDB) into `{own}`, once for this checkout; this takes "
-        "about five minutes on two cores"
+        "several minutes"
     )
     done = subprocess.run([_BUILD, own], stdin=subprocess.DEVNULL, stdout=2, env=environment, check=False)
     if done.returncode:
