@@ -165,8 +165,10 @@ def _closed_loop(study: Study, cases: pl.DataFrame, runs: pl.DataFrame) -> pl.Da
 
 def _load(part: Part | None, case: Mapping[str, Any], stated: Sequence[str]) -> str:
     """`4 KiB random reads (RAID 0 of 3)`."""
+    phrase = wording.phrase(wording.load_words(case))
     levels = unstated_levels(part, case, stated=stated) if part else []
-    return wording.phrase(wording.load_words(case)) + (f" ({', '.join(levels)})" if levels else "")
+    levels = [level for level in levels if not any(word.startswith(level) for word in phrase.split())]
+    return phrase + (f" ({', '.join(levels)})" if levels else "")
 
 
 def _backend(case: Mapping[str, Any]) -> str:
