@@ -124,6 +124,10 @@ pub(crate) fn open_stream(
     Ok(StreamFiles { paths, files })
 }
 
+/// `OFlags::DSYNC` of rustix 1.1 is `O_SYNC`, which syncs time stamps as well: a commit of the file system's journal for each
+/// write.
+const DSYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC as u32);
+
 fn open_for_load(targets: &Targets, stream: &Stream, path: &Path) -> Result<File, RunError> {
     let mut flags = match stream.mix.read_fraction < 1.0 {
         true => OFlags::RDWR,
@@ -133,7 +137,7 @@ fn open_for_load(targets: &Targets, stream: &Stream, path: &Path) -> Result<File
         flags |= OFlags::DIRECT;
     }
     if stream.durability == Durability::Dsync {
-        flags |= OFlags::DSYNC;
+        flags |= DSYNC;
     }
     // As fio opens files: each read would update the access time otherwise. Only a file's owner may ask for it.
     let file = targets
