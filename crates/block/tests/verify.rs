@@ -23,7 +23,6 @@ const SIZE: u64 = 4 * MIB;
 const SETTLED_AT: u64 = 44;
 const BOOT_AT: u64 = 48;
 const HEADER_CRC_AT: usize = 508;
-const ENTRIES_CRC_AT: usize = 84;
 const WRITTEN_AT: u64 = 88;
 const ENTRIES_AT: u64 = 4096;
 
@@ -570,59 +569,6 @@ fn the_journal_of_a_killed_process_is_sound_until_it_is_damaged() {
     overwrite(&journal(&directory), ENTRIES_AT + 512, &[0x55; 512]);
     let failure = check(&data(&directory)).unwrap_err().to_failure();
     assert_eq!(failure.code, "damaged_journal", "{}", failure.message);
-}
-
-/// Makes a journal one of version 2: entries without checks, and distances of 9 bits.
-fn to_version_2(directory: &tempfile::TempDir) {
-    let mut content = std::fs::read(journal(directory)).unwrap();
-    content[15] = b'2';
-    let mut crc = Crc32c::default();
-    for entry in content[ENTRIES_AT as usize..].as_chunks_mut::<16>().0 {
-        let state = u64::from_le_bytes(*entry.first_chunk().unwrap());
-        let (back, next_back) = (state >> 46 & 63, state >> 52 & 63);
-        let old = state & ((1 << 46) - 1) | back << 46 | next_back << 55;
-        entry[..8].copy_from_slice(&old.to_le_bytes());
-        entry[15] = 0;
-        crc.add(&entry[..12]);
-    }
-    content[ENTRIES_CRC_AT..][..4].copy_from_slice(&crc.value().to_le_bytes());
-    std::fs::write(journal(directory), content).unwrap();
-    correct_header(directory);
-}
-
-#[test]
-fn a_journal_of_version_2_is_read_and_upgraded_by_the_next_run() {
-    for is_killed in [false, true] {
-        let directory = tempfile::tempdir().unwrap();
-        run(&verified(&directory, VerifyWhen::After)).unwrap();
-        let sound = check(&data(&directory)).unwrap();
-        to_version_2(&directory);
-        if is_killed {
-            kill(&directory);
-        }
-        let old = std::fs::read(journal(&directory)).unwrap();
-        assert_eq!(check(&data(&directory)).unwrap(), sound);
-        assert_eq!(
-            std::fs::read(journal(&directory)).unwrap(),
-            old,
-            "a check changes nothing"
-        );
-        overwrite(&data(&directory), 9 * BLOCK, &[0; BLOCK as usize]);
-        assert_eq!(check(&data(&directory)).unwrap().findings[0].offset_bytes, 9 * BLOCK);
-        overwrite(
-            &journal(&directory),
-            ENTRIES_AT + 16 * 5 + 8,
-            &1_000_000_u32.to_le_bytes(),
-        );
-        assert_eq!(
-            check(&data(&directory)).unwrap_err().to_failure().code,
-            "damaged_journal"
-        );
-        std::fs::write(journal(&directory), &old).unwrap();
-        let result = run(&verified(&directory, VerifyWhen::During)).unwrap().0;
-        assert_eq!(result.layout.written_bytes, 0, "what the old journal knows is known");
-        assert_eq!(std::fs::read(journal(&directory)).unwrap()[15], b'3');
-    }
 }
 
 #[test]

@@ -167,17 +167,6 @@ impl Entry {
         bytes
     }
 
-    /// An entry of version 2: the state without a check and with longer distances, and two generations of 32 bits. Nothing
-    /// if a generation was never submitted, where that is known.
-    pub(super) fn from_version_2(unit: usize, bytes: &[u8; ENTRY_BYTES], is_same_boot: bool) -> Option<Entry> {
-        let number = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("it lies in the entry"));
-        let state = UnitState::from_version_2(u64::from_le_bytes(*bytes.first_chunk().expect("it is longer")));
-        let (durable, seen) = (number(8), number(12));
-        let is_possible = is_submitted(durable, state.issued()) && is_submitted(seen, state.issued());
-        let seen = low_bits(seen);
-        (is_possible || !is_same_boot).then(|| Entry::new(unit, state, Reads { durable, seen }))
-    }
-
     fn new(unit: usize, state: UnitState, reads: Reads) -> Entry {
         Entry {
             state: STATE.word(unit, state.0).into(),

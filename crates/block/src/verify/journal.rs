@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use iosonde_harness::{Code, RunError};
 use iosonde_target::{OFlags, Targets};
-use memmap2::{MmapMut, MmapOptions, MmapRaw};
+use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::posix_fallocate;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -27,8 +27,6 @@ use crate::error;
 /// The header's page; entries follow.
 const HEADER_BYTES: u64 = 4096;
 const MAGIC: [u8; 16] = *b"iosonde verify 3";
-/// Of journals whose entries have no check. They are read, and rewritten by the next run.
-const MAGIC_2: [u8; 16] = *b"iosonde verify 2";
 /// First bytes of journals of every version.
 const MAGIC_PREFIX: &[u8] = b"iosonde verify ";
 /// Where each field of the header lies.
@@ -119,7 +117,6 @@ impl Journal {
         };
         let units = (size_bytes / unit_bytes).max(before.map_or(0, Header::bytes) / unit_bytes);
         let header = Header {
-            version: Version::Current,
             unit_bytes,
             units,
             identity,
@@ -130,7 +127,7 @@ impl Journal {
                 .is_some_and(|before| before.is_written && (before.unit_bytes, before.units) == (unit_bytes, units)),
         };
         match found {
-            Some(found) if found.header.unit_bytes == unit_bytes && found.header.version == Version::Current => {
+            Some(found) if found.header.unit_bytes == unit_bytes => {
                 allocate(&file, &header)?;
                 header.write(&file)?;
             }
@@ -191,15 +188,9 @@ impl Journal {
                 length - expected
             )));
         }
-        let journal = match header.version {
-            Version::Current => {
-                let journal = Journal::map(file.try_clone()?, header)?;
-                let entries = journal.entries().iter().map(Entry::to_bytes);
-                journal.header.check_crc(entries)?;
-                journal
-            }
-            Version::WithoutChecks => Journal::convert(file.try_clone()?, header)?,
-        };
+        let journal = Journal::map(file.try_clone()?, header)?;
+        let entries = journal.entries().iter().map(Entry::to_bytes);
+        journal.header.check_crc(entries)?;
         journal.check_entries()?;
         Ok(Some(journal))
     }
@@ -228,25 +219,6 @@ impl Journal {
     fn map(file: File, header: Header) -> io::Result<Journal> {
         Ok(Journal {
             map: Map::of_file(&file, header.journal_bytes() as usize, header.units as usize)?,
-            file,
-            header,
-        })
-    }
-
-    /// A journal of version 2 with the entries of this version, in memory only.
-    fn convert(file: File, header: Header) -> Result<Journal, JournalError> {
-        let mut memory = MmapMut::map_anon(header.journal_bytes() as usize)?;
-        let entries = &mut memory[HEADER_BYTES as usize..];
-        file.read_exact_at(entries, HEADER_BYTES)?;
-        let (entries, _) = entries.as_chunks_mut();
-        header.check_crc(entries.iter().copied())?;
-        let is_same_boot = header.is_of_this_boot();
-        for (unit, bytes) in entries.iter_mut().enumerate() {
-            let entry = Entry::from_version_2(unit, bytes, is_same_boot).ok_or_else(|| impossible(unit))?;
-            *bytes = entry.to_bytes();
-        }
-        Ok(Journal {
-            map: Map::of_memory(memory, header.units as usize),
             file,
             header,
         })
@@ -342,15 +314,7 @@ pub(crate) enum Origin {
     EarlierBoot,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
-    Current,
-    /// Version 2.
-    WithoutChecks,
-}
-
 struct Header {
-    version: Version,
     unit_bytes: u64,
     units: u64,
     identity: Identity,
@@ -369,17 +333,14 @@ impl Header {
         if page.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let version = match page.first_chunk().expect("a page is longer") {
-            &MAGIC => Version::Current,
-            &MAGIC_2 => Version::WithoutChecks,
-            other if other.starts_with(MAGIC_PREFIX) => {
-                return Err(damaged("it was written by another version of iosonde".into()));
-            }
-            _ => return Err(damaged("its header is not that of a journal".into())),
-        };
+        if !page.starts_with(&MAGIC) {
+            return Err(damaged(match page.starts_with(MAGIC_PREFIX) {
+                true => "it was written by another version of iosonde".into(),
+                false => "its header is not that of a journal".into(),
+            }));
+        }
         let number = |at: u64| u64::from_le_bytes(*page[at as usize..].first_chunk().expect("it lies in the page"));
         let header = Header {
-            version,
             unit_bytes: number(UNIT_AT),
             units: number(UNITS_AT),
             identity: Identity {
@@ -518,7 +479,7 @@ fn boot_id() -> [u8; BOOT_BYTES] {
     boot
 }
 
-/// The whole journal: a shared mapping, or a converted copy.
+/// The whole journal: a shared mapping.
 struct Map {
     mapping: MmapRaw,
     units: usize,
@@ -529,13 +490,6 @@ impl Map {
         // Populated, so that the measuring loop causes no first fault.
         let mapping = MmapOptions::new().len(bytes).populate().map_raw(file)?;
         Ok(Map { mapping, units })
-    }
-
-    fn of_memory(memory: MmapMut, units: usize) -> Map {
-        Map {
-            mapping: memory.into(),
-            units,
-        }
     }
 
     #[inline]

@@ -21,8 +21,6 @@ const IN_FLIGHT_BITS: u32 = 14;
 const BACK_SHIFT: u32 = 46;
 const BACK_BITS: u32 = 6;
 const NEXT_BACK_SHIFT: u32 = BACK_SHIFT + BACK_BITS;
-/// In journals of version 2.
-const BACK_BITS_2: u32 = 9;
 /// As far as numbers that wrap can be distinguished.
 const EVER: u32 = i32::MAX as u32;
 /// A distance too large to be counted.
@@ -102,17 +100,6 @@ impl UnitState {
                 | in_flight << IN_FLIGHT_SHIFT
                 | back.min(ANY) << BACK_SHIFT
                 | next_back.min(ANY) << NEXT_BACK_SHIFT,
-        )
-    }
-
-    /// The word of version 2, where the distances have more bits.
-    pub(crate) fn from_version_2(word: u64) -> UnitState {
-        let back = (word >> BACK_SHIFT) & ((1 << BACK_BITS_2) - 1);
-        UnitState::new(
-            word as u32,
-            UnitState(word).in_flight(),
-            back,
-            word >> (BACK_SHIFT + BACK_BITS_2),
         )
     }
 
