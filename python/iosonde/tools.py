@@ -181,6 +181,7 @@ _LAB = (
 
 _DEV = (
     _tool("fio", "fio", "dev", "the study `command-fio`, and comparison with fio", "--version"),
+    _tool("strace", "strace", "dev", "the test that fio and the engine do the same I/O", "--version"),
     _library("lmdb", "liblmdb0", "dev", "the store `lmdb` with the library of the system, and its tests"),
     _tool("mdb_stat", "lmdb-utils", "dev", "the test of databases of the system's LMDB", "-V"),
     _tool("fio_jsonplus_clat2csv", "fio", "dev", "the test of the fio export"),

@@ -123,7 +123,7 @@ OPTIONS: tuple[Option, ...] = (
     _carried("hipri", "`completion_polling`"),
     _carried("fixedbufs", "`registered_buffers`"),
     _carried("registerfiles", "`registered_files`"),
-    _carried("sqthread_poll", "`submission_polling`"),
+    _carried("sqthread_poll", "`submission_polling`; fio registers files with it, so `registered_files` too"),
     _carried("stonewall", "a new part of the study", "wait_for_previous"),
     _carried("wait_for", "a new part of the study"),
     _carried("log_avg_msec", "`interval`, from 100 ms on"),

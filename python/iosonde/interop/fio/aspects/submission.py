@@ -38,7 +38,7 @@ def backend(given: Given, engine: engines.Engine, stream: dict[str, Any]) -> dic
         given.note("hipri", why="completions can be polled for with direct I/O only", instead="completions interrupt")
     return {
         "backend": "uring",
-        "registered_files": given.flag("registerfiles"),
+        "registered_files": given.flag("registerfiles") or given.flag("sqthread_poll"),
         "registered_buffers": given.flag("fixedbufs"),
         "submission_polling": given.flag("sqthread_poll"),
         "completion_polling": polled and stream["io_mode"] == "direct",
