@@ -322,12 +322,12 @@ def is_drop(call: Call) -> bool:
 
 def without_layout_of_fio(calls: list[Call]) -> list[Call]:
     """fio lays a file out through a descriptor that cannot read, and opens it again for the load."""
-    begun: set[str] = set()
+    started: set[str] = set()
     found = []
     for call in calls:
         if call.name == "openat" and call.file:
-            (begun.discard if "O_WRONLY" in call.arguments else begun.add)(call.file)
-        if not call.file or call.file in begun:
+            (started.discard if "O_WRONLY" in call.arguments else started.add)(call.file)
+        if not call.file or call.file in started:
             found.append(call)
     return found
 
@@ -377,15 +377,15 @@ def traced(command: list[str], directory: Path, text: str = "") -> list[Call]:
 
 
 def read_log(text: str) -> list[Call]:
-    begun: dict[str, tuple[float, str]] = {}
+    started: dict[str, tuple[float, str]] = {}
     calls = []
     for line in text.splitlines():
         thread, time, call = line.split(None, 2)
         if call.endswith("<unfinished ...>"):
-            begun[thread] = (float(time), call.removesuffix("<unfinished ...>").rstrip())
+            started[thread] = (float(time), call.removesuffix("<unfinished ...>").rstrip())
             continue
         resumed = re.match(r"<\.\.\. \w+ resumed>", call)
-        at, start = begun.pop(thread) if resumed else (float(time), "")
+        at, start = started.pop(thread) if resumed else (float(time), "")
         matched = re.match(r"(\w+)\((.*)\)\s+= -?\d+(?:<(.*)>)?", start + call[resumed.end() if resumed else 0 :])
         if matched:
             name, arguments = matched[1], matched[2]
