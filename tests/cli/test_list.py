@@ -16,7 +16,7 @@ One device
   han2021-device                  9 min  Buffered and direct I/O with 64 threads and a file each
   jo2024-driver                   1.7 h  I/O backends: IOPS and CPU time of each
   jo2024-mixed                   13 min  IOPS and five-nines latency under a 70/30 mix
-  kernel-tax                      7 min  Kernel I/O path: latency by stage
+  kernel-tax                      7 min  Kernel I/O path: latency by stage [root]
   master2010-iops                10 min  IOPS over threads
   master2010-surface             36 min  Bandwidth surface over block size and threads
 
