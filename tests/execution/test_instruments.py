@@ -83,7 +83,8 @@ def test_a_kill_at_the_memory_limit_is_the_reason_of_the_failure() -> None:
         def facts(self) -> dict[str, Any]:
             return {"oom_kills": 1, "limit_bytes": 1 << 20, "swap_peak_bytes": None}
 
-    context: Any = SimpleNamespace(run=SimpleNamespace(spec={"workload": {"kind": "block"}}))
+    ready = SimpleNamespace(swap_bytes=0)
+    context: Any = SimpleNamespace(run=SimpleNamespace(spec={"workload": {"kind": "block"}}), ready=ready)
     limit = MemoryLimit(context)
     limit._group = Group()  # type: ignore[assignment]
     reading = limit.stop(DONE)

@@ -84,7 +84,10 @@ def named_loads(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[CellKey, SessionValue]:
-    """Return the value of each cell from run metrics, control runs excluded."""
+    """Return the value of each cell from run metrics, control runs excluded.
+
+    Cases of several result sets start with the name of theirs and a line break.
+    """
     comparable = named_loads(of_same_repeats(runs.filter(~pl.col("control"))))
     chosen = comparable.filter(pl.col("value") > 0)
     named = [name for name in headline_rates(chosen["metric"]) if name not in RATES]
@@ -93,11 +96,17 @@ def session_values(runs: pl.DataFrame, verdicts: Mapping[str, str]) -> dict[Cell
     grouped = compared.group_by("load", "metric", maintain_order=True).agg(
         pl.col("value").sort_by("order").log().alias("logs"), pl.col("run_id")
     )
+    load = pl.col("load")
+    of_set = pl.when(load.str.contains("\n")).then(load.str.split("\n").list.first()).otherwise(pl.lit(""))
+    grouped = grouped.with_columns(result_set=of_set)
     priors = {
-        metric: prior_of([each.to_numpy() for each in group["logs"]]) for (metric,), group in grouped.group_by("metric")
+        key: prior_of([each.to_numpy() for each in group["logs"]])
+        for key, group in grouped.group_by("result_set", "metric")
     }
     return {
-        (row["load"], row["metric"]): _session_value(row["logs"], row["run_id"], verdicts, priors[row["metric"]])
+        (row["load"], row["metric"]): _session_value(
+            row["logs"], row["run_id"], verdicts, priors[row["result_set"], row["metric"]]
+        )
         for row in grouped.iter_rows(named=True)
     }
 
