@@ -7,9 +7,11 @@ removed: files that it recorded, by inode, and databases. Anything else stays an
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,10 @@ ANNOUNCED = -1
 
 COMPANIONS = (".verify",)
 """What the engine adds to the name of a file for its own files about it."""
+
+_UNLINKED = (".fuse_hidden", ".nfs")
+"""Names of files that are unlinked and not yet closed."""
+_CLOSES_WITHIN_S = 10
 
 _LARGE_BYTES = 1 << 20
 _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -142,10 +148,30 @@ def remove(path: Path, identity: str | None, files: Mapping[str, int]) -> list[s
                 raise WrongDirectoryError(f"`{path}` is not the directory that iosonde created")
             foreign = [name for name in directory_tree.names(directory) if not _remove_own(directory, name, files)]
         if not foreign:
-            os.rmdir(path.name, dir_fd=parent)
+            _remove_emptied(parent, path.name)
         return foreign
     finally:
         os.close(parent)
+
+
+def _remove_emptied(parent: int, name: str) -> None:
+    """Remove a directory whose files were unlinked; `OSError` (`ENOTEMPTY`) if anything remains.
+
+    FUSE and NFS rename a file that is unlinked while they take it for open, and remove it when the last close arrives,
+    which is after close(2) has returned (libfuse: option `hard_remove`; NFS: silly rename).
+    """
+    deadline = time.monotonic() + _CLOSES_WITHIN_S
+    while True:
+        try:
+            os.rmdir(name, dir_fd=parent)
+            return
+        except OSError as error:
+            with directory_tree.opened_in(parent, name) as directory:
+                remaining = directory_tree.names(directory)
+            are_unlinked = all(each.startswith(_UNLINKED) for each in remaining)
+            if error.errno != errno.ENOTEMPTY or not are_unlinked or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
 
 
 def _remove_own(directory: int, name: str, files: Mapping[str, int]) -> bool:
