@@ -27,7 +27,7 @@ class Metric:
     can_be_negative: bool = False
     """Whether values below 0 are possible; otherwise confidence intervals are cut off at 0."""
     counted: str = ""
-    """What its values count, where sentences name it: `operations/s`."""
+    """Unit of counted values in sentences: `operations/s`."""
     is_rate: bool = False
     """Of a feature: whether it is the rate by which a whole load is judged, as `iops` is for block I/O."""
     per_interval: bool = False

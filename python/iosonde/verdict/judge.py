@@ -17,7 +17,7 @@ class Judge:
     """Rules of a workload: of a feature in `JUDGES` of its `verdict.py`."""
 
     rules: str
-    """What `Workload.rules` calls them."""
+    """Their name in `Workload.rules`."""
     judge: Callable[[Record, Sequence[Total], int], Verdict | None]
     """From a record with a result, the sums of its operations and the number of CPUs; None without evidence."""
 

@@ -50,7 +50,7 @@ class Room(Protocol):
         """Size of the device that each object daemon of Ceph takes raw; None where it has a file."""
 
     def capacity(self) -> Capacity:
-        """What a fill level is a share of."""
+        """Capacity of which a fill level is a share."""
 
     def purges(self) -> Sequence[Purge]:
         """Means to give up what the target holds, the strongest first."""

@@ -77,7 +77,7 @@ class ManagedServer(Protocol):
 
 
 class Companion(Protocol):
-    """What is done to a server while the engine applies load to it, and noted about it."""
+    """Actions on a server under load, and notes about them."""
 
     def event(self, event: Event) -> None:
         """Take an event of the engine."""
@@ -117,7 +117,7 @@ class ServerStarter:
     """Starts a server for each run, in a directory of the target; of a feature in `STARTERS` of its `servers.py`."""
 
     kind: str
-    """What `Workload.server` calls it."""
+    """Its name in `Workload.server`."""
     start: Callable[[Run, Case, Target, Callable[[JsonObject], EngineRun], Callable[[], None]], RunningServer]
     """The server, ready for the load, from what carries out a spec, and a check for stops; or `ServerError`."""
 

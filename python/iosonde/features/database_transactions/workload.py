@@ -100,7 +100,7 @@ class OltpWorkload(Workload[P]):
         return Cost(seconds=seconds + START_SECONDS + _restore_seconds(_data_bytes(whole)), write_bytes=None)
 
     def notes(self, streams: Mapping[str, P]) -> list[str]:
-        """What restoring the database before each run costs; nothing for a server that the user runs."""
+        """Note of the bytes and time to restore the database before each run; none on a server of the user."""
         whole = only(streams)
         if whole.server_url:
             return []

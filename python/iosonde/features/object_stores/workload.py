@@ -80,7 +80,7 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
         return "always" if any(stream.operation != "write" for stream in streams.values()) else "never"
 
     def notes(self, streams: Mapping[str, ObjectsParameters]) -> list[str]:
-        """What starting a cluster before each run costs."""
+        """Note of the time to start a cluster before each run."""
         whole = whole_of(streams)
         if whole.object_store == "s3":
             return []

@@ -1,1 +1,1 @@
-"""What a study creates on a target or sets for a run: file systems, loop devices, kernel settings, purges."""
+"""Objects that a study creates on a target, and settings of a run: file systems, loop devices, queues, purges."""

@@ -60,7 +60,7 @@ class Target(ABC):
         return None
 
     def capacity(self) -> Capacity:
-        """What a fill level is a share of: all that there is."""
+        """Capacity of which a fill level is a share."""
         return Capacity(bytes=self.free_bytes())
 
     def purges(self) -> list[Purge]:
