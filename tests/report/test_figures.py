@@ -380,7 +380,7 @@ def test_two_result_sets_share_panels_and_differ_by_colour(whole: ResultSet, fas
     assert len(lines.panels) == 8
     assert lines.rows["series"].unique(maintain_order=True).to_list() == ["first", "second"]
     ratio = lines.rows.group_by("series").agg(pl.col("y").sum()).sort("series")["y"].to_list()
-    assert ratio[1] / ratio[0] == pytest.approx(1.3, rel=0.03)
+    assert ratio[1] / ratio[0] == pytest.approx(2, rel=0.03)
 
 
 specs = st.recursive(
