@@ -107,7 +107,7 @@ def test_many_terminals_on_one_warehouse_are_lock_limited(kind: str, place: Path
 def test_commits_that_wait_for_nothing_are_limited_by_the_cpu_time_of_the_server(
     kind: str, place: Path, tmp_path: Path, urgent: None
 ) -> None:
-    record = measured(place, tmp_path / "r", f'server = "{kind}"', "clients = 4", IN_MEMORY[kind])
+    record = measured(place, tmp_path / "r", f'server = "{kind}"', "clients = 8", IN_MEMORY[kind])
     assert verdict_of(record).startswith("server-CPU-limited"), verdict_of(record)
 
 
