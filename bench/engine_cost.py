@@ -32,8 +32,8 @@ from runs import (
 
 from iosonde.execution.engine import find_engine
 from iosonde.execution.environment import capture
+from iosonde.features.key_value_stores.workload import KV
 from iosonde.storage import open_target
-from iosonde.workload.kv import KV
 
 SPAN_BYTES = 1 << 30
 QUEUE_DEPTHS = (1, 32, 128)

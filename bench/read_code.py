@@ -28,7 +28,7 @@ from vs_db_bench import LOADS, Bench, BenchError, library_of_db_bench
 
 from iosonde.execution.engine import find_engine
 from iosonde.execution.environment import capture
-from iosonde.workload.kv import shim
+from iosonde.features.key_value_stores import shim
 
 CACHED = next(load for load in LOADS if load.name == "readrandom, cached")
 LINE_BYTES = 64

@@ -40,8 +40,9 @@ from pairs import interleaved, provenance, ratio_of, shown, table
 from iosonde.execution.engine import drive, find_engine
 from iosonde.execution.environment import capture
 from iosonde.execution.stop import Stop
+from iosonde.features.key_value_stores import shim
+from iosonde.features.key_value_stores.workload import KV
 from iosonde.storage import open_target
-from iosonde.workload.kv import KV, shim
 
 READERS = 4
 
@@ -160,9 +161,10 @@ class Bench:
     def driven(self, spec: dict[str, Any]) -> dict[str, Any]:
         """The result of a run of the engine."""
         stop = Stop()
-        shim = self.shim if spec["workload"]["store"]["kind"] == "rocksdb" else None
+        is_used = self.shim is not None and spec["workload"]["store"]["kind"] == "rocksdb"
+        shims = {"rocksdb": self.shim} if is_used else {}
         try:
-            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine, shim=shim)
+            done = drive(spec, on_event=lambda _: None, stop=stop, engine=self.engine, shims=shims)
         finally:
             stop.close()
         if done.result is None:

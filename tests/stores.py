@@ -15,8 +15,8 @@ from loop_stacks import Loops
 
 from iosonde import protocol
 from iosonde.execution.engine import find_engine
+from iosonde.features.key_value_stores import shim
 from iosonde.workload import described
-from iosonde.workload.kv import shim
 
 Spec = dict[str, Any]
 

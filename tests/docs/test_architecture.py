@@ -12,6 +12,7 @@ import pytest
 
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.features.kernel_trace import instruments
+from iosonde.features.key_value_stores.fields import STORES
 from iosonde.features.nvme_driver import handover
 from iosonde.findings import findings
 from iosonde.metrics.registry import METRICS, known_names
@@ -20,7 +21,6 @@ from iosonde.storage import open_target
 from iosonde.storage.safety import journal_entry
 from iosonde.study.model import ANALYSIS_KINDS
 from iosonde.workload import workloads
-from iosonde.workload.kv.fields import STORES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text()

@@ -10,10 +10,10 @@ import pytest
 from command_line import CHECKOUT
 
 from iosonde.data import shipped
+from iosonde.features.key_value_stores.fields import STORES
+from iosonde.features.key_value_stores.phases import PHASES
+from iosonde.features.key_value_stores.workload import KV
 from iosonde.units import compact_duration, compact_size
-from iosonde.workload.kv import KV
-from iosonde.workload.kv.fields import STORES
-from iosonde.workload.kv.phases import PHASES
 
 GUIDE = (CHECKOUT / "docs/stores.md").read_text()
 

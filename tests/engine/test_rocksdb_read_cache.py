@@ -18,11 +18,11 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
+from iosonde.features.key_value_stores import shim
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.workload.kv import shim
 
 pytestmark = pytest.mark.needs("rocksdb", "g++", "rocksdb-headers")
 
@@ -78,8 +78,9 @@ def cached_reads(place: Path, **changes: Any) -> dict[str, Any]:
 
 def driven(run: dict[str, Any], descriptor: int | None) -> EngineRun:
     stop = Stop()
+    shims = {} if descriptor is None else {"rocksdb": descriptor}
     try:
-        return drive(run, on_event=lambda _: None, stop=stop, engine=real_engine(), shim=descriptor)
+        return drive(run, on_event=lambda _: None, stop=stop, engine=real_engine(), shims=shims)
     finally:
         stop.close()
 

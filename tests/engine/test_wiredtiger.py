@@ -11,10 +11,10 @@ from plans import without_places
 from stores import EACH_ONCE, EMPTY, SEQUENTIAL, Output, carry_out, spec, stream
 
 from iosonde.errors import StudyError
+from iosonde.features.key_value_stores import shim
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.workload.kv import shim
 
 pytestmark = pytest.mark.needs("wiredtiger", "wiredtiger-header", "cc")
 

@@ -11,7 +11,7 @@ import pytest
 from iosonde.execution import execute
 from iosonde.execution.engine import without_engine
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
-from iosonde.execution.servers.databases import EARLIER_SESSION, Databases
+from iosonde.features.key_value_stores.database_state import EARLIER_SESSION, Databases
 from iosonde.planning import expand, parse
 from iosonde.results.schema import Failure
 from iosonde.storage import open_target

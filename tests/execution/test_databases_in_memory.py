@@ -10,10 +10,10 @@ from engines import real_engine
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
 from iosonde.execution.checks.admission import Admission
+from iosonde.features.key_value_stores.workload import KV
 from iosonde.features.swap_areas.area import active
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
-from iosonde.workload.kv import KV
 
 STUDY = """
 name = "memories"

@@ -26,11 +26,11 @@ from iosonde.errors import ServerError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
+from iosonde.features.key_value_stores.cassandra.server import PORT, Cassandra, RunningCassandra, loopback_of
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import SHARED_LOG_DEVICE, Record
-from iosonde.servers.cassandra import PORT, Cassandra, RunningCassandra, loopback_of
 from iosonde.servers.connection import Address
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal

@@ -15,12 +15,12 @@ from servers.conftest import reachable_directory
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
+from iosonde.features.key_value_stores.cassandra import files
+from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, Cassandra, loopback_of
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.servers.cassandra import HEAP, PORT, Cassandra, files, loopback_of
 from iosonde.servers.directories import Directories
-from iosonde.servers.foreign_database import database_of
 from iosonde.servers.instance import Instance
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
@@ -95,7 +95,9 @@ def planned(url: str, place: Path) -> Plan:
 
 
 def carried_out(plan: Plan, output: Path) -> ResultSet:
-    return execute(plan, output, consent=Consent(confirm=tuple(database_of(run.spec["workload"]) for run in plan.runs)))
+    return execute(
+        plan, output, consent=Consent(confirm=tuple(run.spec["workload"]["target"]["database"] for run in plan.runs))
+    )
 
 
 def test_the_password_reaches_both_clients_and_no_file(

@@ -16,6 +16,7 @@ from servers.test_servers import listening_on_tcp
 
 from iosonde.errors import IosondeError, ServerError, StudyError
 from iosonde.execution import execute
+from iosonde.features.key_value_stores.memcached.server import EXTSTORE_BYTES, MIB, Memcached
 from iosonde.features.swap_areas.area import active
 from iosonde.features.swap_areas.record import SwapReading
 from iosonde.metrics.metrics import interval_metrics
@@ -24,7 +25,6 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
-from iosonde.servers.memcached import EXTSTORE_BYTES, MIB, Memcached
 from iosonde.servers.server import Settings
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal

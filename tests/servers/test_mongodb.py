@@ -24,13 +24,14 @@ from iosonde.execution.engine import drive
 from iosonde.execution.observer import Silent
 from iosonde.execution.session import Interrupted
 from iosonde.execution.stop import Stop
+from iosonde.features.key_value_stores import mongodb
+from iosonde.features.key_value_stores.mongodb import MongoDb
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
 from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers import foreign_database, mongodb
-from iosonde.servers.mongodb import MongoDb
+from iosonde.servers import foreign_database
 from iosonde.servers.url import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal

@@ -24,6 +24,7 @@ from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.observer import Silent
 from iosonde.execution.stop import Stop
+from iosonde.features.object_stores.s3 import OWNER, S3, Bucketeer, signed
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, parse
@@ -31,7 +32,6 @@ from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.servers import foreign_database
-from iosonde.servers.s3 import OWNER, S3, Bucketeer, signed
 from iosonde.servers.url import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal

@@ -14,8 +14,8 @@ import pytest
 
 from iosonde.errors import ServerError
 from iosonde.execution.stop import Stop
+from iosonde.features.key_value_stores.cassandra.server import Cassandra
 from iosonde.servers.account import account_for
-from iosonde.servers.cassandra import Cassandra
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance

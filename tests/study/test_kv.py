@@ -13,12 +13,12 @@ from jsonschema_rs import Draft202012Validator
 from stores import WIREDTIGER
 
 from iosonde.errors import StudyError
+from iosonde.features.key_value_stores.fields import STORES
+from iosonde.features.key_value_stores.parameters import KvParameters
+from iosonde.features.key_value_stores.phases import LOADS, PHASES
+from iosonde.features.key_value_stores.workload import KV
 from iosonde.planning import parse
 from iosonde.storage import open_target
-from iosonde.workload.kv import KV
-from iosonde.workload.kv.fields import STORES
-from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.phases import LOADS, PHASES
 
 NULL = open_target("null:1TiB")
 

@@ -82,7 +82,7 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("iosonde.features.swap_areas.settings.check_possible", lambda _: None)
     monkeypatch.setattr("iosonde.storage.control_groups.control_group.hierarchy", lambda: None)
     monkeypatch.setattr("iosonde.workload.sql_server.check_place", lambda *_: None)
-    monkeypatch.setattr("iosonde.workload.kv.cache.check_place", lambda *_: None)
+    monkeypatch.setattr("iosonde.features.key_value_stores.memcached.settings.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.features.object_stores.spec.check_place", lambda *_: None)
     monkeypatch.setattr("iosonde.features.database_transactions.spec.watched_devices", lambda *_: [])
 

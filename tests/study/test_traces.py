@@ -12,9 +12,10 @@ import polars as pl
 import pytest
 
 from iosonde.errors import StudyError
+from iosonde.features.key_value_stores import trace, trace_files
+from iosonde.features.key_value_stores.parameters import KvParameters
+from iosonde.features.key_value_stores.workload import KV
 from iosonde.storage import open_target
-from iosonde.workload.kv import KV, trace, trace_files
-from iosonde.workload.kv.parameters import KvParameters
 
 HEADER = "time,operation,key,value_size,ttl\n"
 ROWS = "10.0,get,apple,100,\n10.5,set,a-key-of-twenty-bytes,2000,60\n10.5,delete,apple,,\n12.25,get,banana,,\n"

@@ -11,8 +11,9 @@ it adds in a tuple:
     setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
                      EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
                      SETTINGS        models whose fields are parameters          other parameters of cases
-    servers.py       STARTERS        `execution.servers.running_server.ServerStarter`  runs on a server
                      SIZES           names of parameters in bytes                both kinds of parameters
+    servers.py       STARTERS        `execution.servers.running_server.ServerStarter`  runs on a server
+    addresses.py     KINDS           `servers.url.ServerKind`                    addresses of running servers
     backends.py      BACKENDS        `workload.backend.Backend`                  block I/O
     probes.py        PROBES          `execution.checks.backend_probe.Probe`      `plan` and `doctor`
     planning.py      REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan
@@ -20,6 +21,7 @@ it adds in a tuple:
     undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
     consent.py       REQUIRED        `execution.preparation.RequiredConsent`     each plan before it starts
     preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments
+                     STATES          classes with `execution.preparation.DataState`  each run, before and after it
                      ENCLOSURES      `execution.preparation.Enclosure`           the engine of each run
     instruments.py   INSTRUMENTS     subclasses of `Instrument`                  each run
     record.py        PARTS           subclasses of `results.schema.RecordPart`   the record

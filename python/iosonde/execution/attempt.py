@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,13 +18,11 @@ from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
-from iosonde.execution.preparation import Enclosure, Preparation, Workbench
+from iosonde.execution.preparation import DataState, Enclosure, Preparation, Workbench
 from iosonde.execution.servers.database_servers import DatabaseServers
-from iosonde.execution.servers.databases import Databases
 from iosonde.execution.servers.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget, Setups
 from iosonde.execution.stop import Stop
-from iosonde.execution.store_shim import store_shim
 from iosonde.execution.target_facts import describe, describe_log
 from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.procedure.watch import Watch
@@ -46,7 +44,7 @@ class Equipment:
     """Where simulated drives keep their state."""
     setups: Setups
     harness: Harness
-    databases: Databases
+    states: Sequence[DataState]
     servers: DatabaseServers
     environment: str
     """Hash of the description of machine and software."""
@@ -90,8 +88,10 @@ def carry_out(
     except TargetError as error:
         code = UNSUPPORTED if isinstance(error, UnsupportedError) else "setup"
         return _not_started(run, case, number, equipment, error, code=code)
-    spec, carried_over = equipment.databases.prepare(run, case)
-    run = run.model_copy(update={"spec": spec})
+    carried_over = ""
+    for state in equipment.states:
+        spec, writer = state.prepare(run, case)
+        run, carried_over = run.model_copy(update={"spec": spec}), carried_over or writer
     try:
         server = equipment.servers.prepare(run, case, ready)
     except TargetError as error:
@@ -157,7 +157,8 @@ def _measured(
     ended = record.early_end(context, done, equipment.stop)
     is_kept = done.is_complete or bool(ended)
     equipment.setups.ended(run, complete=is_kept)
-    equipment.databases.ended(run)
+    for state in equipment.states:
+        state.ended(run)
     if equipment.stop.is_set() and not is_kept:
         if not_restored:
             raise not_restored
@@ -200,7 +201,6 @@ def _drive(
 
     try:
         with ExitStack() as enclosed:
-            shim = enclosed.enter_context(store_shim(run.spec["workload"]))
             spec, ready = run.spec, context.ready
             for enclose in _ENCLOSURES:
                 spec, ready = enclosed.enter_context(enclose(spec, ready, equipment.consent))
@@ -212,7 +212,7 @@ def _drive(
                 is_enough=watch.is_enough if watch else None,
                 inherited=ready.claims,
                 identities=ready.identities,
-                shim=shim,
+                shims=ready.shims,
             )
     except UnsupportedError as error:
         return without_engine(Failure(code=UNSUPPORTED, message=error.what, context=error.where, hint=error.hint))

@@ -102,19 +102,18 @@ def drive(
     is_enough: Callable[[Event], bool] | None = None,
     inherited: Sequence[int] = (),
     identities: Mapping[str, str] | None = None,
-    shim: int | None = None,
+    shims: Mapping[str, int] | None = None,
 ) -> EngineRun:
     """Carry out one spec. `on_event` receives every event as it arrives; `stop` ends the run early.
 
     `on_start` receives the engine's process number before the engine gets its spec. `is_enough` is called after every
     event; once it returns true the engine is asked to stop measuring. The engine inherits the descriptors
-    `inherited`, and refuses to open a path of `identities` that leads to anything else. `shim` is the descriptor of
-    the shim of the workload's store, which it loads.
+    `inherited`, and refuses to open a path of `identities` that leads to anything else. `shims` has the
+    descriptors of shims that it loads, by the name of their store.
     """
     conversation = Conversation(spec, on_event, timeouts or Timeouts(), is_enough)
     started_at = _now()
-    shims = {} if shim is None else {spec["workload"]["store"]["kind"]: shim}
-    child = ChildProcess(_command_line(spec, engine), inherited, identities or {}, shims)
+    child = ChildProcess(_command_line(spec, engine), inherited, identities or {}, shims or {})
     try:
         on_start(child.pid)
         child.send(_line(spec))

@@ -24,9 +24,8 @@ from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.instruments import array_health
 from iosonde.execution.observer import Observer, Silent
-from iosonde.execution.preparation import require_consent
+from iosonde.execution.preparation import require_consent, states
 from iosonde.execution.servers.database_servers import DatabaseServers
-from iosonde.execution.servers.databases import Databases
 from iosonde.execution.setups import Setups, remove_leftovers
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import check_same_target, describe
@@ -318,7 +317,7 @@ def _prepared(
         directory=directory,
         setups=Setups(plan, target, directory),
         harness=Harness(engine=engine, environment=facts, stop=stop),
-        databases=Databases(),
+        states=states(),
         servers=DatabaseServers(plan, stop=stop, note=observer.note),
         environment=result_set.write_environment(facts),
         environment_facts=facts,

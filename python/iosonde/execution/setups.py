@@ -38,6 +38,8 @@ class ReadyTarget:
     """To be watched, where they are not known before they are created."""
     claims: Sequence[int] = ()
     """Descriptors that hold a raw device exclusively."""
+    shims: Mapping[str, int] = field(default_factory=dict)
+    """Descriptors of the shims of libraries that the engine loads, by the name of the store."""
     identities: Mapping[str, str] = field(default_factory=dict)
     """What the paths that the run opens must lead to (`workspace.provision`)."""
     swap_bytes: int = 0

@@ -5,6 +5,7 @@ core is in `iosonde.core.features`.
 """
 
 FEATURES = (
+    "iosonde.features.key_value_stores",
     "iosonde.features.block_caches",
     "iosonde.features.kernel_trace",
     "iosonde.features.database_transactions",

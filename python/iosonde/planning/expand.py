@@ -22,7 +22,7 @@ from iosonde.planning.files import destroyed, files_of, sharing_a_setup
 from iosonde.planning.optional import possible_drafts
 from iosonde.planning.order import run_order, seed_of_run
 from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
-from iosonde.servers.foreign_database import database_of, noun_of
+from iosonde.servers.url import kinds, parse
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
 from iosonde.study.setup import HOST_SETTINGS
@@ -200,10 +200,9 @@ def _databases(cases: Sequence[Case], runs: Sequence[Run]) -> list[Destroys]:
     found = {}
     for run in runs:
         if url := urls[run.case_id]:
-            name = database_of(run.spec["workload"])
-            what = (
-                f"creates the {noun_of(str(url))} `{name}` and drops it at the end (allow it with `--confirm {name}`)"
-            )
+            kind = kinds()[parse(str(url)).kind]
+            name = kind.database_of(run.spec["workload"])
+            what = f"creates the {kind.noun} `{name}` and drops it at the end (allow it with `--confirm {name}`)"
             found[name] = Destroys(path=str(url), what=what)
     return list(found.values())
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iosonde import servers
 from iosonde.errors import ServerError
 from iosonde.servers.connection import Connection
 from iosonde.servers.server import DatabaseHost
-from iosonde.servers.url import ServerUrl, parse
+from iosonde.servers.url import ServerUrl, kinds, parse
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES, Entry
 
@@ -73,42 +72,25 @@ def require_servers(plan: Plan, given: Sequence[str]) -> None:
 
 
 def noun_of(url: str) -> str:
-    """Return the word for the container on a server: `database`, of Cassandra `keyspace`, of S3 `bucket`."""
-    return {"cassandra": "keyspace", "s3": "bucket"}.get(parse(url).kind, "database")
+    """Return the word for the container on a server: `database`, `keyspace` or `bucket`."""
+    return kinds()[parse(url).kind].noun
 
 
 def _name_of(spec: JsonObject, text: str, case: Case) -> str:
     """Name of the database in a spec; `ServerError` unless the spec is on that server."""
     try:
         url, workload = parse(text), spec["workload"]
-        name = database_of(workload)
-        if _is_bucket(workload):
-            is_right = workload["store"] == url.bucket(str(name), str(case.parameters["region"]))
-        elif "server" in workload:
-            server = workload["server"]
-            is_right = (server["kind"], server["user"], server["address"]) == (url.kind, url.user, url.engine_address())
-        else:
-            is_right = (workload["store"]["kind"], workload["target"]) == (url.kind, url.store_target(str(name)))
+        kind = kinds()[url.kind]
+        is_right, name = kind.is_used(url, workload, case.parameters), kind.database_of(workload)
     except (KeyError, TypeError, ValueError):
         is_right, name = False, ""
-    if not is_right or not isinstance(name, str) or not DATABASE_NAME.fullmatch(name):
+    if not is_right or not DATABASE_NAME.fullmatch(name):
         raise ServerError(
             "the plan names a server or database that does not belong to this result set; nothing was written",
             where=f"in case `{case.case_id}`, whose server is `{text}`",
             hint="the result set may have been tampered with; to measure here, run the study again",
         )
     return name
-
-
-def database_of(workload: JsonObject) -> str:
-    """Name of the database that the spec of a workload uses."""
-    if _is_bucket(workload):
-        return str(workload["store"]["bucket"])
-    return str((workload.get("server") or workload["target"])["database"])
-
-
-def _is_bucket(workload: JsonObject) -> bool:
-    return "bucket" in (workload.get("store") or {})
 
 
 def _specs_of(plan: Plan, case: Case) -> Iterator[JsonObject]:
@@ -123,7 +105,7 @@ def create(
     """Create it unless this session has; `ServerError` (`foreign_data`) if it exists otherwise.
 
     That of a session that was killed is dropped first, by its entry in the journal.
-    `client` has the options of the client (`servers.foreign`) that dropping it needs as well.
+    `client` has the options of the client (`ServerKind.client_options`) that dropping it needs as well.
     """
     entry = journal.find(DATABASES / database)
     if entry and entry.is_mine:
@@ -169,7 +151,7 @@ def undo(entry: Entry) -> None:
         url = parse(str(entry.facts["url"]))
     except ValueError as error:
         raise OSError(str(error)) from error
-    host = servers.foreign(url.kind, entry.facts)
+    host = kinds()[url.kind].host(entry.facts)
     try:
         connection = _connect(host, url)
         try:

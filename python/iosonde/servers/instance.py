@@ -15,9 +15,8 @@ from iosonde.servers import open_files, programs
 from iosonde.servers.account import Account, account_for
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.directories import Directories
-from iosonde.servers.gc_log import GcLog
 from iosonde.servers.process import ServerProcess
-from iosonde.servers.server import DatabaseServer, Installation, Place, Server, Settings, no_check
+from iosonde.servers.server import DatabaseServer, EventLog, Installation, Place, Server, Settings, no_check
 from iosonde.servers.template import Restored, Template
 from iosonde.storage.control_groups.process_group import ProcessGroup
 from iosonde.units import format_bytes
@@ -93,9 +92,8 @@ class Instance:
         """Paths on the devices that take its I/O."""
         return [path for path in (self.directories.run, self.directories.log) if path]
 
-    def gc_log(self) -> GcLog | None:
-        """The log of garbage collections of a server in a Java virtual machine."""
-        return self.server.gc_log(self.place)
+    def event_log(self) -> EventLog | None:
+        return self.server.event_log(self.place)
 
     @property
     def template(self) -> Template:

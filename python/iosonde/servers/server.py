@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Protocol
 
 from iosonde.servers.account import Account
 from iosonde.servers.connection import Address, Connection
-from iosonde.servers.gc_log import GcLog
 
 SettingValue = bool | int | float | str
 Settings = Mapping[str, SettingValue]
@@ -76,6 +75,19 @@ class Cause:
     hint: str
 
 
+class EventLog(Protocol):
+    """A log of a running server with times on the monotonic clock, such as pauses of a virtual machine."""
+
+    def totals(self) -> dict[str, int]:
+        """Statistics since the server started."""
+
+    def times_until(self, instants: Sequence[int]) -> list[dict[str, int]]:
+        """Statistics until each instant, which are complete only some time after the last one."""
+
+    def facts(self) -> dict[str, Any]:
+        """For the record, at the end of a run."""
+
+
 class DatabaseHost(Protocol):
     """Creates and drops databases on a server of the user."""
 
@@ -128,8 +140,8 @@ class Server(ABC):
     def configure(self, installation: Installation, place: Place, settings: Settings) -> None:  # noqa: B027
         """Write files of configuration before each start; nothing where the command line has everything."""
 
-    def gc_log(self, place: Place) -> GcLog | None:
-        """Its log of pauses, where it runs in a Java virtual machine."""
+    def event_log(self, place: Place) -> EventLog | None:
+        """A log with further statistics, where it has one."""
         return None
 
     def cause(self, messages: str, settings: Settings) -> Cause | None:

@@ -1,10 +1,7 @@
-"""Addresses of servers that the user runs: `postgresql://USER@HOST:PORT`, `mariadb://USER@HOST:PORT`,
-`mongodb://USER@HOST:PORT`, `cql://USER@HOST:PORT` (Cassandra and ScyllaDB), `s3://HOST:PORT` (also `http://`).
+"""Addresses of servers that the user runs, such as `postgresql://USER@HOST:PORT`, by the kinds of such servers.
 
 A password in an address is refused, because addresses are recorded. Passwords come from where the servers' own clients
-find them: `PGPASSWORD`, `PGPASSFILE` and `~/.pgpass`; `MYSQL_PWD` and `~/.my.cnf`. Clients of MongoDB and Cassandra
-have no such place: here it is `MONGODB_PASSWORD` and `CASSANDRA_PASSWORD`. The credentials of S3 are in
-`AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
+find them (`PGPASSWORD`, `PGPASSFILE` and `~/.pgpass`; `MYSQL_PWD` and `~/.my.cnf`), or from environment variables.
 """
 
 from __future__ import annotations
@@ -13,39 +10,19 @@ import configparser
 import getpass
 import os
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from iosonde.core.features import contributed
 from iosonde.servers.connection import Address
 
-Kind = Literal["postgresql", "mariadb", "mongodb", "cassandra", "s3"]
-
-STORES: tuple[Kind, ...] = ("mongodb", "cassandra")
-"""Servers without SQL, which are stores of key-value workloads. Their users are optional; they have no Unix socket."""
-
-_KINDS: dict[str, Kind] = {
-    "postgresql": "postgresql",
-    "postgres": "postgresql",
-    "mariadb": "mariadb",
-    "mysql": "mariadb",
-    "mongodb": "mongodb",
-    "cql": "cassandra",
-    "cassandra": "cassandra",
-    "scylla": "cassandra",
-    "s3": "s3",
-    "http": "s3",
-}
-_WITHOUT_SQL: tuple[Kind, ...] = (*STORES, "s3")
-_REFUSED = {
-    "https": "an S3 server with encryption is not supported: write `http://HOST:PORT` or `s3://HOST:PORT`",
-}
-_PORTS = {"postgresql": 5432, "mariadb": 3306, "mongodb": 27017, "cassandra": 9042, "s3": 80}
-_SCHEMES = {"cassandra": "cql"}
-_PASSWORDS = {"mongodb": "MONGODB_PASSWORD", "cassandra": "CASSANDRA_PASSWORD"}
-
+if TYPE_CHECKING:
+    from iosonde.servers.server import DatabaseHost
 
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?|/[^\x00-\x1f\x7f]*")
 """A name, an address, or the path of a Unix socket. Clients take other texts for lists of hosts or for addresses with
@@ -57,9 +34,9 @@ _USER = re.compile(r"[^\x00-\x1f\x7f@:/]*")
 class ServerUrl:
     """Where a running server is; without secrets."""
 
-    kind: Kind
+    kind: str
     user: str
-    """Empty where a server requires none (MongoDB, Cassandra)."""
+    """Empty where a server requires none."""
     host: str
     """Host name, or the path of a Unix socket (of PostgreSQL: its directory)."""
     port: int
@@ -69,7 +46,7 @@ class ServerUrl:
         """As it is recorded."""
         host = f"[{self.host}]" if ":" in self.host else self.host.replace("/", "%2F")
         user = f"{self.user}@" if self.user else ""
-        return f"{_SCHEMES.get(self.kind, self.kind)}://{user}{host}:{self.port}"
+        return f"{kinds()[self.kind].schemes[0]}://{user}{host}:{self.port}"
 
     def engine_address(self) -> dict[str, Any]:
         """As the engine's spec has it."""
@@ -78,76 +55,136 @@ class ServerUrl:
         path = f"{self.host}/.s.PGSQL.{self.port}" if self.kind == "postgresql" else self.host
         return {"kind": "unix", "path": path}
 
-    def store_target(self, database: str) -> dict[str, Any]:
-        """As the spec of a key-value store has it."""
-        user = {"user": self.user} if self.user else {}
-        return {"kind": "server", "host": self.host, "port": self.port, "database": database, **user}
-
-    def bucket(self, name: str, region: str) -> dict[str, Any]:
-        """As the spec of a workload on objects has it."""
-        return {"kind": "s3", "host": self.host, "port": self.port, "bucket": name, "region": region}
-
     def address(self, database: str = "") -> Address:
         """For a client of Python's, with the password of the user's own files."""
         default = "postgres" if self.kind == "postgresql" else ""
-        return Address(
-            host=self.host, port=self.port, user=self.user, database=database or default, password=_password(self)
-        )
+        password = kinds()[self.kind].password()
+        return Address(host=self.host, port=self.port, user=self.user, database=database or default, password=password)
+
+
+class ServerKind:
+    """A kind of server that the user runs; that of a feature is listed in `KINDS` of its `addresses.py`.
+
+    iosonde creates databases on it. Arguments called `workload` are that part of an engine's spec.
+    """
+
+    name = ""
+    schemes: Sequence[str] = ()
+    """Of its addresses, the recorded one first."""
+    port = 0
+    """Where the address has none."""
+    noun = "database"
+    """Word for a container of data on it."""
+    has_sql = False
+    """Its addresses have a user, by default the one who runs iosonde, and may be Unix sockets."""
+    passwords = ""
+    """Where passwords come from, for hints; of servers without SQL an environment variable."""
+
+    def check(self, parts: SplitResult) -> None:
+        """`ValueError` for an address that only other kinds can have."""
+
+    def password(self) -> str | None:
+        """The password of the user; None if there is none, or if the client finds it itself."""
+        return os.environ.get(self.passwords.strip("`"))
+
+    def client_options(self, parameters: Mapping[str, Any]) -> dict[str, str]:
+        """Options of the client in the parameters of a case; dropping the database needs them too."""
+        return {}
+
+    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
+        """The client that creates and drops databases, from `client_options`."""
+        raise NotImplementedError
+
+    def require(self, url: ServerUrl, parameters: Mapping[str, Any]) -> None:
+        """`ServerError` unless the server has the settings that a case requires."""
+
+    def database_of(self, workload: Mapping[str, Any]) -> str:
+        """Name of the database that a workload uses; `KeyError` or `TypeError` for a malformed one."""
+        return str(workload["server"]["database"])
+
+    def is_used(self, url: ServerUrl, workload: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
+        """Return True if a workload uses exactly this server; errors as above."""
+        server = workload["server"]
+        return (server["kind"], server["user"], server["address"]) == (url.kind, url.user, url.engine_address())
+
+
+class _PostgreSql(ServerKind):
+    name = "postgresql"
+    schemes = ("postgresql", "postgres")
+    port = 5432
+    has_sql = True
+    passwords = "`PGPASSWORD` or `~/.pgpass`"
+
+    def password(self) -> None:
+        """libpq reads them itself."""
+
+    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
+        from iosonde.servers.postgresql import PostgreSql
+
+        return PostgreSql()
+
+
+class _MariaDb(ServerKind):
+    name = "mariadb"
+    schemes = ("mariadb", "mysql")
+    port = 3306
+    has_sql = True
+    passwords = "`MYSQL_PWD` or `~/.my.cnf`"
+
+    def password(self) -> str | None:
+        if "MYSQL_PWD" in os.environ:
+            return os.environ["MYSQL_PWD"]
+        options = configparser.ConfigParser(allow_no_value=True, interpolation=None, strict=False)
+        with suppress(configparser.Error, OSError):
+            options.read(Path("~/.my.cnf").expanduser())
+            for section in ("client", "mysql", "mariadb"):
+                found = options.get(section, "password", fallback=None)
+                if found is not None:
+                    return found.strip("'\"")
+        return None
+
+    def host(self, options: Mapping[str, Any]) -> DatabaseHost:
+        from iosonde.servers.mariadb import MariaDb
+
+        return MariaDb()
+
+
+@cache
+def kinds() -> Mapping[str, ServerKind]:
+    """All kinds by name."""
+    of_features: tuple[ServerKind, ...] = contributed("addresses", "KINDS")
+    return {each.name: each for each in (_PostgreSql(), _MariaDb(), *of_features)}
 
 
 def parse(text: str) -> ServerUrl:
     """Read an address; `ValueError` with the reason where it is invalid."""
     parts = urlsplit(text)
-    if parts.scheme in _REFUSED:
-        raise ValueError(_REFUSED[parts.scheme])
-    if parts.scheme not in _KINDS or (not parts.hostname and not unquote(parts.netloc)):
+    kind = next((each for each in kinds().values() if parts.scheme in each.schemes), None)
+    if kind:
+        kind.check(parts)
+    if not kind or (not parts.hostname and not unquote(parts.netloc)):
         raise ValueError(
             f"invalid server address `{_without_password(text)}`; write it like `postgresql://me@host:5432`"
         )
     if parts.password is not None:
-        raise ValueError(
-            "the address contains a password, which would be recorded; use `PGPASSWORD` or `~/.pgpass`, `MYSQL_PWD` or "
-            "`~/.my.cnf`, `MONGODB_PASSWORD`, `CASSANDRA_PASSWORD`"
-        )
+        raise ValueError(f"the address contains a password, which would be recorded; use {kind.passwords}")
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(
             f"the address must name a server only, got `{text}`; iosonde creates a database of its own there"
         )
-    kind = _KINDS[parts.scheme]
     try:
-        port = parts.port or _PORTS[kind]
+        port = parts.port or kind.port
     except ValueError:
         raise ValueError(f"`{text}` has no valid port") from None
     user, host = unquote(parts.username or ""), unquote(parts.hostname or "localhost")
     if not _HOST.fullmatch(host) or not _USER.fullmatch(user):
         raise ValueError(f"`{_without_password(text)[:80]}` has an invalid host or user name")
-    if kind in _WITHOUT_SQL and host.startswith("/"):
+    if not kind.has_sql and host.startswith("/"):
         raise ValueError(f"`{text}` is a Unix socket; this server is reached over TCP only")
-    if kind == "s3" and user:
-        raise ValueError(
-            f"`{text}` names a user; S3 has credentials in `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`"
-        )
-    user = user if kind in _WITHOUT_SQL else user or getpass.getuser()
-    return ServerUrl(kind=kind, user=user, host=host, port=port)
+    user = user or getpass.getuser() if kind.has_sql else user
+    return ServerUrl(kind=kind.name, user=user, host=host, port=port)
 
 
 def _without_password(text: str) -> str:
     parts = urlsplit(text)
     return text.replace(f":{parts.password}@", ":***@") if parts.password else text
-
-
-def _password(server: ServerUrl) -> str | None:
-    if server.kind == "postgresql":
-        return None  # libpq reads `PGPASSWORD` and `~/.pgpass` itself.
-    if server.kind in _PASSWORDS:
-        return os.environ.get(_PASSWORDS[server.kind])
-    if "MYSQL_PWD" in os.environ:
-        return os.environ["MYSQL_PWD"]
-    options = configparser.ConfigParser(allow_no_value=True, interpolation=None, strict=False)
-    with suppress(configparser.Error, OSError):
-        options.read(Path("~/.my.cnf").expanduser())
-        for section in ("client", "mysql", "mariadb"):
-            found = options.get(section, "password", fallback=None)
-            if found is not None:
-                return found.strip("'\"")
-    return None

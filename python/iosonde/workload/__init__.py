@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 def workloads() -> Mapping[str, Workload]:
     """All workloads by the names that studies use."""
     from iosonde.workload.block import BLOCK
-    from iosonde.workload.kv import KV
 
     of_features: tuple[Workload, ...] = contributed("workload", "WORKLOADS")
-    found: tuple[Workload, ...] = (BLOCK, KV, *of_features)
+    found: tuple[Workload, ...] = (BLOCK, *of_features)
     return {each.name: each for each in found}
 
 

@@ -54,7 +54,7 @@ def engine_server(whole: Any, target: Target) -> spec.SqlServer:
         found = url.parse(whole.server_url)
         assert found.kind in ("postgresql", "mariadb"), "refused by the parameter"
         return {
-            "kind": found.kind,
+            "kind": cast("servers.Name", found.kind),
             "address": cast("spec.SqlAddress", found.engine_address()),
             "user": found.user,
             "database": f"iosonde_{name}",

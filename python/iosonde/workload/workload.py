@@ -233,7 +233,11 @@ class Workload(Generic[P]):
         """The spec that loads the database of a measurement, where the engine does so; it is kept as a template."""
         return None
 
-    def problem(self, workload: Spec, case: Mapping[str, Any]) -> str:
+    def expected_target(self, workload: Spec, case: Mapping[str, Any], place: Target) -> JsonObject | None:
+        """The target that a received spec must have; None for the file, files or device of `place`."""
+        return None
+
+    def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
         """Why a received spec must not be carried out: it names other files than its case, besides its target."""
         return ""
 

@@ -1,9 +1,10 @@
 // WiredTiger behind functions of a fixed layout.
 //
 // WiredTiger's interface is structures of function pointers, whose layout changes between versions. iosonde compiles this
-// file against the installed header (`workload/kv/shim.py`), and the engine loads the result beside the shared library
-// (`crates/kv-wiredtiger/src/shim.rs`), to which it is bound by addresses: the engine refuses a library whose version is not
-// that of the header. Functions return 0 or an error code of WiredTiger; `iosonde_message` has the text.
+// file against the installed header (`features/key_value_stores/shim.py`), and the engine loads the result beside the
+// shared library (`crates/kv-wiredtiger/src/shim.rs`), to which it is bound by addresses: the engine refuses a
+// library whose version is not that of the header. Functions return 0 or an error code of WiredTiger; `iosonde_message`
+// has the text.
 
 #include <wiredtiger.h>
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iosonde.cache import cache_directory
 from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan
 from iosonde.protocol.option_text import unsafe_option
@@ -22,13 +21,11 @@ from iosonde.storage.opening import open_target
 from iosonde.storage.safety.journal_entry import OWN_DIRECTORY
 from iosonde.storage.targets.file_names import is_file_name
 from iosonde.storage.targets.target import Target
-from iosonde.storage.targets.workspace import MEMORY_DIRECTORY, journal_directory
+from iosonde.storage.targets.workspace import journal_directory
 from iosonde.workload import described
 
 _VIRTUAL = ("null", "simulated", "ssd")
 """Backends that reach no real target."""
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 SYSTEM_DIRECTORIES = ("/usr", "/lib", "/lib64", "/opt")
@@ -98,9 +95,7 @@ class Admission:
         if "server" in workload and (problem := self._server_problem(case, workload)):
             return problem
         if described(workload).has_no_target:
-            # A workload with both was checked as both: a part that its kind does not have must not skip a check.
-            is_checked = "server" in workload and "store" not in workload
-            return "" if is_checked else self._object_store_problem(case, workload)
+            return described(workload).problem(workload, case.parameters, self._place(case))
         named, expected = workload["target"], self._expected(case, workload)
         if named != expected:
             return f"the spec's target is {_shown(named)}, the plan's target gives {_shown(expected)}"
@@ -111,14 +106,11 @@ class Admission:
             return "a stream's name cannot be part of a file name"
         if (workload.get("backend") or {}).get("state_path") is not None:
             return "the spec names a file for the state of a simulated drive"
-        traces = [Path(stream["trace"]["path"]) for stream in workload.get("streams", ()) if stream.get("trace")]
-        if any(trace.parent != cache_directory() / "traces" for trace in traces):
-            return "the spec names a trace outside of the cache directory"
         journal = (workload.get("verify") or {}).get("journal_directory")
         allowed = str(journal_directory(named["path"])) if named["kind"] == "device" else None
         if journal not in (None, allowed):
             return f"the spec keeps the verification journal in `{journal}`"
-        if problem := described(workload).problem(workload, case.parameters):
+        if problem := described(workload).problem(workload, case.parameters, self._place(case)):
             return problem
         return self._store_problem(workload.get("store") or {})
 
@@ -129,39 +121,16 @@ class Admission:
         if kind == "virtual":
             is_real = (workload.get("backend") or {}).get("kind") not in (None, *_VIRTUAL)
             return {} if is_real else {"kind": "virtual", **({"size_bytes": size} if "size_bytes" in named else {})}
-        if kind == "read_only":
-            return {"kind": kind, "path": str(case.parameters.get("user_database"))}
-        if kind == "server":
-            return _running_server(case, named)
         target = self._place(case)
+        own = described(workload).expected_target(workload, case.parameters, target)
+        if own is not None:
+            return own
         if target.backend() is not None:
             return target.spec_target("shared", size)
-        if kind == "directory":
-            return self._database(case, named, target)
-        if kind == "socket":
-            return _socket(Path(target.spec_target("per_job", 0)["directory"]), Path(named["path"]))
         expected = target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
         own_name = described(workload).file_name(workload) if kind == "file" and target.kind == "directory" else None
         if own_name is not None:
             expected["path"] = str(Path(expected["path"]).with_name(own_name)) if own_name else ""
-        return expected
-
-    def _database(self, case: Case, named: Mapping[str, Any], target: Target) -> JsonObject:
-        """Return the directories of a store: one in the target's own; log and read cache may be on second targets."""
-        own = Path(target.spec_target("per_job", 0)["directory"])
-        if case.parameters.get("in_memory"):
-            own = MEMORY_DIRECTORY / own.name
-        name = Path(named["path"]).name
-        if not _NAME.fullmatch(name):
-            return {}
-        expected: JsonObject = {"kind": "directory", "path": str(own / name), "log_path": None}
-        if named.get("log_path"):
-            second = open_target(str(case.parameters["log_target"]))
-            expected["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
-        if cache := named.get("read_cache"):
-            second_name = case.parameters.get("read_cache_target")
-            parent = Path(open_target(str(second_name)).name, own.name) if second_name else own
-            expected["read_cache"] = {**cache, "path": str(parent / f"{name}-cache")}
         return expected
 
     def _server_problem(self, case: Case, workload: JsonObject) -> str:
@@ -180,18 +149,6 @@ class Admission:
             return f"the spec writes acknowledged commits to `{acknowledged}`"
         return ""
 
-    def _object_store_problem(self, case: Case, workload: JsonObject) -> str:
-        """The configuration of a cluster is in the target's own directory, and librados is the installed one."""
-        store = workload["store"]
-        if case.parameters.get("server_url"):
-            # The consent compares its fields with those of the case.
-            return "" if store["kind"] == "s3" else "the spec is of another store than the case"
-        own = Path(self._place(case).spec_target("per_job", 0)["directory"])
-        name = rf"{re.escape(str(own))}/ceph-[0-9a-f]{{8}}/data/ceph\.conf"
-        if not re.fullmatch(name, store["config_path"]):
-            return f"the cluster's configuration is `{store['config_path']}`, which is not in the plan's target"
-        return "the spec names a library" if store.get("library") else ""
-
     def _place(self, case: Case) -> Target:
         key = case.setup_key
         if key not in self._places:
@@ -206,19 +163,6 @@ class Admission:
         if library and "/" in library and not _is_trusted(Path(library), self.directory):
             return f"the library `{library}` is in the result set, or other users can change it"
         return ""
-
-
-def _running_server(case: Case, named: Mapping[str, Any]) -> JsonObject:
-    """Return what names a database on a server of the user; which one is checked with the consent."""
-    is_named = case.parameters.get("server_url") and re.fullmatch(r"iosonde_[0-9a-f]{8}", str(named["database"]))
-    fields = {"kind", "host", "port", "database", "user"}
-    return dict(named) if is_named and set(named) <= fields else {}
-
-
-def _socket(own: Path, named: Path) -> JsonObject:
-    """Return the socket of a server of ours: in a directory of its own, in the target's."""
-    pattern = rf"{re.escape(str(own))}/memcached-[0-9a-f]{{8}}/socket/memcached\.sock"
-    return {"kind": "socket", "path": str(named)} if re.fullmatch(pattern, str(named)) else {}
 
 
 def _is_trusted(library: Path, directory: Path) -> bool:

@@ -24,7 +24,6 @@ from iosonde.execution.instruments.prepared_files import PreparedFiles
 from iosonde.execution.instruments.purge import Purge
 from iosonde.execution.instruments.shared_log_device import SharedLogDevice
 from iosonde.execution.instruments.temperatures import Temperatures
-from iosonde.execution.instruments.trace_misses import TraceMisses
 
 _BEFORE_COUNTERS: Sequence[type[Instrument]] = (
     PreparedFiles,
@@ -34,7 +33,6 @@ _BEFORE_COUNTERS: Sequence[type[Instrument]] = (
     CarriedOverState,
     SharedLogDevice,
     Temperatures,
-    TraceMisses,
     Purge,
     OwnIo,
     DeviceTotals,

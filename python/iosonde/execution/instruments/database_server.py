@@ -7,7 +7,7 @@ that kills its server, it is restarted after the load, and acknowledged commits 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from threading import Timer
 from typing import Any
@@ -26,10 +26,7 @@ from iosonde.results.run_facts.server_counters import COUNTED_NS, STATES
 from iosonde.results.schema import STORE_STATISTICS, Failure, RecordWarning
 from iosonde.servers import open_files
 from iosonde.servers.connection import Connection
-from iosonde.servers.gc_log import GcLog, Pause
-
-LONGEST = 20
-"""Pauses of a garbage collector that a record lists."""
+from iosonde.servers.server import EventLog
 
 
 class DatabaseServer(Instrument):
@@ -48,8 +45,7 @@ class DatabaseServer(Instrument):
         self._devices: set[str | None] = set()
         """Those that hold the server's directories, and not those below them."""
         self._timer: Timer | None = None
-        self._gc: GcLog | None = None
-        """The log of a server in a Java virtual machine."""
+        self._log: EventLog | None = None
         self._killed = False
         self._companion: Companion | None = self._server.companion if self._server else None
 
@@ -59,7 +55,7 @@ class DatabaseServer(Instrument):
             return
         if self._server.instance:
             self._devices = {device_of(path) for path in self._server.instance.device_paths()} - {None}
-            self._gc = self._server.instance.gc_log()
+            self._log = self._server.instance.event_log()
         try:
             self._connection = self._server.connect()
             self._facts = dict(self._server.facts) | self._description()
@@ -97,7 +93,7 @@ class DatabaseServer(Instrument):
         self._cancel()
         warnings: list[RecordWarning] = []
         failure = self._cause(done.failure)
-        self._add_pauses()
+        self._add_times()
         facts = dict(self._facts)
         facts["statistics_mean"] = self._means()
         facts |= {"statistics_at_start": self._at_start, "statistics_at_end": self._at_end}
@@ -113,8 +109,8 @@ class DatabaseServer(Instrument):
             memory = server.instance.group.facts()["memory"]
             facts["shutdown"] = self._shut_down(warnings)
             facts["group"] = server.instance.group.facts()
-        if self._gc:
-            facts["longest_gc_pauses"] = _dated(self._gc.longest(LONGEST))
+        if self._log:
+            facts |= self._log.facts()
         return Reading(
             facts={"server": facts, **({"memory": memory} if memory else {})},
             warnings=warnings,
@@ -152,8 +148,8 @@ class DatabaseServer(Instrument):
         found: dict[str, int] = {}
         with suppress(ServerError):
             found = self._server.server.statistics(self._connection)
-        if found and self._gc:
-            found |= self._gc.totals()
+        if found and self._log:
+            found |= self._log.totals()
         if found and self._server.instance:
             found |= accounts_of(self._server.instance.group.facts(), self._devices)
             if self.context.ready.swap_bytes:
@@ -162,16 +158,16 @@ class DatabaseServer(Instrument):
             found[COUNTED_NS] = time.monotonic_ns()
         return {name: value for name, value in found.items() if value >= 0}
 
-    def _add_pauses(self) -> None:
-        """Add the time in pauses to each poll: a pause that one of them interrupts is logged after it."""
-        if self._gc is None:
+    def _add_times(self) -> None:
+        """Add times of the log to each poll: a pause that one of them interrupts is logged after it."""
+        if self._log is None:
             return
         polls = [row for row in self._rows if row["statistic"] == COUNTED_NS]
-        found = self._gc.times_until([row["value"] for row in polls])
+        found = self._log.times_until([row["value"] for row in polls])
         for row, times in zip(polls, found, strict=True):
             self._rows += [row | {"statistic": name, "value": value} for name, value in times.items()]
         for counted in filter(None, (self._at_start, self._at_end)):
-            counted.update(*self._gc.times_until([counted[COUNTED_NS]]))
+            counted.update(*self._log.times_until([counted[COUNTED_NS]]))
 
     def _means(self) -> dict[str, float]:
         """Mean number of sessions in each state over the intervals of the measurement."""
@@ -247,12 +243,6 @@ class DatabaseServer(Instrument):
         if cause.code not in ("out_of_memory", "no_space", "server_vanished"):
             return None
         return Failure(code=cause.code, message=cause.what, context=cause.where, hint=cause.hint)
-
-
-def _dated(pauses: Sequence[Pause]) -> list[dict[str, Any]]:
-    """Pauses with their ends on the clock of the machine's time, in nanoseconds since 1970."""
-    shift_ns = time.time_ns() - time.monotonic_ns()
-    return [{"end_unix_ns": each.end_ns + shift_ns, "length_ns": each.length_ns, "kind": each.kind} for each in pauses]
 
 
 def accounts_of(group: dict[str, Any], outermost: Collection[str | None]) -> dict[str, int]:

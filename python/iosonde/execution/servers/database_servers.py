@@ -15,20 +15,17 @@ from typing import Any
 from iosonde import servers
 from iosonde.core.features import contributed
 from iosonde.execution.engine import EngineRun, drive
-from iosonde.execution.servers import cache_server, cassandra_server
-from iosonde.execution.servers.running_server import RunningServer, ServerStarter, require_loaded
+from iosonde.execution.servers.running_server import RunningServer, ServerStarter, ServerTools, require_loaded
 from iosonde.execution.setups import ReadyTarget
 from iosonde.execution.stop import Stop
 from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.servers import foreign_database
-from iosonde.servers.cassandra import RunningCassandra
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
-from iosonde.servers.url import ServerUrl, parse
+from iosonde.servers.url import ServerUrl, kinds, parse
 from iosonde.storage import open_target
 from iosonde.workload import described
-from iosonde.workload.kv.cassandra import replicas_of
 from iosonde.workload.sql_server import DECIDED_AT_CREATION
 
 LOAD_SETTINGS: Mapping[str, dict[str, Any]] = {
@@ -53,17 +50,13 @@ class DatabaseServers:
         kind, url = described(workload).server(workload), case.parameters.get("server_url")
         if "server" in workload:  # Of transactions, or of an external command.
             return self._foreign(run, parse(str(url))) if url else self._restored(run, case, ready.swap_bytes)
-        if kind is not None and url:
-            self._create_database_for_store(run, case, parse(str(url)))
-            return None
-        if kind == "memcached":
-            return cache_server.start(run, case, ready, self._drive, self._stop.check)
-        if kind == "cassandra":
-            return cassandra_server.start(run, case, ready, self._drive, self._note, self._stop.check)
         if kind is None:
             return None
+        if url:
+            self._create_database_for_store(run, case, parse(str(url)))
+            return None
         starter = next(each for each in contributed("servers", "STARTERS", ServerStarter) if each.kind == kind)
-        return starter.start(run, case, ready.target, self._drive, self._stop.check)
+        return starter.start(run, case, ready, ServerTools(drive=self._drive, check=self._stop.check, note=self._note))
 
     def close(self) -> None:
         """Drop the databases that were created on servers of the user."""
@@ -160,15 +153,11 @@ class DatabaseServers:
 
     def _create_database_for_store(self, run: Run, case: Case, url: ServerUrl) -> None:
         """The engine empties and loads it for each run, and describes the server."""
-        database = foreign_database.database_of(run.spec["workload"])
-        if url.kind != "cassandra":
-            client = _client_settings(url, case)
-            host = servers.foreign(url.kind, client)
-            foreign_database.create(host, url, database, own=self._plan.created_name, client=client)
-            return
-        cluster = RunningCassandra(replicas=replicas_of(case.parameters))
-        cluster.require_mode(url.address(), case.parameters["commitlog_sync"])
-        foreign_database.create(cluster, url, database, own=self._plan.created_name)
+        kind = kinds()[url.kind]
+        kind.require(url, case.parameters)
+        client = kind.client_options(case.parameters)
+        database = kind.database_of(run.spec["workload"])
+        foreign_database.create(kind.host(client), url, database, own=self._plan.created_name, client=client)
 
     def _drive(self, spec: JsonObject) -> EngineRun:
         return drive(spec, on_event=lambda _: None, stop=self._stop)
@@ -183,13 +172,6 @@ class _connected:  # noqa: N801  # a context manager, used like a function
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
-
-
-def _client_settings(url: ServerUrl, case: Case) -> dict[str, str]:
-    """What a client needs besides the URL."""
-    if url.kind == "s3":
-        return {"region": str(case.parameters["region"])}
-    return {name: str(value) for name, value in case.parameters["mongodb"].items() if name == "auth_source"}
 
 
 def verification_spec(spec: JsonObject) -> JsonObject:

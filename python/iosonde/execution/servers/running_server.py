@@ -9,15 +9,14 @@ from typing import Any, Protocol
 
 from iosonde.errors import ServerError
 from iosonde.execution.engine import EngineRun
+from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.protocol.event import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
-from iosonde.servers.gc_log import GcLog
 from iosonde.servers.instance import Instance
-from iosonde.servers.server import ServerDescription
-from iosonde.storage import Target
+from iosonde.servers.server import EventLog, ServerDescription
 from iosonde.storage.control_groups.process_group import ProcessGroup
 
 
@@ -51,8 +50,8 @@ class ManagedServer(Protocol):
     def device_paths(self) -> Sequence[Path]:
         """Paths on the devices that take the server's I/O."""
 
-    def gc_log(self) -> GcLog | None:
-        """The log of garbage collections of a server in a Java virtual machine."""
+    def event_log(self) -> EventLog | None:
+        """A log with further statistics, where it has one."""
 
     def describe(self) -> dict[str, Any]:
         """For the record."""
@@ -112,14 +111,26 @@ class RunningServer:
             self.instance.remove()
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerTools:
+    """What a session provides to start a server."""
+
+    drive: Callable[[JsonObject], EngineRun]
+    """Carries out a spec on the server; it leaves no record."""
+    check: Callable[[], None]
+    """Called while it waits; raises `ServerError` to stop waiting."""
+    note: Callable[[str], None]
+    """Shows a message to the user."""
+
+
 @dataclass(frozen=True)
 class ServerStarter:
     """Starts a server for each run, in a directory of the target; of a feature in `STARTERS` of its `servers.py`."""
 
     kind: str
     """Its name in `Workload.server`."""
-    start: Callable[[Run, Case, Target, Callable[[JsonObject], EngineRun], Callable[[], None]], RunningServer]
-    """The server, ready for the load, from what carries out a spec, and a check for stops; or `ServerError`."""
+    start: Callable[[Run, Case, ReadyTarget, ServerTools], RunningServer]
+    """The server, ready for the load; `ServerError` if that fails."""
 
 
 def require_loaded(done: EngineRun, instance: Instance, what: str) -> None:

@@ -116,6 +116,10 @@ class OltpWorkload(Workload[P]):
         measurement, name = workload.get("measurement"), self.connections
         return [{"name": name, "jobs": measurement[name], "arrival": measurement["arrival"]}] if measurement else []
 
+    def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
+        """The server is checked wherever a spec has one."""
+        return "" if "server" in workload else "the spec names no server"
+
     def server(self, workload: Spec) -> str:
         """Its name, such as `postgresql`."""
         return str(workload["server"]["kind"])

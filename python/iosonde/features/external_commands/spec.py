@@ -33,7 +33,7 @@ def resolve(streams: Mapping[str, CommandParameters], target: Target, *, seed: i
     whole = only(streams)
     workload: JsonObject = {
         "kind": "command",
-        "target": {"kind": "directory", "path": str(_own(target) / NAME), "log_path": None},
+        "target": working_directory(target),
         **commands(whole),
         "timeout_ns": whole.timeout,
         "interval_ns": whole.interval,
@@ -50,6 +50,11 @@ def resolve(streams: Mapping[str, CommandParameters], target: Target, *, seed: i
         "workload": workload,
         "observe": {"block_devices": target.block_devices()},
     }
+
+
+def working_directory(target: Target) -> JsonObject:
+    """The target of a spec."""
+    return {"kind": "directory", "path": str(_own(target) / NAME), "log_path": None}
 
 
 def commands(whole: CommandParameters) -> JsonObject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -12,9 +12,12 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.features.external_commands import spec
 from iosonde.features.external_commands.parameters import CommandParameters, check_variable
 from iosonde.features.external_commands.spec import NAME, only
-from iosonde.plan import Cost, commands
+from iosonde.plan import Cost, JsonObject, commands
 from iosonde.workload.sql_server import EMPTY_BYTES, identity
 from iosonde.workload.workload import Room, Spec, Workload
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
 
 START_SECONDS = 0.3
 """Start of the supervisor and of the program, as assumed by a plan."""
@@ -89,6 +92,10 @@ class CommandWorkload(Workload[CommandParameters]):
     def notes(self, streams: Mapping[str, CommandParameters]) -> list[str]:
         """That time and bytes written depend on the command."""
         return ["runs external commands: their time is the study's estimate, and what they write is not known"]
+
+    def expected_target(self, workload: Spec, case: Mapping[str, Any], place: Target) -> JsonObject:
+        """The working directory."""
+        return spec.working_directory(place)
 
     def rules(self, workload: Spec) -> str:
         """By the resources that the processes used."""

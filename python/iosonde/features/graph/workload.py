@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iosonde.features.graph import spec
 from iosonde.features.graph.parameters import GraphParameters
@@ -14,6 +14,9 @@ from iosonde.features.graph.spec import graph_name, only
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.units import format_count, format_duration
 from iosonde.workload.workload import CLOSED, Layout, Spec, Workload
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
 
 ASSUMED_EDGES_PER_SECOND = 40_000_000
 """Edges that a job processes, when a plan estimates time."""
@@ -105,7 +108,7 @@ class GraphWorkload(Workload[GraphParameters]):
         """A job waits for reads, for other jobs, or computes."""
         return "iterations"
 
-    def problem(self, workload: Spec, case: Mapping[str, Any]) -> str:
+    def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
         """A graph is imported from the file of its case, and its result is not written anywhere."""
         path = workload["graph"]["source"].get("path")
         if path is not None and path != case["edge_list"]:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from iosonde.errors import ServerError
-from iosonde.execution.engine import EngineRun
-from iosonde.execution.servers.running_server import RunningServer, ServerStarter
+from iosonde.execution.servers.running_server import RunningServer, ServerStarter, ServerTools
+from iosonde.execution.setups import ReadyTarget
 from iosonde.features.object_stores.ceph import ClusterLayout
 from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.features.object_stores.osd_outage import OsdOutage
 from iosonde.features.object_stores.parameters import ObjectsParameters
-from iosonde.plan import Case, JsonObject, Run
+from iosonde.plan import Case, Run
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.server import ServerDescription
@@ -26,11 +26,9 @@ if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
-def start(
-    run: Run, case: Case, target: Target, measure: Callable[[JsonObject], EngineRun], check: Callable[[], None]
-) -> RunningServer:
-    """The cluster of a run on objects, healthy and empty; `ServerError` if that fails, or from `check`."""
-    cluster = _cluster(run, case, target, check)
+def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> RunningServer:
+    """The cluster of a run on objects, healthy and empty; `ServerError` if that fails."""
+    cluster = _cluster(run, case, ready.target, tools.check)
     try:
         cluster.provision()
         started = time.monotonic()
@@ -46,7 +44,7 @@ def start(
         connect=_Unconnected,
         instance=cluster,
         companion=OsdOutage(cluster, case.parameters | run.parameters),
-        measure=measure,
+        measure=tools.drive,
     )
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.object_stores.addresses import bucket
 from iosonde.features.object_stores.parameters import USABLE, WHOLE_WORKLOAD, ObjectsParameters
 from iosonde.plan import JsonObject
+from iosonde.servers.url import parse
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
 from iosonde.workload.reading import check_agreement
@@ -95,9 +97,8 @@ def _bucket(whole: ObjectsParameters) -> spec.ObjectStore:
             where="by the parameter `server_url`",
             hint="name it with `--server s3://HOST:PORT`",
         )
-    from iosonde.servers import url
-
-    return cast("spec.ObjectStore", url.parse(whole.server_url).bucket(f"iosonde-{identity(whole)}", whole.region))
+    url = parse(whole.server_url)
+    return cast("spec.ObjectStore", bucket(url, f"iosonde-{identity(whole)}", whole.region))
 
 
 def check_place(whole: ObjectsParameters, target: Target) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iosonde.features.object_stores import spec
 from iosonde.features.object_stores.parameters import ObjectsParameters
@@ -13,6 +14,9 @@ from iosonde.storage.setups.bluestore import CONTROL_BYTES
 from iosonde.units import format_bytes
 from iosonde.workload import terms
 from iosonde.workload.workload import Layout, Spec, Workload
+
+if TYPE_CHECKING:
+    from iosonde.storage import Target
 
 START_SECONDS = 12.0
 """Creation, start and shutdown of a cluster with one object daemon, as assumed by a plan."""
@@ -89,6 +93,17 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
             f"each run starts a new Ceph cluster of {whole.osds} object daemon{'s' if whole.osds > 1 else ''} with "
             f"{format_bytes(whole.osd_size)} each: about {seconds:.0f} s"
         ]
+
+    def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
+        """The configuration of a cluster is in the target's own directory, and librados is the installed one."""
+        store = workload["store"]
+        if case.get("server_url"):
+            # The consent compares its fields with those of the case.
+            return "" if store["kind"] == "s3" else "the spec is of another store than the case"
+        own = re.escape(place.spec_target("per_job", 0)["directory"])
+        if not re.fullmatch(rf"{own}/ceph-[0-9a-f]{{8}}/data/ceph\.conf", store["config_path"]):
+            return f"the cluster's configuration is `{store['config_path']}`, which is not in the plan's target"
+        return "the spec names a library" if store.get("library") else ""
 
     def server(self, workload: Spec) -> str:
         """`ceph`, or `s3` for a server of the user."""

@@ -1,4 +1,4 @@
-"""Statistics of servers that become facts of a run, by the names that `servers/*.py` give them."""
+"""Statistics of servers that become facts of a run, by the names that `Server.statistics` gives them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ COUNTERS: Mapping[str, str] = {
     "server_swap_in_bytes": "Bytes that the machine read from swap, in runs with a swap area",
     "server_swap_out_bytes": "Bytes that the machine wrote to swap, in runs with a swap area",
 }
-"""Statistics of the server (`servers/*.py`) whose increase over the measurement is a fact of the run."""
+"""Statistics of the server whose increase over the measurement is a fact of the run."""
 
 STATES = ("sessions_active", "sessions_waiting_for_lock", "sessions_waiting_for_log", "sessions_waiting_for_io")
 """Statistics whose mean over the intervals is a fact of the run."""

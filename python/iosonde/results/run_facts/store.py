@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
+from iosonde.protocol.spec import StoreKind
 from iosonde.results.column import FLAG, TEXT, U32, U64, Column, DType
 from iosonde.results.schema import Record
 from iosonde.workload import streams_of, workloads
-from iosonde.workload.kv.fields import STORES
-from iosonde.workload.kv.phases import WRITES
 
 Json = Mapping[str, Any]
+
+WRITES = ("update", "update_field", "insert", "delete", "read_modify_write")
 
 STALLS = "rocksdb.stall.micros"
 
@@ -115,7 +116,7 @@ COLUMNS = (
     _reported(
         "store_kind",
         TEXT,
-        f"Store: {_any_of(STORES)}",
+        f"Store: {_any_of(get_args(StoreKind))}",
         "kind",
     ),
     _reported(

@@ -20,7 +20,7 @@ from iosonde import directory_tree
 from iosonde.storage.block_layer.loop_status import identity_of
 
 DATABASE = re.compile(r"[a-z]+-[0-9a-f]{8}(-log|-cache)?")
-"""Name of a directory in one of ours that contains a database (`workload/kv`), its log, or its read cache."""
+"""Name of a directory in one of ours that contains the database of a store, its log, or its read cache."""
 
 ANNOUNCED = -1
 """Inode number of what was about to be created: it is ours only while it has no data."""

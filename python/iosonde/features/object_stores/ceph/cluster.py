@@ -99,7 +99,7 @@ class CephCluster:
         """Paths on the devices that take the I/O of the object daemons."""
         return self.layout.devices or [self.directories.run]
 
-    def gc_log(self) -> None:
+    def event_log(self) -> None:
         """Its daemons have no garbage collection."""
 
     @property

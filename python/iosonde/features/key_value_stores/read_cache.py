@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iosonde.errors import TargetError
+from iosonde.features.key_value_stores import shim
 from iosonde.units import format_bytes
-from iosonde.workload.kv import shim
 
 if TYPE_CHECKING:
     from iosonde.storage import Target

@@ -1,20 +1,15 @@
-"""Key-value stores, in the engine or in a server.
-
-One file each: what a study may set (`parameters`, with the loads by name in `phases`), how values are written
-(`notation`), what must fit together (`rules`), what phases and the target decide (`fitting`), the engine's spec
-(`spec`), what a run needs (`requirements`) and takes (`cost`).
-"""
+"""The workload on key-value stores, in the engine or in a server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from iosonde.features.key_value_stores import admission, cost, fitting, requirements, spec
+from iosonde.features.key_value_stores.fields import DURATIONS, SHOWN, SIZES
+from iosonde.features.key_value_stores.parameters import KvParameters
 from iosonde.plan import target_of
 from iosonde.workload import terms
-from iosonde.workload.kv import cost, fitting, requirements, spec
-from iosonde.workload.kv.fields import DURATIONS, SHOWN, SIZES
-from iosonde.workload.kv.parameters import KvParameters
 from iosonde.workload.workload import Engine, Spec, Workload
 
 _ASYNC_CLIENTS = ("cassandra", "mongodb")
@@ -64,6 +59,7 @@ class KvWorkload(Workload[KvParameters]):
     cost = staticmethod(cost.cost)
     files, room_by = staticmethod(requirements.files), staticmethod(requirements.room_by)
     addressed_bytes = staticmethod(requirements.addressed_bytes)
+    expected_target, problem = staticmethod(admission.expected_target), staticmethod(admission.problem)
     layout, notes = staticmethod(requirements.layout), staticmethod(requirements.notes)
 
     def server(self, workload: Spec) -> str | None:
@@ -88,3 +84,5 @@ class KvWorkload(Workload[KvParameters]):
 
 
 KV = KvWorkload()
+
+WORKLOADS = (KV,)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from iosonde.errors import StudyError, TargetError
-from iosonde.workload.kv import trace
-from iosonde.workload.kv.cache import CACHES
-from iosonde.workload.kv.cassandra import CASSANDRA
-from iosonde.workload.kv.fields import WHOLE_WORKLOAD
-from iosonde.workload.kv.notation import SMALLEST_VALUE
-from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.phases import LOADS, PHASES
+from iosonde.features.key_value_stores import trace
+from iosonde.features.key_value_stores.cassandra.settings import CASSANDRA
+from iosonde.features.key_value_stores.fields import WHOLE_WORKLOAD
+from iosonde.features.key_value_stores.memcached.settings import CACHES
+from iosonde.features.key_value_stores.notation import SMALLEST_VALUE
+from iosonde.features.key_value_stores.parameters import KvParameters
+from iosonde.features.key_value_stores.phases import LOADS, PHASES
 from iosonde.workload.reading import check_agreement
 from iosonde.workload.workload import Room
 

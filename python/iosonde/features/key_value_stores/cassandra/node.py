@@ -8,39 +8,33 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from iosonde.execution.engine import EngineRun
-from iosonde.execution.servers.running_server import RunningServer, require_loaded
+from iosonde.execution.servers.running_server import RunningServer, ServerTools, require_loaded
 from iosonde.execution.setups import ReadyTarget
+from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, Cassandra
+from iosonde.features.key_value_stores.cassandra.settings import server_settings
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.servers.cassandra import HEAP, PORT, Cassandra
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
-from iosonde.workload.kv.cassandra import server_settings
-
-Measure = Callable[[JsonObject], EngineRun]
 
 LOAD_SETTINGS = {"commitlog_sync": "periodic"}
 """While the template is loaded; its data files do not depend on it."""
 
 
-def start(
-    run: Run, case: Case, ready: ReadyTarget, measure: Measure, note: Callable[[str], None], check: Callable[[], None]
-) -> RunningServer:
-    """The node of a run, with the records that the run begins with; `ServerError` if that fails, or from `check`."""
+def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> RunningServer:
+    """The node of a run, with the records that the run begins with; `ServerError` if that fails."""
     is_loaded = run.spec["workload"]["database"]["kind"] == "loaded"
     instance = _instance(run, case, ready.swap_bytes)
-    instance.check = check
+    instance.check = tools.check
     facts: dict[str, Any] = {}
     try:
         instance.create_directories()
         if is_loaded:
             facts["loaded_for_this_run"] = not instance.template.is_complete
             if not instance.template.is_complete:
-                _load(run, case, measure, note, check)
+                _load(run, case, tools)
             facts["restored"] = instance.restore().to_json()
             facts["template"] = instance.template.facts
         else:
@@ -60,25 +54,25 @@ def start(
         facts=facts,
         connect=instance.connect,
         instance=instance,
-        measure=measure,
+        measure=tools.drive,
     )
 
 
-def _load(run: Run, case: Case, measure: Measure, note: Callable[[str], None], check: Callable[[], None]) -> None:
+def _load(run: Run, case: Case, tools: ServerTools) -> None:
     """Load the template, with a commit log next to the data."""
     instance = _instance(run, case, 0, loading=True)
-    instance.check = check
-    note(f"loading the records of `{run.case_id}` into Cassandra, once for this study")
+    instance.check = tools.check
+    tools.note(f"loading the records of `{run.case_id}` into Cassandra, once for this study")
     started = time.monotonic()
     try:
         instance.provision()
         instance.start()
         _create_keyspace(instance)
-        done = measure(_with_address(load_spec(run.spec), instance, is_loaded=False))
+        done = tools.drive(_with_address(load_spec(run.spec), instance, is_loaded=False))
         require_loaded(done, instance, "records were loaded")
         connection = instance.connect()
         try:
-            instance.database_server.finish_load(connection, check)
+            instance.database_server.finish_load(connection, tools.check)
         finally:
             connection.close()
         instance.stop_after_load()

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from iosonde.features.key_value_stores.phases import OPERATIONS
+from iosonde.servers.url import parse
 from iosonde.units import compact_size, parse_number, parse_rate, parse_size
-from iosonde.workload.kv.phases import OPERATIONS
 from iosonde.workload.reading import not_zero
 
 OptionValue = bool | int | float | str
@@ -205,10 +206,8 @@ def parse_server_url(value: Any) -> str | None:
     """The address of a running store, as it is recorded; or none."""
     if value is None or value == "none":
         return None
-    from iosonde.servers import url
-
-    found = url.parse(str(value))
-    if found.kind not in url.STORES:
+    found = parse(str(value))
+    if found.kind not in ("mongodb", "cassandra"):
         raise ValueError(
             f"`{found.text}` is not an address of a store; write it like `mongodb://me@host:27017` or `cql://me@host:9042`"
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from iosonde.features.key_value_stores.cassandra import settings as cassandra
+from iosonde.features.key_value_stores.fields import EMBEDDED, KvFields
+from iosonde.features.key_value_stores.memcached import settings as memcached
+from iosonde.features.key_value_stores.notation import operations_of
+from iosonde.features.key_value_stores.phases import LOG_APART, PHASES, WRITES
+from iosonde.features.key_value_stores.store_options import misspelt
 from iosonde.protocol import HIGHEST_RATE
 from iosonde.protocol.option_text import unsafe_option
-from iosonde.workload.kv import cache, cassandra
-from iosonde.workload.kv.fields import EMBEDDED, KvFields
-from iosonde.workload.kv.notation import operations_of
-from iosonde.workload.kv.phases import LOG_APART, PHASES, WRITES
-from iosonde.workload.kv.store_options import misspelt
 
 SMALLEST_READ_CACHE = 100 << 20
 """Bytes of one file of RocksDB's persistent read cache; it refuses to be smaller."""
@@ -22,7 +23,7 @@ Rule = tuple[bool, str]
 
 def problem(stream: KvFields) -> str | None:
     """The first rule that a stream breaks, if any."""
-    rules = [*cache.rules(stream), *cassandra.rules(stream), *_rules(stream)]
+    rules = [*memcached.rules(stream), *cassandra.rules(stream), *_rules(stream)]
     broken = next((text for wrong, text in rules if wrong), None)
     given = {store: getattr(stream, store) for store in EMBEDDED}
     unsafe = (f"`{store}`: {clause}" for store, options in given.items() if (clause := unsafe_option(options)))
@@ -123,7 +124,7 @@ def _of_servers(stream: KvFields, kinds: set[str]) -> list[Rule]:
 
 def _batched(store: str) -> set[str]:
     """Operations of which several can be sent together."""
-    return {"update", "insert", "delete", *(["read"] if store in cache.CACHES else [])}
+    return {"update", "insert", "delete", *(["read"] if store in memcached.CACHES else [])}
 
 
 def _has_room(stream: KvFields) -> bool:

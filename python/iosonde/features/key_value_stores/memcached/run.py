@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from iosonde.execution.engine import EngineRun
-from iosonde.execution.servers.running_server import RunningServer
+from iosonde.execution.servers.running_server import RunningServer, ServerTools
 from iosonde.execution.setups import ReadyTarget
+from iosonde.features.key_value_stores.memcached.server import Memcached
+from iosonde.features.key_value_stores.memcached.settings import server_settings
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
-from iosonde.servers.memcached import Memcached
-from iosonde.workload.kv.cache import server_settings
 
 
-def start(
-    run: Run, case: Case, ready: ReadyTarget, measure: Callable[[JsonObject], EngineRun], check: Callable[[], None]
-) -> RunningServer:
-    """The server of a run on `memcached`, ready for its load; `ServerError` if that fails, or from `check`."""
+def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> RunningServer:
+    """The server of a run on `memcached`, ready for its load; `ServerError` if that fails."""
     server = Memcached()
     instance = _instance(server, run, case, ready.swap_bytes)
-    instance.check = check
+    instance.check = tools.check
     try:
         instance.provision()
         started = time.monotonic()
@@ -38,7 +34,7 @@ def start(
         facts={"start_seconds": round(ready_s, 3)},
         connect=instance.connect,
         instance=instance,
-        measure=measure,
+        measure=tools.drive,
     )
 
 

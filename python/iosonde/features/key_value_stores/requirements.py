@@ -7,12 +7,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from iosonde.features.key_value_stores import trace
+from iosonde.features.key_value_stores.cassandra.settings import CASSANDRA
+from iosonde.features.key_value_stores.memcached import settings as memcached
+from iosonde.features.key_value_stores.notation import operations_of
+from iosonde.features.key_value_stores.parameters import KvParameters
+from iosonde.features.key_value_stores.phases import LOG_STRUCTURED, WRITES
 from iosonde.units import format_duration
-from iosonde.workload.kv import cache, trace
-from iosonde.workload.kv.cassandra import CASSANDRA
-from iosonde.workload.kv.notation import operations_of
-from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.phases import LOG_STRUCTURED, WRITES
 from iosonde.workload.workload import Layout
 
 SPACE_FACTOR = 2
@@ -58,8 +59,8 @@ def addressed_bytes(streams: Mapping[str, KvParameters]) -> int:
     whole = next(iter(streams.values()))
     if whole.store == "null" or whole.is_running_server or whole.user_database or whole.in_memory:
         return 0
-    if whole.store in cache.CACHES:
-        return cache.file_bytes(whole)
+    if whole.store in memcached.CACHES:
+        return memcached.file_bytes(whole)
     is_copied = keeps_checkpoint(streams) or whole.store == CASSANDRA
     factor = SPACE_FACTOR + (CHECKPOINT_FACTOR if is_copied else 0)
     return _stored_records(whole) * whole.record_bytes * factor + SPACE_BYTES + _log_bytes(whole)
@@ -102,7 +103,7 @@ def identity(stream: KvParameters) -> str:
     if stream.store == CASSANDRA:
         facts.append(stream.compaction)
         facts += [stream.server_url, stream.cassandra] if stream.server_url else []
-    if stream.store in cache.CACHES:
+    if stream.store in memcached.CACHES:
         facts += [stream.memcached, stream.tier, stream.cache_memory, stream.extstore_size]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return f"{stream.store}-{digest[:8]}"
@@ -118,14 +119,14 @@ def layout(streams: Mapping[str, KvParameters]) -> Layout:
         if whole.reload
         or whole.in_memory
         or whole.phase == "trace"
-        or whole.store in cache.CACHES
+        or whole.store in memcached.CACHES
         or whole.is_running_server
         else "missing"
     )
 
 
 def keeps_checkpoint(streams: Mapping[str, KvParameters]) -> bool:
-    """Whether later runs restore the database from a checkpoint (`execution/servers/databases.py`)."""
+    """Whether later runs restore the database from a checkpoint (`database_state.py`)."""
     whole = next(iter(streams.values()))
     is_loaded_again = whole.phase == "trace" or whole.in_memory
     if whole.store not in LOG_STRUCTURED or whole.carry_over or whole.database != "loaded" or is_loaded_again:
@@ -155,7 +156,7 @@ def _notes_on_trace(stream: KvParameters) -> Iterator[str]:
     parts = {"gets": found.gets, "sets": found.sets, "deletes": found.deletes}
     counts = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
     yield f"replays `{stream.trace}`: {counts} of about {found.keys:,} keys over {format_duration(found.seconds * 1e9)}"
-    if stream.store not in cache.CACHES:
+    if stream.store not in memcached.CACHES:
         yield _loaded_note(stream, found)
-    if found.has_ttl and stream.store not in cache.CACHES:
+    if found.has_ttl and stream.store not in memcached.CACHES:
         yield f"`{stream.store}` drops no records: the times to live of the trace have no effect"

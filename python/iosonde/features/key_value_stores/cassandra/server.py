@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from iosonde.errors import ServerError
-from iosonde.servers import java, programs, template
-from iosonde.servers.cassandra import cql, files
+from iosonde.features.key_value_stores.cassandra import cql, files, gc_log, java
+from iosonde.servers import programs, template
 from iosonde.servers.connection import Address, Connection
-from iosonde.servers.gc_log import GcLog
 from iosonde.servers.server import Cause, DatabaseServer, Installation, Place, ServerDescription, Settings, no_check
 from iosonde.units import format_bytes
 
@@ -161,19 +160,14 @@ class Cassandra(DatabaseServer):
         return [
             *(installation.programs["java"], f"-Xms{heap}", f"-Xmx{heap}"),
             *files.JVM_OPTIONS,
-            self._gc_option(place),
+            gc_log.OPTIONS.format(path=_gc_path(place)),
             *(f"-D{name}={value}" for name, value in properties.items()),
             *("-cp", f"{directory}:{installation.programs['jars']}/*"),
             "org.apache.cassandra.service.CassandraDaemon",
         ]
 
-    def gc_log(self, place: Place) -> GcLog:
-        return GcLog(_gc_path(place))
-
-    def _gc_option(self, place: Place) -> str:
-        from iosonde.servers.gc_log import OPTIONS
-
-        return OPTIONS.format(path=_gc_path(place))
+    def event_log(self, place: Place) -> gc_log.GcLog:
+        return gc_log.GcLog(_gc_path(place))
 
     def address(self, place: Place, database: str = "") -> Address:
         """Loopback only."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from iosonde.features.key_value_stores.phases import LOG_STRUCTURED, WRITES
 from iosonde.plan import Case, JsonObject, Run
-from iosonde.workload.kv.phases import LOG_STRUCTURED, WRITES
 
 EARLIER_SESSION = "an earlier session"
 

@@ -12,10 +12,10 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from iosonde.features.key_value_stores import notation, store_options
+from iosonde.features.key_value_stores.phases import Phase
 from iosonde.protocol.spec import StoreKind
 from iosonde.units import parse_size
-from iosonde.workload.kv import notation, store_options
-from iosonde.workload.kv.phases import Phase
 from iosonde.workload.reading import (
     Cpus,
     Duration,

@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import model_validator
 
-from iosonde.workload.kv import rules
-from iosonde.workload.kv.fields import KvFields
+from iosonde.features.key_value_stores import rules
+from iosonde.features.key_value_stores.fields import KvFields
 
 
 class KvParameters(KvFields):

@@ -23,8 +23,8 @@ import polars as pl
 from iosonde import text_files
 from iosonde.cache import cache_directory, temporary_file
 from iosonde.errors import StudyError
-from iosonde.workload.kv import trace_files
-from iosonde.workload.kv.trace_files import Block, invalid
+from iosonde.features.key_value_stores import trace_files
+from iosonde.features.key_value_stores.trace_files import Block, invalid
 
 VERSION = 1
 """Of the converted rows; a change converts traces again."""
@@ -48,6 +48,11 @@ _MAGIC = b"iostrace"
 
 _COUNTERS = 1 << 24
 """Places in which different keys are counted: below 100 million keys the estimate is within 1 %."""
+
+
+def directory() -> Path:
+    """Where converted traces are kept."""
+    return cache_directory() / "traces"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +109,7 @@ def converted(path: str) -> Trace:
 @functools.lru_cache(maxsize=16)
 def _converted(path: str, identity: tuple[int, ...]) -> Trace:
     name = hashlib.sha256(json.dumps([path, identity, VERSION, pl.__version__]).encode()).hexdigest()[:32]
-    rows = cache_directory() / "traces" / f"{name}.rows"
+    rows = directory() / f"{name}.rows"
     return _known(rows) or _convert(path, rows)
 
 

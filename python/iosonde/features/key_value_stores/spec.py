@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.key_value_stores import shim, trace
+from iosonde.features.key_value_stores.addresses import store_target
+from iosonde.features.key_value_stores.cassandra import settings as cassandra
+from iosonde.features.key_value_stores.fitting import fit
+from iosonde.features.key_value_stores.memcached import settings as memcached
+from iosonde.features.key_value_stores.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
+from iosonde.features.key_value_stores.parameters import KvParameters
+from iosonde.features.key_value_stores.phases import LOG_APART
+from iosonde.features.key_value_stores.read_cache import check_read_cache, open_read_cache_directory
+from iosonde.features.key_value_stores.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
 from iosonde.plan import JsonObject
 from iosonde.protocol.store_options import STORE_CONSTANTS
+from iosonde.servers.url import parse
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.kv import cache, cassandra, shim, trace
-from iosonde.workload.kv.fitting import fit
-from iosonde.workload.kv.notation import SMALLEST_VALUE, OptionValue, operations_of, pareto_of, sizes_of
-from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.phases import LOG_APART
-from iosonde.workload.kv.read_cache import check_read_cache, open_read_cache_directory
-from iosonde.workload.kv.requirements import READ_CACHE, addressed_bytes, identity, keeps_checkpoint
 from iosonde.workload.log_directory import open_log_directory
 from iosonde.workload.ramp import steady_ramp
 
@@ -109,7 +113,7 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
     whole = next(iter(streams.values()))
     if whole.store == "null":
         return {"kind": "virtual"}, []
-    if whole.store in cache.CACHES:
+    if whole.store in memcached.CACHES:
         return _server(whole, target), target.block_devices()
     if whole.is_running_server:
         return _running_server(whole), target.block_devices()
@@ -161,7 +165,7 @@ def _place_in_memory(whole: KvParameters, target: Target) -> JsonObject:
 
 def _server(whole: KvParameters, target: Target) -> JsonObject:
     """The socket of the server that is started for each run."""
-    cache.check_place(whole, target)
+    memcached.check_place(whole, target)
     own = Path(target.spec_target("per_job", 0)["directory"])
     return {"kind": "socket", "path": str(own / identity(whole) / "socket" / "memcached.sock")}
 
@@ -174,9 +178,7 @@ def _running_server(whole: KvParameters) -> JsonObject:
             where="by the parameter `server_url`",
             hint="name it with `--server mongodb://USER@HOST:PORT`",
         )
-    from iosonde.servers import url
-
-    return url.parse(whole.server_url).store_target(f"iosonde_{identity(whole)[-8:]}")
+    return store_target(parse(whole.server_url), f"iosonde_{identity(whole)[-8:]}")
 
 
 def _records(whole: KvParameters) -> JsonObject:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
+from iosonde.features.key_value_stores import trace
+from iosonde.features.key_value_stores.memcached.settings import CACHES
 from iosonde.results.schema import RecordWarning
-from iosonde.workload.kv import trace
-from iosonde.workload.kv.cache import CACHES
 
 EXPLAINED = 0.02
 """Share of the gets that may miss without a warning."""
@@ -34,3 +34,6 @@ def _warning(unexplained: int, gets: int) -> RecordWarning:
         message=f"{unexplained:,} of {gets:,} gets found no record, although the trace has not deleted it",
         hint="give each `get` a `value_size`: its records are loaded before the replay",
     )
+
+
+INSTRUMENTS = (TraceMisses,)

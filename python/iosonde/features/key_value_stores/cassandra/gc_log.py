@@ -7,11 +7,13 @@ the monotonic clock in nanoseconds and with tags: `[81530123456789ns][gc] GC(3) 
 from __future__ import annotations
 
 import re
+import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 OPTIONS = "-Xlog:gc=info,safepoint=info:file={path}:timenanos,tags:filecount=0"
 """Option of the virtual machine that writes this log; `filecount=0` keeps one file."""
@@ -23,6 +25,9 @@ _PAUSE = re.compile(
 _SAFEPOINT = re.compile(r"\[(?P<at>[0-9]+)ns\]\[safepoint\s*\] Safepoint \"[^\"]+\".*Total: +(?P<total>[0-9]+) ns$")
 
 MIB = 1 << 20
+
+LONGEST = 20
+"""Pauses that a record lists."""
 
 Span = tuple[int, int]
 """From start to end, on the monotonic clock of the machine in nanoseconds."""
@@ -114,10 +119,15 @@ class GcLog:
         pairs = zip(paused, stopped, strict=True)
         return [{"gc_paused_ns": pause_ns, "safepoint_ns": safepoint_ns} for pause_ns, safepoint_ns in pairs]
 
-    def longest(self, number: int) -> list[Pause]:
-        """The longest pauses so far, in the order of time."""
-        chosen = sorted(self._all, key=lambda each: each.length_ns)[-number:]
-        return sorted(chosen, key=lambda each: each.end_ns)
+    def facts(self) -> dict[str, Any]:
+        """The longest pauses, with their ends on the clock of the machine's time, in nanoseconds since 1970."""
+        shift_ns = time.time_ns() - time.monotonic_ns()
+        chosen = sorted(self._all, key=lambda each: each.length_ns)[-LONGEST:]
+        found = [
+            {"end_unix_ns": each.end_ns + shift_ns, "length_ns": each.length_ns, "kind": each.kind}
+            for each in sorted(chosen, key=lambda each: each.end_ns)
+        ]
+        return {"longest_gc_pauses": found}
 
     def _appended(self) -> str:
         """Return appended text up to the last complete line; a restarted server has a shorter log."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from iosonde.features.key_value_stores.cassandra.settings import CASSANDRA
+from iosonde.features.key_value_stores.notation import operations_of
+from iosonde.features.key_value_stores.parameters import KvParameters
+from iosonde.features.key_value_stores.phases import WRITES
+from iosonde.features.key_value_stores.trace import converted
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, Cost
-from iosonde.workload.kv.cassandra import CASSANDRA
-from iosonde.workload.kv.notation import operations_of
-from iosonde.workload.kv.parameters import KvParameters
-from iosonde.workload.kv.phases import WRITES
-from iosonde.workload.kv.trace import converted
 
 ASSUMED_OPERATIONS_PER_SECOND = 50_000
 """Speed at which a phase that only operations end is assumed to go when a plan estimates time."""

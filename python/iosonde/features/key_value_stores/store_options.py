@@ -9,8 +9,8 @@ from pathlib import Path
 
 from iosonde import text_files
 from iosonde.errors import StudyError
+from iosonde.features.key_value_stores.notation import OptionValue, read_scalar
 from iosonde.protocol.store_options import STORE_OPTIONS
-from iosonde.workload.kv.notation import OptionValue, read_scalar
 
 OTHER_VERSIONS = ("rocksdb",)
 """Stores of which another version may be loaded, with options that are not in the list."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from iosonde.workload.kv.fields import CLIENT_OPTIONS
-from iosonde.workload.kv.notation import OptionValue, operations_of
-from iosonde.workload.kv.phases import PHASES
+from iosonde.features.key_value_stores.fields import CLIENT_OPTIONS
+from iosonde.features.key_value_stores.notation import OptionValue, operations_of
+from iosonde.features.key_value_stores.phases import PHASES
 
 if TYPE_CHECKING:
+    from iosonde.features.key_value_stores.fields import KvFields
     from iosonde.storage import Target
-    from iosonde.workload.kv.fields import KvFields
 
 CASSANDRA = "cassandra"
 
@@ -29,7 +29,7 @@ BY_PARAMETER = ("commitlog_sync",)
 
 def server_settings(parameters: Mapping[str, Any]) -> dict[str, OptionValue]:
     """Settings of the node by its own names, and the heap of its virtual machine."""
-    from iosonde.servers.cassandra import HEAP
+    from iosonde.features.key_value_stores.cassandra.server import HEAP
 
     given: dict[str, OptionValue] = dict(parameters["cassandra"])
     mode = str(parameters["commitlog_sync"] or DEFAULT_MODE)
@@ -44,7 +44,7 @@ def replicas_of(parameters: Mapping[str, Any]) -> int:
 def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless a node can be started on the target with these settings. Nothing is written."""
     target.require_directory("Cassandra needs a file system", parameter="store")
-    from iosonde.servers.cassandra import Cassandra
+    from iosonde.features.key_value_stores.cassandra.server import Cassandra
     from iosonde.workload.log_directory import check_reachable
 
     server = Cassandra()

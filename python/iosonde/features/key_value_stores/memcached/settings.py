@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from iosonde.workload.kv.notation import OptionValue, operations_of, sizes_of
-from iosonde.workload.kv.phases import PHASES
+from iosonde.features.key_value_stores.notation import OptionValue, operations_of, sizes_of
+from iosonde.features.key_value_stores.phases import PHASES
 
 if TYPE_CHECKING:
+    from iosonde.features.key_value_stores.fields import KvFields
     from iosonde.storage import Target
-    from iosonde.workload.kv.fields import KvFields
 
 CACHES = ("memcached",)
 """Stores that may drop any record."""
@@ -22,7 +22,7 @@ GETS_PER_CONNECTION = 256
 PAGES_MIN = 4
 
 BY_PARAMETER = {"memory-limit": "cache_memory", "extstore_size": "extstore_size"}
-"""Settings of the server (`servers/memcached.py`) that are parameters of the workload."""
+"""Settings of the server (`memcached/server.py`) that are parameters of the workload."""
 
 MIB = 1 << 20
 
@@ -39,7 +39,7 @@ def server_settings(parameters: Mapping[str, Any]) -> dict[str, OptionValue]:
 def check_place(stream: KvFields, target: Target) -> None:
     """Raise unless the server can be started on the target with these settings. Nothing is written."""
     target.require_directory("memcached needs one for its socket and for extstore", parameter="store")
-    from iosonde.servers.memcached import Memcached
+    from iosonde.features.key_value_stores.memcached.server import Memcached
     from iosonde.workload.log_directory import check_reachable
 
     server = Memcached()

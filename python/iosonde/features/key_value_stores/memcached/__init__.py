@@ -1,0 +1,1 @@
+"""memcached: the server, its settings in studies, and its start for a run."""
