@@ -304,6 +304,39 @@ _BUILD = (
     _tool("cargo-clippy", "rust-clippy", "dev", "the Rust lints", "--version"),
 )
 
+USES: dict[str, dict[str, tuple[str, ...]]] = {
+    "arrays": {"md": ("mdadm",), "btrfs": ("btrfs",)},
+    "file systems": {"ext4": ("mkfs.ext4",), "xfs": ("mkfs.xfs",), "btrfs": ("mkfs.btrfs",)},
+    "block caches": {"bcache": ("make-bcache",), "dm-cache": ("dmsetup",), "dm-writecache": ("dmsetup",)},
+    "key-value stores": {
+        "LMDB": (),
+        "redb": (),
+        "fjall": (),
+        "RocksDB": ("rocksdb",),
+        "WiredTiger": ("wiredtiger", "wiredtiger-header", "cc"),
+        "memcached": ("memcached",),
+        "Cassandra": ("java", "cassandra"),
+    },
+    "databases": {"PostgreSQL": ("postgres",), "MariaDB": ("mariadbd",)},
+    "object stores": {
+        "S3 (running server)": (),
+        "Ceph": ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "librados"),
+    },
+    "other benchmarks": {
+        "fio": ("fio",),
+        "db_bench": ("db_bench",),
+        "pgbench": ("pgbench",),
+        "sysbench": ("sysbench",),
+        "rados bench": ("rados",),
+        "memcaslap": ("memcaslap",),
+    },
+    "lab": {
+        "throttled devices": ("qemu-storage-daemon",),
+        "virtual machine": ("qemu-system-x86_64", "virtiofsd", "cpio", "depmod"),
+    },
+}
+"""What users measure, by kind, with the tools that each needs."""
+
 GUEST_TOOLS = ("lvm", "nvme", "vgcreate", "vgchange", "lvcreate")
 """Programs that tests call inside the virtual machine; its image contains their packages (`lab/build`)."""
 

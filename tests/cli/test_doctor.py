@@ -5,10 +5,13 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from command_line import Iosonde
 from engines import real_engine
 
-from iosonde.tools import TOOLS
+from iosonde.cli.commands import doctor
+from iosonde.core.check import Check
+from iosonde.tools import TOOLS, USES, Tool
 
 
 def lines(text: str) -> dict[str, str]:
@@ -19,7 +22,7 @@ def lines(text: str) -> dict[str, str]:
 
 
 def test_doctor_tries_the_engine_and_names_the_tools(iosonde: Iosonde) -> None:
-    shown = iosonde("doctor", IOSONDE_ENGINE=str(real_engine()), COLUMNS="250")
+    shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(real_engine()), COLUMNS="250")
     assert (shown.returncode, shown.stderr) == (0, "")
     found = lines(shown.stdout)
     assert str(real_engine()) in found["engine"]
@@ -32,17 +35,21 @@ def test_doctor_tries_the_engine_and_names_the_tools(iosonde: Iosonde) -> None:
 
 
 def test_without_an_engine_doctor_fails_with_an_exit_code(iosonde: Iosonde) -> None:
-    shown = iosonde("doctor", IOSONDE_ENGINE="/nowhere/iosonde-engine")
+    shown = iosonde("doctor", "--all", IOSONDE_ENGINE="/nowhere/iosonde-engine")
     assert shown.returncode == 1
     assert lines(shown.stdout)["engine"].startswith("missing: ")
     assert "IOSONDE_ENGINE" in shown.stdout
+    summary = iosonde("doctor", IOSONDE_ENGINE="/nowhere/iosonde-engine")
+    assert summary.returncode == 1
+    assert summary.stdout.startswith("missing  engine ")
+    assert summary.stdout.endswith("Nothing can be measured without the engine.\n")
 
 
 def test_an_engine_without_a_version_does_not_respond(iosonde: Iosonde, tmp_path: Path) -> None:
     silent = tmp_path / "engine"
     silent.write_text("#!/bin/sh\necho hello\n")
     silent.chmod(0o755)
-    shown = iosonde("doctor", IOSONDE_ENGINE=str(silent), COLUMNS="250")
+    shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(silent), COLUMNS="250")
     assert shown.returncode == 1
     assert "does not respond" in shown.stdout
 
@@ -55,7 +62,7 @@ def test_a_kernel_that_refuses_io_uring_is_noted_with_what_to_do(iosonde: Iosond
         ' "uring": false, "uring_error": "Operation not permitted (os error 1)"}\'\n'
     )
     refused.chmod(0o755)
-    shown = iosonde("doctor", IOSONDE_ENGINE=str(refused), COLUMNS="250")
+    shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(refused), COLUMNS="250")
     assert shown.returncode == 0
     assert lines(shown.stdout)["io_uring"] == "note: refused: Operation not permitted (os error 1)"
     assert "sysctl kernel.io_uring_disabled=0" in shown.stdout
@@ -78,3 +85,34 @@ def test_every_tool_of_a_study_has_a_line_and_those_of_tests_share_one(iosonde: 
             assert tool.packages[0] in states[line]["advice"]
     for state in states.values():
         assert not re.search(r"for the same|\x1b|\d\" *,", state["found"]), state
+
+
+def test_the_summary_fits_a_screen_and_names_what_can_be_used(iosonde: Iosonde) -> None:
+    shown = iosonde("doctor", IOSONDE_ENGINE=str(real_engine()), COLUMNS="80")
+    assert shown.returncode == 0
+    assert len(shown.stdout.splitlines()) <= 40
+    rows = {match[1]: match[2] for match in re.finditer(r"^  (\S.*?)  +(.*)$", shown.stdout, re.MULTILINE)}
+    assert rows.keys() >= {"block I/O", *USES}
+    assert "sync" in rows["block I/O"].split(", ")
+    assert rows["key-value stores"].startswith("LMDB, redb, fjall")
+    assert ("fio" in rows["other benchmarks"].split(", ")) == (shutil.which("fio") is not None)
+
+
+def test_one_command_installs_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A package that the distribution has is in the command, another is named with its purpose."""
+    ok = Check(name="engine", state="ok", found="here")
+    for name, packages in {"one": ("bash",), "two": ("no-such-package", "coreutils"), "three": ("no-such",)}.items():
+        tool = Tool(name=f"missing-{name}", packages=packages, kind="runtime", purpose=f"the use {name}")
+        monkeypatch.setitem(TOOLS, f"missing-{name}", tool)
+        monkeypatch.setitem(USES, f"use {name}", {f"product {name}": (f"missing-{name}",), "other": ()})
+    doctor._print_summary([ok, Check(name="governor", state="note", found="powersave")], [])
+    shown = capsys.readouterr().out
+    assert shown.startswith("note  governor  powersave\n"), "problems first"
+    assert re.search(r"^  use one +other$", shown, re.MULTILINE)
+    assert re.search(r"^  use one +product one$", shown, re.MULTILINE)
+    if doctor._packages_of_distribution():
+        command = re.search(r"apt install ((?:[^\n]|\n  )*)", shown)
+        assert command and {"bash", "coreutils"} <= set(command[1].split())
+        assert "No package of this distribution: missing-three, for the use three" in " ".join(shown.split())

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+OTHER_KERNEL = "use a kernel with it, such as Debian's `linux-image-amd64`, or `iosonde lab run`"
+"""Advice where a module of the kernel is missing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Check:

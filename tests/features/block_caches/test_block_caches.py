@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 
+from iosonde.core.check import OTHER_KERNEL
 from iosonde.errors import StudyError, TargetError
 from iosonde.features.block_caches import bcache, block_cache, checks, device_mapper, kernel_support, layers, superblock
 from iosonde.features.block_caches.block_cache import JOURNALED, BlockCache
 from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.plan import Setup
 from iosonde.storage import tools
+from iosonde.storage.block_layer import kernel_modules
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
@@ -88,8 +90,8 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_kernel_module_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_root(monkeypatch)
     monkeypatch.setattr(tools, "find", lambda tool: f"/sbin/{tool}")
-    monkeypatch.setattr(kernel_support, "SYS", tmp_path)
-    monkeypatch.setattr(kernel_support, "MODULE_FILES", tmp_path)
+    monkeypatch.setattr(kernel_modules, "SYS", tmp_path)
+    monkeypatch.setattr(kernel_modules, "MODULE_FILES", tmp_path)
     with pytest.raises(TargetError) as caught:
         layers.check_possible(BlockCacheSetup(kind="dm-cache", mode="writethrough"))
     assert caught.value.what == "this kernel has no dm-cache"
@@ -112,8 +114,8 @@ def test_only_root_creates_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kernel_support_is_read_from_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_support, "SYS", tmp_path / "sys")
-    monkeypatch.setattr(kernel_support, "MODULE_FILES", tmp_path)
+    monkeypatch.setattr(kernel_modules, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(kernel_modules, "MODULE_FILES", tmp_path)
     folder = tmp_path / os.uname().release
     folder.mkdir()
     (folder / "modules.dep").write_text("kernel/drivers/md/dm-cache.ko.xz: x\nkernel/drivers/md/dm-writecache.ko:\n")
@@ -577,8 +579,8 @@ def test_an_entry_of_another_kind_of_cache_is_not_acted_on(tmp_path: Path) -> No
 
 
 def test_doctor_reports_present_and_missing_block_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_support, "SYS", tmp_path / "sys")
-    monkeypatch.setattr(kernel_support, "MODULE_FILES", tmp_path)
+    monkeypatch.setattr(kernel_modules, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(kernel_modules, "MODULE_FILES", tmp_path)
     (tmp_path / "sys/module/bcache").mkdir(parents=True)
     found = {each.name: each for make in checks.CHECKS for each in make()}
     assert list(found) == ["bcache", "dm-cache", "dm-writecache"]
@@ -586,6 +588,6 @@ def test_doctor_reports_present_and_missing_block_caches(tmp_path: Path, monkeyp
     missing = found["dm-writecache"]
     assert (missing.state, missing.found) == (
         "note",
-        'not in this kernel; needed for setups with `cache = "dm-writecache"`',
+        'not in this kernel (CONFIG_DM_WRITECACHE), for setups with `cache = "dm-writecache"`',
     )
-    assert "CONFIG_DM_WRITECACHE" in missing.advice
+    assert missing.advice == OTHER_KERNEL

@@ -1,33 +1,23 @@
-"""`iosonde doctor`: what this machine offers, what is missing, and what may distort measurements."""
+"""`iosonde doctor`: what this machine can measure, what is missing, and what may distort measurements."""
 
 from __future__ import annotations
 
-import ctypes.util
-import json
 import os
-import re
-import resource
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
-from iosonde.cli.tables import AsJson, print_json, print_table
+from iosonde.cli.tables import AsJson, print_json, print_table, wrapped
 from iosonde.core.check import Check
-from iosonde.core.features import contributed
-from iosonde.tools import TOOLS, Tool
-
-_CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-_CPUS = Path("/sys/devices/system/cpu")
-_VULNERABILITIES = _CPUS / "vulnerabilities"
+from iosonde.tools import TOOLS, USES
 
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
+_BACKEND = "backend "
 
 
 def command(
@@ -37,365 +27,98 @@ def command(
             metavar="PATH", help="Device, file or directory on which I/O backends are tried, without writing to it."
         ),
     ] = Path(),
+    is_complete: Annotated[
+        bool, typer.Option("--all", help="List every check, with versions and what each is needed for.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check what this machine can measure and what is missing.
+    """Show what this machine can measure, what distorts measurements, and what to install for more.
 
     Checks the engine, I/O backends, kernel, clock, CPU, memory limits, free space and optional tools. Exits with 1 if
     nothing can be measured.
     """
-    checks = [
-        *engine_checks(),
-        _clients(),
-        *backend_checks(target),
-        *machine_checks(),
-        _memory_limits(),
-        _simulated_drives(),
-        _rocksdb(),
-        _wiredtiger(),
-        *_feature_checks(),
-        *tool_checks(),
-    ]
+    from iosonde.cli import machine_checks
+
+    machine, software = machine_checks.machine(target), machine_checks.software()
     if as_json:
-        print_json([asdict(check) for check in checks])
+        print_json([asdict(check) for check in (*machine, *software)])
+    elif is_complete:
+        _print_checks((*machine, *software))
     else:
-        rows = [[each.state, each.name, each.found + (f"\n-> {each.advice}" if each.advice else "")] for each in checks]
-        print_table(rows, styles=COLOURS)
-    if checks[0].state == "missing":
+        _print_summary(machine, software)
+    if machine[0].state == "missing":
         raise typer.Exit(1)
 
 
-def _feature_checks() -> Iterator[Check]:
-    """Yield the checks of features."""
-    found: tuple[Callable[[], list[Check]], ...] = contributed("checks", "CHECKS")
-    for checks in found:
-        yield from checks()
+def _print_checks(checks: Iterable[Check]) -> None:
+    rows = [[each.state, each.name, each.found + (f"\n-> {each.advice}" if each.advice else "")] for each in checks]
+    print_table(rows, styles=COLOURS)
 
 
-def engine_checks() -> Iterator[Check]:
-    """The engine, and what it finds by trying."""
-    from iosonde.errors import EngineError
-    from iosonde.execution.engine import find_engine
-
-    try:
-        engine = find_engine()
-    except EngineError as error:
-        yield Check(name="engine", state="missing", found=f"{error.what}, {error.where}", advice=error.hint)
-        yield _io_uring_by_setting()
+def _print_summary(machine: Sequence[Check], software: Sequence[Check]) -> None:
+    backends = [check for check in machine if check.name.startswith(_BACKEND)]
+    problems = [check for check in (*machine, *software) if check.state == "missing"]
+    problems += [check for check in machine if check.state == "note" and check not in backends]
+    if problems:
+        _print_checks(problems)
+        print()
+    if machine[0].state == "missing":
+        print("Nothing can be measured without the engine.")
         return
-    probe = _probe(engine)
-    if probe is None:
-        yield Check(
-            name="engine", state="missing", found=f"{engine} does not respond", advice="rebuild or reinstall it"
-        )
-        yield _io_uring_by_setting()
-        return
-    yield _engine(engine, probe)
-    yield _io_uring(probe)
-    yield _clock(probe)
+    lacking = {check.name.removesuffix(" in the kernel"): check for check in software if check.state != "ok"}
+    usable = [check.name.removeprefix(_BACKEND) for check in backends if check.state == "ok"]
+    rows = [["block I/O", ", ".join(usable)]]
+    rows += [[check.name, check.found] for check in software if check.name == "simulated drives"]
+    absent: list[tuple[str, list[str]]] = []
+    for use, products in USES.items():
+        missing = [each for each, tools in products.items() if each in lacking or _not_found(tools)]
+        available = ", ".join(each for each in products if each not in missing)
+        rows.append([use, f"{available}{_needs_root(use)}" if available else "none"])
+        absent += [(use, missing)] if missing else []
+    print("Can be measured or used here:")
+    print_table([["", *row] for row in rows])
+    if absent:
+        print("\nNot available here:")
+        print_table([["", use, ", ".join(missing)] for use, missing in absent])
+        for line in wrapped(_advice([each for _, missing in absent for each in missing], lacking)):
+            print(line)
+    print("\n`iosonde doctor --all` lists every check with versions. `iosonde list` shows the studies.")
 
 
-def _clients() -> Check:
-    """The program for stores whose clients take long to compile."""
-    from iosonde.errors import EngineError
-    from iosonde.execution.checks.engine_programs import is_built_on_demand
-    from iosonde.execution.engine import find_engine
+def _needs_root(use: str) -> str:
+    return " (as root)" if use in ("arrays", "file systems", "block caches", "lab") and os.geteuid() != 0 else ""
 
-    name, stores = "engine clients", "needed for the stores `cassandra` and `mongodb`"
+
+def _not_found(tools: Iterable[str]) -> list[str]:
+    return [name for name in tools if TOOLS[name].find() is None]
+
+
+def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]:
+    """Yield one command that installs everything, and what no package of this distribution has."""
+    tools = {name for group in USES.values() for each in products for name in _not_found(group.get(each, ()))}
+    choices = {TOOLS[name].packages for name in tools}
+    known = _packages_of_distribution()
+    found = {next((each for each in packages if each in known), "") for packages in choices} if known else set()
+    chosen = found - {""} if known else {packages[0] for packages in choices}
+    if chosen:
+        root = "" if shutil.which("sudo") is None else "sudo "
+        where = "" if known else " (names of Debian)"
+        yield f"To install{where}: {root}apt install {' '.join(sorted(chosen))}"
+    for packages in sorted(choices):
+        if known and not known.intersection(packages):
+            names = ", ".join(sorted(name for name in tools if TOOLS[name].packages == packages))
+            yield f"No package of this distribution: {names}, for {TOOLS[names.split(', ')[0]].purpose}"
+    by_advice: dict[str, list[str]] = {}
+    for each in dict.fromkeys(products):
+        if each in lacking and not any(_not_found(group.get(each, ())) for group in USES.values()):
+            by_advice.setdefault(lacking[each].advice, []).append(each)
+    yield from (f"For {', '.join(names)}: {advice}" for advice, names in by_advice.items())
+
+
+def _packages_of_distribution() -> set[str]:
+    """Names that apt knows; none where it is not installed or has no lists."""
     try:
-        program = find_engine("iosonde-engine-clients")
-    except EngineError as error:
-        if is_built_on_demand():
-            return Check(name=name, state="ok", found=f"built when a study first needs it; {stores}")
-        return Check(name=name, state="note", found=f"{error.what}, {error.where}; {stores}", advice=error.hint)
-    version = _version(str(program), ("--version",))
-    if not version:
-        return Check(name=name, state="note", found=f"{program} does not respond; {stores}", advice="build it again")
-    return Check(name=name, state="ok", found=f"{program}, version {version}")
-
-
-def backend_checks(target: Path) -> Iterator[Check]:
-    """The I/O backends, each tried by a real read of the target; none without an engine."""
-    from iosonde.errors import EngineError
-    from iosonde.execution.checks.backend_probe import probe_backends
-    from iosonde.execution.engine import find_engine
-
-    with suppress(EngineError):
-        for each in probe_backends(find_engine(), target):
-            lacks = f", without {'; '.join(each.lacks)}" if each.lacks else ""
-            yield Check(
-                name=f"backend {each.name}",
-                state="ok" if each.is_available else "note",
-                found=f"available{lacks}" if each.is_available else f"not available: {each.reason}",
-                advice="" if each.is_available else each.hint,
-            )
-
-
-def machine_checks() -> Iterator[Check]:
-    """Check the kernel's view of the machine."""
-    yield Check(name="kernel", state="ok", found=os.uname().release)
-    yield from _missing_file_systems()
-    yield _clocksource()
-    yield _locked_memory()
-    yield _governor()
-    yield _mitigations()
-    yield _room(Path.cwd())
-
-
-def _missing_file_systems() -> Iterator[Check]:
-    """File systems of the kernel that are not mounted."""
-    from iosonde.storage.block_layer.block_stack import MOUNT_SYSFS, SYSFS
-    from iosonde.storage.block_layer.mounts import MOUNT_PROCFS, TABLE
-
-    if not TABLE.exists():
-        advice = f"nothing but simulated drives can be measured without it: {MOUNT_PROCFS}"
-        yield Check(name="procfs", state="missing", found=f"`{TABLE}` does not exist", advice=advice)
-    if not SYSFS.exists():
-        advice = f"block devices cannot be found or observed without it: {MOUNT_SYSFS}"
-        yield Check(name="sysfs", state="missing", found=f"`{SYSFS}` does not exist", advice=advice)
-
-
-def _memory_limits() -> Check:
-    """Check that memory limits can be set."""
-    from iosonde.errors import TargetError
-    from iosonde.storage.control_groups.control_group import hierarchy
-
-    try:
-        found = hierarchy()
-    except TargetError as error:
-        return Check(name="memory limits", state="note", found=error.what, advice=error.hint)
-    return Check(name="memory limits", state="ok", found=f"cgroup v{found.version}")
-
-
-def _rocksdb() -> Check:
-    """The library that the engine loads by default."""
-    library = ctypes.util.find_library("rocksdb")
-    if library is None:
-        return Check(
-            name="RocksDB",
-            state="note",
-            found="librocksdb.so not found; needed for the store `rocksdb`",
-            advice="install Debian's `librocksdb7.8`, or set `library` in the study",
-        )
-    return Check(name="RocksDB", state="ok", found=f"{library}")
-
-
-def _wiredtiger() -> Check:
-    """The library that the engine loads by default, and what its shim is compiled with."""
-    from iosonde.tools import find
-
-    library, missing = find("wiredtiger"), {"wiredtiger-header": "libwiredtiger-dev", "cc": "gcc"}
-    packages = [package for name, package in missing.items() if not find(name)]
-    if library is None or packages:
-        return Check(
-            name="WiredTiger",
-            state="note",
-            found=f"{library or 'libwiredtiger.so not found'}; `wiredtiger` needs library, header and compiler",
-            advice=f"install Debian's {' and '.join(f'`{each}`' for each in packages or ['libwiredtiger-dev'])}",
-        )
-    return Check(name="WiredTiger", state="ok", found=library)
-
-
-def _simulated_drives() -> Check:
-    """Models that can be measured without hardware."""
-    from iosonde.storage.simulated.model import models
-
-    names = ", ".join(models())
-    if not names:
-        return Check(name="simulated drives", state="missing", found="no models", advice="reinstall iosonde")
-    return Check(name="simulated drives", state="ok", found=names)
-
-
-def tool_checks() -> list[Check]:
-    """External programs that some studies use, those that every Debian has only if they are missing.
-
-    Programs of tests and benchmarks are one check: they matter only to developers of iosonde.
-    """
-    programs = [tool for tool in TOOLS.values() if tool.form == "program"]
-    wanted = [tool for tool in programs if tool.is_for_studies and not (tool.is_in_every_debian and tool.find())]
-    with ThreadPoolExecutor() as pool:
-        return [
-            *pool.map(_tool, wanted),
-            _development([tool for tool in programs if not tool.is_for_studies and tool.kind == "dev"]),
-        ]
-
-
-def _development(tools: Sequence[Tool]) -> Check:
-    missing = [tool for tool in tools if tool.find() is None]
-    if not missing:
-        return Check(name="tests and benchmarks", state="ok", found=f"all {len(tools)} programs found")
-    return Check(
-        name="tests and benchmarks",
-        state="note",
-        found=f"without {', '.join(tool.name for tool in missing)}; needed only to change or test iosonde",
-        advice=f"install the packages {' '.join(dict.fromkeys(tool.packages[0] for tool in missing))}",
-    )
-
-
-def _engine(engine: Path, probe: dict[str, Any]) -> Check:
-    is_debug = str(probe.get("build", "")).startswith("debug")
-    return Check(
-        name="engine",
-        state="note" if is_debug else "ok",
-        found=f"{engine}, version {probe.get('version')}, {probe.get('build')}",
-        advice="a debug build is too slow to measure with: build with `--release`" if is_debug else "",
-    )
-
-
-def _io_uring(probe: dict[str, Any]) -> Check:
-    if probe.get("uring"):
-        features = ", ".join(probe.get("uring_features", []))
-        return Check(name="io_uring", state="ok", found=f"available, with {features}" if features else "available")
-    return Check(
-        name="io_uring",
-        state="note",
-        found=f"refused: {probe.get('uring_error')}",
-        advice="studies use synchronous I/O instead; allow io_uring with "
-        "`sysctl kernel.io_uring_disabled=0`, or in the container's seccomp profile",
-    )
-
-
-def _io_uring_by_setting() -> Check:
-    setting = _read("/proc/sys/kernel/io_uring_disabled")
-    state: Literal["ok", "note"] = "ok" if setting == "0" else "note"
-    return Check(
-        name="io_uring",
-        state=state,
-        found=f"kernel.io_uring_disabled = {setting or 'unknown'}",
-        advice="not tested without an engine",
-    )
-
-
-def _clock(probe: dict[str, Any]) -> Check:
-    name, cost_ns = probe.get("clock"), float(probe.get("clock_read_ns", 0))
-    reason = "the CPU's counter is not stable" if _read(_CLOCKSOURCE) else f"`{_CLOCKSOURCE}` cannot be read"
-    return Check(
-        name="clock",
-        state="ok" if name == "tsc" else "note",
-        found=f"{name}, {cost_ns:.0f} ns to read",
-        advice="" if name == "tsc" else f"timestamps use the system clock, because {reason}",
-    )
-
-
-def _clocksource() -> Check:
-    name = _read(_CLOCKSOURCE)
-    if not name:
-        return Check(name="clocksource", state="note", found=f"unknown: `{_CLOCKSOURCE}` cannot be read")
-    is_fast = name in ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
-    return Check(
-        name="clocksource",
-        state="ok" if is_fast else "note",
-        found=name,
-        advice=""
-        if is_fast
-        else "reading the time is slow with this clock source; see `clocksource=` in the kernel parameters",
-    )
-
-
-def _locked_memory() -> Check:
-    from iosonde.units import format_bytes
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    is_large = soft == resource.RLIM_INFINITY or soft >= 64 << 20 or os.geteuid() == 0
-    return Check(
-        name="locked memory",
-        state="ok" if is_large else "note",
-        found="unlimited" if soft == resource.RLIM_INFINITY else format_bytes(soft),
-        advice=""
-        if is_large
-        else "buffers above the limit are not registered, which costs CPU time per I/O: `ulimit -l unlimited`",
-    )
-
-
-def _governor() -> Check:
-    cpus = sorted(_CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor"))
-    governors = sorted({_read(path) for path in cpus})
-    if not governors:
-        found = "none visible (usual in a virtual machine)" if _CPUS.exists() else f"unknown: no `{_CPUS}`"
-        return Check(name="governor", state="ok" if _CPUS.exists() else "note", found=found)
-    is_steady = governors == ["performance"]
-    return Check(
-        name="governor",
-        state="ok" if is_steady else "note",
-        found=", ".join(governors),
-        advice="" if is_steady else "the CPU frequency varies with load: `cpupower frequency-set -g performance`",
-    )
-
-
-def _mitigations() -> Check:
-    states = {path.name: _read(path) for path in sorted(_VULNERABILITIES.glob("*"))}
-    if not states:
-        return Check(name="mitigations", state="note", found=f"unknown: `{_VULNERABILITIES}` cannot be read")
-    active = [name for name, state in states.items() if state.startswith("Mitigation")]
-    found = f"{len(active)} active ({', '.join(active)})" if active else "none active"
-    return Check(name="mitigations", state="ok", found=found, advice="they make system calls slower" if active else "")
-
-
-def _room(directory: Path) -> Check:
-    from iosonde.errors import TargetError
-    from iosonde.storage.block_layer.mounts import mount_of
-    from iosonde.units import format_bytes
-
-    usage = shutil.disk_usage(directory)
-    mount = None
-    with suppress(TargetError):
-        mount = mount_of(directory)
-    on = f" on {mount.kind} at {mount.point}" if mount else ""
-    is_enough = usage.free >= 2 << 30
-    return Check(
-        name="free space",
-        state="ok" if is_enough else "note",
-        found=f"{format_bytes(usage.free)} free{on}",
-        advice="" if is_enough else "the study `quick` needs 1 GiB: choose a `--target` with more space",
-    )
-
-
-def _tool(tool: Tool) -> Check:
-    path = tool.find()
-    if path is None:
-        hint = f"install the package `{tool.packages[0]}`"
-        return Check(name=tool.name, state="note", found=f"not found; needed for {tool.purpose}", advice=hint)
-    return Check(name=tool.name, state="ok", found=f"{_version(path, tool.version) or path}, for {tool.purpose}")
-
-
-def _version(path: str, arguments: Sequence[str]) -> str:
-    if not arguments:
-        return ""
-    try:
-        asked = subprocess.run(
-            [path, *arguments],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=5,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        asked = subprocess.run(["apt-cache", "pkgnames"], capture_output=True, text=True, check=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
-        return ""
-    matched = re.search(r"\d+(?:\.\d+)+[\w.+~:-]*", asked.stdout + asked.stderr)
-    return matched[0] if matched else ""
-
-
-def _probe(engine: Path) -> dict[str, Any] | None:
-    try:
-        asked = subprocess.run(
-            [engine, "--probe"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=10,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
-        answer = json.loads(asked.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    return answer if isinstance(answer, dict) else None
-
-
-def _read(path: str | Path) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
+        return set()
+    return set(asked.stdout.split())

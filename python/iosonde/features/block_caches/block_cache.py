@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.features.block_caches import kernel_support
+from iosonde.storage.block_layer import kernel_modules
 from iosonde.storage.safety import journal
 from iosonde.storage.targets.layer import BuiltLayer
 from iosonde.storage.tools import call
@@ -38,7 +39,7 @@ class BlockCache(BuiltLayer):
 def load(kind: str) -> None:
     """Load the kernel modules of a kind; `TargetError` if that fails."""
     for module in kernel_support.MODULES[kind]:
-        if not kernel_support.is_loaded(module):
+        if not kernel_modules.is_loaded(module):
             call("modprobe", module)
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
-SYS = Path("/sys")
-MODULE_FILES = Path("/lib/modules")
+from iosonde.storage.block_layer.kernel_modules import State, state_of
 
 MODULES = {
     "bcache": ("bcache",),
@@ -20,8 +15,6 @@ MODULES = {
 
 OPTIONS = {"bcache": "CONFIG_BCACHE", "dm-cache": "CONFIG_DM_CACHE", "dm-writecache": "CONFIG_DM_WRITECACHE"}
 """Options of the kernel's configuration."""
-
-State = Literal["loaded", "built in", "module", "missing"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +31,8 @@ class Support:
 
 
 def support(kind: str) -> Support:
-    """Whether this kernel has a kind of block cache: all of its modules."""
-    states = [_state(module) for module in MODULES[kind]]
-    order: tuple[State, ...] = ("missing", "module", "built in", "loaded")
-    return Support(kind=kind, state=min(states, key=order.index))
+    """Return whether this kernel has a kind of block cache: all of its modules."""
+    return Support(kind=kind, state=state_of(*MODULES[kind]))
 
 
 def every() -> list[Support]:
@@ -56,26 +47,3 @@ def advice(kind: str) -> str:
         f"use a kernel with the module {modules} ({OPTIONS[kind]}), such as Debian's `linux-image-amd64`, or "
         "`iosonde lab run`"
     )
-
-
-def is_loaded(module: str) -> bool:
-    """Whether a module is loaded, or built in and visible."""
-    return (SYS / "module" / module.replace("-", "_")).is_dir()
-
-
-def _state(module: str) -> State:
-    if is_loaded(module):
-        return "loaded"
-    files = MODULE_FILES / os.uname().release
-    pattern = module.replace("-", "[-_]")
-    name = re.compile(rf"/{pattern}\.ko\b")
-    if name.search(_text(files / "modules.builtin")):
-        return "built in"
-    return "module" if name.search(_text(files / "modules.dep")) else "missing"
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace", encoding="utf-8")
-    except OSError:
-        return ""

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from iosonde.errors import TargetError
 from iosonde.plan import Setup
 from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.block_layer.kernel_modules import state_of
 from iosonde.storage.block_layer.mounts import mounted_elsewhere, mounts
 from iosonde.storage.safety import guard, journal, own_directory
 from iosonde.storage.setups import bluestore
@@ -52,15 +53,9 @@ def check_possible(setup: Setup) -> None:
 
 
 def is_known_to_kernel(file_system: str) -> bool:
-    """Whether it is built in or loaded, or there is a module of it."""
+    """Return True if it is registered, or there is a module of it."""
     known = Path("/proc/filesystems").read_text(encoding="utf-8").split()
-    if file_system in known:
-        return True
-    modules = Path("/lib/modules", os.uname().release, "modules.dep")
-    try:
-        return f"/{file_system}.ko" in modules.read_text(errors="replace", encoding="utf-8")
-    except OSError:
-        return False
+    return file_system in known or state_of(file_system) != "missing"
 
 
 def make(device: Path, setup: Setup, journal_device: Path | None = None, *, own: str = "") -> list[dict[str, Any]]:
