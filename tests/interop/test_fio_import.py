@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,24 @@ def test_every_imported_study_can_be_planned(path: Path) -> None:
     study = parse(import_job_file(path, environment=ENVIRONMENT).text)
     plan = expand(study, open_target("null:1TiB"), settings={"verify": "none"})
     assert [run.case_id for run in plan.runs] == [part.name for part in study.parts] * 3, "in the order of the job file"
+
+
+@pytest.mark.system
+@pytest.mark.needs("fio")
+@pytest.mark.parametrize("path", sorted(JOBS.glob("*.fio")), ids=lambda path: path.stem)
+def test_the_command_line_that_fio_makes_of_a_job_file_is_imported_alike(path: Path, iosonde: Iosonde) -> None:
+    """`fio --showcmd` prints one command line for a job file."""
+    shown = subprocess.run(
+        ["fio", "--showcmd", path],
+        cwd=path.parent,
+        env={**os.environ, **ENVIRONMENT},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    pasted = iosonde("import", *shlex.split(shown.stdout.decode()), **ENVIRONMENT)
+    assert pasted.returncode == 0, pasted.stderr
+    of_file = import_job_file(path, environment=ENVIRONMENT)
+    assert tomllib.loads(pasted.stdout)["parts"] == parts(of_file)
 
 
 def test_a_study_has_paths_and_commands_of_the_job_file_in_comments_only() -> None:
@@ -453,7 +474,7 @@ hint: use `io_uring`, `libaio` or `psync` for I/O on files and devices\
         (
             "ioengine=net",
             snapshot("""\
-the job file `DIR/job.fio` has no load that iosonde measures
+the fio job file `job.fio` has no load that iosonde measures
   job.fio:1 [job] `ioengine=net` is no block I/O: it sends data over a network; it is left out
 
 hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
@@ -462,7 +483,7 @@ hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
         (
             "read_iolog=trace.log",
             snapshot("""\
-the job file `DIR/job.fio` has no load that iosonde measures
+the fio job file `job.fio` has no load that iosonde measures
   job.fio:3 [job] `read_iolog=trace.log`: the load is in a trace, and traces are not replayed; the section is left out
 
 hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
@@ -517,7 +538,7 @@ hint: fio's units are explained in docs/fio.md\
             "bs=4k\nsize=1k",
             snapshot("""\
 `limit_bytes` is less than one block for each job
-  in the study made from `job.fio`, in case `job` of the study `job`
+  in the study made from the fio job file `job.fio`, in case `job` of the study `job`
 
 hint: the case is named after its section of the job file, and that has to change\
 """),

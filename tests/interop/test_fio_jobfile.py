@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.errors import StudyError
-from iosonde.interop.fio import jobfile, units
+from iosonde.interop.fio import command_line, jobfile, units
 
 
 def sections(directory: Path, text: str, **environment: str) -> list[jobfile.Section]:
@@ -135,3 +135,57 @@ def test_open_shares_divide_what_remains() -> None:
     assert units.shares([60.0, None, None]) == [60.0, 20.0, 20.0]
     assert units.cpu_list("0-2,8") == [0, 1, 2, 8]
     assert units.cpus_of_mask(0b1011) == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        ["fio --bs=4k --name=a --rw=read --thread --size 1m --output-format=json --name=b --size=2m"],
+        [
+            "sudo fio --bs=4k \\\n  --name=a --rw=read --thread --size=1m --output result.json --name=b --size=2m # mine\n"
+        ],
+        ["--bs=4k", "-name=a", "--rw", "read", "--thread", "--size=1m", "--eta=never", "--name=b", "--size=2m"],
+    ],
+)
+def test_a_command_line_is_read_as_its_job_file_is(tmp_path: Path, pasted: list[str]) -> None:
+    jobs = command_line.read(command_line.split(pasted), environment={})
+    text = "[global]\nbs=4k\n[a]\nrw=read\nthread\nsize=1m\n[b]\nsize=2m\n"
+    assert [(job.name, options(job)) for job in jobs] == [(job.name, options(job)) for job in sections(tmp_path, text)]
+
+
+def test_a_comment_sign_is_a_part_of_a_value_on_the_command_line() -> None:
+    (only,) = command_line.read(command_line.split(["fio --name=a --description='x;y #1'"]), environment={})
+    assert options(only) == ["description=x;y #1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fio --name=a job.fio"], "`job.fio` is not an option of fio"),
+        (["fio --name='a"], "cannot be split"),
+    ],
+)
+def test_a_wrong_command_line_is_an_error(words: list[str], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        command_line.read(command_line.split(words), environment={})
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_section(tmp_path: Path) -> None:
+    (only,) = sections(tmp_path, "\ufeff[a]\nrw=read\n")
+    assert only.name == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('{\n  "fio version" : "fio-3.33",\n', "a result of fio in JSON"),
+        ("fio version 3 iolog\n29 /f add\n", "an I/O log of fio"),
+        ("3;fio-3.33;a;0;0;64;9142;2285;7\n", "a result of fio in terse format"),
+        ("1, 204800, 0, 4096, 0, 0\n2, 204800, 0, 4096, 0, 0\n", "a log of fio"),
+        ("a: (g=0): rw=read, bs=(R) 4096B-4096B, ioengine=psync, iodepth=1\nfio-3.33\n", "the output of fio"),
+    ],
+)
+def test_another_file_of_fio_is_named_as_what_it_is(tmp_path: Path, text: str, kind: str) -> None:
+    with pytest.raises(StudyError, match=f"is {kind}") as caught:
+        sections(tmp_path, text)
+    assert "not a job file" in caught.value.what

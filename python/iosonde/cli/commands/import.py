@@ -1,4 +1,4 @@
-"""`iosonde import`: convert another tool's job file to a study."""
+"""`iosonde import`: convert another tool's job file or command line to a study."""
 
 from __future__ import annotations
 
@@ -12,29 +12,36 @@ from iosonde.cli.messages import messages
 if TYPE_CHECKING:
     from iosonde.interop.fio import Imported
 
+CONTEXT = {"ignore_unknown_options": True}
+"""Options of fio are a part of its command line."""
+
 
 def command(
     tool: Annotated[Literal["fio"], typer.Argument(metavar="fio", help="Source tool.")],
-    job_file: Annotated[Path, typer.Argument(metavar="JOBFILE", help="Job file.")],
+    job: Annotated[
+        list[str],
+        typer.Argument(metavar="JOBFILE", help="Job file, or a command line of fio in quotation marks or not."),
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="STUDY.toml", help="New file (default: standard output)."),
     ] = None,
 ) -> None:
-    """Convert a fio job file to a study.
+    """Convert a fio job file or command line to a study.
 
     Reports what is not carried over, with its place, the reason and what happens instead; the study has the same list
     in comments. Nothing is run. See what the study would do with `iosonde plan STUDY.toml --target PATH`.
     """
-    from iosonde.interop.fio import import_job_file
+    from iosonde.interop.fio import command_line, import_command_line, import_job_file
 
-    imported = import_job_file(job_file)
+    is_command_line = command_line.is_command_line(job)
+    imported = import_command_line(job) if is_command_line else import_job_file(job[0])
     output = None if output == Path("-") else output
     if output is None:
         print(imported.text, end="")
     else:
         _write_new(output, imported.text)
-    _report(imported, job_file, output)
+    _report(imported, "the command line" if is_command_line else f"`{job[0]}`", output)
 
 
 def _write_new(path: Path, text: str) -> None:
@@ -51,11 +58,11 @@ def _write_new(path: Path, text: str) -> None:
         ) from error
 
 
-def _report(imported: Imported, job_file: Path, output: Path | None) -> None:
+def _report(imported: Imported, origin: str, output: Path | None) -> None:
     """Report what was converted; a message, because the study may be on standard output."""
     from iosonde.interop.fio.notes import wrapped
 
-    lines = [f"converted `{job_file}` to the study `{imported.name}`" + (f" in `{output}`" if output else "")]
+    lines = [f"converted {origin} to the study `{imported.name}`" + (f" in `{output}`" if output else "")]
     if imported.notes:
         lines += ["", "not carried over (place, option: reason; what happens instead):"]
         lines += wrapped(imported.notes, width=80, indent="- ", further="  ")

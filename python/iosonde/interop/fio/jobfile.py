@@ -39,7 +39,7 @@ class Setting:
     line: int
 
     def where(self) -> str:
-        """The place, for errors and notes."""
+        """Return the place, for errors and notes."""
         return f"in section `[{self.section}]`, line {self.line} of `{self.file}`"
 
     def __str__(self) -> str:
@@ -56,22 +56,40 @@ class Section:
     settings: tuple[Setting, ...]
 
 
+_NOT_JOB_FILES = (
+    (re.compile(r'\s*\{\s*"fio version"'), "a result of fio in JSON"),
+    (re.compile(r"fio version \d+ iolog"), "an I/O log of fio (`write_iolog`)"),
+    (re.compile(r"\d+;fio-[\d.]+"), "a result of fio in terse format"),
+    (re.compile(r"(\d+, *){3,}\d+\s*$", re.MULTILINE), "a log of fio (`write_bw_log`, `write_lat_log`)"),
+    (re.compile(r"[^\n]*: \(g=\d+\): rw="), "the output of fio"),
+)
+"""Beginnings of files of fio that are not job files."""
+
+
 def read(path: Path, *, environment: Mapping[str, str]) -> list[Section]:
-    """The sections of a job file, without `[global]`."""
-    reader = _Reader(environment)
+    """Return the sections of a job file, without `[global]`."""
+    kind = next((kind for start, kind in _NOT_JOB_FILES if start.match(_text(path, None, ""))), None)
+    if kind:
+        raise StudyError(
+            f"`{path}` is {kind}, not a job file",
+            hint='import the job file that fio ran, or its command line: `iosonde import fio "fio --name=..."`',
+        )
+    reader = Reader(environment)
     for line in _lines(path, depth=0, within=None):
         reader.take(line)
     return reader.sections()
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
+class Line:
+    """One line with content."""
+
     text: str
     file: str
     number: int
 
 
-def _lines(path: Path, *, depth: int, within: Path | None, included_at: str = "") -> Iterator[_Line]:
+def _lines(path: Path, *, depth: int, within: Path | None, included_at: str = "") -> Iterator[Line]:
     """Every line with content, those of included files in their place."""
     for number, raw in enumerate(_text(path, within, included_at).splitlines(), start=1):
         text = re.split("[;#]", raw, maxsplit=1)[0].strip()
@@ -87,12 +105,12 @@ def _lines(path: Path, *, depth: int, within: Path | None, included_at: str = ""
             file = path.parent / included[1].strip()
             yield from _lines(file, depth=depth + 1, within=within or path.parent, included_at=at)
         elif text:
-            yield _Line(text=text, file=path.name, number=number)
+            yield Line(text=text, file=path.name, number=number)
 
 
 def _text(path: Path, within: Path | None, included_at: str) -> str:
     try:
-        return text_files.read(path, within=within)
+        return text_files.read(path, within=within).removeprefix("\ufeff")
     except OSError as error:
         hint = "copy the file into the directory of the job file" if error.errno == errno.EXDEV else ""
         message = f"cannot read the job file `{path}`: {error.strerror}"
@@ -101,7 +119,7 @@ def _text(path: Path, within: Path | None, included_at: str) -> str:
         raise StudyError(f"cannot read the job file `{path}`: it is not text", where=included_at) from error
 
 
-class _Reader:
+class Reader:
     """Lines in, sections out."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -109,21 +127,23 @@ class _Reader:
         self._globals: list[Setting] = []
         self._own: list[Setting] | None = None
         self._section = ""
-        self._done: list[tuple[str, _Line, list[Setting]]] = []
+        self._done: list[tuple[str, Line, list[Setting]]] = []
 
-    def take(self, line: _Line) -> None:
+    def take(self, line: Line) -> None:
         header = re.fullmatch(r"\[(.*)\]", line.text)
         if header:
-            self._start_section(header[1].strip(), line)
+            self.start_section(header[1].strip(), line)
         else:
-            self._add(line)
+            option, equals, value = (part.strip() for part in line.text.partition("="))
+            self.add(option, value if equals else None, line)
 
     def sections(self) -> list[Section]:
         return [
             Section(name=name, file=line.file, line=line.number, settings=tuple(own)) for name, line, own in self._done
         ]
 
-    def _start_section(self, name: str, line: _Line) -> None:
+    def start_section(self, name: str, line: Line) -> None:
+        """Begin a job, or `global`."""
         if not name:
             raise StudyError("a section has no name", where=f"line {line.number} of `{line.file}`")
         self._section = name
@@ -134,17 +154,15 @@ class _Reader:
             self._own = list(self._globals)
             self._done.append((name, line, self._own))
 
-    def _add(self, line: _Line) -> None:
-        option, equals, value = (part.strip() for part in line.text.partition("="))
+    def add(self, option: str, value: str | None, line: Line) -> None:
+        """Add an option to the section."""
         if self._own is None:
             raise StudyError(
                 f"the option `{option}` is outside of any section",
                 where=f"line {line.number} of `{line.file}`",
                 hint="put `[global]` or the name of a job, such as `[reader]`, above it",
             )
-        setting = Setting(
-            option=option, value=value if equals else None, section=self._section, file=line.file, line=line.number
-        )
+        setting = Setting(option=option, value=value, section=self._section, file=line.file, line=line.number)
         self._own.append(self._expanded(setting))
 
     def _expanded(self, setting: Setting) -> Setting:

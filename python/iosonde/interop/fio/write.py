@@ -13,7 +13,7 @@ _WIDTH = 118
 
 def toml(study: Mapping[str, Any], *, origin: str, notes: Sequence[Note]) -> str:
     """The file's text."""
-    lines = [f"# Converted from the fio job file `{_plain(origin)}` by `iosonde import fio`.", *_comments(notes), ""]
+    lines = [f"# Converted from {_plain(origin)} by `iosonde import fio`.", *_comments(notes), ""]
     plain = {name: value for name, value in study.items() if not isinstance(value, (list, dict))}
     lines += _assignments(plain)
     for part in study["parts"]:
