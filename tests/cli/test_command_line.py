@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,10 +54,16 @@ def test_planning_does_not_import_scipy() -> None:
     assert ran.stdout.strip() == "False"
 
 
-def test_without_arguments_help_is_shown(iosonde: Iosonde) -> None:
+def test_without_arguments_commands_to_begin_with_are_offered(iosonde: Iosonde) -> None:
     shown = iosonde()
-    assert shown.returncode == 2
-    assert "Usage: iosonde" in shown.stdout + shown.stderr
+    assert (shown.returncode, shown.stderr) == (2, "")
+    offered = re.findall(r"^  iosonde ([a-z]+)", shown.stdout, re.MULTILINE)
+    assert set(offered) <= set(COMMANDS)
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    without_study = iosonde("run")
+    assert (without_study.returncode, without_study.stdout) == (2, "")
+    assert shown.stdout.strip() in without_study.stderr
+    assert "`iosonde list` lists the studies." in iosonde("plan", "--target", ".").stderr
 
 
 def test_a_mistake_on_the_command_line_ends_with_2(iosonde: Iosonde) -> None:

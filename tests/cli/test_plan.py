@@ -22,6 +22,17 @@ def test_plan_shows_every_case_its_cost_and_what_is_created(iosonde: Iosonde, tm
 Two-minute overview of a disk (quick, profile standard)
 on DIR
 
+question  What bandwidth, IOPS and latency does this disk deliver, and at which
+          queue depth?
+runs      43, shuffled (seed 2)
+time      about 1 min 37 s
+writes    at most 3.86 GiB, 1 GiB of it before measuring
+power     with 3 repeats a difference of 13 % between two sessions (5.7 % in an
+          A/B run) will be found with 90 % probability, if run-to-run noise is
+          2 % (assumed)
+target    DIR/iosonde-XXXXXXXX:
+          creates a directory with 1 GiB of files and removes it at the end
+
 sequential: Sequential, 1 MiB (4 cases x 3 runs of 2 s)
   access sequential, block_size 1MiB, jobs 1, span 1GiB, io_mode direct,
   backend uring, ramp 400ms, duration 1600ms, interval 200ms
@@ -47,15 +58,6 @@ control (4 runs, one after every 13)
   access random, block_size 4KiB, queue_depth 4, jobs 1, read_fraction 1,
   span 1GiB, io_mode direct, backend uring, ramp 400ms, duration 1600ms,
   interval 200ms
-
-runs      43, shuffled (seed 2)
-time      about 1 min 37 s
-writes    at most 3.86 GiB, 1 GiB of it before measuring
-power     with 3 repeats a difference of 13 % between two sessions (5.7 % in an
-          A/B run) will be found with 90 % probability, if run-to-run noise is
-          2 % (assumed)
-target    DIR/iosonde-XXXXXXXX:
-          creates a directory with 1 GiB of files and removes it at the end
 """)
     assert list(tmp_path.iterdir()) == []
 
@@ -78,16 +80,17 @@ def test_streams_that_differ_are_shown_apart(iosonde: Iosonde, tmp_path: Path) -
 Own (own, profile standard)
 on null:1GiB
 
+question  ?
+runs      6, shuffled (seed 1)
+time      about 1 min 13 s
+writes    nothing
+creates   nothing
+
 main (2 cases x 3 runs of 12 s)
   access random, block_size 4KiB, reader.queue_depth 1, writer.queue_depth 2,
   reader.read_fraction 1, writer.read_fraction 0, span 1GiB, io_mode direct,
   backend null, page_cache keep, layout never, duration 10s
     jobs 1 2
-
-runs      6, shuffled (seed 1)
-time      about 1 min 13 s
-writes    nothing
-creates   nothing
 """)
 
 

@@ -98,7 +98,7 @@ class _Commands(Mapping[str, Any]):
             return group
         subcommand = typer.Typer(add_completion=False, rich_markup_mode=None)
         command = memory_limit.limited(module.command) if name in memory_limit.READERS else module.command
-        subcommand.command(name)(with_messages(command))
+        subcommand.command(name, context_settings=getattr(module, "CONTEXT", None))(with_messages(command))
         return _name_arguments(typer.main.get_command(subcommand))
 
     def __iter__(self) -> Iterator[str]:
@@ -131,12 +131,33 @@ class _Group(typer.core.TyperGroup):
             return super().invoke(ctx)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")
+            if getattr(error.param, "name", None) == "study" and not error.message:
+                is_run = error.ctx is not None and error.ctx.command.name == "run"
+                error.message = _STARTS if is_run else "`iosonde list` lists the studies."
             raise
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Without arguments offer the commands that most users want."""
+        if not args and not ctx.resilient_parsing:
+            print(_STARTS)
+            raise typer.Exit(reference.EXIT_USAGE)
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+_STARTS = """Commands to begin with:
+
+  iosonde run quick --target .              measures this disk in two minutes
+  iosonde run quick --target A --against B  compares two disks
+  iosonde plan quick --target .             states what a study would do
+  iosonde doctor                            lists what this machine can measure
+  iosonde list                              lists all studies
+
+`iosonde --help` lists all commands."""
 
 
 app = typer.Typer(
     cls=_Group,
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -32,7 +32,7 @@ def command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what this machine can measure, what distorts measurements, and what to install for more.
+    """Show what this machine can measure and what is missing.
 
     Checks the engine, I/O backends, kernel, clock, CPU, memory limits, free space and optional tools. Exits with 1 if
     nothing can be measured.

@@ -41,7 +41,7 @@ def command(
 ) -> None:
     """Show what a study would do, without doing it.
 
-    Prints every case, the time, the bytes written, and everything that would be created or overwritten.
+    Prints the time, the bytes written and everything that would be created or overwritten, then every case.
     """
     plan = options.make_plan(
         study=study,
@@ -60,13 +60,18 @@ def command(
 
 
 def lines(plan: Plan) -> Iterator[str]:
-    """The plan as text."""
+    """Yield the plan as text: what will happen, then the cases with their parameters."""
     from iosonde.study.model import Study
 
     study = Study.model_validate(plan.study)
     yield f"{study.title} ({plan.study_name}, profile {plan.profile})"
     yield f"on {plan.target}"
     yield from arm_lines(plan)
+    yield ""
+    yield from _wrapped("question", study.question)
+    yield from summary(plan)
+    if plan.required_options:
+        yield f"requires  {' '.join(plan.required_options)}"
     for part in study.parts:
         yield ""
         yield from _part_lines(part, [case for case in plan.cases if case.part == part.name and case.arm != "b"], plan)
@@ -74,10 +79,6 @@ def lines(plan: Plan) -> Iterator[str]:
     if commands.has_commands(plan):
         yield ""
         yield from commands.lines(plan)
-    yield ""
-    yield from summary(plan)
-    if plan.required_options:
-        yield f"requires  {' '.join(plan.required_options)}"
 
 
 def _time(plan: Plan) -> str:
