@@ -67,7 +67,7 @@ def test_each_setup_is_created_once_and_its_runs_share_the_drives(tmp_path: Path
     for record in result_set.records():
         requested = record.setup["requested"]
         array = record.target["array"]
-        assert (requested["array"], requested["devices"]) == (record.levels["array"], 4)
+        assert (requested["parts"]["array"]["level"], requested["devices"]) == (record.levels["array"], 4)
         assert array == {"level": record.levels["array"], "drives": 4, "chunk_bytes": 65536}
         assert record.setup["target"]["name"] == "sim:pm963*4,raid=0,chunk=512KiB,capacity=1GiB"
         assert record.setup["simulated"] is True
@@ -143,9 +143,9 @@ def test_rounds_find_the_drives_that_were_prepared_for_them(tmp_path: Path) -> N
     result_set = execute(plan, tmp_path / "set")
     records = in_order(result_set)
     assert [record.outcome for record in records] == ["complete"] * len(records)
-    arrays = [record.setup["requested"]["array"] for record in records]
+    arrays = [record.setup["requested"]["parts"]["array"]["level"] for record in records]
     assert arrays == sorted(arrays)
     assert {record.setup["created_for"] for record in records} == {
-        next(record.run_id for record in records if record.setup["requested"]["array"] == array)
+        next(record.run_id for record in records if record.setup["requested"]["parts"]["array"]["level"] == array)
         for array in set(arrays)
     }

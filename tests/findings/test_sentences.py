@@ -9,12 +9,12 @@ from pathlib import Path
 from hand_made import controls
 from inline_snapshot import snapshot
 
+from iosonde.features.arrays.questions import ArrayEfficiency
 from iosonde.findings.answer import Trust
 from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.drift import drift
 from iosonde.findings.observations.open_loop import OfferedRates, Rate
 from iosonde.findings.observations.quality import ControlDrift, Verdicts
-from iosonde.findings.questions.array_efficiency import ArrayEfficiency
 from iosonde.findings.questions.asymmetry import Comparison
 from iosonde.findings.questions.peak import Peak
 from iosonde.findings.questions.saturation import Point, Saturation

@@ -12,11 +12,11 @@ from guest_md import LAB
 from guest_sessions import Session, is_free
 
 from iosonde.execution import execute, resume
+from iosonde.features.arrays import md
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
-from iosonde.storage.arrays import md
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.tools import call
@@ -77,9 +77,9 @@ def lose_a_member() -> dict[str, Any]:
                 "run_id": record.run_id,
                 "array": record.levels["array"],
                 "outcome": record.outcome,
-                "state": record.setup["state"],
-                "state_after": record.setup["state_after"],
-                "member_failed": record.setup.get("member_failed"),
+                "state": record.parts["array"]["before"],
+                "state_after": record.parts["array"]["after"],
+                "member_failed": record.parts["array"]["member_failed"],
                 "warnings": {warning.code: warning.message for warning in record.warnings},
                 "kernel": (record.result or {})["evidence"]["kernel"],
             }

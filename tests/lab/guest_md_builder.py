@@ -8,17 +8,17 @@ from typing import Any
 from guest_md import LAB
 
 from iosonde.errors import TargetError
-from iosonde.plan import Setup
-from iosonde.storage.arrays import md
+from iosonde.features.arrays import md
+from iosonde.features.arrays.setup import ArraySetup
 from iosonde.storage.safety import journal
 
 NAME = "iosonde-0a0b0c0d"
 DEVICES = [(LAB / number).resolve() for number in ("8", "9", "10", "11")]
 STATES: dict[str, dict[str, Any]] = {
-    "raid0": {"array_state": "clean"},
-    "raid1": {"array_state": "clean"},
-    "raid10": {"array_state": "degraded", "failed_members": 2},
-    "raid5": {"array_state": "rebuilding", "failed_members": 1},
+    "raid0": {"state": "clean"},
+    "raid1": {"state": "clean"},
+    "raid10": {"state": "degraded", "failed_members": 2},
+    "raid5": {"state": "rebuilding", "failed_members": 1},
 }
 
 
@@ -29,21 +29,21 @@ def try_builder() -> dict[str, Any]:
 
 def build_and_remove(level: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Build an array, read its state, remove it."""
-    setup = Setup(array=level, devices=4, chunk=64 << 10, **asked)  # type: ignore[arg-type]
+    setup = ArraySetup(level=level, chunk=64 << 10, **asked)  # type: ignore[arg-type]
     built = md.build(DEVICES, setup, NAME)
-    found = {"state": md.state(built), "mdstat": Path("/proc/mdstat").read_text(), "refused": refused(setup)}
+    found = {"state": built.state(), "mdstat": Path("/proc/mdstat").read_text(), "refused": refused(setup)}
     if level == "raid1":
         [entry] = journal.entries()
         journal.undo(Path(entry.path))  # As `iosonde cleanup` does after a kill.
     else:
-        md.remove(built)
+        journal.undo(built.key)
     found["left"] = [md.name_on(device) for device in DEVICES]
     found["running"] = [path.name for path in Path("/sys/block").glob("md*")]
     found["journal"] = [entry.path for entry in journal.entries()]
     return found
 
 
-def refused(setup: Setup) -> str:
+def refused(setup: ArraySetup) -> str:
     """Build another array of the same name while this one exists."""
     try:
         md.build(DEVICES, setup, NAME)

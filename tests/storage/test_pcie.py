@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iosonde import pcie
-from iosonde.results.run_facts import array as array_facts
+from iosonde.results.run_facts.members import members_of
 from iosonde.storage.block_layer import block_stack
 
 GEN3_X4 = "8.0 GT/s PCIe x4"
@@ -147,4 +147,4 @@ def test_members_that_share_a_link_in_part_bound_all_of_them(tree: Tree) -> None
     assert pcie.of_all(facts) == pytest.approx(GEN3_X4_BYTES * 3 / 2)
     assert pcie.of_all(facts[2:]) is None
     array = {"device": "9:127", "name": "md127", "kind": "md", "under": [each["name"] for each in facts]}
-    assert array_facts.members_of({"devices": [array, *facts]}) == numbers
+    assert members_of({"devices": [array, *facts]}) == numbers

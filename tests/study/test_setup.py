@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from iosonde.errors import IosondeError, StudyError, TargetError
+from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, load, study_size
 from iosonde.planning.load import parse
 from iosonde.storage import open_target
 from iosonde.study.model import Study
-from iosonde.study.setup import resolve, tolerated_failures
+from iosonde.study.setup import resolve
 
 DRIVES = "sim:pm963*4,capacity=1GiB"
 
@@ -40,6 +41,10 @@ def study(text: str = "", *, factors: str = "", repeats: int = 2, **measurement:
     )
 
 
+def array_of(devices: int, **array: Any) -> Setup:
+    return Setup(devices=devices, parts={"array": ArraySetup(**array).model_dump()})
+
+
 def planned(text: str = "", *, target: str = DRIVES, settings: dict[str, str] | None = None, **parts: Any) -> Plan:
     return expand(study(text, **parts), open_target(target), settings=settings or {})
 
@@ -53,10 +58,7 @@ def refusal(kind: type[IosondeError] = StudyError, **parts: Any) -> str:
 def test_a_setup_belongs_to_the_case_with_everything_decided_and_not_to_the_workload() -> None:
     plan = planned(factors='array = ["raid0", "raid5"]', chunk='"64KiB"')
     setups = {case.levels["array"]: case.setup for case in plan.cases}
-    assert setups == {
-        level: Setup(devices=4, array=level, chunk=64 << 10, array_state="synced", failed_members=0)
-        for level in ("raid0", "raid5")
-    }
+    assert setups == {level: array_of(4, level=level, chunk=64 << 10) for level in ("raid0", "raid5")}
     arrays = {run.spec["workload"]["backend"]["array"]["level"] for run in plan.runs}
     assert arrays == {"raid0", "raid5"}
     assert plan.cases[0].parameters["chunk"] == 64 << 10
@@ -71,8 +73,8 @@ def test_a_setup_can_be_set_by_part_profile_compound_level_and_command_line() ->
     factors = 'layout_of = [{ label = "stripes", set = { array = "raid0", devices = 2 } }, { label = "one", set = {} }]'
     plan = planned(factors=factors, settings={"chunk": "16KiB"})
     by_label = {case.levels["layout_of"]: case.setup for case in plan.cases}
-    assert by_label["stripes"] == Setup(devices=2, array="raid0", chunk=16 << 10)
-    assert by_label["one"] == Setup(devices=1, array="single", chunk=16 << 10)
+    assert by_label["stripes"] == array_of(2, level="raid0", chunk=16 << 10)
+    assert by_label["one"] == Setup(devices=1)
     again = planned(factors='array = ["raid0", "raid1"]', settings={"array": "raid10", "devices": "4"})
     assert [case.case_id for case in again.cases] == ["main/array=raid10"]
 
@@ -146,7 +148,6 @@ def test_a_hint_names_device_counts_that_the_target_has() -> None:
 @pytest.mark.parametrize(
     ("level", "devices", "kind", "survives"),
     [
-        ("single", 1, "md", 0),
         ("raid0", 8, "md", 0),
         ("raid1", 4, "md", 3),
         ("raid1", 4, "btrfs", 1),
@@ -157,16 +158,16 @@ def test_a_hint_names_device_counts_that_the_target_has() -> None:
     ],
 )
 def test_levels_survive_what_their_redundancy_allows(level: Any, devices: int, kind: Any, survives: int) -> None:
-    assert tolerated_failures(Setup(array=level, devices=devices, array_kind=kind)) == survives
+    assert ArraySetup(level=level, kind=kind).tolerated_failures(devices) == survives
 
 
 def test_what_is_left_open_is_decided() -> None:
     assert resolve({}, devices=4) is None
     assert resolve({"block_size": 4096}, devices=4) is None
     degraded = resolve({"array": "raid6", "array_state": "degraded"}, devices=6)
-    assert degraded and (degraded.devices, degraded.failed_members) == (6, 1)
+    assert degraded and degraded == array_of(6, level="raid6", state="degraded", failed_members=1)
     btrfs = resolve({"array": "raid0", "array_kind": "btrfs"}, devices=2)
-    assert btrfs and (btrfs.file_system, btrfs.chunk) == ("btrfs", 64 << 10)
+    assert btrfs and (btrfs.file_system, btrfs.parts["array"]["chunk"]) == ("btrfs", 64 << 10)
     journal = resolve({"file_system": "ext4", "journal": False}, devices=1)
     assert journal and journal.journal == "off"
 
@@ -192,7 +193,7 @@ def test_settings_of_the_command_line_are_checked_alike() -> None:
 
 def test_mount_options_may_contain_commas() -> None:
     text = refusal(TargetError, settings={"file_system": "ext4", "mount_options": "noatime,discard"})
-    assert "a simulated array cannot have `file_system = ext4`" in text
+    assert "simulated drives cannot have a file system (`ext4`)" in text
 
 
 @pytest.mark.parametrize(

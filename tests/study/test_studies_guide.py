@@ -58,6 +58,9 @@ def test_the_table_of_setups_is_that_of_the_code() -> None:
     decided = {
         **dict.fromkeys(SETUP_FIELDS),
         **Setup().model_dump(),
+        "array": "single",
+        "array_kind": "md",
+        "array_state": "synced",
         "cache": "none",
         "cache_state": "cold",
         "devices": None,

@@ -217,21 +217,6 @@ def counted_late(facts: VerdictFacts) -> None:
     facts.result["devices"][0]["read_bytes"] = COUNT * BLOCK // 5
 
 
-def stalled_by_md(facts: VerdictFacts) -> None:
-    """RAID 5 of one drive: its thread has 0.3 s left in ten."""
-    array = {"device": "9:127", "name": "md127", "kind": "md", "md_level": "raid5", "under": ["nvme0n1"]}
-    facts.target["devices"].insert(0, array)
-    facts.result["devices"].insert(0, {**facts.result["devices"][0], "device": "9:127"})
-    threads = [("md127_raid5", 97), ("kworker-raid5wq", 150), ("md126_raid1", 99), ("kworker-kblockd", 1)]
-    facts.result["evidence"]["kernel"] = {
-        "wall_ns": 10 * SECOND,
-        "threads": [
-            {"name": name, "threads": 1, "cpu_ns": share * SECOND // 10, "busiest_cpu_ns": share * SECOND // 10}
-            for name, share in threads
-        ],
-    }
-
-
 def narrow(facts: VerdictFacts) -> VerdictFacts:
     stream(facts)["jobs"] = 2
     device(facts)["hardware_queues"] = 1
@@ -299,7 +284,6 @@ def brief(facts: VerdictFacts) -> VerdictFacts:
         ("queue_underutilized", of_unknown_cause, "undetermined"),
         ("span_fits_memory", buffered, "device-limited"),
         ("late_counters", counted_late, "undetermined"),
-        ("array_thread_saturated", stalled_by_md, "device-limited"),
         ("one_hardware_queue", narrow, "device-limited"),
         ("io_scheduler", scheduled, "device-limited"),
         ("cpu_governor", lazy_processor, "device-limited"),
@@ -373,33 +357,11 @@ def test_what_disturbs_a_run_on_a_device_disturbs_every_other(code: str, change:
     assert is_disturbed([code]) and not is_disturbed(["cpu_governor", "core_saturated", "of_the_engine"])
 
 
-def test_a_thread_of_the_array_is_named_and_those_of_other_arrays_are_not_its() -> None:
-    evidence = Evidence(changed(stalled_by_md))
-    assert evidence.array_threads == {
-        "array_thread": "md127_raid5",
-        "array_thread_share": pytest.approx(0.97),
-        "array_cpu_ns": 247 * SECOND // 10,
-        "kernel_cpu_ns": 347 * SECOND // 10,
-    }
-    [warning] = judge(evidence.facts).warnings
-    assert warning.message == "`md127_raid5` used 97 % of one core"
-
-
 def test_the_busiest_core_is_everybodys() -> None:
     facts = sound()
     assert Evidence(facts).busiest_core_share is None
     facts.result["evidence"]["cores"] = [{"cpu": 0, "busy_ns": 3, "idle_ns": 7}, {"cpu": 1, "busy_ns": 9, "idle_ns": 1}]
     assert Evidence(facts).busiest_core_share == pytest.approx(0.9)
-
-
-def test_btrfs_has_workers_and_threads_of_its_own_name() -> None:
-    facts = sound()
-    facts.target["file_system"]["kind"] = "btrfs"
-    names = {"kworker-btrfs-endio": 4, "btrfs-transaction": 1, "kworker-events": 9}
-    threads = [{"name": name, "threads": 1, "cpu_ns": ns, "busiest_cpu_ns": ns} for name, ns in names.items()]
-    facts.result["evidence"]["kernel"] = {"wall_ns": 10, "threads": threads}
-    found = Evidence(facts).array_threads
-    assert (found["array_thread"], found["array_thread_share"], found["array_cpu_ns"]) == ("btrfs-transaction", 0.1, 5)
 
 
 def test_own_ios_in_flight_at_the_ends_are_not_others() -> None:

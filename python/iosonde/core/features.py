@@ -31,7 +31,11 @@ it adds in a tuple:
     intervals.py     FACTS           `metrics.intervals.IntervalFacts`           metrics of intervals
     questions.py     KINDS           `findings.question.QuestionKind`            answers of a study
                      OBSERVATIONS    functions from cases and metrics to findings  what is stated about every result set
+    words.py         WORDS           functions from a factor and its level       sentences
+                                     to words, or None
     tables.py        TABLES          functions from `Material` to tables         the report
+    figures.py       FIGURES         functions from `Material` and the number    the report
+                                     of the first figure to figures
     checks.py        CHECKS          functions that return checks                `iosonde doctor`
 
 The application registers its features, and those that the environment variable `IOSONDE_FEATURES` names, when it is

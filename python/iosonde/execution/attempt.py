@@ -243,7 +243,7 @@ def _not_started(
         context,
         number,
         done,
-        Reading(facts={"setup": facts}),
+        Reading(),
         environment=equipment.environment,
         session=equipment.session,
     )

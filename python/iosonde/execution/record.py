@@ -28,6 +28,7 @@ def compose(
     run, case = context.run, context.case
     failure = (reading.failure or done.failure) if done.failure else None
     facts: dict[str, Any] = {
+        "setup": context.ready.facts,
         "run_id": run.run_id,
         "attempt": number,
         "case_id": run.case_id,

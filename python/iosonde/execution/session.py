@@ -22,7 +22,6 @@ from iosonde.execution.checks.admission import Admission, check_libraries
 from iosonde.execution.checks.command_consent import require_commands_allowed
 from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
-from iosonde.execution.instruments import array_health
 from iosonde.execution.observer import Observer, Silent
 from iosonde.execution.preparation import require_consent, states
 from iosonde.execution.servers.database_servers import DatabaseServers
@@ -268,15 +267,16 @@ class _Session:
 
     def _note_failed_member(self, record: Record) -> None:
         """Stop if the study requires it."""
-        if not any(each.code == array_health.MEMBER_FAILED for each in record.warnings):
+        lasting = next((each for each in record.warnings if each.is_lasting), None)
+        if lasting is None:
             return
         if self._result_set.plan.study.get("on_member_failure") == "stop":
             raise TargetError(
-                f"a member of the array failed during `{record.run_id}`, and the study stops on member failure",
-                where=f"in case `{record.case_id}`",
-                hint="completed runs are kept; `iosonde resume DIR` continues with a new array",
+                f"{lasting.message}; the study stops on member failure",
+                where=f"in run `{record.run_id}` of case `{record.case_id}`",
+                hint="completed runs are kept; `iosonde resume DIR` continues with a new setup",
             )
-        self._observer.note("a member of the array failed; the study continues with the degraded array")
+        self._observer.note(f"{lasting.message}; the study continues")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Creation of the setups of a plan's cases: array, file system and mount between target and workload.
+"""Creation of the setups of a plan's cases: layers, file system and mount between target and workload.
 
 A setup is created before the first run that needs it, and removed before the first run that needs another, or at the
 end of the session. For simulated drives a setup is a new array of them, whose state outlives the session.

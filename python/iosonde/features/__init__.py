@@ -6,6 +6,7 @@ core is in `iosonde.core.features`.
 
 FEATURES = (
     "iosonde.features.key_value_stores",
+    "iosonde.features.arrays",
     "iosonde.features.block_caches",
     "iosonde.features.kernel_trace",
     "iosonde.features.database_transactions",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from iosonde.core.features import contributed
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.statistics import WIDE_TEXT, Estimate
+from iosonde.study.setup import SIZES
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
 from iosonde.workload import terms, workloads
 
-_BYTES = {"chunk", *(name for each in workloads().values() for name in each.sizes)}
+_BYTES = {*SIZES, *(name for each in workloads().values() for name in each.sizes)}
 _TIMES = ("duration", "interval", "ramp", "read_service", "write_service")
 _PLURALS = {
     "block_size": ("with", "blocks"),
@@ -153,8 +156,15 @@ def level_value(factor: str, level: Any) -> str:
     return f"{level:g}"
 
 
+@functools.cache
+def _words_of_features() -> tuple[Callable[[str, Any], str | None], ...]:
+    return contributed("words", "WORDS")
+
+
 def level_words(factor: str, level: Any) -> str:
     """Write a level with its factor: `queue depth 16`, `16 jobs`, `64 KiB blocks`."""
+    if words := next(filter(None, (find(factor, level) for find in _words_of_features())), None):
+        return words
     value = level_value(factor, level)
     match factor:
         case "store" | "server":
@@ -173,22 +183,12 @@ def level_words(factor: str, level: Any) -> str:
             return terms.operation_words(level)
         case "fill":
             return f"{value} % full"
-        case "state" if level in ("healthy", "degraded", "rebuilding"):
-            return f"{level} arrays"
         case "format" if level == "raw":
             return "the raw device"
-        case "array" if isinstance(level, str):
-            return array_words(level)
         case _ if not isinstance(level, (int, float)):
             return value
         case _:
             return f"{factor_words(factor)} {value}"
-
-
-def array_words(level: str) -> str:
-    """Name a RAID level: `RAID 5`, `one device`, `the target as it is`."""
-    known = {"single": "one device", "target": "the target as it is"}
-    return known.get(level, f"RAID {level.removeprefix('raid')}")
 
 
 def factor_words(factor: str) -> str:

@@ -10,9 +10,6 @@ from iosonde.plan.cost import ASSUMED_BYTES_PER_SECOND, Cost
 from iosonde.plan.load import target_of
 from iosonde.plan.plan import Arm, LeftOut, Plan
 from iosonde.plan.setup import (
-    ArrayKind,
-    ArrayLevel,
-    ArrayState,
     FileSystem,
     Fresh,
     Journal,
@@ -28,9 +25,6 @@ __all__ = [
     "PREPARATION",
     "Arm",
     "ArmName",
-    "ArrayKind",
-    "ArrayLevel",
-    "ArrayState",
     "Capacity",
     "Case",
     "Cost",

@@ -1,19 +1,15 @@
-"""The array, file system and mount between a target and the workload of a case, and what features put there."""
+"""The file system and mount between a target and the workload of a case, and the layers of features below them."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
 from iosonde.core.features import contributed
 from iosonde.plan.base import Frozen, JsonObject
-from iosonde.units import format_bytes
 
-ArrayLevel = Literal["single", "raid0", "raid1", "raid10", "raid5", "raid6"]
-ArrayKind = Literal["md", "btrfs"]
-ArrayState = Literal["clean", "synced", "degraded", "rebuilding"]
 FileSystem = Literal["none", "ext4", "xfs", "btrfs", "bluestore"]
 Journal = Literal["on", "off", "external"]
 Fresh = Literal["study", "case", "run"]
@@ -36,18 +32,33 @@ def check_mount_options(options: str) -> str:
 
 
 class SetupPart(Frozen):
-    """A layer of a feature over the device or array of a setup, fully resolved."""
+    """A layer of a feature over the devices of a setup, fully resolved."""
 
     part: ClassVar[str]
     """Key of `Setup.parts`, and the parameter that asks for it."""
+    combines: ClassVar[bool] = False
+    """True if it makes one device of all `devices`; otherwise it is over one device or layer."""
+    can_be_simulated: ClassVar[bool] = False
 
     @property
-    def reserved_bytes(self) -> int:
-        """Bytes of the device below that it takes for itself."""
-        return 0
+    def file_system(self) -> FileSystem | None:
+        """File system that comes with it, and only has to be mounted."""
+        return None
 
-    @property
-    def text(self) -> str:
+    def text(self, devices: int) -> str:
+        """Return a description for a reader."""
+        raise NotImplementedError
+
+    def size_bytes(self, below: int, devices: int) -> int:
+        """Return a lower bound of its size, over a device (or `devices`) of `below` bytes."""
+        return below
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters that it stands for, with every default decided, for the parameters of the case."""
+        return {}
+
+    def simulated(self) -> dict[str, Any]:
+        """Return fields of a target of simulated drives; `TargetError` for a layer that they do not have."""
         raise NotImplementedError
 
     def further_bytes(self, device_bytes: int) -> list[int]:
@@ -69,14 +80,8 @@ class Setup(Frozen):
 
     devices: int = 1
     """The first this many of the target's devices."""
-    array: ArrayLevel = "single"
-    array_kind: ArrayKind = "md"
-    chunk: int = 512 << 10
-    """Bytes."""
-    array_state: ArrayState = "synced"
-    failed_members: int = 0
     parts: dict[str, JsonObject] = Field(default_factory=dict)
-    """Layers over the device or array, by `SetupPart.part`, the lowest first; read with `layers`."""
+    """Layers over the devices, by `SetupPart.part`, the lowest first; read with `layers`."""
     file_system: FileSystem = "none"
     journal: Journal = "on"
     mount_options: Annotated[str, AfterValidator(check_mount_options)] = ""
@@ -103,6 +108,14 @@ class Setup(Frozen):
         return next((each for each in self.layers if isinstance(each, kind)), None)
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """Return all of it as parameters of a case."""
+        return {
+            **self.model_dump(),
+            **{name: value for each in self.layers for name, value in each.parameters().items()},
+        }
+
+    @property
     def is_plain(self) -> bool:
         """True if nothing has to be created for it."""
         return self.is_bare_device and self.file_system == "none" and self.setup_size is None
@@ -115,19 +128,15 @@ class Setup(Frozen):
     @property
     def is_bare_device(self) -> bool:
         """True if the workload or file system is directly on one device."""
-        return self.array == "single" and not self.parts
+        return not self.parts
 
     @property
     def text(self) -> str:
-        """Description for a reader: `raid5 of 4, chunk 64 KiB, ext4 without journal`."""
+        """Description for a reader: `one device, ext4 without journal`."""
         if self.is_bluestore:
             return f"{'one device' if self.devices == 1 else f'{self.devices} devices'} of BlueStore"
-        parts = ["one device" if self.array == "single" else f"{self.array} of {self.devices}"]
-        if self.array != "single":
-            parts += [self.array_kind, f"chunk {format_bytes(self.chunk)}", self.array_state]
-        if self.failed_members:
-            parts.append(f"{self.failed_members} failed")
-        parts += [each.text for each in self.layers]
+        parts = [] if any(each.combines for each in self.layers) else ["one device"]
+        parts += [each.text(self.devices) for each in self.layers]
         if self.file_system != "none":
             journal = {"on": "", "off": " without journal", "external": " with an external journal"}[self.journal]
             parts.append(f"{self.file_system}{journal}")

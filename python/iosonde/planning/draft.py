@@ -159,7 +159,7 @@ def _draft(
         parameters={
             **{name: value for name, value in _parameters(workload, streams).items() if name not in decided},
             **(part.rounds.criteria if part.rounds else {}),
-            **(setup.model_dump() if setup else {}),
+            **(setup.parameters if setup else {}),
             **settings,
         },
         setup=setup,

@@ -68,6 +68,8 @@ class RecordWarning(BaseModel):
     code: str
     message: str
     hint: str = ""
+    is_lasting: bool = False
+    """True if it holds for the following runs on the same setup too, such as a failed device."""
 
 
 class RecordVerdict(BaseModel):
@@ -153,8 +155,8 @@ class Record(BaseModel):
     temperature where the device reports it (storage/targets/describe.py)."""
     setup: dict[str, Any] = {}
     """Setup between target and workload (execution/setups.py): `requested` (the case's `Setup`), `target` (the
-    target below it), when and for which run it was created, in how many seconds and by which commands, and the result;
-    of an array `state` and `state_after`, its state before and after the run. Empty without a setup."""
+    target below it), when and for which run it was created, in how many seconds and by which commands, and the result.
+    Empty without a setup."""
     environment: str
     """Hash of the environment file."""
     session: str = ""

@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from iosonde.errors import TargetError
 from iosonde.tools import TOOLS
@@ -15,6 +16,9 @@ from iosonde.tools import find as find
 
 TIMEOUT_S = 3600
 """Longer than any of them takes, unless a device hangs."""
+BUSY_S = 10.0
+POLL_S = 0.1
+T = TypeVar("T")
 
 
 def require(tool: str, purpose: str) -> str:
@@ -50,6 +54,18 @@ def call(*command: str | Path) -> dict[str, Any]:
     if done.returncode != 0:
         raise TargetError(f"`{' '.join(words)}` failed: {_last_words(done)}", hint="see the kernel log (`dmesg`)")
     return {"command": words, "seconds": round(time.monotonic() - began, 3), "output": done.stdout.strip()}
+
+
+def patiently(act: Callable[[], T]) -> T:
+    """Repeat what fails with `TargetError`: a process that has just exited keeps a device busy for a moment."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return act()
+        except TargetError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
 
 
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:

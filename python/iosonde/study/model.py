@@ -360,7 +360,6 @@ ANALYSIS_KINDS: tuple[str, ...] = (
     "flatness",
     "peak",
     "steady_state",
-    "array_efficiency",
     "read_cache",
     "cache_tiers",
     "memory_share",

@@ -1,8 +1,8 @@
-"""Array and file system between the user's target and the workload, and how often they are created.
+"""File system between the user's target and the workload, and how often it is created.
 
 A setup is written in a study like any parameter, so it can be a factor; but it belongs to the case and not to a stream.
-`SetupParameters` is the one list of parameters, with their meaning; `Setup` (plan) is the result
-on a target, with everything decided. The devices that a level needs are listed only here.
+`SetupParameters` has the parameters that need no feature, with their meaning; features add theirs
+(`setup_extension.py`). `Setup` (plan) is the result on a target, with everything decided.
 """
 
 from __future__ import annotations
@@ -18,28 +18,12 @@ from pydantic.fields import FieldInfo
 
 from iosonde.core.features import contributed
 from iosonde.errors import StudyError
-from iosonde.plan import (
-    ArrayKind,
-    ArrayLevel,
-    ArrayState,
-    FileSystem,
-    Fresh,
-    Journal,
-    Setup,
-)
+from iosonde.plan import FileSystem, Fresh, Journal, Setup
 from iosonde.plan.setup import SetupPart, check_mount_options
 from iosonde.study import queue
 from iosonde.study.setup_extension import Rule, SetupExtension
 from iosonde.units import format_bytes, parse_size
 from iosonde.workload.workload import Workload
-
-FEWEST_DEVICES: dict[str, int] = {"single": 1, "raid0": 1, "raid1": 2, "raid10": 4, "raid5": 3, "raid6": 4}
-"""Devices that a level needs at least."""
-
-DEFAULT_CHUNK: dict[str, int] = {"md": 512 << 10, "btrfs": 64 << 10}
-"""Chunk of md where none is named, and the only one that btrfs has."""
-
-SMALLEST_CHUNK = 4096
 
 SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 << 20, "btrfs": 128 << 20,
                                   "bluestore": 1 << 30}  # fmt: skip
@@ -53,15 +37,8 @@ _MODELS: tuple[type[BaseModel], ...] = contributed("setup", "SETTINGS")
 _SETTINGS = {name: field for model in _MODELS for name, field in model.model_fields.items()}
 """Parameters of a case that need no setup, of features."""
 
-SIZES = ("chunk", "setup_size", *queue.SIZES, *contributed("setup", "SIZES", str))
+SIZES = ("setup_size", *queue.SIZES, *contributed("setup", "SIZES", str))
 """Parameters in bytes."""
-
-
-def _read_chunk(value: Any) -> int:
-    chunk = parse_size(value)
-    if chunk < SMALLEST_CHUNK or chunk & (chunk - 1):
-        raise ValueError("chunk size must be a power of two and at least 4 KiB")
-    return chunk
 
 
 def _read_setup_size(value: Any) -> int:
@@ -94,20 +71,7 @@ class SetupParameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     devices: Annotated[int | None, BeforeValidator(_read_count), Field(ge=1, le=256)] = Field(
-        None, description="Number of devices, the first ones of the target. Empty: one, or all for an array."
-    )
-    array: ArrayLevel | None = Field(None, description="RAID level over them; `single` is one device without an array.")
-    array_kind: ArrayKind | None = Field(None, description="Implementation of the array: Linux md or btrfs.")
-    chunk: Annotated[int | None, BeforeValidator(_read_chunk)] = Field(
-        None, description="Bytes on one device before the next (512 KiB with md, always 64 KiB with btrfs)."
-    )
-    array_state: ArrayState | None = Field(
-        None,
-        description="`synced` (the first synchronisation has ended), `clean` (assumed, without one), `degraded` "
-        "(members have failed), or `rebuilding` (a failed member is replaced while measuring).",
-    )
-    failed_members: Annotated[int | None, BeforeValidator(_read_count), Field(ge=0, le=256)] = Field(
-        None, description="How many members have failed in a `degraded` or `rebuilding` array (1)."
+        None, description="Number of devices, the first ones of the target. Empty: one, or all that an array can have."
     )
     file_system: FileSystem | None = Field(
         None,
@@ -135,6 +99,8 @@ SETUP_FIELDS: dict[str, FieldInfo] = {
 """Parameters of setups, with those of features."""
 
 SETUP_NAMES = tuple(SETUP_FIELDS)
+LAYOUT = ("devices", *(name for each in _EXTENSIONS if each.is_layout for name in each.parameters.model_fields))
+"""Those about how devices are combined."""
 HOST_SETTINGS = (*queue.NAMES, *_SETTINGS)
 """Parameters of a case about the machine: settings of the block queues, and those of features."""
 
@@ -182,23 +148,15 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     given = SetupParameters.model_construct(**written)
     if not written:
         return None
-    level = given.array or "single"
-    kind = given.array_kind or "md"
-    state = given.array_state or "synced"
-    is_btrfs_array = kind == "btrfs" and level != "single"
-    layers = [layer for each in _EXTENSIONS if (layer := each.resolve(written)) is not None]
+    found = [layer for each in _EXTENSIONS if (layer := each.resolve(written)) is not None]
+    layers = sorted(found, key=lambda layer: not layer.combines)
     osds = int(parameters.get("osds") or 1) if given.file_system == "bluestore" else 1
+    is_combined = any(layer.combines for layer in layers)
+    own_file_system = next((layer.file_system for layer in layers if layer.file_system), None)
     setup = Setup(
-        devices=given.devices or (osds if level == "single" else max(1, devices - _further_devices(layers))),
-        array=level,
-        array_kind=kind,
-        chunk=given.chunk or DEFAULT_CHUNK[kind],
-        array_state=state,
-        failed_members=int(state in ("degraded", "rebuilding"))
-        if given.failed_members is None
-        else given.failed_members,
+        devices=given.devices or (max(1, devices - _further_devices(layers)) if is_combined else osds),
         parts={layer.part: layer.model_dump() for layer in layers},
-        file_system=given.file_system or ("btrfs" if is_btrfs_array else "none"),
+        file_system=given.file_system or own_file_system or "none",
         journal=given.journal or "on",
         mount_options=given.mount_options or "",
         fresh=given.fresh or "study",
@@ -213,22 +171,6 @@ def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     return setup
 
 
-def tolerated_failures(setup: Setup) -> int:
-    """Members that may fail, chosen well, before data is lost."""
-    is_btrfs = setup.array_kind == "btrfs"  # Two copies of everything, wherever they are, however many devices.
-    match setup.array:
-        case "raid1":
-            return 1 if is_btrfs else setup.devices - 1
-        case "raid10":
-            return 1 if is_btrfs else setup.devices // 2
-        case "raid5":
-            return 1
-        case "raid6":
-            return 2
-        case _:
-            return 0
-
-
 def _refuse(rules: Iterable[Rule]) -> None:
     problem = next(((text, hint) for wrong, text, hint in rules if wrong), None)
     if problem:
@@ -237,38 +179,12 @@ def _refuse(rules: Iterable[Rule]) -> None:
 
 def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
     """Rules for parameters that depend on each other: a condition, the error if it is true, and a hint."""
-    level, count, fewest = setup.array, setup.devices, FEWEST_DEVICES[setup.array]
-    breaks = setup.array_state in ("degraded", "rebuilding")
-    survives = tolerated_failures(setup)
-    even = " and an even number" if level == "raid10" else ""
-    is_btrfs_array = setup.array_kind == "btrfs" and level != "single"
-    apart = _further_devices(setup.layers)
-    exclude = "leave the combination out with `[[parts.exclude]]`"
+    count, apart = setup.devices, _further_devices(setup.layers)
     return [
-        (level == "single" and count > 1 and not setup.is_bluestore,
-         f"`array = \"single\"` requires one device; `devices` is {count}",
-         "choose a level with `array`, such as `raid0`"),
-        (count < fewest or (level == "raid10" and count % 2 == 1),
-         f"`{level}` requires at least {fewest} devices{even}; `devices` is {count}",
-         f"raise `devices`, or {exclude}"),
+        *(rule for each in _EXTENSIONS for rule in each.rules(setup)),
         (count + apart > available,
          f"the case requires {count + apart} devices{_apart_words(setup)}; the target has {available}",
          f"name more devices as the target, or leave out what needs them with `--set devices={_up_to(available)}`"),
-        (setup.failed_members > 0 and not breaks,
-         f"`failed_members` is {setup.failed_members}, but nothing fails with `array_state = \"{setup.array_state}\"`",
-         "set `array_state` to `degraded` or `rebuilding`"),
-        (breaks and setup.failed_members == 0,
-         f"`array_state = \"{setup.array_state}\"` requires a failed member", "set `failed_members` to 1 or more"),
-        (setup.failed_members > survives,
-         f"`{level}` of {count} devices does not survive {setup.failed_members} failed "
-         f"member{'s' * (setup.failed_members != 1)}: at most {survives}",
-         f"lower `failed_members`, choose another level, or {exclude}"),
-        (is_btrfs_array and setup.file_system != "btrfs",
-         f"`array_kind = \"btrfs\"` is an array inside a file system, so `file_system` cannot be `{setup.file_system}`",
-         "leave `file_system` out, or choose `array_kind = \"md\"`"),
-        (setup.array_kind == "btrfs" and setup.chunk != DEFAULT_CHUNK["btrfs"],
-         f"btrfs requires chunks of 64 KiB; `chunk` is {format_bytes(setup.chunk)}",
-         "leave `chunk` out, or choose `array_kind = \"md\"`"),
         (setup.journal != "on" and setup.file_system != "ext4",
          f"`journal` requires ext4; `file_system` is `{setup.file_system}`", "leave `journal` out"),
         (bool(setup.mount_options) and setup.file_system == "none",
@@ -276,19 +192,8 @@ def _rules(setup: Setup, available: int) -> list[tuple[bool, str, str]]:
         (setup.setup_size is not None and setup.setup_size < SMALLEST_BYTES[setup.file_system],
          f"`{setup.file_system}` requires at least {format_bytes(SMALLEST_BYTES[setup.file_system])}; `setup_size` is "
          f"{format_bytes(setup.setup_size or 0)}", "raise `setup_size`"),
-        *_bluestore_rules(setup),
-        *(rule for each in _EXTENSIONS for rule in each.rules(setup)),
-    ]  # fmt: skip
-
-
-def _bluestore_rules(setup: Setup) -> list[tuple[bool, str, str]]:
-    """Rules of devices that object daemons take raw."""
-    if not setup.is_bluestore:
-        return []
-    return [
-        (setup.array != "single", "`file_system = \"bluestore\"` gives each object daemon a device, but `array` is "
-         f"`{setup.array}`", "leave `array` out, or choose a file system such as `ext4` on the array"),
-        (bool(setup.mount_options), "`mount_options` require a file system, but BlueStore has none", "leave them out"),
+        (setup.is_bluestore and bool(setup.mount_options),
+         "`mount_options` require a file system, but BlueStore has none", "leave them out"),
     ]  # fmt: skip
 
 

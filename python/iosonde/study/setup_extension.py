@@ -25,6 +25,8 @@ class SetupExtension:
 
     parameters: type[BaseModel]
     """Its fields are parameters of a case, each with a description; all are optional."""
+    is_layout: bool = False
+    """True if they describe how the devices are combined: cases that differ in them have the same workload."""
     resolve: Callable[[Mapping[str, Any]], SetupPart | None]
     """The part by the parameters that a case gives, checked; None if it asks for none."""
     rules: Callable[[Setup], list[Rule]] = _no_rules

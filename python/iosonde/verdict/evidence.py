@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from iosonde.results.run_facts import array_threads, busiest_thread, own_io
+from iosonde.results.run_facts import busiest_thread, cores, own_io
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.warning_kinds import SOME
 from iosonde.workload import described, streams_of
@@ -168,15 +168,9 @@ class Evidence:
         return max((min(1.0, self._busy(job) + (self._waited(job) or 0.0)) for job in limited), default=None)
 
     @cached_property
-    def array_thread_share(self) -> float | None:
-        """CPU time over real time of the array's busiest kernel thread."""
-        share: float | None = self.array_threads["array_thread_share"]
-        return share
-
-    @cached_property
     def busiest_core_share(self) -> float | None:
         """Share of time that the busiest core was not idle, in any process."""
-        return array_threads.busiest_core_share(self.observed)
+        return cores.busiest_share(self.observed)
 
     @cached_property
     def cpu_wait_share(self) -> float | None:
@@ -365,11 +359,6 @@ class Evidence:
         return max((value for _, value, _ in self.temperatures), default=None)
 
     # What the numbers are made of, and what rules ask besides
-
-    @property
-    def array_threads(self) -> Json:
-        """Work of the kernel's threads for the array under the run."""
-        return array_threads.from_evidence(self.facts.target, self.observed)
 
     @property
     def _stall_candidate(self) -> Interval | None:

@@ -456,14 +456,6 @@ def _hot_device(evidence: Evidence) -> RunWarning | None:
     return _warning("hot_device", f"`{name}` was at {value:.0f} °C")
 
 
-def _array_thread_saturated(evidence: Evidence) -> RunWarning | None:
-    share = evidence.array_thread_share
-    if share is None or share < limits.BUSY:
-        return None
-    name = evidence.array_threads["array_thread"]
-    return _warning("array_thread_saturated", f"`{name}` used {_percent(share)} of one core")
-
-
 def _queue_too_short(evidence: Evidence) -> RunWarning | None:
     places = [device["nr_requests"] * device.get("hardware_queues", 1)
               for device in evidence.top_devices if "nr_requests" in device]  # fmt: skip
@@ -543,7 +535,6 @@ _RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
     _other_io,
     _throttled_device,
     _hot_device,
-    _array_thread_saturated,
     _queue_too_short,
     _span_fits_device_cache,
     _no_block_device,

@@ -273,14 +273,6 @@ _LIST = (
         points_to="note",
     ),
     WarningKind(
-        code="array_thread_saturated",
-        title="The array's kernel thread used all CPU time of a core",
-        when="a kernel thread of the array (`md127_raid5`) used 95 % of a core or more",
-        hint="the result describes the array's thread, not its members; for RAID 4, 5 and 6 raise "
-        "`group_thread_cnt` in `/sys/block/MD/md`, or use several arrays, which have one thread each",
-        points_to="note",
-    ),
-    WarningKind(
         code="one_hardware_queue",
         title="All jobs share one hardware queue",
         when="two or more jobs with 50,000 IOPS or more, on a non-rotating device with one hardware queue",

@@ -19,8 +19,9 @@ class ToyLayer(BuiltLayer):
     file: Path
 
 
-def build(device: Path, further: Sequence[Path], toy: ToySetup, name: str) -> ToyLayer:
+def build(devices: Sequence[Path], further: Sequence[Path], toy: ToySetup, name: str) -> ToyLayer:
     """Write the mark."""
+    [device] = devices
     file = MOUNTS / name / "toy"
     journal.created(file, "toy mark", facts={"mark": str(toy.mark)})
     file.write_text(str(toy.mark))

@@ -14,8 +14,7 @@ class ToySetup(SetupPart):
     part = "toy_mark"
     mark: int
 
-    @property
-    def text(self) -> str:
+    def text(self, devices: int) -> str:
         """`a mark of 7`."""
         return f"a mark of {self.mark}"
 

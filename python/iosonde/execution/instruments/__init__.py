@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from iosonde.core.features import contributed
-from iosonde.execution.instruments.array_health import ArrayHealth
 from iosonde.execution.instruments.block_queue import BlockQueue
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
 from iosonde.execution.instruments.command_group import CommandGroup
@@ -29,7 +28,6 @@ _BEFORE_COUNTERS: Sequence[type[Instrument]] = (
     PreparedFiles,
     HarnessCost,
     BlockQueue,
-    ArrayHealth,
     CarriedOverState,
     SharedLogDevice,
     Temperatures,

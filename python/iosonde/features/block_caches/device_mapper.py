@@ -22,7 +22,7 @@ from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened, 
 from iosonde.storage.block_layer.kernel import Kernel, read
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
-from iosonde.storage.tools import call, find
+from iosonde.storage.tools import call, find, patiently
 from iosonde.units import MIB, format_bytes
 
 SECTOR_BYTES = 512
@@ -33,7 +33,6 @@ WRITECACHE_BLOCK_BYTES = 4 * KIB
 METADATA_BYTES_PER_BLOCK = 16
 METADATA_BYTES = 4 * MIB
 SMALLEST_BYTES = 64 * MIB
-BUSY_S = 10.0
 EMPTY_S = 3600.0
 POLL_S = 0.1
 UUID_PREFIX = "IOSONDE-"
@@ -263,35 +262,25 @@ def _swap(name: str, table: str) -> None:
 
 def _clear(device: Path) -> None:
     """Zero the superblock, so that the cache starts empty. The cache no longer holds the device: it is claimed."""
-    deadline = time.monotonic() + BUSY_S
-    while True:
-        try:
-            with opened_exclusively(device) as descriptor:
-                os.pwrite(descriptor, bytes(64 * KIB), 0)
-                os.fsync(descriptor)
-        except TargetError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(POLL_S)
-        else:
-            return
+
+    def zero() -> None:
+        with opened_exclusively(device) as descriptor:
+            os.pwrite(descriptor, bytes(64 * KIB), 0)
+            os.fsync(descriptor)
+
+    patiently(zero)
 
 
 def _remove(name: str) -> bool:
     """Remove a device of ours -> whether there was one; `OSError` if it is in use."""
     if _uuid(name) != UUID_PREFIX + name:
         return False
-    deadline = time.monotonic() + BUSY_S
-    while True:
-        try:
-            call("dmsetup", "remove", name)
-        except TargetError:
-            if time.monotonic() > deadline:
-                raise OSError(errno.EBUSY, f"`/dev/mapper/{name}` is still in use") from None
-            time.sleep(POLL_S)
-        else:
-            Path("/dev/mapper", name).unlink(missing_ok=True)  # Without udev the node remains.
-            return True
+    try:
+        patiently(lambda: call("dmsetup", "remove", name))
+    except TargetError:
+        raise OSError(errno.EBUSY, f"`/dev/mapper/{name}` is still in use") from None
+    Path("/dev/mapper", name).unlink(missing_ok=True)  # Without udev the node remains.
+    return True
 
 
 def _uuid(name: str) -> str:

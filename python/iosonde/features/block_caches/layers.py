@@ -36,9 +36,9 @@ def check_possible(cache: BlockCacheSetup) -> None:
     )
 
 
-def build(backing: Path, further: Sequence[Path], cache: BlockCacheSetup, name: str) -> BlockCache:
+def build(devices: Sequence[Path], further: Sequence[Path], cache: BlockCacheSetup, name: str) -> BlockCache:
     """Create the block cache of a setup over its backing device; `TargetError` if that fails."""
-    [cache_device] = further
+    [backing], [cache_device] = devices, further
     built: BlockCache = implementation(cache.kind).build(backing, cache_device, cache, name)
     return built
 

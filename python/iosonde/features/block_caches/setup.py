@@ -49,13 +49,11 @@ class BlockCacheSetup(SetupPart):
     file_size: int | None = None
     """Bytes of the file under the loop device of the cache; None for a quarter of the other file."""
 
-    @property
-    def reserved_bytes(self) -> int:
-        """The superblock of bcache takes 8 KiB of the backing device."""
-        return MIB if self.kind == "bcache" else 0
+    def size_bytes(self, below: int, devices: int) -> int:
+        """Return the size without the superblock of bcache, which takes 8 KiB of the backing device."""
+        return below - MIB if self.kind == "bcache" else below
 
-    @property
-    def text(self) -> str:
+    def text(self, devices: int) -> str:
         """`bcache in writeback mode`."""
         return f"{self.kind} in {self.mode} mode"
 
@@ -148,9 +146,9 @@ def rules(setup: Setup) -> list[Rule]:
     modes = MODES[cache.kind]
     exclude = "leave the combination out with `[[parts.exclude]]`"
     return [
-        (setup.array_kind == "btrfs" and setup.array != "single",
-         f"`cache = \"{cache.kind}\"` requires one block device below it, but a btrfs array is a file system",
-         "choose `array_kind = \"md\"`"),
+        (any(layer.file_system for layer in setup.layers),
+         f"`cache = \"{cache.kind}\"` requires one block device below it, but {setup.text} has a file system there",
+         f"choose another setup, or {exclude}"),
         (setup.is_bluestore,
          f"`file_system = \"bluestore\"` gives each object daemon a device, but `cache` is `{cache.kind}`",
          "leave `cache` out, or choose a file system such as `ext4` on the cache"),

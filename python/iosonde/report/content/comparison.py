@@ -228,8 +228,8 @@ def _session_lines(table: pl.DataFrame, material: Material) -> Iterator[str]:
 
 def _workload(case: Case) -> str:
     """Name what a case has in common with others from which only quantities and layouts distinguish it."""
-    from iosonde.findings.array_performance import LAYOUT
     from iosonde.metrics.wording import load_words, phrase
+    from iosonde.study.setup import LAYOUT
 
     text = {name: level for name, level in case.levels.items() if isinstance(level, str) and name not in LAYOUT}
     labels = [level for name, level in text.items() if name not in ("operation", "access")]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from iosonde.core.features import contributed
 from iosonde.errors import ResultsError
 from iosonde.report.charts.figure import Undrawn
-from iosonde.report.content import arrays, simulated
+from iosonde.report.content import simulated
 from iosonde.report.content.accounts import accounts_table
 from iosonde.report.content.answers import answer, unanswered
 from iosonde.report.content.figure_tables import figure_table
@@ -174,8 +174,7 @@ class Chapter:
 
     @cached_property
     def _questions(self) -> list[Section]:
-        """Sections without their findings: views in the order of the study, then figures of rounds and of arrays."""
-        from iosonde.report.charts import arrays as array_figures
+        """Sections without their findings: views in the order of the study, then figures of rounds and of features."""
         from iosonde.report.charts import measurement_window
 
         tables = iter(self._asked_tables)
@@ -189,12 +188,14 @@ class Chapter:
                 undrawn = Undrawn(title=view.title, why="see the missing parts of this report")
                 instead = [Section(title=view.title, undrawn=undrawn)]
                 sections += self._computed(f"Figure: {view.title}", drawn, instead=instead)
+        sections += self._figures("Figures of rounds", lambda: measurement_window.figures(self.material))
         first = len(self.study.views) + 1
-        return [
-            *sections,
-            *self._figures("Figures of rounds", lambda: measurement_window.figures(self.material)),
-            *self._figures("Figures of arrays", lambda: array_figures.figures(self.material, first=first)),
-        ]
+        makers: tuple[Callable[[Material, int], list[Figure]], ...] = contributed("figures", "FIGURES")
+        for figures in makers:
+            drawn_by_feature = self._figures("Figures of features", functools.partial(figures, self.material, first))
+            first += len(drawn_by_feature)
+            sections += drawn_by_feature
+        return sections
 
     def _figures(self, title: str, draw: Callable[[], Iterable[Figure]]) -> list[Section]:
         return self._computed(title, lambda: [*map(self._section, draw())], instead=[])
@@ -241,13 +242,12 @@ class Chapter:
 
     @cached_property
     def detail_tables(self) -> list[Table]:
-        """Searches, rounds, arrays, tables of features, every case, and statistics of stores."""
+        """Searches, rounds, tables of features, every case, and statistics of stores."""
         makers: Sequence[tuple[str, Callable[[Material], Iterable[Table]]]] = [
             ("Sessions", session_tables),
             ("Repeats", repeat_tables),
             ("Searches", search_tables),
             ("Rounds", round_tables),
-            ("Arrays", arrays.tables),
             *(("Tables of features", tables) for tables in _FEATURE_TABLES),
         ]
         found = [table for title, make in makers for table in self._tables(title, make)]

@@ -1,6 +1,6 @@
 """The facts of a run: columns of the table `runs`, one row each with name, type, meaning and value.
 
-Facts about one thing (array, store, server ...) are in the module of its name.
+Facts about one thing (drives, store, server ...) are in the module of its name.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from iosonde.core.features import contributed
 from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table
-from iosonde.results.run_facts import array, drives, server, store
-from iosonde.results.run_facts.array import ArrayFacts
+from iosonde.results.run_facts import cores, drives, members, server, store
 from iosonde.results.run_facts.drives import DriveFacts
+from iosonde.results.run_facts.members import TargetFacts
 from iosonde.results.run_facts.own_io import Foreign, foreign
 from iosonde.results.run_facts.server import ServerFacts
 from iosonde.results.run_facts.store import StoreFacts
@@ -87,8 +87,8 @@ class RunFacts:
         return sum(verification["faults"].values()) if verification else None
 
     @cached_property
-    def array(self) -> ArrayFacts:
-        return ArrayFacts(self.record)
+    def target(self) -> TargetFacts:
+        return TargetFacts(self.record)
 
     @cached_property
     def store(self) -> StoreFacts:
@@ -229,7 +229,8 @@ RUNS = Table(
             "Name of the file in `environments/` that describes machine and software",
             lambda run: run.record.environment,
         ),
-        *array.COLUMNS,
+        *members.COLUMNS,
+        *cores.COLUMNS,
         Column(
             "simulated",
             FLAG,

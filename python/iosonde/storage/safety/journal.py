@@ -41,7 +41,6 @@ from iosonde.text_files import expanded
 __all__ = ["CONTROL_GROUP", "Entry"]
 
 UNDO = {
-    "array": "iosonde.storage.arrays",
     "loop device": "iosonde.storage.setups.loop_devices",
     "mount": "iosonde.storage.setups.file_systems",
     "setup": "iosonde.storage.targets.active_setup",

@@ -57,7 +57,6 @@ _PATHS = {
     DATABASE_ON_SERVER: rf"{DATABASES}/iosonde[_-][0-9a-f]{{8}}",
     SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+(/(mon|mgr|osd)\.[a-z0-9]+)?)?",
     QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
-    "array": rf"(/dev/md/{_OWN}|{MOUNTS}/{_OWN}/array)",
     TEMPORARY_FILES: rf"/(.+/)?({re.escape(TEMPORARY)}|{SCRATCH})[0-9a-f]{{16}}",
 }
 """Which paths an entry of each kind may have."""
@@ -67,7 +66,6 @@ _FACTS: dict[str, dict[str, str]] = {
     DATABASE_ON_SERVER: {"url": r"[a-z0-9]+://[^\s]+", "database": r"iosonde[_-][0-9a-f]{8}"},
     SERVER: {"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
     "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
-    "array": {"kind": r"md|btrfs", "name": _OWN},
     QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?", "disk": r".*"},
 }
 """Facts that undoing needs, with their patterns."""
@@ -240,7 +238,7 @@ def _check(entry: Entry) -> None:
         value = entry.facts.get(name, "")
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise EntryError(f"is damaged: the fact `{name}` is wrong")
-    members = entry.facts.get("members", None if what == "array" or (of_feature and of_feature.has_members) else [])
+    members = entry.facts.get("members", None if of_feature and of_feature.has_members else [])
     if not isinstance(members, list) or not all(isinstance(each, str) and _is_file_name(each) for each in members):
         raise EntryError("is damaged: the fact `members` is wrong")
     if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):

@@ -138,10 +138,15 @@ class SimulatedDriveTarget(Target):
         return self.drives
 
     def with_setup(self, setup: Setup) -> SimulatedDriveTarget:
-        """An array of the first drives. It has no file system, and its members neither fail nor synchronise."""
-        self._check_setup(setup)
-        level = "0" if setup.array == "single" else setup.array.removeprefix("raid")
-        made = replace(self, drives=setup.devices, level=level, chunk_bytes=setup.chunk)
+        """An array of the first drives, without a file system."""
+        changes: dict[str, Any] = {"level": "0"}
+        for part in setup.layers:
+            if not part.can_be_simulated:
+                raise self._unsupported(f"a `{part.part}` ({part.text(setup.devices)})")
+            changes |= part.simulated()
+        if setup.file_system != "none":
+            raise self._unsupported(f"a file system (`{setup.file_system}`)")
+        made = replace(self, drives=setup.devices, **changes)
         if made.free_bytes() < PAGE_BYTES:
             raise TargetError(
                 f"`{self.name}` has no room for {setup.text}: a chunk is larger than a drive",
@@ -149,25 +154,12 @@ class SimulatedDriveTarget(Target):
             )
         return made
 
-    def _check_setup(self, setup: Setup) -> None:
-        reasons = {
-            "file_system": (setup.file_system != "none", "the parameter to `none`"),
-            "array_kind": (setup.array_kind == "btrfs", "the parameter to `md`"),
-            "array_state": (setup.array_state not in ("clean", "synced"), "the parameter to `synced`"),
-        }
-        for name, (is_beyond, remedy) in reasons.items():
-            if is_beyond:
-                raise TargetError(
-                    f"a simulated array cannot have `{name} = {getattr(setup, name)}`",
-                    where=f"on the target `{self.name}`",
-                    hint=f"set {remedy}, or name block devices as the target",
-                )
-        for part in setup.layers:
-            raise TargetError(
-                f"a simulated array cannot have a `{part.part}` ({part.text})",
-                where=f"on the target `{self.name}`",
-                hint="set the parameter to `none`, or name block devices as the target",
-            )
+    def _unsupported(self, what: str) -> TargetError:
+        return TargetError(
+            f"simulated drives cannot have {what}",
+            where=f"on the target `{self.name}`",
+            hint="set the parameter to `none`, or name block devices as the target",
+        )
 
     def purges(self) -> list[Purge]:
         """A drive that was never written, or the same by commands."""

@@ -1,10 +1,7 @@
-"""Creation and removal of a setup: devices, array, block cache, file system, mount.
+"""Creation and removal of a setup: devices, layers of features (`layer.py`), file system, mount.
 
 Every step is recorded in the journal before it is carried out, so that `iosonde cleanup` can undo it after a kill, the
-last step first. An array comes from `iosonde.storage.arrays.md` or `.btrfs`: `build(devices, setup, name)` returns an
-object with `facts` and `device`, on which a file system is created or which is measured raw (for btrfs any member,
-since its file system exists already). `remove(array)` stops it and wipes its members; `state(array)` and
-`health(array)` return its state. Features put layers over the array or device (`layer.py`).
+last step first. The device of the last layer gets the file system, unless it has one, or is measured raw.
 """
 
 from __future__ import annotations
@@ -13,12 +10,10 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 from iosonde.errors import TargetError
-from iosonde.storage import arrays
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import check_name, number_of
 from iosonde.storage.safety import journal, own_directory
@@ -38,12 +33,11 @@ class ActiveSetup:
 
     def __init__(self, target: SetupTarget) -> None:
         self.target = target
-        self._array: arrays.Array | None = None
         self._layers: list[BuiltLayer] = []
         self._journal_device: Path | None = None
         self._number = ""
         self._claims = Claims()
-        """On a raw array: its members are claimed by the array, and loop devices by the engine."""
+        """On a raw layer: the devices below are claimed by it, and loop devices by the engine."""
 
     def create(self) -> dict[str, Any]:
         """Create all of it -> facts for the record; if that fails, what was created is removed."""
@@ -65,14 +59,6 @@ class ActiveSetup:
     def numbers(self) -> dict[str, str]:
         """The raw device that the link leads to, by the path of the link."""
         return {str(self.target.link): self._number} if self._number else {}
-
-    def state(self) -> dict[str, Any]:
-        """State of the array; empty without one."""
-        return dict(self._builder().state(self._array)) if self._array is not None else {}
-
-    def health(self) -> dict[str, int]:
-        """The part of the state that a failing member changes, during a run; empty without an array."""
-        return dict(self._builder().health(self._array)) if self._array is not None else {}
 
     def layer(self, kind: type[L]) -> L | None:
         """Return the layer of a feature; None without one."""
@@ -105,58 +91,52 @@ class ActiveSetup:
 
     def _remove_layers(self) -> None:
         """Also one whose creation failed, which only the journal has."""
-        layered = {arrays.JOURNALED, *(kind.journal_kind for kind in layer.kinds())}
+        layered = {kind.journal_kind for kind in layer.kinds()}
         for entry in reversed(journal.entries()):
             if entry.what in layered and self.target.own in entry.path:
                 journal.undo(Path(entry.path))
-        self._array, self._layers = None, []
+        self._layers = []
 
     def _create(self) -> dict[str, Any]:
         setup, began = self.target.setup, time.monotonic()
         _create_place(self.target.place)
         provided = self.target.provider.provide(setup)
         self._journal_device = provided.journal_device
-        device, steps, array = provided.devices[0], list[dict[str, Any]](), {}
-        if setup.array != "single":
-            with _naming(f"create {setup.text} on `{self.target.provider.name}`"):
-                self._array = built = self._builder().build(provided.devices, setup, self.target.own)
-            device, array = built.device, {"array": built.facts}
+        device, steps, layers = provided.devices[0], list[dict[str, Any]](), {}
         further = list(provided.further)
         for part in setup.layers:
             own = [further.pop(0) for _ in part.further_bytes(0)]
-            made = layer.kind_of(part).build(device, own, part, self.target.own)
+            below = provided.devices if part.combines else [device]
+            with _naming(f"create {setup.text} on `{self.target.provider.name}`"):
+                made = layer.kind_of(part).build(below, own, part, self.target.own)
             self._layers.append(made)
-            device, array = made.device, {**array, part.part: made.facts}
+            device, layers[part.part] = made.device, made.facts
         number = number_of(device)
         if setup.is_bluestore:
             steps += self._mount_nodes(provided.devices)
         elif setup.file_system == "none":
             self._link(device, number)
         else:
-            is_made = setup.array_kind == "btrfs" and setup.array != "single"
+            is_made = any(part.file_system for part in setup.layers)
             steps += [] if is_made else file_systems.make(device, setup, provided.journal_device, own=self.target.own)
             check_name(device, number)
             steps.append(self._mount(device))
-            if self._array is not None:
-                self._builder().mounted(self._array, self.target.point)
+            for each in self._layers:
+                each.mounted(self.target.point)
         return {
             "created_at": datetime.now().astimezone().isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - began, 3),
             "devices": provided.facts,
             "steps": steps,
-            **array,
+            **layers,
         }
-
-    def _builder(self) -> Any:
-        kind = self.target.setup.array_kind
-        return import_module(f"iosonde.storage.arrays.{kind}")
 
     def _mount(self, device: Path) -> dict[str, Any]:
         point = self.target.point
         journal.created(point, "mount", facts={"device": str(device)})
         point.mkdir()
-        needed = self._array.mount_options if self._array is not None else ""
-        options = ",".join(filter(None, [needed, self.target.setup.mount_options]))
+        needed = [each.mount_options for each in self._layers]
+        options = ",".join(filter(None, [*needed, self.target.setup.mount_options]))
         step = file_systems.mount(device, point, self.target.setup.model_copy(update={"mount_options": options}))
         journal.identify(point)
         return step

@@ -21,7 +21,6 @@ from typing import Any, Literal
 from iosonde import pcie
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage import arrays
 from iosonde.storage.block_layer import block_stack, signatures
 from iosonde.storage.block_layer.block_nodes import check_name, node_of, number_of
 from iosonde.storage.block_layer.kernel import Kernel
@@ -241,7 +240,6 @@ class DeviceTarget(Target):
 
     def with_setup(self, setup: Setup) -> Target:
         """The target with a setup on the first of them."""
-        arrays.check_possible(setup)
         layer.check_possible(setup)
         file_systems.check_possible(setup)
         return SetupTarget(provider=TargetDevices(target=self, setup=setup), setup=setup, own=self.own)
@@ -320,7 +318,7 @@ class DeviceTarget(Target):
         if len(self.devices) > 1:
             raise TargetError(
                 f"the study measures one device, and the target is {len(self.devices)}",
-                hint="name one, or make an array of them with `--set array=raid0`",
+                hint="name one, or combine them in a setup (docs/arrays.md)",
             )
         return self.devices[0]
 
@@ -344,8 +342,6 @@ class TargetDevices:
     @property
     def device_bytes(self) -> int:
         """Of the smallest that holds data; the further device of a layer may be smaller."""
-        if not self.setup.parts and self.setup.array != "single":
-            return self.target.device_bytes
         return min(block_stack.size_bytes(number) for number in self.target.numbers[: self.setup.devices])
 
     @property

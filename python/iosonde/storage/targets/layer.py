@@ -1,4 +1,4 @@
-"""Block devices that a setup has over its device or array, created by features."""
+"""Layers that a setup has over its devices, created by features."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ class BuiltLayer:
     """The block device over those below."""
     facts: dict[str, Any] = field(default_factory=dict)
     """For the record: commands, settings, sizes."""
+    mount_options: str = ""
+    """Options that mounting it needs."""
+
+    def mounted(self, point: Path) -> None:
+        """Do what needs the mounted file system."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +36,8 @@ class LayerKind:
     """Kind of the journal entry that `build` announces before its first command."""
     check_possible: Callable[[Any], None]
     """`TargetError` if this machine cannot create a part of that type."""
-    build: Callable[[Path, Sequence[Path], Any, str], BuiltLayer]
-    """Create a part over a device, with its further devices, under the name of the study."""
+    build: Callable[[Sequence[Path], Sequence[Path], Any, str], BuiltLayer]
+    """Create a part over a device (or all of a setup), with its further devices, under the name of the study."""
 
 
 def kinds() -> tuple[LayerKind, ...]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from iosonde.errors import TargetError
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage import arrays
 from iosonde.storage.safety import journal, own_directory
 from iosonde.storage.setups import file_systems, loop_devices
 from iosonde.storage.setups.loop_devices import LoopDevice
@@ -117,15 +116,15 @@ class LoopProvider:
 def on_loop_devices(target: Target, setup: Setup) -> SetupTarget:
     """The target with a setup on loop devices in a directory; `TargetError` if unsupported. Nothing is written."""
     if not setup.is_bare_device and setup.setup_size is None:
+        is_simulated = all(layer.can_be_simulated for layer in setup.layers)
         raise TargetError(
             f"`{target.name}` is a directory, and {setup.text} needs devices",
-            where=f"by the parameter `{next(iter(setup.parts), 'array')}`",
-            hint=f"name block devices{'' if setup.parts else ' or simulated drives (`sim:p900*4`)'} as the target; or "
+            where=f"by the parameter `{next(iter(setup.parts))}`",
+            hint=f"name block devices{' or simulated drives (`sim:p900*4`)' * is_simulated} as the target; or "
             "use loop devices on files (`--set setup_size=4GiB`), which show how it behaves but not how fast it is",
         )
     loop_devices.check_possible()
     file_systems.check_possible(setup)
-    arrays.check_possible(setup)
     layer.check_possible(setup)
     free = target.free_bytes()
     size = setup.setup_size or min(LARGEST_DEFAULT, int(free * FREE_SHARE))

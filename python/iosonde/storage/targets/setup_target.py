@@ -22,9 +22,6 @@ from iosonde.storage.targets.describe import describe_path, stack_of
 from iosonde.storage.targets.target import Files, IoMode, Target, files_in
 from iosonde.units import compact_size, format_bytes
 
-COPIES = {"single": 1, "raid0": 1, "raid1": 1, "raid10": 2}
-"""Number of copies that an array stores; the other levels have one or two members of parity."""
-
 
 @dataclass
 class Provided:
@@ -60,7 +57,7 @@ class DeviceProvider(Protocol):
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether its devices are claimed while no array or file system uses them."""
+        """Whether its devices are claimed while no layer or file system uses them."""
 
     def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
         """What existing data could be lost, and what is created and removed.
@@ -164,18 +161,11 @@ class SetupTarget(Target):
         return self.provider.destroys(self.setup, size_bytes if is_bounded else None)
 
     def device_bytes(self) -> int:
-        """Size of the device, array or layer under the file system."""
-        return self._array_bytes() - sum(layer.reserved_bytes for layer in self.setup.layers)
-
-    def _array_bytes(self) -> int:
-        setup, member = self.setup, self.provider.device_bytes
-        if setup.array == "single":
-            return member
-        # Metadata and alignment of md, which grow with the members (mdadm's `data_offset` is 128 MiB at most).
-        usable = (member - min(member // 16, 160 << 20)) // setup.chunk * setup.chunk
-        parity = {"raid5": 1, "raid6": 2}.get(setup.array, 0)
-        members = 1 if setup.array == "raid1" else (setup.devices - parity) // COPIES.get(setup.array, 1)
-        return usable * members
+        """Size of the device or layer under the file system."""
+        size = self.provider.device_bytes
+        for layer in self.setup.layers:
+            size = layer.size_bytes(size, self.setup.devices)
+        return size
 
     def free_bytes(self) -> int:
         """Room on a new file system, or all of a raw device."""

@@ -130,7 +130,7 @@ class Target(ABC):
             return self
         raise TargetError(
             f"`{self.name}` cannot be {setup.text}",
-            where="by the parameters `array`, `cache`, `file_system` and `setup_size`",
+            where="by the parameters of its setup",
             hint="name block devices as the target, a directory (for a file system in a file), or simulated drives "
             "such as `sim:p900*4`",
         )

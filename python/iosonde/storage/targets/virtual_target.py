@@ -48,7 +48,7 @@ class VirtualTarget(Target):
 
     def with_setup(self, setup: Setup) -> Target:
         """The null target ignores file systems; a simulated device supports no setup."""
-        return self if self.kind == "null" and setup.array == "single" else super().with_setup(setup)
+        return self if self.kind == "null" and setup.is_bare_device else super().with_setup(setup)
 
     def free_bytes(self) -> int:
         """Its size."""

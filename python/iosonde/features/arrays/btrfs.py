@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
+from iosonde.features.arrays import members
+from iosonde.features.arrays.array import Array, announce
+from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Setup
-from iosonde.storage.arrays import Array, announce, members
 from iosonde.storage.block_layer.block_nodes import number_of, opened
+from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
@@ -39,15 +42,41 @@ _SUPERBLOCK = struct.Struct("<48xQ8x8s227x256s")
 _MAGIC = b"_BHRfS_M"
 
 
-def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
+class BtrfsArray(Array):
+    """An active array inside btrfs."""
+
+    def mounted(self, point: Path) -> None:
+        """Start to rebuild removed members, if the state requires it."""
+        if self.facts.get("rebuild"):
+            for member in self.facts["failed"]:
+                number = self.facts["members"].index(member) + 1  # mkfs numbers them in the order of its arguments.
+                self.facts["steps"].append(call("btrfs", "replace", "start", "-f", str(number), member, point))
+                _wait_until_started(point)
+
+    def state(self) -> dict[str, Any]:
+        """Return members that are missing, errors, and a replacement under way."""
+        point = _mount_point(self)
+        facts = {"at": time.time(), "level": self.facts["profile"], "raid_disks": len(self.members), **self.health()}
+        if point and self.facts.get("rebuild"):
+            facts |= replacement(call("btrfs", "replace", "status", "-1", point)["output"])
+        return facts
+
+    def health(self) -> dict[str, int]:
+        """Return how many members are missing, and how many I/Os failed."""
+        folder = SYS / self.facts["uuid"]
+        missing = [file for file in folder.glob("devinfo/*/missing") if read(file) == "1"]
+        return {"degraded": len(missing), "errors": _errors(folder)}
+
+
+def build(devices: Sequence[Path], array: ArraySetup, name: str) -> BtrfsArray:
     """Create the file system over the devices, and remove members if the state requires it."""
     check_possible()
-    used = list(devices[: setup.devices])
-    sizes = members.check(used, setup)
+    used = list(devices)
+    sizes = members.check(used, array)
     key, identity = MOUNTS / name / "array", str(uuid.uuid4())
     announce(key, "btrfs", used, name=name, uuid=identity)
-    steps = [call(*create_command(used, setup, name, identity)), call("btrfs", "device", "scan", *used)]
-    failed = members.failing(used, setup)
+    steps = [call(*create_command(used, array, name, identity)), call("btrfs", "device", "scan", *used)]
+    failed = members.failing(used, array)
     for member in failed:
         steps += _take_away(member, name)
     left = [member for member in used if member not in failed]
@@ -55,16 +84,16 @@ def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
         "kind": "btrfs",
         "name": name,
         "uuid": identity,
-        "profile": setup.array,
-        "metadata_profile": METADATA.get(setup.array, setup.array),
+        "profile": array.level,
+        "metadata_profile": METADATA.get(array.level, array.level),
         "members": [str(each) for each in used],
         "failed": [str(each) for each in failed],
         "member_bytes": sizes,
         **members.unequal(sizes),
-        "rebuild": setup.array_state == "rebuilding",
+        "rebuild": array.state == "rebuilding",
         "steps": steps,
     }
-    return Array(
+    return BtrfsArray(
         device=left[0], members=used, key=key, facts=facts, mount_options="degraded" if failed else ""
     )  # fmt: skip
 
@@ -73,15 +102,6 @@ def check_possible() -> None:
     """`TargetError` if this machine cannot create btrfs arrays."""
     file_systems.check_possible(Setup(file_system="btrfs"))
     require("btrfs", "make an array (btrfs)")
-
-
-def mounted(built: Array, point: Path) -> None:
-    """Start to rebuild removed members, if the state requires it."""
-    if built.facts.get("rebuild"):
-        for member in built.facts["failed"]:
-            number = built.facts["members"].index(member) + 1  # mkfs numbers them in the order of its arguments.
-            built.facts["steps"].append(call("btrfs", "replace", "start", "-f", str(number), member, point))
-            _wait_until_started(point)
 
 
 def _wait_until_started(point: Path) -> None:
@@ -93,27 +113,6 @@ def _wait_until_started(point: Path) -> None:
         time.sleep(0.05)
 
 
-def state(built: Array) -> dict[str, Any]:
-    """How it is now: members that are missing, errors, a replacement under way."""
-    point = _mount_point(built)
-    facts: dict[str, Any] = {
-        "at": time.time(),
-        "level": built.facts["profile"],
-        "raid_disks": len(built.members),
-        **health(built),
-    }
-    if point and built.facts.get("rebuild"):
-        facts |= replacement(call("btrfs", "replace", "status", "-1", point)["output"])
-    return facts
-
-
-def health(built: Array) -> dict[str, int]:
-    """How many members are missing, and how many I/Os failed."""
-    folder = SYS / built.facts["uuid"]
-    missing = [file for file in folder.glob("devinfo/*/missing") if _text(file) == "1"]
-    return {"degraded": len(missing), "errors": _errors(folder)}
-
-
 def replacement(status: str) -> dict[str, Any]:
     """Parse the output of `btrfs replace status`: `sync_action` and `sync_done` (share from 0 to 1)."""
     text = status.strip()
@@ -122,16 +121,11 @@ def replacement(status: str) -> dict[str, Any]:
     return {"sync_action": "idle"} if "finished" in text else {"sync_action": text.split(",")[0]}
 
 
-def remove(built: Array) -> None:
-    """Wipe its members; `OSError` where it is in use."""
-    journal.undo(built.key)
-
-
-def create_command(devices: Sequence[Path], setup: Setup, name: str, identity: str) -> list[str]:
+def create_command(devices: Sequence[Path], array: ArraySetup, name: str, identity: str) -> list[str]:
     """The command that creates it."""
-    metadata = METADATA.get(setup.array, setup.array)
+    metadata = METADATA.get(array.level, array.level)
     return [
-        "mkfs.btrfs", "-q", "-f", "-L", name, "-U", identity, "-d", setup.array, "-m", metadata, *map(str, devices)
+        "mkfs.btrfs", "-q", "-f", "-L", name, "-U", identity, "-d", array.level, "-m", metadata, *map(str, devices)
     ]  # fmt: skip
 
 
@@ -191,12 +185,5 @@ def _mount_point(built: Array) -> Path | None:
 
 def _errors(folder: Path) -> int:
     """Errors of all members since the file system was created."""
-    counted = [line.split() for file in folder.glob("devinfo/*/error_stats") for line in _text(file).splitlines()]
+    counted = [line.split() for file in folder.glob("devinfo/*/error_stats") for line in read(file).splitlines()]
     return sum(int(words[1]) for words in counted if len(words) == 2 and words[1].isdigit())
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

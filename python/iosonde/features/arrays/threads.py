@@ -22,12 +22,12 @@ def from_evidence(target: Json, evidence: Json) -> dict[str, Any]:
     """Return what a record's `target` and its result's `evidence` report about them.
 
     `array_thread` (the busiest that is the array's own, workers aside), `array_thread_share` (of one core),
-    `array_cpu_ns` (all that work for the array), `kernel_cpu_ns` (all of the kernel's threads). Each is None where
-    nothing is known: in containers, and without an array.
+    `array_cpu_ns` (all that work for the array). Each is None where nothing is known: in containers, and without an
+    array.
     """
     kernel = evidence.get("kernel")
     if not kernel or not kernel["wall_ns"]:
-        return dict.fromkeys(("array_thread", "array_thread_share", "array_cpu_ns", "kernel_cpu_ns"))
+        return dict.fromkeys(("array_thread", "array_thread_share", "array_cpu_ns"))
     prefixes = _prefixes(target)
     ours = [each for each in kernel["threads"] if each["name"].startswith(prefixes)] if prefixes else []
     threads = [each for each in ours if not each["name"].startswith(WORKER)]
@@ -36,14 +36,7 @@ def from_evidence(target: Json, evidence: Json) -> dict[str, Any]:
         "array_thread": busiest["name"] if busiest else None,
         "array_thread_share": busiest["busiest_cpu_ns"] / kernel["wall_ns"] if busiest else None,
         "array_cpu_ns": sum(each["cpu_ns"] for each in ours) if prefixes else None,
-        "kernel_cpu_ns": sum(each["cpu_ns"] for each in kernel["threads"]),
     }
-
-
-def busiest_core_share(evidence: Json) -> float | None:
-    """Of the busiest core, the share of the measurement that it was not idle; None where not reported."""
-    cores = [(each["busy_ns"], each["busy_ns"] + each["idle_ns"]) for each in evidence.get("cores") or []]
-    return max((busy / passed for busy, passed in cores if passed), default=None)
 
 
 def _prefixes(target: Json) -> tuple[str, ...]:

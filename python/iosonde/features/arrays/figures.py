@@ -6,13 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from iosonde.metrics.statistics import WELCH
-from iosonde.report.charts import vega
-from iosonde.report.charts.figure import Figure
-from iosonde.report.charts.layout import Row, factor_axis, scaled, unique, x_value
-from iosonde.report.charts.sketch import Sketch, finish
-from iosonde.report.charts.vega import Axis, Frame
-from iosonde.report.material.arrays import (
+from iosonde.features.arrays.rates import (
     ArrayRates,
     array_name,
     array_order,
@@ -21,6 +15,12 @@ from iosonde.report.material.arrays import (
     load_name,
     set_name,
 )
+from iosonde.metrics.statistics import WELCH
+from iosonde.report.charts import vega
+from iosonde.report.charts.figure import Figure
+from iosonde.report.charts.layout import Row, factor_axis, scaled, unique, x_value
+from iosonde.report.charts.sketch import Sketch, finish
+from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import (
     Scale,
     factor_title,
@@ -36,7 +36,7 @@ MEASURED, EXPECTED = "measured", "expected"
 _INTERVALS = f"95 % confidence intervals of the ratio to one device ({WELCH})"
 
 
-def figures(material: Material, *, first: int) -> list[Figure]:
+def figures(material: Material, first: int) -> list[Figure]:
     """Draw the surface of efficiency and, for each level, measured and expected rates; numbered from `first`."""
     sketches = [sketch for found in array_rates(material) for sketch in (_surface(found), _curves(found)) if sketch]
     return [finish(sketch, _view(sketch), first + number, material) for number, sketch in enumerate(sketches)]
@@ -170,3 +170,6 @@ def _row(found: ArrayRates, row: Mapping[str, Any], *, x: Any, series: str, y: f
 def _efficiency_text(row: Mapping[str, Any]) -> str:
     interval = "" if row["low"] is None else f" [{100 * row['low']:.1f} .. {100 * row['high']:.1f} %]"
     return f"{100 * row['efficiency']:.1f} %{interval}"
+
+
+FIGURES = (figures,)

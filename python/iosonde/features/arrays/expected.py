@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iosonde.metrics.wording import array_words
+from iosonde.features.arrays.words import array_words
 
 SINGLE = "single"
 FEWEST = {SINGLE: 1, "raid0": 1, "raid1": 2, "raid10": 2, "raid5": 3, "raid6": 4}
 """Level -> fewest devices that the model covers."""
-PARITIES = {"raid5": 1, "raid6": 2}
 
 
 @dataclass(frozen=True, kw_only=True)

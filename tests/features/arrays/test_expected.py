@@ -7,8 +7,8 @@ import csv
 import pytest
 
 from iosonde.data import reference_file
-from iosonde.findings.expected import FEWEST, expected
-from iosonde.findings.stripes import Work, request
+from iosonde.features.arrays.expected import FEWEST, expected
+from iosonde.features.arrays.stripes import Work, request
 
 KIB = 1 << 10
 CHUNK = 64 * KIB

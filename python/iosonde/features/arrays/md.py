@@ -12,17 +12,19 @@ import errno
 import os
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
-from iosonde.plan import Setup
-from iosonde.storage.arrays import Array, announce, mdstat, members
+from iosonde.features.arrays import mdstat, members
+from iosonde.features.arrays.array import Array, announce
+from iosonde.features.arrays.setup import ArraySetup
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of, opened
+from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.safety import journal
-from iosonde.storage.tools import call, require, require_root
+from iosonde.storage.tools import call, patiently, require, require_root
 
 NODES = Path("/dev/md")
 SYS = Path("/sys/block")
@@ -41,17 +43,29 @@ FASTEST_KIB = 10_000_000
 """KiB/s: nothing else is done while a study waits for a synchronisation."""
 
 
-def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
+class MdArray(Array):
+    """An active array of md."""
+
+    def state(self) -> dict[str, Any]:
+        """Return what the kernel reports of it."""
+        return {"at": time.time(), **mdstat.state_of(_folder(self.key))}
+
+    def health(self) -> dict[str, int]:
+        """Return how many members are missing; nothing of a level that cannot do without one."""
+        return mdstat.health_of(SYS / self.device.name / "md")
+
+
+def build(devices: Sequence[Path], array: ArraySetup, name: str) -> MdArray:
     """Create the array and bring it to its state; call `undo` if that fails."""
     check_possible()
     node = NODES / name
     _check_name(node)
-    used = list(devices[: setup.devices])
-    sizes = members.check(used, setup)
+    used = list(devices)
+    sizes = members.check(used, array)
     announce(node, "md", used, name=name)
-    steps = [call(*create_command(node, used, setup))]
+    steps = [call(*create_command(node, used, array))]
     folder = _folder(node)
-    waited = _bring_to_state(node, folder, used, setup, steps)
+    waited = _bring_to_state(node, folder, used, array, steps)
     facts = {
         "kind": "md",
         "name": name,
@@ -63,26 +77,7 @@ def build(devices: Sequence[Path], setup: Setup, name: str) -> Array:
         "synchronisation_seconds": waited,
         "state": mdstat.state_of(folder),
     }
-    return Array(device=node.resolve(), members=used, key=node, facts=facts)
-
-
-def mounted(built: Array, point: Path) -> None:
-    """Nothing: a file system on md is not aware of it."""
-
-
-def state(built: Array) -> dict[str, Any]:
-    """How it is now."""
-    return {"at": time.time(), **mdstat.state_of(_folder(built.key))}
-
-
-def health(built: Array) -> dict[str, int]:
-    """How many members are missing; nothing of a level that cannot do without one."""
-    return mdstat.health_of(SYS / built.device.name / "md")
-
-
-def remove(built: Array) -> None:
-    """Stop it, and erase the metadata of its members; `OSError` where it is in use."""
-    journal.undo(built.key)
+    return MdArray(device=node.resolve(), members=used, key=node, facts=facts)
 
 
 def check_possible() -> None:
@@ -100,7 +95,7 @@ def check_possible() -> None:
         )
 
 
-def create_command(node: Path, devices: Sequence[Path], setup: Setup) -> list[str]:
+def create_command(node: Path, devices: Sequence[Path], array: ArraySetup) -> list[str]:
     """The command that creates the array; its first synchronisation starts by itself unless it is assumed clean."""
     return [
         "mdadm",
@@ -110,11 +105,11 @@ def create_command(node: Path, devices: Sequence[Path], setup: Setup) -> list[st
         f"--name={node.name}",
         "--homehost=any",
         "--metadata=1.2",
-        f"--level={LEVELS[setup.array]}",
+        f"--level={LEVELS[array.level]}",
         f"--raid-devices={len(devices)}",
-        *([] if setup.array == "raid1" else [f"--chunk={setup.chunk // 1024}K"]),
-        *(["--bitmap=none"] if setup.array in REDUNDANT else []),
-        *(["--assume-clean"] if setup.array in REDUNDANT and setup.array_state == "clean" else []),
+        *([] if array.level == "raid1" else [f"--chunk={array.chunk // 1024}K"]),
+        *(["--bitmap=none"] if array.level in REDUNDANT else []),
+        *(["--assume-clean"] if array.level in REDUNDANT and array.state == "clean" else []),
         *map(str, devices),
     ]
 
@@ -152,16 +147,18 @@ def _erase(member: Path, name: str) -> dict[str, Any]:
     return members.erase(member, lambda descriptor: [SUPERBLOCK_AT] if _name_on(descriptor) == name else [])
 
 
-def _bring_to_state(node: Path, folder: Path, devices: list[Path], setup: Setup, steps: list[dict[str, Any]]) -> float:
+def _bring_to_state(
+    node: Path, folder: Path, devices: list[Path], array: ArraySetup, steps: list[dict[str, Any]]
+) -> float:
     """Wait, fail members, give one back -> seconds that the first synchronisation took."""
     waited = 0.0
-    if setup.array in REDUNDANT and setup.array_state != "clean":
+    if array.level in REDUNDANT and array.state != "clean":
         waited = wait_until_idle(folder)
-    failed = members.failing(devices, setup)
+    failed = members.failing(devices, array)
     for member in failed:
         steps.append(call("mdadm", node, "--fail", member))
-        steps.append(_patiently(lambda member=member: call("mdadm", node, "--remove", member)))  # type: ignore[misc]
-    if setup.array_state == "rebuilding":
+        steps.append(patiently(lambda member=member: call("mdadm", node, "--remove", member)))  # type: ignore[misc]
+    if array.state == "rebuilding":
         for member in failed:
             steps.append(_erase(member, node.name))
             steps.append(call("mdadm", node, "--add", member))
@@ -210,7 +207,7 @@ def _folder(node: Path) -> Path:
 
 def _runs(node: Path) -> bool:
     """Whether a node leads to an active array; a link to a stopped one may remain."""
-    return _text(SYS / node.resolve().name / "md" / "array_state") not in ("", "clear")
+    return read(SYS / node.resolve().name / "md" / "array_state") not in ("", "clear")
 
 
 def _arrays_of(devices: Sequence[Path]) -> list[Path]:
@@ -219,31 +216,12 @@ def _arrays_of(devices: Sequence[Path]) -> list[Path]:
     return [
         Path("/dev", folder.parent.name)
         for folder in sorted(SYS.glob("md*/md"))
-        if numbers & {_text(member / "block/dev") for member in folder.glob("dev-*")}
+        if numbers & {read(member / "block/dev") for member in folder.glob("dev-*")}
     ]
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
 
 
 def _stop(array: Path) -> None:
     try:
-        _patiently(lambda: call("mdadm", "--stop", array))
+        patiently(lambda: call("mdadm", "--stop", array))
     except TargetError as error:
         raise OSError(errno.EBUSY, str(error.what)) from None
-
-
-def _patiently(act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Repeat for a while: a process that has just exited keeps the device busy for a moment."""
-    deadline = time.monotonic() + BUSY_S
-    while True:
-        try:
-            return act()
-        except TargetError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)

@@ -11,12 +11,12 @@ import pytest
 from fabricate import Array, result_set
 from hand_made import results, study
 
-from iosonde.findings.array_performance import array_performance
+from iosonde.features.arrays.loads import Loads
+from iosonde.features.arrays.performance import array_performance
+from iosonde.features.arrays.questions import ArrayEfficiency, why
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.loads import Loads
 from iosonde.findings.question import Question
-from iosonde.findings.questions.array_efficiency import ArrayEfficiency, why
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 from iosonde.study.model import Study

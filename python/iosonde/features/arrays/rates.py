@@ -9,6 +9,9 @@ from typing import Any
 
 import polars as pl
 
+from iosonde.features.arrays.expected import level_words
+from iosonde.features.arrays.loads import Loads
+from iosonde.findings.question import Question
 from iosonde.report.material.quantities import level_phrase
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.study.model import Analysis
@@ -23,10 +26,7 @@ class ArrayRates:
     material: Material
 
     @cached_property
-    def _loads(self) -> Any:
-        from iosonde.findings.loads import Loads
-        from iosonde.findings.question import Question
-
+    def _loads(self) -> Loads:
         results = self.source.results
         metrics = self.material.run_metrics.filter(pl.col("result_set") == self.source.label)
         return Loads(
@@ -43,17 +43,17 @@ class ArrayRates:
     def rows(self) -> list[dict[str, Any]]:
         """One for each array and load."""
         asked = self._loads
-        return [] if asked.question.cells().is_empty() else list(asked.answers())
+        return [] if asked.question.cells().is_empty() else asked.answers()
 
     @property
     def factors(self) -> list[str]:
         """Those of the load."""
-        return list(self._loads.factors)
+        return self._loads.factors
 
     @property
     def quantities(self) -> list[str]:
         """Those of them whose levels are numbers."""
-        return list(self._loads.quantities)
+        return self._loads.quantities
 
 
 def array_rates(material: Material) -> Iterator[ArrayRates]:
@@ -79,8 +79,6 @@ def load_name(found: ArrayRates, row: Mapping[str, Any]) -> str:
 
 def level_name(row: Mapping[str, Any]) -> str:
     """Name the level of an array, its builder if not md, and its state."""
-    from iosonde.findings.expected import level_words
-
     kind = "" if row["array_kind"] in ("", "md") else f" ({row['array_kind']})"
     state = f", {row['state']}" if row["state"] in ("degraded", "rebuilding") else ""
     return f"{level_words(row['array'])}{kind}{state}"

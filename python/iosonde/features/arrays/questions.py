@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from iosonde.findings.array_performance import BOUND_WORDS
-from iosonde.findings.expected import PARITIES, level_words
+from iosonde.features.arrays.expected import level_words
+from iosonde.features.arrays.loads import EVERYTHING, Loads, Row
+from iosonde.features.arrays.performance import BOUND_WORDS
+from iosonde.features.arrays.setup import PARITIES
 from iosonde.findings.finding import Finding, Topic
-from iosonde.findings.loads import EVERYTHING, Loads, Row
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import WELCH, Estimate

@@ -13,74 +13,14 @@ import pytest
 from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
-from iosonde.plan import Setup
+from iosonde.features.arrays import md, mdstat, members
+from iosonde.features.arrays.array import announce
+from iosonde.features.arrays.setup import ArraySetup
 from iosonde.storage import tools
-from iosonde.storage.arrays import announce, md, mdstat, members
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
 
 KIB, MIB = 1 << 10, 1 << 20
-
-DEGRADED = """\
-Personalities : [raid6] [raid5] [raid4] [raid1]
-md126 : active raid1 sdb1[1] sda1[0]
-      1046528 blocks super 1.2 [2/2] [UU]
-
-md127 : active raid5 nvme3n1[4] nvme2n1[2](F) nvme1n1[1] nvme0n1[0]
-      3139584 blocks super 1.2 level 5, 64k chunk, algorithm 2 [4/3] [UU_U]
-      [=====>...............]  recovery = 27.4% (287232/1046528) finish=0.6min speed=20516K/sec
-
-md0 : inactive sdc[0](S)
-      1048576 blocks super 1.2
-
-unused devices: <none>
-"""
-
-
-def test_mdstat_is_read_array_by_array() -> None:
-    arrays = mdstat.parse(DEGRADED)
-    assert arrays["md126"] == {
-        "is_active": True,
-        "level": "raid1",
-        "members": {"sdb1": "", "sda1": ""},
-        "status": "[2/2] [UU]",
-    }
-    degraded = arrays["md127"]
-    assert degraded["members"] == {"nvme3n1": "", "nvme2n1": "(F)", "nvme1n1": "", "nvme0n1": ""}
-    assert (degraded["status"], degraded["action"]) == ("[4/3] [UU_U]", "recovery")
-    assert degraded["share_done"] == pytest.approx(0.274)
-    assert degraded["bytes_per_second"] == 20516 * 1024
-    assert not arrays["md0"]["is_active"]
-    assert list(arrays) == ["md126", "md127", "md0"]
-
-
-RECORDED = """\
-Personalities : [raid0] [raid1] [raid10] [raid6] [raid5] [raid4]
-md127 : active raid5 nvme3n1[4] nvme2n1[2] nvme1n1[1] nvme0n1[0]
-      291840 blocks super 1.2 level 5, 64k chunk, algorithm 2 [4/3] [UUU_]
-      [>....................]  recovery =  1.0% (1360/97280) finish=1.1min speed=1360K/sec
-
-unused devices: <none>
-"""
-"""Linux 6.1, while a member of four is rebuilt."""
-
-
-def test_a_recorded_rebuild_is_read() -> None:
-    assert mdstat.parse(RECORDED) == {
-        "md127": {
-            "is_active": True,
-            "level": "raid5",
-            "members": {f"nvme{number}n1": "" for number in (3, 2, 1, 0)},
-            "status": "[4/3] [UUU_]",
-            "action": "recovery",
-            "share_done": 0.01,
-            "bytes_per_second": 1360 * 1024,
-        }
-    }
-
-
-def test_nothing_is_read_from_an_mdstat_without_arrays() -> None:
-    assert mdstat.parse("Personalities : \nunused devices: <none>\n") == {}
 
 
 def sysfs(folder: Path, **files: str) -> Path:
@@ -127,27 +67,27 @@ DEVICES = [Path(f"/dev/nvme{number}n1") for number in range(4)]
 
 
 def command(**setup: Any) -> str:
-    asked = Setup(devices=4, chunk=64 * KIB, **setup)
+    asked = ArraySetup(chunk=64 * KIB, **setup)
     return " ".join(md.create_command(Path("/dev/md/iosonde-12345678"), DEVICES, asked))
 
 
 def test_the_command_names_level_chunk_and_devices() -> None:
-    assert command(array="raid5") == (
+    assert command(level="raid5") == (
         "mdadm --create /dev/md/iosonde-12345678 --run --name=iosonde-12345678 --homehost=any --metadata=1.2 --level=5 "
         "--raid-devices=4 --chunk=64K --bitmap=none /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1 /dev/nvme3n1"
     )
 
 
 def test_mirrors_have_no_chunk_and_stripes_no_bitmap() -> None:
-    assert "--chunk" not in command(array="raid1")
-    assert "--bitmap" not in command(array="raid0")
+    assert "--chunk" not in command(level="raid1")
+    assert "--bitmap" not in command(level="raid0")
 
 
 def test_only_what_is_assumed_clean_is_not_synchronised() -> None:
-    assert "--assume-clean" in command(array="raid6", array_state="clean")
+    assert "--assume-clean" in command(level="raid6", state="clean")
     for state in ("synced", "degraded", "rebuilding"):
-        assert "--assume-clean" not in command(array="raid6", array_state=state, failed_members=1)
-    assert "--assume-clean" not in command(array="raid0", array_state="clean")
+        assert "--assume-clean" not in command(level="raid6", state=state, failed_members=1)
+    assert "--assume-clean" not in command(level="raid0", state="clean")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +95,7 @@ def test_only_what_is_assumed_clean_is_not_synchronised() -> None:
     [("raid5", 1, [3]), ("raid6", 2, [3, 2]), ("raid1", 3, [3, 2, 1]), ("raid10", 2, [3, 1])],
 )
 def test_members_fail_so_that_the_array_survives(level: str, count: int, expected: list[int]) -> None:
-    setup = Setup(devices=4, array=level, array_state="degraded", failed_members=count)  # type: ignore[arg-type]
+    setup = ArraySetup(level=level, state="degraded", failed_members=count)  # type: ignore[arg-type]
     assert members.failing(DEVICES, setup) == [DEVICES[number] for number in expected]
 
 
@@ -186,7 +126,7 @@ def test_an_array_of_that_name_is_never_taken_for_ours(tmp_path: Path, monkeypat
     monkeypatch.setattr(md, "NODES", tmp_path / "md")
     monkeypatch.setattr(md, "SYS", tmp_path / "sys")
     with pytest.raises(TargetError) as caught:
-        md.build(DEVICES, Setup(devices=4, array="raid5"), name)
+        md.build(DEVICES, ArraySetup(level="raid5"), name)
     assert f"there is an array `{tmp_path / 'md' / name}` already" in caught.value.what
     assert "mdadm --stop" in caught.value.hint
     assert journal.entries() == []
@@ -320,7 +260,7 @@ def test_an_entry_with_a_member_that_has_no_path_is_not_acted_on() -> None:
 def test_a_member_that_another_program_claims_is_reported_and_not_erased(
     devices: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "BUSY_S", 0.2)
+    monkeypatch.setattr(tools, "BUSY_S", 0.2)
     write(devices[0], 4096, md_superblock(f"any:{NAME}"))
     announced("md", devices)
     claim = os.open(devices[0], os.O_RDWR | os.O_EXCL)

@@ -8,9 +8,14 @@ from typing import Any
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.features.arrays import threads
+from iosonde.features.arrays.array import Array
+from iosonde.features.arrays.record import ArrayReading, MemberFailed
+from iosonde.features.arrays.setup import ArraySetup
 from iosonde.protocol.event import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.units import format_bytes
+from iosonde.verdict.warning_kinds import BUSY
 
 MEMBER_FAILED = "member_failed"
 MEMBER_MISSING = "member_missing"
@@ -19,13 +24,13 @@ Json = Mapping[str, Any]
 
 
 class ArrayHealth(Instrument):
-    """Watches the array of the run's setup, and records the setup."""
+    """Watches the array of the run's setup."""
 
     def __init__(self, context: RunContext) -> None:
         super().__init__(context)
-        self._array = context.ready.building
+        self._array = context.ready.building.layer(Array) if context.ready.building else None
         self._before: dict[str, Any] = {}
-        self._member_failed: dict[str, Any] = {}
+        self._member_failed: MemberFailed | None = None
 
     def start(self) -> None:
         """Read the state before the run."""
@@ -37,25 +42,37 @@ class ArrayHealth(Instrument):
         if event["event"] != "interval" or not self._array or self._member_failed:
             return
         if has_lost_a_member(self._before, self._array.health()):
-            self._member_failed = {"at": time.time(), "phase": event["phase"], "interval": event["index"]}
+            self._member_failed = MemberFailed(at=time.time(), phase=event["phase"], interval=event["index"])
 
     def stop(self, done: EngineRun) -> Reading:
-        """Read the state after the run."""
-        after = self._array.state() if self._array else {}
-        setup = dict(self.context.ready.facts)
-        if self._before:
-            setup["state"] = self._before
-        if after:
-            setup["state_after"] = after
-        if after and self._member_failed:
-            setup[MEMBER_FAILED] = self._member_failed
-        return Reading(facts={"setup": setup}, warnings=list(warnings(setup)))
+        """Read the state after the run, and the work of the array's threads, of an array that was there before too."""
+        saturated = [*thread_warnings(self.context.target, (done.result or {}).get("evidence") or {})]
+        if not self._array:
+            return Reading(warnings=saturated)
+        reading = ArrayReading(before=self._before, after=self._array.state(), member_failed=self._member_failed)
+        setup = self.context.case.setup
+        requested = setup.layer(ArraySetup) if setup else None
+        assert requested, "the case of a run on an array"
+        return Reading(parts=[reading], warnings=[*warnings(reading, requested, self._array.facts), *saturated])
 
 
-def warnings(setup: Json) -> Iterator[RecordWarning]:
-    """Warnings about the array in the `setup` of a record (docs/arrays.md)."""
-    before, after = setup.get("state") or {}, setup.get("state_after") or {}
-    if lacking := _lacking(setup.get("requested") or {}, before):
+def thread_warnings(target: Json, evidence: Json) -> Iterator[RecordWarning]:
+    """Yield a warning if the thread of an array below the target used a core."""
+    found = threads.from_evidence(target, evidence)
+    share = found["array_thread_share"]
+    if share is not None and share >= BUSY:
+        yield RecordWarning(
+            code="array_thread_saturated",
+            message=f"`{found['array_thread']}` used {100 * share:.0f} % of one core",
+            hint="the result describes the array's thread, not its members; for RAID 4, 5 and 6 raise "
+            "`group_thread_cnt` in `/sys/block/MD/md`, or use several arrays, which have one thread each",
+        )
+
+
+def warnings(reading: ArrayReading, requested: ArraySetup, built: Json) -> Iterator[RecordWarning]:
+    """Yield warnings about an array and how it was built (docs/arrays.md)."""
+    before, after = reading.before, reading.after
+    if lacking := _lacking(requested, before):
         yield RecordWarning(
             code=MEMBER_MISSING,
             message=f"the array was degraded before the run started: {lacking}",
@@ -65,8 +82,9 @@ def warnings(setup: Json) -> Iterator[RecordWarning]:
         yield RecordWarning(
             code=MEMBER_FAILED,
             message=f"a member of the array failed during the run: {_lost(before, after)}"
-            + _when(setup.get(MEMBER_FAILED) or {}),
+            + _when(reading.member_failed),
             hint="the results are those of a degraded array from that moment on; replace the device and repeat the run",
+            is_lasting=True,
         )
     if before.get("sync_action", "idle") != "idle" and after.get("sync_action") == "idle":
         yield RecordWarning(
@@ -74,7 +92,7 @@ def warnings(setup: Json) -> Iterator[RecordWarning]:
             message="the rebuild completed during the run, so only part of the run was measured during it",
             hint="measure for a shorter time, or use larger devices",
         )
-    if unequal := (setup.get("array") or {}).get("unequal"):
+    if unequal := built.get("unequal"):
         yield RecordWarning(
             code="unequal_members",
             message=f"the members differ in size; {format_bytes(unequal['unused_bytes'])} of the others are unused",
@@ -83,14 +101,14 @@ def warnings(setup: Json) -> Iterator[RecordWarning]:
 
 
 def has_lost_a_member(before: Json, after: Json) -> bool:
-    """Whether more members are missing, or return errors, than before."""
+    """Return True if more members are missing, or return errors, than before."""
     return any((after.get(name) or 0) > (before.get(name) or 0) for name in ("degraded", "errors") if after)
 
 
-def _lacking(requested: Json, before: Json) -> str:
-    """How an array differs from what its case requires; empty if it does not."""
+def _lacking(requested: ArraySetup, before: Json) -> str:
+    """Say how an array differs from what its case requires; empty if it does not."""
     missing, errors = ((before.get(name) or 0) for name in ("degraded", "errors"))
-    if missing > (requested.get("failed_members") or 0):
+    if missing > requested.failed_members:
         return f"{missing} of {before.get('raid_disks', '?')} members were missing"
     return f"{errors} I/Os of its members had failed" if errors else ""
 
@@ -110,5 +128,8 @@ def _names(before: Json, after: Json) -> str:
     return f"{', '.join(failed)}; " if failed else ""
 
 
-def _when(seen: Json) -> str:
-    return f", first seen in interval {seen['interval']} of `{seen['phase']}`" if seen else ""
+def _when(failed: MemberFailed | None) -> str:
+    return f", first seen in interval {failed.interval} of `{failed.phase}`" if failed else ""
+
+
+INSTRUMENTS = (ArrayHealth,)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from iosonde.features.arrays.performance import BOUND_WORDS
+from iosonde.features.arrays.rates import ArrayRates, array_name, array_order, array_rates
 from iosonde.report.content.table import Cell, Table
-from iosonde.report.material.arrays import ArrayRates, array_name, array_order, array_rates
 from iosonde.report.material.quantities import factor_title, level_text, metric_text, metric_title
 from iosonde.report.material.result_sets import Material
+from iosonde.units import format_bytes
 
 
 def tables(material: Material) -> list[Table]:
@@ -41,8 +43,6 @@ def _table(found: ArrayRates) -> Table:
 
 
 def _table_row(row: Mapping[str, Any], factors: Sequence[str], metric: str) -> list[Cell]:
-    from iosonde.findings.array_performance import BOUND_WORDS
-
     def rate(name: str) -> Cell:
         return Cell(text=metric_text(metric, row[name]), number=row[name])
 
@@ -85,6 +85,7 @@ def _ends(row: Mapping[str, Any], form: str) -> str:
 
 
 def _bytes(value: float | None) -> Cell:
-    from iosonde.units import format_bytes
-
     return Cell(text="-") if value is None else Cell(text=format_bytes(int(value)), number=value)
+
+
+TABLES = (tables,)

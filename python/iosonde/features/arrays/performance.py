@@ -16,16 +16,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde.findings.expected import SINGLE, Expected, expected
-from iosonde.findings.stripes import Work, request
+from iosonde.features.arrays.expected import SINGLE, Expected, expected
+from iosonde.features.arrays.setup import DEFAULT_CHUNK, ArrayParameters, Kind
+from iosonde.features.arrays.stripes import Work, request
 from iosonde.metrics.statistics import Estimate, Floats, ratio
 
-LAYOUT = ("array", "array_kind", "devices", "chunk", "array_state", "failed_members")
+LAYOUT = ("devices", *ArrayParameters.model_fields)
 """Parameters that describe an array, and so are not matched with those of the single device."""
-DEFAULT_CHUNK = 512 << 10
-"""That of Linux md."""
-BTRFS_CHUNK = 64 << 10
-"""Stripe length of btrfs, which cannot be chosen."""
 BOUND_WORDS = {
     "members": "the members' own speed",
     "parallelism": "members that this load keeps busy at once",
@@ -84,7 +81,7 @@ class Setting:
     @classmethod
     def from_case(cls, case: Mapping[str, Any]) -> Setting:
         """Read it off a row of the view `cases`."""
-        kind = str(case.get("array_kind") or "md")
+        kind: Kind = case.get("array_kind") or "md"
         block = case.get("block_size")
         return cls(
             array=str(case.get("array") or SINGLE),
@@ -92,7 +89,7 @@ class Setting:
             state=str(case.get("array_state") or ""),
             devices=int(case.get("devices") or 1),
             failed=int(case.get("failed_members") or 0),
-            chunk=BTRFS_CHUNK if kind == "btrfs" else int(case.get("chunk") or DEFAULT_CHUNK),
+            chunk=DEFAULT_CHUNK[kind] if kind == "btrfs" else int(case.get("chunk") or DEFAULT_CHUNK[kind]),
             block=int(block) if isinstance(block, int | float) else None,
             read_fraction=float(1 if case.get("read_fraction") is None else case["read_fraction"]),
             sequential=case.get("access") == "sequential",

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.findings.array_performance import LAYOUT, array_performance
+from iosonde.features.arrays.performance import LAYOUT, array_performance
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.study.model import Level

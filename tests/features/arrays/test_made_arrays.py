@@ -22,13 +22,15 @@ from needs import BTRFS
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute, resume
-from iosonde.execution.instruments import array_health
-from iosonde.plan import Plan, Setup
+from iosonde.features.arrays import btrfs, members
+from iosonde.features.arrays import instruments as array_health
+from iosonde.features.arrays.record import ArrayReading, MemberFailed
+from iosonde.features.arrays.setup import ArraySetup
+from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.results.schema import Record
+from iosonde.results.schema import Record, RecordWarning
 from iosonde.storage import open_target, tools
-from iosonde.storage.arrays import btrfs, members
 from iosonde.storage.block_layer import loop_status
 from iosonde.storage.safety import journal
 
@@ -83,6 +85,24 @@ def records(plan: Plan, place: Path) -> dict[str, Record]:
     return {str(record.levels["array"]): record for record in result_set.records()}
 
 
+def reading_of(record: Record) -> ArrayReading:
+    found = record.of(ArrayReading)
+    assert found
+    return found
+
+
+def warnings(
+    before: dict[str, Any],
+    after: dict[str, Any],
+    *,
+    failed_members: int = 0,
+    seen: MemberFailed | None = None,
+    built: dict[str, Any] | None = None,
+) -> list[RecordWarning]:
+    reading = ArrayReading(before=before, after=after, member_failed=seen)
+    return list(array_health.warnings(reading, ArraySetup(level="raid6", failed_members=failed_members), built or {}))
+
+
 def test_every_level_is_created_measured_recorded_and_removed(directory: Path, tmp_path: Path) -> None:
     levels = ("raid0", "raid1", "raid10", "raid5", "raid6")
     found = records(planned(directory, *levels, devices="4"), tmp_path / "set")
@@ -90,8 +110,9 @@ def test_every_level_is_created_measured_recorded_and_removed(directory: Path, t
     for level, record in found.items():
         array = record.setup["array"]
         assert (array["kind"], array["profile"], len(array["members"])) == ("btrfs", level, 4)
-        assert record.setup["state"] == record.setup["state_after"] | {"at": record.setup["state"]["at"]}
-        assert record.setup["state"]["degraded"] == 0
+        reading = reading_of(record)
+        assert reading.before == reading.after | {"at": reading.before["at"]}
+        assert reading.before["degraded"] == 0
         assert array["steps"][0]["command"][0] == "mkfs.btrfs"
         assert len(record.target["devices"]) >= 4
     assert ResultSet.open(tmp_path / "set").runs["members"].str.split(" ").list.len().to_list() == [4] * 5
@@ -102,7 +123,8 @@ def test_a_degraded_array_lacks_its_members_while_it_is_measured(directory: Path
     for record in records(plan, tmp_path / "set").values():
         assert record.outcome == "complete", record.failure
         assert len(record.setup["array"]["failed"]) == 1
-        assert (record.setup["state"]["degraded"], record.setup["state_after"]["degraded"]) == (1, 1)
+        reading = reading_of(record)
+        assert (reading.before["degraded"], reading.after["degraded"]) == (1, 1)
         assert not [warning for warning in record.warnings if warning.code == array_health.MEMBER_FAILED]
 
 
@@ -111,7 +133,7 @@ def test_a_member_is_replaced_while_an_array_is_rebuilding(directory: Path, tmp_
     record = records(plan, tmp_path / "set")["raid5"]
     assert record.outcome == "complete", record.failure
     assert record.setup["array"]["steps"][-1]["command"][:3] == ["btrfs", "replace", "start"]
-    assert record.setup["state_after"]["sync_action"] in ("recover", "idle")
+    assert reading_of(record).after["sync_action"] in ("recover", "idle")
 
 
 def test_a_member_that_answers_with_an_error_is_named_and_nothing_is_left(
@@ -148,38 +170,20 @@ def test_only_root_can_create_arrays(directory: Path, monkeypatch: pytest.Monkey
         planned(directory, "raid1", devices="2")
 
 
-def test_the_same_device_under_two_names_is_refused(directory: Path) -> None:
-    with loop_devices(directory, 8 * MIB) as [device]:
-        other = directory / "other-name"
-        other.symlink_to(device)
-        with pytest.raises(TargetError) as caught:
-            members.check([device, other], Setup(devices=2, array="raid1"))
-        assert "are the same device" in caught.value.what
-        other.unlink()
-
-
-def test_too_few_devices_are_refused(directory: Path) -> None:
-    with loop_devices(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
-        members.check(devices, Setup(devices=2, array="raid6"))
-    assert "needs 4 devices, and there are 2" in caught.value.what
-
-
 def test_a_chunk_larger_than_the_members_is_refused(directory: Path) -> None:
     with loop_devices(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
-        members.check(devices, Setup(devices=2, array="raid0", chunk=8 * MIB))
+        members.check(devices, ArraySetup(level="raid0", chunk=8 * MIB))
     assert caught.value.what == "a chunk of 8 MiB is too large for members of 8 MiB"
 
 
 def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path) -> None:
     with loop_devices(directory, 160 * MIB, 192 * MIB) as devices:
-        built = btrfs.build(
-            devices, Setup(devices=2, array="raid0", array_kind="btrfs", file_system="btrfs"), "iosonde-00000001"
-        )
+        built = btrfs.build(devices, ArraySetup(level="raid0", kind="btrfs"), "iosonde-00000001")
         assert [btrfs.label_on(device) for device in devices] == ["iosonde-00000001"] * 2
-        btrfs.remove(built)
+        journal.undo(built.key)
         assert [tools.call("wipefs", device)["output"] for device in devices] == ["", ""]
         assert built.facts["unequal"] == {"smallest_bytes": 160 * MIB, "unused_bytes": 32 * MIB}
-        [warning] = array_health.warnings({"array": built.facts})
+        [warning] = warnings({}, {}, built=built.facts)
         assert warning.code == "unequal_members"
         assert "32 MiB of the others are unused" in warning.message
 
@@ -187,10 +191,10 @@ def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path)
 def test_a_device_that_carries_another_label_is_not_wiped(directory: Path) -> None:
     """What was ours when it was killed may be somebody else's when it is cleaned up."""
     with loop_devices(directory, 160 * MIB, 160 * MIB) as devices:
-        setup = Setup(devices=2, array="raid1", array_kind="btrfs", file_system="btrfs")
+        setup = ArraySetup(level="raid1", kind="btrfs")
         built = btrfs.build(devices, setup, "iosonde-00000002")
         tools.call("btrfs", "filesystem", "label", devices[0], "precious")
-        btrfs.remove(built)
+        journal.undo(built.key)
         assert tools.call("btrfs", "filesystem", "label", devices[0])["output"] == "precious"
         assert journal.entries() == []
 
@@ -200,17 +204,17 @@ def test_only_our_file_system_is_unmounted_where_the_user_has_mounted_it(directo
     point = directory / "point"
     point.mkdir()
     with loop_devices(directory, 160 * MIB, 160 * MIB) as devices:
-        setup = Setup(devices=2, array="raid1", array_kind="btrfs", file_system="btrfs")
+        setup = ArraySetup(level="raid1", kind="btrfs")
         built = btrfs.build(devices, setup, "iosonde-00000003")
         tools.call("mount", "-t", "tmpfs", "theirs", point)
         (point / "precious").touch()
         tools.call("mount", devices[0], point)
         tools.call("mount", "-t", "tmpfs", "theirs", point)
         with pytest.raises(OSError, match="`theirs` is mounted over it"):
-            btrfs.remove(built)
+            journal.undo(built.key)
         assert btrfs.label_on(devices[0]) == built.facts["name"]
         tools.call("umount", point)
-        btrfs.remove(built)
+        journal.undo(built.key)
         assert [tools.call("wipefs", device)["output"] for device in devices] == ["", ""]
         assert (point / "precious").exists()
         tools.call("umount", point)
@@ -219,32 +223,31 @@ def test_only_our_file_system_is_unmounted_where_the_user_has_mounted_it(directo
 
 def test_a_failing_member_is_distinguished_from_a_missing_one() -> None:
     whole, lost = {"degraded": 0, "errors": 0, "raid_disks": 4}, {"degraded": 1, "errors": 0, "raid_disks": 4}
-    [warning] = array_health.warnings({"state": whole, "state_after": lost})
+    [warning] = warnings(whole, lost)
     assert warning.code == array_health.MEMBER_FAILED
     assert warning.message == "a member of the array failed during the run: 1 of 4 are missing"
-    requested = {"requested": {"failed_members": 1}}
-    assert list(array_health.warnings({"state": lost, "state_after": lost, **requested})) == []
-    [warning] = array_health.warnings({"state": whole, "state_after": {**whole, "errors": 7}})
+    assert warnings(lost, lost, failed_members=1) == []
+    [warning] = warnings(whole, {**whole, "errors": 7})
     assert "7 of its I/Os failed" in warning.message
-    [warning] = array_health.warnings({"state": {"sync_action": "recover"}, "state_after": {"sync_action": "idle"}})
+    [warning] = warnings({"sync_action": "recover"}, {"sync_action": "idle"})
     assert warning.code == "rebuild_ended"
 
 
 def test_an_incomplete_array_is_not_reported_as_healthy() -> None:
     lost = {"degraded": 1, "errors": 0, "raid_disks": 4}
-    [warning] = array_health.warnings({"state": lost, "state_after": lost, "requested": {"failed_members": 0}})
+    [warning] = warnings(lost, lost)
     assert warning.code == array_health.MEMBER_MISSING
     assert "before the run started: 1 of 4 members were missing" in warning.message
     failing = {"degraded": 0, "errors": 9, "raid_disks": 4}
-    [warning] = array_health.warnings({"state": failing, "state_after": failing, "requested": {"failed_members": 0}})
+    [warning] = warnings(failing, failing)
     assert "9 I/Os of its members had failed" in warning.message
 
 
 def test_the_failed_member_and_the_time_are_reported() -> None:
     before = {"degraded": 0, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "in_sync"}}
     after = {"degraded": 1, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "faulty"}}
-    seen = {"at": 1.0, "phase": "measure", "interval": 4}
-    [warning] = array_health.warnings({"state": before, "state_after": after, "member_failed": seen})
+    seen = MemberFailed(at=1.0, phase="measure", interval=4)
+    [warning] = warnings(before, after, seen=seen)
     assert warning.message == (
         "a member of the array failed during the run: `nvme1n1`; 1 of 2 are missing, first seen in interval 4 of `measure`"
     )
@@ -280,15 +283,16 @@ def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_stops_or_con
     plan = plan.model_copy(update={"study": {**plan.study, "on_member_failure": question}})
     observer = LosesAMember(directory)
     if question == "stop":
-        with pytest.raises(TargetError, match="a member of the array failed during"):
+        with pytest.raises(TargetError, match=r"a member of the array failed during the run.* stops on member failure"):
             execute(plan, tmp_path / "set", observer=observer)
     else:
         execute(plan, tmp_path / "set", observer=observer)
-        assert any("continues with the degraded array" in note for note in observer.notes)
+        assert any("the study continues" in note for note in observer.notes)
     [record] = ResultSet.open(tmp_path / "set").records()
     assert array_health.MEMBER_FAILED in [warning.code for warning in record.warnings]
-    assert record.setup["state_after"]["errors"] > record.setup["state"]["errors"]
-    assert record.setup["member_failed"]["phase"] == "measure"
+    reading = reading_of(record)
+    assert reading.after["errors"] > reading.before["errors"]
+    assert reading.member_failed and reading.member_failed.phase == "measure"
 
 
 def test_after_a_kill_at_any_moment_cleanup_removes_the_array_and_nothing_else(directory: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from math import gcd
 
-from iosonde.findings.expected import PARITIES
+from iosonde.features.arrays.setup import PARITIES
 
 _POSITIONS = 4096
 """Positions in a stripe that are averaged over, at most."""
