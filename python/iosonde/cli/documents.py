@@ -41,6 +41,7 @@ def _documents(result_sets: Sequence[ResultSet], *, mix_simulated: bool) -> list
                     "target": source.plan.target,
                     "simulated": source.simulated,
                     "missing_runs": len(source.missing),
+                    "requirements": _requirements(source.results),
                     "answer": [finding.sentence for finding in answers[source.label].summary],
                     "trust": answers[source.label].trust.line,
                     "findings": [_finding(each) for each in answers[source.label].findings],
@@ -50,6 +51,15 @@ def _documents(result_sets: Sequence[ResultSet], *, mix_simulated: bool) -> list
                 }
             )
     return documents
+
+
+def _requirements(result_set: ResultSet) -> list[dict[str, Any]]:
+    """The result of each requirement of the study, the worst first."""
+    from iosonde.findings.requirements import results_of
+
+    return [
+        {**dataclasses.asdict(each), "requirement": each.requirement.model_dump()} for each in results_of(result_set)
+    ]
 
 
 def _finding(finding: Any) -> dict[str, Any]:

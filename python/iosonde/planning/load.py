@@ -8,7 +8,7 @@ from iosonde import workload as workloads
 from iosonde.errors import StudyError
 from iosonde.metrics.named import declare_all
 from iosonde.metrics.registry import METRICS
-from iosonde.procedure import KINDS, kind_of
+from iosonde.procedure import KINDS, condition, kind_of
 from iosonde.results.columns import RESERVED
 from iosonde.study.load import read, read_text, validate
 from iosonde.study.location import Keys, StudyFile
@@ -30,7 +30,19 @@ def _checked(source: StudyFile) -> Study:
     _check_procedures(study, source)
     if workloads.named(study.workload).is_external:
         _declare_metrics(study, source)
+    _check_conditions(study, source)
     return study
+
+
+def _check_conditions(study: Study, source: StudyFile) -> None:
+    """Raise `StudyError` for a requirement whose condition cannot be read."""
+    parts = {part.name: part for part in study.parts}
+    for index, requirement in enumerate(study.requirement):
+        streams = [stream.name for stream in parts[requirement.part].streams]
+        try:
+            condition.parse(requirement.holds, streams=streams)
+        except StudyError as error:
+            raise StudyError(error.what, where=source.where("requirement", index, "holds"), hint=error.hint) from None
 
 
 def _declare_metrics(study: Study, source: StudyFile) -> None:

@@ -35,7 +35,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 _SHARE = re.compile(
     r"(?P<name>\S+)\s+over\s+(?P<threshold>\S+)\s*<\s*(?P<percent>[0-9.]+)\s*%(\s+in\s+every\s+(?P<slice>\S+))?"
 )
-_BOUND = re.compile(r"(?P<name>\S+)\s*(?P<compare><=|>=|<|>)\s*(?P<bound>\S+)")
+_BOUND = re.compile(r"(?P<name>\S+)\s*(?P<compare><=|>=|<|>)\s*(?P<bound>\S+( [a-zA-Zµ/]+)?)")
 Number = TypeVar("Number", int, float)
 
 _EXAMPLE = "`response_latency_ns_p99_9 <= 1ms` or `read.response_latency over 1ms < 5% in every 1h`"
@@ -76,7 +76,11 @@ class MetricBound:
         value = observation.value(self.metric, stream=self.stream, operation=self.operation)
         if value is None:
             return Judgement(holds=None, text="-")
-        return Judgement(holds=_COMPARE[self.compare](value, self.bound), text=_value_text(self.metric, value))
+        return Judgement(holds=self.keeps(value), text=_value_text(self.metric, value))
+
+    def keeps(self, value: float) -> bool:
+        """Return True if a value is on the right side of the bound."""
+        return _COMPARE[self.compare](value, self.bound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +170,7 @@ def _bound(metric: str, bound: str, text: str) -> float:
         case "B/s":
             return _read(parse_size, bound.removesuffix("/s"), text)
         case _:
-            return _read(parse_rate, bound, text)
+            return _read(parse_rate, bound.removesuffix("IOPS").strip(), text)
 
 
 def _read(parser: Callable[[str], Number], value: str, text: str) -> Number:

@@ -34,6 +34,7 @@ def check(study: Study, source: StudyFile) -> None:
     _check_references(study, source)
     _check_views(study, source)
     _check_analysis(study, source)
+    _check_requirements(study, source)
 
 
 def check_values(source: StudyFile) -> None:
@@ -287,6 +288,19 @@ def _check_analysis(study: Study, source: StudyFile) -> None:
         for key, names in (("over", [analysis.over]), ("by", analysis.by), ("where", list(analysis.where))):
             for name in names:
                 _known("factor", name, separable, source.where(*at, key))
+
+
+def _check_requirements(study: Study, source: StudyFile) -> None:
+    """Check names and the parts and levels of requirements; their conditions are read by `planning.load`."""
+    names = [each.name for each in study.requirement]
+    for index, requirement in enumerate(study.requirement):
+        at: Keys = ("requirement", index)
+        if requirement.name in names[:index]:
+            raise StudyError(f"two requirements are called `{requirement.name}`", where=source.where(*at))
+        parts = {part.name: part for part in study.parts}
+        _known("part", requirement.part, parts, source.where(*at, "part"))
+        for factor in requirement.where:
+            _known("factor", factor, parts[requirement.part].all_factors, source.where(*at, "where"))
 
 
 def _separable(study: Study, part: str, where: str) -> list[str]:

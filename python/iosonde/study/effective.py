@@ -46,6 +46,10 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
             each.model_copy(update={"where": _read(each.where, by_name[each.part], named[each.part])})
             for each in study.analysis
         ],
+        "requirement": [
+            each.model_copy(update={"where": _read(each.where, by_name[each.part], named[each.part])})
+            for each in study.requirement
+        ],
     }
     if study.control:
         layers = (study.control.measurement, chosen.measurement, chosen.parts.get(CONTROL, {}), parameters)

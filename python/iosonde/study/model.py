@@ -391,6 +391,34 @@ class Analysis(_Strict):
     """Of kinds that compare with other reads (`WITH_DEVICE_PART`): the part that has them."""
 
 
+RequirementLevel = Literal["required", "recommended"]
+
+
+class RequirementSource(_Strict):
+    """The document that states a limit."""
+
+    title: str
+    publisher: str
+    version: str
+    """Version or year."""
+    address: str = ""
+
+
+class Requirement(_Strict):
+    """A limit that an application sets, and the case that it applies to."""
+
+    name: str
+    holds: str
+    """Condition, such as `flush.completion_latency_ns_p99 < 10ms`."""
+    part: str = "main"
+    where: dict[str, Scalar] = Field(default_factory=dict)
+    """Only cases with these levels."""
+    level: RequirementLevel = "required"
+    means: str
+    """Its meaning for the application, in one sentence."""
+    source: RequirementSource
+
+
 class Study(_Repeated):
     """One question, and how it is answered."""
 
@@ -425,6 +453,8 @@ class Study(_Repeated):
     references: list[Reference] = Field(default_factory=list)
     views: list[View] = Field(default_factory=list)
     analysis: list[Analysis] = Field(default_factory=list)
+    requirement: list[Requirement] = Field(default_factory=list)
+    """Limits that decide between pass and fail."""
 
     def workload_of(self, part: Part) -> str:
         """Return the workload that defines the parameters of a part."""

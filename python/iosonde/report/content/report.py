@@ -23,6 +23,7 @@ from iosonde.report.content.omitted import Omitted, computed
 from iosonde.report.content.pooled_sessions import session_tables
 from iosonde.report.content.published import improvements_table, limits_table
 from iosonde.report.content.repeats import repeat_tables
+from iosonde.report.content.requirements import requirements_table
 from iosonde.report.content.sections import Labelled, Section, assigned
 from iosonde.report.content.store_statistics import statistics_tables
 from iosonde.report.content.summary import summary
@@ -52,6 +53,9 @@ Part = TypeVar("Part")
 
 HEADLINES = ("table", "accounts")
 """Those that may be the summary of a study."""
+
+PARTS = ("requirements", "answers", "summary", "sections", "drift", "detail_tables", "comparison", "verdicts")
+"""Properties of a chapter that are computed before it is written."""
 
 
 def collect(result_sets: Sequence[ResultSet], *, mix_simulated: bool = False) -> Report:
@@ -100,7 +104,16 @@ class Chapter:
 
     def compute(self) -> None:
         """Compute every part, so that `omitted` is complete."""
-        for part in ("answers", "summary", "sections", "drift", "detail_tables", "comparison", "verdicts"):
+        for part in (
+            "requirements",
+            "answers",
+            "summary",
+            "sections",
+            "drift",
+            "detail_tables",
+            "comparison",
+            "verdicts",
+        ):
             getattr(self, part)
 
     def _computed(self, title: str, compute: Callable[[], Part], *, instead: Part) -> Part:
@@ -113,6 +126,11 @@ class Chapter:
     @property
     def sources(self) -> Sequence[Source]:
         return self.material.sources
+
+    @cached_property
+    def requirements(self) -> Table | None:
+        """The requirements of the study, the worst first; None for a study without any."""
+        return self._computed("Requirements", lambda: requirements_table(self.material), instead=None)
 
     @cached_property
     def answers(self) -> list[tuple[str, Answer]]:
@@ -259,9 +277,10 @@ class Chapter:
 
     @property
     def tables(self) -> list[Table]:
-        """Every table, the comparison of two result sets first."""
+        """Every table: requirements first, then the comparison of two result sets."""
         asked = (table for table in self._asked_tables if table.rows)
-        return [*self.comparison_tables, *asked, *self.detail_tables]
+        required = [self.requirements] if self.requirements else []
+        return [*required, *self.comparison_tables, *asked, *self.detail_tables]
 
     @cached_property
     def _asked_tables(self) -> list[Table]:

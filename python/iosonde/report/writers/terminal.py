@@ -17,6 +17,7 @@ from iosonde.metrics.registry import known_names, metric, named_among
 from iosonde.metrics.wording import counted, unbroken
 from iosonde.report.content.provenance import completion, headline
 from iosonde.report.content.report import Chapter, Report, incomplete
+from iosonde.report.content.requirements import NAME, REASON, SHOWN
 from iosonde.report.content.sections import Labelled
 from iosonde.report.content.table import SCOPE, VERDICT, Cell, Table, folded
 from iosonde.report.material.result_sets import WARNING, Source
@@ -37,6 +38,7 @@ def show(report: Report, console: Console, *, report_path: Path | None = None) -
             _wrapped(console, f"{report.simulated.capitalize()}: {WARNING}.", style="yellow")
         for source in chapter.sources:
             _incomplete(source, console)
+        _requirements(chapter, console)
         _comparison(chapter, console)
         _answer(chapter, console)
         if chapter.summary:
@@ -55,6 +57,19 @@ def _incomplete(source: Source, console: Console) -> None:
     if problem := incomplete(source):
         _wrapped(console, f"This result set is incomplete: {problem}.", style="bold yellow")
         console.print(Text(": ".join(completion(source))), soft_wrap=True)
+
+
+def _requirements(chapter: Chapter, console: Console) -> None:
+    """Print the table of requirements, and why those that are not met or undecided are so."""
+    table = chapter.requirements
+    if not table:
+        return
+    _table(console, table, list(table.rows), title=table.title, preferred=[*table.heads[: table.labels], *SHOWN])
+    for row in table.rows[:ROWS]:
+        cells = dict(zip(table.heads, (cell.text for cell in row), strict=True))
+        if cells["Result"] != "pass":
+            why = cells["Meaning"] if cells["Result"] == "fail" else cells[REASON]
+            _wrapped(console, f"{cells[NAME]}: {why}", first="- ", rest="  ")
 
 
 def _answer(chapter: Chapter, console: Console) -> None:

@@ -1,0 +1,239 @@
+"""Limits on a ratio that every interval of a run contributes to: a share of slow operations, a mean latency or a rate.
+
+A condition on a percentile is one on a share: p99 is below 10 ms if less than 1 % of operations take longer. Conditions
+on other metrics have no limit here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from iosonde.metrics.histogram import MILLION, PERCENTILES
+from iosonde.metrics.limit_test import (
+    CLEAR,
+    SHORTEST_NS,
+    USUAL_NS,
+    Blocks,
+    Comparison,
+    Floats,
+    blocks_of,
+    compare,
+    decide,
+)
+from iosonde.metrics.scopes import MIXED
+from iosonde.procedure.condition import Condition, MetricBound, SlowShare
+from iosonde.results.histogram import midpoint_ns
+from iosonde.units import format_duration
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from iosonde.results import ResultSet
+
+RATES = {"iops": "count", "ops_per_sec": "count", "bandwidth": "bytes"}
+"""Metrics that are a sum over seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """Whether a limit is met."""
+
+    holds: bool | None
+    comparison: Comparison
+    length_ns: int
+    """Length of the measurement, in whole blocks."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is undecided."""
+        length, shortest, usual = map(format_duration, (self.length_ns, SHORTEST_NS, USUAL_NS))
+        if self.length_ns < SHORTEST_NS:
+            return f"measured for {length}; at least {shortest} required"
+        if self.comparison.side != "undecided":
+            return f"measured for {length}; before {usual} only values {1 - CLEAR:.0%} from the limit pass"
+        return "the interval contains the limit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """What a condition limits, and where."""
+
+    kind: Literal["share", "mean", "rate"]
+    limit: float
+    """Of the ratio: a share, nanoseconds, or a number per second."""
+    is_upper: bool
+    """True if the ratio must be below."""
+    stream: str
+    operation: str
+    latency: str = ""
+    """`completion_latency` or `response_latency`."""
+    threshold_ns: float = 0.0
+    """Of a share: how long operations may take."""
+    column: str = ""
+    """Of a rate: `count` or `bytes`."""
+
+    @property
+    def clear(self) -> Limit:
+        """The limit that only values clear of this one meet."""
+        if self.kind == "share":
+            return replace(self, threshold_ns=CLEAR * self.threshold_ns)
+        return replace(self, limit=self.limit * CLEAR if self.is_upper else self.limit / CLEAR)
+
+    def decide(self, blocks_of: Callable[[Limit], Blocks]) -> Decision | None:
+        """Judge the blocks that a limit has; None without operations."""
+        blocks = blocks_of(self)
+        is_share = self.kind == "share"
+        at_limit = compare(blocks, self.limit, is_share=is_share)
+        clear = compare(blocks_of(self.clear), self.clear.limit, is_share=is_share)
+        if at_limit is None or clear is None:
+            return None
+        holds = decide(at_limit, clear, blocks, good="below" if self.is_upper else "above")
+        return Decision(holds=holds, comparison=at_limit, length_ns=blocks.length_ns)
+
+    def covers(self, stream: str, operation: str) -> bool:
+        """Return True if operations of a stream count."""
+        operations = (self.operation,) if self.operation else MIXED
+        return self.stream in ("", stream) and operation in operations
+
+
+def limit_of(condition: Condition) -> Limit | None:
+    """Return the limit that a condition is; None where intervals do not add up to its metric."""
+    if isinstance(condition, SlowShare) and condition.slice_ns is None:
+        return Limit(
+            kind="share",
+            limit=condition.share,
+            is_upper=True,
+            stream=condition.stream,
+            operation=condition.operation,
+            latency=condition.latency,
+            threshold_ns=condition.threshold_ns,
+        )
+    return _of_metric(condition) if isinstance(condition, MetricBound) else None
+
+
+def _of_metric(bound: MetricBound) -> Limit | None:
+    is_upper = bound.compare in ("<", "<=")
+    if bound.metric in RATES:
+        return Limit(
+            kind="rate",
+            limit=bound.bound,
+            is_upper=is_upper,
+            stream=bound.stream,
+            operation=bound.operation,
+            column=RATES[bound.metric],
+        )
+    latency, separator, statistic = bound.metric.partition("_ns_")
+    if not separator or not is_upper or latency not in ("completion_latency", "response_latency"):
+        return None
+    is_percentile = statistic in PERCENTILES
+    if not is_percentile and statistic != "mean":
+        return None
+    return Limit(
+        kind="share" if is_percentile else "mean",
+        limit=1 - PERCENTILES[statistic] / MILLION if is_percentile else bound.bound,
+        is_upper=True,
+        stream=bound.stream,
+        operation=bound.operation,
+        latency=latency,
+        threshold_ns=bound.bound if is_percentile else 0.0,
+    )
+
+
+@dataclass
+class Tally:
+    """What the intervals of one run contribute to a limit."""
+
+    limit: Limit
+    begins_ns: list[int] = field(default_factory=list)
+    amounts: list[float] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    slow: dict[int, bool] = field(default_factory=dict)
+    """Whether a bucket is above the threshold."""
+
+    def add(self, begin_ns: int, end_ns: int, operations: Iterable[Mapping[str, Any]]) -> None:
+        """Add an interval: its operations as the engine reports them, those that the limit covers."""
+        amount = weight = 0.0
+        for operation in operations:
+            if self.limit.kind == "rate":
+                amount += operation[self.limit.column]
+                continue
+            histogram = operation[self.limit.latency] or {"count": 0, "sum_ns": 0, "buckets": ()}
+            weight += histogram["count"]
+            amount += histogram["sum_ns"] if self.limit.kind == "mean" else self._slow(histogram["buckets"])
+        self.begins_ns.append(begin_ns)
+        self.amounts.append(amount)
+        self.weights.append((end_ns - begin_ns) / 1e9 if self.limit.kind == "rate" else weight)
+
+    def _slow(self, buckets: Iterable[Sequence[int]]) -> int:
+        slow = 0
+        for bucket, count in buckets:
+            if bucket not in self.slow:
+                self.slow[bucket] = bool(midpoint_ns(bucket) > self.limit.threshold_ns)
+            slow += count * self.slow[bucket]
+        return slow
+
+    def blocks(self) -> Blocks:
+        return blocks_of(self.begins_ns, self.amounts, self.weights)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurement of one recorded run."""
+
+    results: ResultSet
+    """Holds only this run."""
+
+    def tally(self, limit: Limit) -> Tally:
+        """Return what the recorded intervals contribute: the same as while they were measured."""
+        import polars as pl
+
+        if limit.kind == "share":
+            is_slow = pl.col("midpoint_ns") > limit.threshold_ns
+            slow = pl.col("count").filter(is_slow).sum()
+            sums = self._buckets(limit).group_by("interval").agg(amount=slow, weight=pl.col("count").sum())
+        else:
+            amount = limit.column or f"{limit.latency}_ns_sum"
+            sums = (
+                self._intervals.filter(_covered(limit))
+                .group_by("interval")
+                .agg(amount=pl.col(amount).sum(), weight=pl.col("count").filter(pl.col(amount).is_not_null()).sum())
+            )
+        times = self._intervals.select("interval", "begin_ns", "end_ns").unique()
+        rows = times.join(sums, on="interval", how="left").fill_null(0).sort("interval")
+        seconds = (rows["end_ns"] - rows["begin_ns"]) / 1e9
+        return Tally(
+            limit=limit,
+            begins_ns=rows["begin_ns"].to_list(),
+            amounts=rows["amount"].cast(pl.Float64).to_list(),
+            weights=(seconds if limit.kind == "rate" else rows["weight"].cast(pl.Float64)).to_list(),
+        )
+
+    def distribution(self, limit: Limit) -> tuple[Floats, Floats]:
+        """Return the latencies of a limited share in ascending order, and how many operations took each."""
+        import polars as pl
+
+        merged = self._buckets(limit).group_by("midpoint_ns").agg(pl.col("count").sum()).sort("midpoint_ns")
+        latencies, counts = (merged[name].cast(pl.Float64).to_numpy() for name in ("midpoint_ns", "count"))
+        return latencies, counts
+
+    @cached_property
+    def _intervals(self) -> pl.DataFrame:
+        import polars as pl
+
+        return self.results.intervals.filter(pl.col("phase") == "measure")
+
+    def _buckets(self, limit: Limit) -> pl.DataFrame:
+        import polars as pl
+
+        kind = limit.latency.removesuffix("_latency")
+        return self.results.histograms.filter(pl.col("phase") == "measure", pl.col("latency") == kind, _covered(limit))
+
+
+def _covered(limit: Limit) -> pl.Expr:
+    import polars as pl
+
+    operations = [limit.operation] if limit.operation else list(MIXED)
+    return pl.col("operation").is_in(operations) & ((pl.col("stream") == limit.stream) | (limit.stream == ""))

@@ -1,0 +1,215 @@
+"""Requirements of a study on simulated devices of known latency: outcome, value, interval, margin, order."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from iosonde.errors import StudyError
+from iosonde.execution import execute
+from iosonde.findings.requirements import Result, overall, results_of
+from iosonde.planning import expand, parse
+from iosonde.report.content.report import collect
+from iosonde.report.writers import html, markdown, terminal
+from iosonde.results import ResultSet
+from iosonde.results.schema import RecordVerdict
+from iosonde.storage import open_target
+
+pytestmark = pytest.mark.engine
+
+STUDY = """
+name = "log"
+title = "Log device"
+question = "Is it fast enough?"
+repeats = {repeats}
+
+[measurement]
+access = "sequential"
+read_fraction = 0.0
+durability = "flush:1"
+span = "16MiB"
+ramp = "1s"
+duration = "{duration}"
+interval = "100ms"
+
+[[parts]]
+name = "wal"
+
+[profiles.standard]
+"""
+REQUIREMENT = """
+[[requirement]]
+name = "{name}"
+part = "wal"
+holds = "{holds}"
+level = "{level}"
+means = "Commits wait."
+
+[requirement.source]
+title = "Manual"
+publisher = "Example"
+version = "1.0"
+"""
+
+
+def study(*requirements: tuple[str, str, str], duration: str = "60s", repeats: int = 1) -> str:
+    tables = [REQUIREMENT.format(name=name, holds=holds, level=level) for name, holds, level in requirements]
+    return STUDY.format(duration=duration, repeats=repeats) + "".join(tables)
+
+
+def measured(directory: Path, text: str, target: str = "servers=1,write=1ms,service=exponential") -> ResultSet:
+    return execute(expand(parse(text), open_target(f"simulated:{target},size=1GiB")), directory / "set")
+
+
+P99 = 4.605
+"""99th percentile of an exponential service time, in means: a flush takes 4.6 ms where the mean is 1 ms."""
+
+
+def outcomes(results: ResultSet) -> dict[str, Result]:
+    return {each.requirement.name: each for each in results_of(results)}
+
+
+def test_each_requirement_passes_fails_or_is_undecided_and_the_worst_is_first(tmp_path: Path) -> None:
+    text = study(
+        ("p99 far below", "flush.completion_latency_ns_p99 < 10ms", "required"),
+        ("p99 above", "flush.completion_latency_ns_p99 < 3 ms", "required"),
+        ("p99 at the limit", "flush.completion_latency_ns_p99 < 4.6ms", "recommended"),
+        ("mean", "flush.completion_latency_ns_mean < 1.2ms", "required"),
+        ("rate", "write.iops >= 400 IOPS", "required"),
+        ("high rate", "iops >= 1k", "recommended"),
+        ("bandwidth", "bandwidth >= 1MB/s", "required"),
+        ("share", "flush.completion_latency over 5ms < 5%", "required"),
+    )
+    results = measured(tmp_path, text)
+    listed = results_of(results)
+    assert [(each.requirement.name, each.outcome) for each in listed] == [
+        ("p99 above", "fail"),
+        ("high rate", "fail"),
+        ("p99 at the limit", "undecided"),
+        ("mean", "pass"),
+        ("rate", "pass"),
+        ("p99 far below", "pass"),
+        ("share", "pass"),
+        ("bandwidth", "pass"),
+    ]
+    by_name = outcomes(results)
+    p99 = by_name["p99 far below"]
+    assert p99.value and p99.low and p99.high and p99.margin
+    assert p99.low < P99 * 1e6 < p99.high < 10e6 and abs(p99.margin - (1 - p99.value / 10e6)) < 1e-9
+    metrics = results.sql(
+        "SELECT value FROM metrics WHERE operation = 'flush' AND metric = 'completion_latency_ns_p99'"
+    )
+    assert p99.value == metrics["value"].item()
+    assert by_name["rate"].margin == pytest.approx(0.25, abs=0.05)
+    assert by_name["p99 at the limit"].reason == "the interval contains the limit"
+    assert overall(listed) == "fail"
+    assert overall([each for each in listed if each.requirement.level == "recommended"]) == "undecided"
+
+
+def test_a_short_run_decides_nothing(tmp_path: Path) -> None:
+    [result] = results_of(
+        measured(tmp_path, study(("p99", "flush.completion_latency_ns_p99 < 10ms", "required"), duration="3s"))
+    )
+    assert (result.outcome, result.reason) == ("undecided", "measured for 3 s; at least 10 s required")
+
+
+def test_other_metrics_are_judged_by_the_interval_of_their_repeats(tmp_path: Path) -> None:
+    requirement = ("extreme", "flush.completion_latency_ns_max < 1s", "required")
+    [once] = results_of(measured(tmp_path / "once", study(requirement, duration="1s")))
+    assert (once.outcome, once.reason) == ("undecided", "1 repeat; at least 3 required")
+    [often] = results_of(measured(tmp_path / "often", study(requirement, duration="1s", repeats=5)))
+    assert often.outcome == "pass" and often.high and often.high < 1e9
+
+
+@pytest.mark.parametrize("kind", ["cache-served", "harness-limited", "undetermined"])
+def test_a_run_that_the_device_did_not_limit_neither_passes_nor_fails(tmp_path: Path, kind: Any) -> None:
+    results = measured(tmp_path, study(("p99", "flush.completion_latency_ns_p99 < 10ms", "required")))
+    assert results_of(results)[0].outcome == "pass"
+    verdict = RecordVerdict(kind=kind, because=["something else did"], evidence={})
+    judged = {key: each.model_copy(update={"verdict": verdict}) for key, each in results._contents.records.items()}
+    results._contents.records.update(judged)
+    [result] = results_of(results)
+    assert (result.outcome, result.reason) == ("undecided", f"{kind}: something else did")
+    assert result.value
+
+
+def test_a_case_that_was_not_measured_is_undecided(tmp_path: Path) -> None:
+    results = measured(tmp_path, study(("p99", "flush.completion_latency_ns_p99 < 10ms", "required")))
+    [result] = results_of(results.only([]))
+    assert (result.outcome, result.reason, result.value) == ("undecided", "not measured", None)
+
+
+def test_levels_select_the_cases(tmp_path: Path) -> None:
+    text = study(
+        ("small", "write.iops >= 400", "required"), ("p99", "flush.completion_latency_ns_p99 < 10ms", "required")
+    )
+    text = text.replace('name = "wal"\n\n[pro', 'name = "wal"\n[parts.factors]\nblock_size = ["4KiB", "8KiB"]\n\n[pro')
+    text = text.replace('name = "small"\n', 'name = "small"\nwhere = { block_size = "4KiB" }\n')
+    results = measured(tmp_path, text)
+    assert sorted((each.requirement.name, each.case_id) for each in results_of(results)) == [
+        ("p99", "wal/block_size=4KiB"),
+        ("p99", "wal/block_size=8KiB"),
+        ("small", "wal/block_size=4KiB"),
+    ]
+
+
+def test_the_table_is_the_first_of_every_format(tmp_path: Path) -> None:
+    text = study(
+        ("p99 of flushes", "flush.completion_latency_ns_p99 < 3ms", "required"),
+        ("writes", "write.iops >= 400 IOPS", "recommended"),
+    )
+    report = collect([measured(tmp_path, text)])
+    console = Console(width=80, file=(tmp_path / "terminal.txt").open("w", encoding="utf-8"))
+    terminal.show(report, console)
+    console.file.close()
+    shown = (tmp_path / "terminal.txt").read_text(encoding="utf-8")
+    assert max(map(len, shown.splitlines())) <= 80
+    assert re.search(r"Requirements\nResult +Requirement .*\nfail +p99 of flushes .*\npass +writes .*\n", shown)
+    assert "- p99 of flushes: Commits wait." in shown and shown.index("Requirements") < shown.index("Answer")
+    markdown.write(report, tmp_path / "report.md")
+    written = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert written.index("## Requirements") < written.index("## Answer") and "Manual, Example, 1.0" in written
+    page = html.render(report)
+    assert page.index('id="table-requirements-1"') < page.index('class="findings headline"')
+    assert report.chapters[0].tables[0].title == "Requirements"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("p99 < 10ms", "p98 < 10ms", "there is no metric `flush.completion_latency_ns_p98`"),
+        ("p99 < 10ms", "p99 < 10", "has no unit"),
+        ("flush.", "flushes.", "`flushes` is neither stream nor operation"),
+        ('part = "wal"', 'part = "data"', "there is no part `data`"),
+        ('level = "required"', 'level = "nice"', "`level` is wrong"),
+        ('means = "Commits wait."', "", "`means` is missing"),
+        ('title = "Manual"', "", "`title` is missing"),
+    ],
+)
+def test_a_wrong_requirement_is_refused_with_its_place(old: str, new: str, message: str) -> None:
+    text = study(("p99", "flush.completion_latency_ns_p99 < 10ms", "required"))
+    assert old in text
+    with pytest.raises(StudyError) as caught:
+        parse(text.replace(old, new), name="mine.toml")
+    assert message.replace("flush.completion", "completion") in str(caught.value)
+    assert "at `requirement[p99]" in str(caught.value) and "line 2" in str(caught.value)
+
+
+def test_two_requirements_of_one_name_are_refused() -> None:
+    requirement = ("p99", "flush.completion_latency_ns_p99 < 10ms", "required")
+    with pytest.raises(StudyError, match="two requirements are called `p99`"):
+        parse(study(requirement, requirement))
+
+
+def test_json_has_each_requirement(tmp_path: Path) -> None:
+    from iosonde.cli import documents
+
+    results = measured(tmp_path, study(("p99", "flush.completion_latency_ns_p99 < 10ms", "required")))
+    [found] = json.loads(json.dumps(documents.of_result_set(results)))["requirements"]
+    assert found["outcome"] == "pass" and found["requirement"]["source"]["publisher"] == "Example"
+    assert found["low"] < found["value"] < found["high"] < found["limit"] == 10e6
