@@ -28,7 +28,7 @@ Log = Annotated[
 
 
 class Messages:
-    """Where messages go; there is one, `messages`."""
+    """Destination of messages; there is one, `messages`."""
 
     def __init__(self) -> None:
         self.quiet = False

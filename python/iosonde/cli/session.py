@@ -25,7 +25,7 @@ Report = Annotated[bool, typer.Option("--report/--no-report", help="Print the fi
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How many runs ended in which way."""
+    """Number of runs by outcome."""
 
     complete: int
     failed: int

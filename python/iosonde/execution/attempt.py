@@ -37,11 +37,11 @@ _ENCLOSURES: tuple[Enclosure, ...] = contributed("preparations", "ENCLOSURES")
 
 @dataclass(frozen=True, kw_only=True)
 class Equipment:
-    """What all attempts of a session share."""
+    """Common parameters of the attempts of a session."""
 
     plan: Plan
     directory: Path
-    """Where simulated drives keep their state."""
+    """Directory of the state of simulated drives."""
     setups: Setups
     harness: Harness
     states: Sequence[DataState]

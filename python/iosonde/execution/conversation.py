@@ -32,7 +32,7 @@ class Conversation:
     ) -> None:
         self._is_enough = is_enough
         self.was_enough = False
-        """Whether the measurement was ended because it had lasted long enough."""
+        """True if the measurement was ended because it had lasted long enough."""
         self._parse = event_parser(of_command=described(spec["workload"]).is_external)
         self.collector = Collector(spec["run_id"])
         self._named = spec["workload"].get("metrics", {})
@@ -61,7 +61,7 @@ class Conversation:
 
     @property
     def is_invalid(self) -> bool:
-        """Whether the engine violated the protocol."""
+        """Return True if the engine violated the protocol."""
         return self.failure is not None and self.failure.code == "protocol"
 
     def _take(self, line: bytes) -> None:
@@ -126,7 +126,7 @@ class Conversation:
             self._deadline = None
 
     def should_end(self) -> bool:
-        """Whether the engine must be asked now to stop measuring."""
+        """Return True if the engine must be asked now to stop measuring."""
         return self.was_enough and not (self._is_stopping or self.result or self.failure)
 
     def stopped(self, *, keeping: bool) -> None:

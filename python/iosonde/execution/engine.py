@@ -56,11 +56,11 @@ class EngineRun:
     values: pl.DataFrame | None = None
     """Values that an external command printed."""
     was_enough: bool = False
-    """Whether it was stopped because it had lasted long enough."""
+    """True if it was stopped because it had lasted long enough."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether the measurement lasted as long as its spec asks."""
+        """Return True if the measurement lasted as long as its spec asks."""
         return self.result is not None and self.result["outcome"] == "complete"
 
 

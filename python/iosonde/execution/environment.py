@@ -158,7 +158,7 @@ def _cpu_info() -> dict[str, str]:
 
 
 def _virtualization() -> str | None:
-    """What hypervisor or container this runs in, as systemd reports it; `none` on bare metal."""
+    """Return the hypervisor or container, as systemd reports it; `none` on bare metal."""
     # Without systemd, or where it hangs, the processor reports a hypervisor.
     with suppress(FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
         # It ends with status 1 for `none`.

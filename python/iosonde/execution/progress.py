@@ -90,7 +90,7 @@ class Rates:
 
 
 class _Sums:
-    """What one stream did."""
+    """Operations of one stream."""
 
     def __init__(self, load: Workload) -> None:
         self._load = load

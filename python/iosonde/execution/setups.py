@@ -41,7 +41,7 @@ class ReadyTarget:
     shims: Mapping[str, int] = field(default_factory=dict)
     """Descriptors of the shims of libraries that the engine loads, by the name of the store."""
     identities: Mapping[str, str] = field(default_factory=dict)
-    """What the paths that the run opens must lead to (`workspace.provision`)."""
+    """Identities to which the paths that the run opens must lead (`workspace.provision`)."""
     swap_bytes: int = 0
     """Swap that the run's processes may use beyond its memory limit."""
     laid_out_bytes: int = 0

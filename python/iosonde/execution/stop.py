@@ -23,7 +23,7 @@ class Stop:
     def __init__(self) -> None:
         self._is_set = False
         self.is_time_over = False
-        """Whether the time limit was the reason: a long run in progress is then kept."""
+        """True if the time limit was the reason: a long run in progress is then kept."""
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def set(self) -> None:
@@ -37,7 +37,7 @@ class Stop:
         self.set()
 
     def is_set(self) -> bool:
-        """Whether a stop was requested."""
+        """Return True if a stop was requested."""
         return self._is_set
 
     def check(self) -> None:

@@ -42,7 +42,7 @@ _MONITOR_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How large the machine is, and how long it may take."""
+    """Size of the machine and time limits."""
 
     drives: Drives = field(default_factory=Drives)
     memory_bytes: int = 2 << 30
@@ -50,13 +50,13 @@ class Settings:
     boot_s: float = 120
     """Until the command starts. Half a minute is usual on a busy machine without KVM."""
     starts: int = 3
-    """How often it is started at most, until it gets so far."""
+    """Largest number of starts until it gets so far."""
     terminal: bool = False
     """True if the command sees a terminal, and so may show progress and colours."""
     iommu: bool = False
     """True if it has an emulated IOMMU, so that a program can control a drive itself (vfio)."""
     silence_s: float | None = None
-    """How long the guest may print nothing once the command runs; None without a limit."""
+    """Time without output of the guest once the command runs; None without a limit."""
 
     def check_room(self) -> None:
         """Raise when this does not fit into memory, full drives included."""

@@ -25,7 +25,7 @@ class Procedure(Frozen):
     spec: JsonObject
     """Template of the specs of its runs. Their `run_id` starts with this one's."""
     preparing: int = 0
-    """How many of these runs prepare the target or are stages after it; their cost is in `preparation`."""
+    """Number of these runs that prepare the target or are stages after it; their cost is in `preparation`."""
     preparation: Cost = Cost(seconds=0, write_bytes=0)
     """Cost of preparing the target, and of the stages after its rounds."""
 
@@ -101,4 +101,4 @@ class Run(Frozen):
     until: JsonObject | None = None
     """The run ends once its intervals are steady (`procedure.watch`): `round_ns`, `tracking`, `hold`, `criteria`."""
     restart: int = 0
-    """How often the device state that the run needs was lost in a pause, and prepared again."""
+    """Number of times that the device state was lost in a pause and prepared again."""

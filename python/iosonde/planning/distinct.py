@@ -66,7 +66,7 @@ def _key(draft: Draft) -> str:
 
 
 def _host_settings(draft: Draft) -> int:
-    """How many parameters of the host are not at their defaults."""
+    """Return the number of parameters of the host that are not at their defaults."""
     fields = draft.workload.parameters.model_fields
     return sum(
         of_host and value is not None and value != getattr(fields.get(name.rpartition(".")[2]), "default", None)

@@ -291,7 +291,7 @@ def _decided(differences: Sequence[_Difference], settings: Settings) -> list[tup
 
 @dataclass(frozen=True, kw_only=True)
 class _Hypotheses:
-    """How many tests the check makes."""
+    """Number of tests that the check makes."""
 
     cells: int
     metrics: int

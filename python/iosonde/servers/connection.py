@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, kw_only=True)
 class Address:
-    """Where a client connects to."""
+    """Address of a client's connection."""
 
     host: str
     """Host name or address; of a Unix socket its path, as the server's own clients expect it."""

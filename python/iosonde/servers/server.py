@@ -29,7 +29,7 @@ class Installation:
     build: str
     """Version and build as the server prints them."""
     flavor: str = ""
-    """Which of several products it is: `MariaDB` or `MySQL`."""
+    """Product: `MariaDB` or `MySQL`."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Paths of its programs, by name."""
 

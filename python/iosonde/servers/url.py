@@ -32,7 +32,7 @@ _USER = re.compile(r"[^\x00-\x1f\x7f@:/]*")
 
 @dataclass(frozen=True, kw_only=True)
 class ServerUrl:
-    """Where a running server is; without secrets."""
+    """Address of a running server, without secrets."""
 
     kind: str
     user: str
@@ -72,7 +72,7 @@ class ServerKind:
     schemes: Sequence[str] = ()
     """Of its addresses, the recorded one first."""
     port = 0
-    """Where the address has none."""
+    """Default of an address without one."""
     noun = "database"
     """Word for a container of data on it."""
     has_sql = False

@@ -14,7 +14,7 @@ from pathlib import Path
 
 SECTOR_BYTES = 512
 _GROUP = "iosonde-"
-"""How the names of iosonde's own control groups start."""
+"""Prefix of iosonde's own control groups."""
 
 _DEVICE = (
     *("reads", "read_merges", "read_sectors", "read_ms", "writes", "write_merges", "write_sectors", "write_ms"),
@@ -34,7 +34,7 @@ class Account:
 
     @property
     def source(self) -> str:
-        """Where CPU time comes from."""
+        """Source of CPU time."""
         return "control group" if self._cpu else "ended processes"
 
     def read(self) -> tuple[Usage, dict[str, Usage]]:
@@ -125,7 +125,7 @@ def _version_2(group: Path) -> Callable[[], tuple[int, int]] | None:
 
 
 def _mounted(kind: str, controller: str) -> Path | None:
-    """Where a hierarchy is mounted."""
+    """Mount point of a hierarchy."""
     for line in _lines("/proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         found, _, options = after.split(" ", 2)

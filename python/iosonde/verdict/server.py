@@ -94,7 +94,7 @@ def judge_server(record: Record, *, cpus: int) -> Verdict:
 
 
 def _limits(evidence: ServerEvidence) -> list[Limit]:
-    """How near each resource was to its limit."""
+    """Return the use of each resource as a share of its limit."""
     server, client = evidence.server_cpu_share, evidence.client_cpu_share or 0.0
     together = (server or 0.0) + client
     found: list[tuple[float | None, Kind, str]] = [

@@ -11,7 +11,7 @@ BUSY = 0.85
 """Share of its CPUs, or of the time, from which a resource is a limit."""
 
 Limit = tuple[float, Kind, str]
-"""How near a resource was to its limit (1 is at it), the verdict that follows, and the reason."""
+"""Use of a resource as a share of its limit, the verdict that follows, and the reason."""
 
 
 class Shares:

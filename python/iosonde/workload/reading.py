@@ -52,7 +52,7 @@ def renamed(value: Any, names: Mapping[Any, Any]) -> Any:
 
 
 def none_as_empty(value: Any) -> Any:
-    """What it is, or nothing for `none`."""
+    """Description; nothing for `none`."""
     return None if value == "none" else value
 
 

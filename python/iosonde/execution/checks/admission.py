@@ -49,7 +49,7 @@ def check_libraries(plan: Plan, allowed: Collection[str] = ()) -> None:
 
 
 def _is_installed(library: Path) -> bool:
-    """Whether the path, and what it leads to, is in a directory of the system."""
+    """Return True if the path, and what it leads to, is in a directory of the system."""
     if ".." in library.parts:
         return False
     places = (library, library.resolve())
@@ -58,7 +58,7 @@ def _is_installed(library: Path) -> bool:
 
 @dataclass
 class Admission:
-    """What the specs of a plan may name."""
+    """Files and libraries that the specs of a plan may name."""
 
     plan: Plan
     directory: Path
@@ -166,7 +166,7 @@ class Admission:
 
 
 def _is_trusted(library: Path, directory: Path) -> bool:
-    """Whether a library belongs to this user or root, no other user can change it, and it did not come with the set."""
+    """Return True if a library of this user or root cannot be changed by others and did not come with the set."""
     if not library.is_absolute() or ".." in library.parts:
         return False
     try:

@@ -96,7 +96,7 @@ def _mismatch_of_fields(
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value matches an alternative: `null`, a word, or an object of its `kind`."""
+    """Return True if a value matches an alternative: `null`, a word, or an object of its `kind`."""
     if "const" in schema:
         return bool(value == schema["const"])
     if "enum" in schema:

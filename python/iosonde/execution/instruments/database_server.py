@@ -234,7 +234,7 @@ class DatabaseServer(Instrument):
         return {"orderly": orderly, "seconds": round(time.monotonic() - started, 3)}
 
     def _cause(self, failure: Failure | None) -> Failure | None:
-        """What the server's control group and messages show about the failure of the engine."""
+        """Return evidence of the server's control group and messages about the failure of the engine."""
         if failure is None or self._server is None or self._server.instance is None:
             return None
         if failure.code not in ("server_vanished", "server_error", "no_space", "connection_refused", "timeout"):

@@ -32,7 +32,7 @@ class RunContext:
     case: Case
     plan: Plan
     directory: Path
-    """Where simulated drives keep their state."""
+    """Directory of the state of simulated drives."""
     ready: ReadyTarget
     target: dict[str, Any]
     """Description of the target before the run."""
@@ -52,7 +52,7 @@ class RunContext:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What an instrument adds to the record."""
+    """Fields of the record and warnings of an instrument."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `results.schema.Record`."""

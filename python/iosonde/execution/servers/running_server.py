@@ -21,15 +21,15 @@ from iosonde.storage.control_groups.process_group import ProcessGroup
 
 
 class ObservedServer(Protocol):
-    """What is read from a server during a run."""
+    """Readings of a server during a run."""
 
     @property
     def name(self) -> str:
-        """What records call it."""
+        """Name in records."""
 
     @property
     def title(self) -> str:
-        """What reports call it."""
+        """Name in reports."""
 
     def describe(self, connection: Connection) -> ServerDescription:
         """Version and all effective settings."""
@@ -113,7 +113,7 @@ class RunningServer:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerTools:
-    """What a session provides to start a server."""
+    """Parameters of a session to start a server."""
 
     drive: Callable[[JsonObject], EngineRun]
     """Carries out a spec on the server; it leaves no record."""

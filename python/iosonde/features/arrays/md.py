@@ -206,7 +206,7 @@ def _folder(node: Path) -> Path:
 
 
 def _runs(node: Path) -> bool:
-    """Whether a node leads to an active array; a link to a stopped one may remain."""
+    """Return True if a node leads to an active array; a link to a stopped one may remain."""
     return read(SYS / node.resolve().name / "md" / "array_state") not in ("", "clear")
 
 

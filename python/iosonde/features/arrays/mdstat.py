@@ -43,7 +43,7 @@ def share_done(sync_completed: str) -> float | None:
 
 
 def is_synchronising(state: dict[str, Any]) -> bool:
-    """Whether members are being brought up to date."""
+    """Return True if members are being brought up to date."""
     return state.get("sync_action", "idle") not in ("idle", "frozen", "")
 
 

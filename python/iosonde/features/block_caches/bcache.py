@@ -90,7 +90,7 @@ def create_command(backing: Path, cache: Path, identity: str) -> list[str]:
 
 
 def state(built: BlockCache) -> dict[str, Any]:
-    """How it is now."""
+    """Return its present state."""
     folder = SYS / "class/block" / built.device.name / "bcache"
     return {
         "at": time.time(),
@@ -268,7 +268,7 @@ def _set(identity: str) -> Path:
 
 
 def _is_ours(found: superblock.Superblock | None, identity: str, uuids: list[str]) -> bool:
-    """Whether a superblock is ours: of our cache set, or, once detached, of our device."""
+    """Return True if a superblock is ours: of our cache set, or, once detached, of our device."""
     if found is None:
         return False
     return found.set_uuid == identity or (found.set_uuid == DETACHED and found.device_uuid in uuids)

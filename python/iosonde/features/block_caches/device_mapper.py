@@ -97,7 +97,7 @@ def metadata_bytes(cache_bytes: int) -> int:
 
 
 def state(built: BlockCache) -> dict[str, Any]:
-    """How it is now."""
+    """Return its present state."""
     return {"at": time.time(), "attached": "yes", "mode": built.facts["mode"], **counters(built)}
 
 

@@ -122,7 +122,7 @@ class BlockCache(Instrument):
 
     @property
     def _counts(self) -> bool:
-        """Whether the counters of the driver cover just this run."""
+        """Return True if the counters of the driver cover just this run."""
         assert self._cache is not None
         is_long = (self.context.run.spec["workload"].get("duration_ns") or 0) >= LONG_NS
         return is_long or self._cache.kind != "bcache"

@@ -19,14 +19,14 @@ OPTIONS = {"bcache": "CONFIG_BCACHE", "dm-cache": "CONFIG_DM_CACHE", "dm-writeca
 
 @dataclass(frozen=True, kw_only=True)
 class Support:
-    """Whether the kernel has a block cache."""
+    """True if the kernel has a block cache."""
 
     kind: str
     state: State
 
     @property
     def is_available(self) -> bool:
-        """Whether it is there or can be loaded."""
+        """Return True if it is there or can be loaded."""
         return self.state != "missing"
 
 
@@ -41,7 +41,7 @@ def every() -> list[Support]:
 
 
 def advice(kind: str) -> str:
-    """Where to get it."""
+    """Return advice on where to get it."""
     modules = " and ".join(f"`{module}`" for module in MODULES[kind])
     return (
         f"use a kernel with the module {modules} ({OPTIONS[kind]}), such as Debian's `linux-image-amd64`, or "

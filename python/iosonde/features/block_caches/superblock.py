@@ -17,7 +17,7 @@ _BACKING_VERSIONS = (1, 4, 6)
 
 @dataclass(frozen=True, kw_only=True)
 class Superblock:
-    """What identifies a device of bcache."""
+    """Identity of a device of bcache."""
 
     device_uuid: str
     set_uuid: str

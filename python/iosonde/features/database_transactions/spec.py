@@ -109,7 +109,7 @@ def _arrival(whole: OltpFields) -> spec.Arrival:
 
 
 def _acknowledged(whole: OltpFields, target: Target) -> spec.AcknowledgedLog | None:
-    """Where acknowledged commits are written: next to the data, which a killed server cannot change."""
+    """Return the file of acknowledged commits: next to the data, which a killed server cannot change."""
     if whole.kill_server_after is None:
         return None
     own = target.spec_target("per_job", 0)["directory"]

@@ -113,7 +113,7 @@ class CommandParameters(BaseModel):
     """A server for a command has its log next to its data (`workload.sql_server`)."""
 
     def population(self) -> dict[str, Any]:
-        """What the database of a server contains: nothing."""
+        """Return the contents of a server's database: none."""
         return {"workload": "command"}
 
     @property

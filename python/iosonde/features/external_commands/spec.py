@@ -58,7 +58,7 @@ def working_directory(target: Target) -> JsonObject:
 
 
 def commands(whole: CommandParameters) -> JsonObject:
-    """What is started, with the programs behind the names on this machine."""
+    """Return the command, with the programs behind the names on this machine."""
     version = [[whole.command[0], *whole.version]] if whole.version else []
     names = [command[0] for command in [*whole.commands, *version]]
     return {

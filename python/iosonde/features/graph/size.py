@@ -53,7 +53,7 @@ class GraphSize:
 
 
 def area_bytes(parameters: GraphParameters) -> int:
-    """What the graph takes of its target while it is written; of a device what it may take."""
+    """Bytes that the graph takes of its target while it is written; of a device those that it may take."""
     return parameters._device_bytes or size_of(parameters).written_bytes(parameters.sort_memory)
 
 

@@ -30,7 +30,7 @@ class Field:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """What is read of one kind of event."""
+    """Fields that are read of one kind of event."""
 
     id: int
     name: str

@@ -69,7 +69,7 @@ class TraceInstance:
         return instance
 
     def has(self, event: str) -> bool:
-        """Whether this kernel has a tracepoint."""
+        """Return True if this kernel has a tracepoint."""
         return (self._path / "events" / event / "format").exists()
 
     def enable(self, points: Sequence[Point]) -> None:
@@ -125,7 +125,7 @@ class TraceInstance:
         return sorted(int(name.removeprefix("cpu")) for name in names if name.startswith("cpu"))
 
     def _overrun(self, cpu: int) -> bool:
-        """Whether events of a CPU were overwritten."""
+        """Return True if events of a CPU were overwritten."""
         text = (self._path / f"per_cpu/cpu{cpu}/stats").read_text(encoding="utf-8")
         counts = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
         return int(counts.get("overrun", "0")) > 0

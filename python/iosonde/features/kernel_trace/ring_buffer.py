@@ -33,7 +33,7 @@ class Event:
     pid: int
     """Thread in whose context it was recorded."""
     in_interrupt: bool
-    """Whether it was recorded in a hardware or software interrupt."""
+    """True if it was recorded in a hardware or software interrupt."""
     name: str
     values: Mapping[str, int | str]
 

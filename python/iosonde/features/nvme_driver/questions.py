@@ -64,7 +64,7 @@ class TotalGain(BackendStep):
     kind: ClassVar[str] = "total backend gain"
     place: ClassVar[int] = 1
     leads: bool
-    """Whether intervals show this backend to be better than every other."""
+    """True if intervals show this backend to be better than every other."""
     improving: tuple[str, ...]
     """Backends that intervals show to be better than the first."""
 
@@ -169,7 +169,7 @@ def _first(question: Question) -> Analysis:
 
 
 def _has_user_level(question: Question) -> bool:
-    """Whether the study includes the user-level driver, on whatever devices it is available."""
+    """Return True if the study includes the user-level driver, on whatever devices it is available."""
     levels = question.part.all_factors[question.analysis.over]
     return any(level.set.get("backend") == USER_LEVEL for level in levels if isinstance(level, Level))
 
@@ -306,7 +306,7 @@ def _is_user_level(case: Mapping[str, Any]) -> bool:
 
 
 def _is_floor(case: Mapping[str, Any]) -> bool:
-    """Whether a case is the user-level driver without interrupts."""
+    """Return True if a case is the user-level driver without interrupts."""
     return _is_user_level(case) and not case.get("interrupts")
 
 

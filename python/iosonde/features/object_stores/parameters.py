@@ -133,7 +133,7 @@ class ObjectsParameters(WithRules):
         ]  # fmt: skip
 
     def has_room(self) -> bool:
-        """Whether the object daemons have room for all objects."""
+        """Return True if the object daemons have room for all objects."""
         return self.stored_bytes() <= USABLE * self.osds * self.osd_size
 
     def stored_bytes(self) -> int:

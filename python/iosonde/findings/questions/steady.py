@@ -226,7 +226,7 @@ class ShareOfPeak(Finding):
     levels: tuple[tuple[Any, float], ...]
     """Level of the factor, and the median share."""
     is_steady: bool
-    """Whether the device was in steady state in all cases."""
+    """True if the device was in steady state in all cases."""
     repeats: int
 
     def _sentence(self) -> str:

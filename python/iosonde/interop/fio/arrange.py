@@ -27,7 +27,7 @@ _ALIGNMENT = 1 << 20
 """Ranges begin at multiples of this, which any block size of direct I/O divides that can be used at all."""
 
 _LOUDEST_FIRST = {"page_cache": ("warm", "drop", "keep"), "backend": ("uring", "sync", "null")}
-"""Which value holds for the run where jobs differ."""
+"""Rule for the value of the run where jobs differ."""
 
 
 def arrange(jobs: Sequence[Job]) -> list[dict[str, Any]]:

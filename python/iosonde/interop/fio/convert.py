@@ -46,9 +46,9 @@ class Job:
     jobs: int
     place: Place
     start_ns: int
-    """How long after the others it starts."""
+    """Delay of the start after the others."""
     duration_ns: int
-    """How long it runs at most; 0 where only its bytes end it."""
+    """Longest duration; 0 where only its bytes end it."""
     needs_data: bool
     """It reads, or overwrites what must be there."""
     unverifiable: str = ""

@@ -105,7 +105,7 @@ def opened_exclusively(device: Path) -> Iterator[int]:
 
 
 def _nodes(number: str) -> list[Path]:
-    """Where the kernel (devtmpfs) and udev put it."""
+    """Paths of its nodes from the kernel (devtmpfs) and udev."""
     try:
         lines = (_SYS / number / "uevent").read_text(encoding="utf-8").splitlines()
     except OSError:

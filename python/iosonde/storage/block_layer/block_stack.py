@@ -105,7 +105,7 @@ def size_bytes(device: str) -> int:
 
 
 def is_partition(device: str) -> bool:
-    """Whether it is a partition."""
+    """Return True if it is a partition."""
     return (_sys_path(device) / "partition").exists()
 
 
@@ -146,7 +146,7 @@ def wwid(device: str) -> str:
 
 
 def incarnation(device: str) -> str:
-    """What differs when another disk has been given the same name and number.
+    """Return properties that differ when another disk has been given the same name and number.
 
     The kernel's sequence number of the disk (Linux 5.15), or else what identifies its hardware.
     """

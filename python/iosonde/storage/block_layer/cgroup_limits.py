@@ -31,7 +31,7 @@ def _groups(controller: str) -> list[Path]:
 
 
 def _mounted(controller: str) -> Path | None:
-    """Where a hierarchy is mounted."""
+    """Mount point of a hierarchy."""
     from iosonde.storage.block_layer.mounts import mounts
 
     for mount in mounts():

@@ -47,7 +47,7 @@ class Kernel:
         return int(self._attribute(number, "start") or 0) * SECTOR_BYTES
 
     def is_partition(self, number: str) -> bool:
-        """Whether it is a partition."""
+        """Return True if it is a partition."""
         if number not in self._partitions:
             self._partitions[number] = (self.path(number) / "partition").exists()
         return self._partitions[number]

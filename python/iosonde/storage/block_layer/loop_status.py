@@ -30,7 +30,7 @@ class LoopStatus:
     number: str
     """The loop device, as `major:minor`."""
     node: Path = Path()
-    """Where the kernel puts its node."""
+    """Path of its node."""
     backing_device: str = ""
     """The block device that it is attached to, as `major:minor`; empty if it is attached to a file."""
     file_system: str = ""
@@ -39,7 +39,7 @@ class LoopStatus:
     offset: int = 0
     """Bytes of the backing file or device before the first byte of the loop device."""
     path: str = ""
-    """Where the backing file was opened, for messages."""
+    """Path at which the backing file was opened, for messages."""
     problem: str = ""
     """Why the kernel's answer is not available; then only `path` is known."""
 
@@ -66,7 +66,7 @@ def attached_loops(sys: Path = Path("/sys")) -> list[LoopStatus]:
 
 
 def loop_status(number: str, path: str = "") -> LoopStatus | None:
-    """What a loop device is attached to; None if it is not attached (any more)."""
+    """Return the attachment of a loop device; None if it is not attached (any more)."""
     try:
         with opened(number) as descriptor:
             return status_of(descriptor)
@@ -77,7 +77,7 @@ def loop_status(number: str, path: str = "") -> LoopStatus | None:
 
 
 def status_of(descriptor: int) -> LoopStatus:
-    """What an open loop device is attached to; `OSError` (`ENXIO`) if it is not attached.
+    """Return the attachment of an open loop device; `OSError` (`ENXIO`) if it is not attached.
 
     It stays attached to that for as long as the descriptor is open: a detachment waits for the last user.
     """

@@ -56,7 +56,7 @@ class MapperTable:
     """The table of a volume."""
 
     ranges: tuple[Mapped, ...] | None
-    """What it consists of; None if a target maps it by metadata of its own."""
+    """Return its extents; None if a target maps it by metadata of its own."""
     shared: frozenset[str] = frozenset()
     """Members of which other volumes use other blocks, as their metadata decides."""
 

@@ -27,7 +27,7 @@ class Mount:
     kind: str
     """File-system type, such as `ext4`."""
     source: str
-    """What was mounted, such as `/dev/nvme0n1p2`."""
+    """Source of the mount, such as `/dev/nvme0n1p2`."""
     options: list[str]
     """Options of the mount, then those of the file system."""
 

@@ -40,12 +40,12 @@ class OtherProcesses:
 
     @property
     def are_present(self) -> bool:
-        """Whether any process had a file open for writing on the devices."""
+        """Return True if any process had a file open for writing on the devices."""
         return bool(self._writers)
 
     @property
     def written_bytes(self) -> int:
-        """What these wrote between the first look and the last, on any device."""
+        """Bytes that these wrote between the first look and the last, on any device."""
         before = self._before or {}
         return sum(count - before.get(pid, 0) for pid, count in self._writers.items())
 

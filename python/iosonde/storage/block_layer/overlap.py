@@ -28,7 +28,7 @@ class Extent:
     """Volumes on the way down to here whose table the kernel does not report: they may use all of their members."""
 
     def overlaps(self, other: Extent) -> bool:
-        """Whether both may contain the same byte.
+        """Return True if both may contain the same byte.
 
         Two snapshots or thin volumes have the same members, and the device mapper gives each its own part of them.
         """
@@ -49,7 +49,7 @@ def extents(number: str, kernel: Kernel) -> list[Extent]:
 
 
 def overlap(one: list[Extent], other: list[Extent]) -> bool:
-    """Whether two devices, each given by its extents, share any byte."""
+    """Return True if two devices, each given by its extents, share any byte."""
     return any(mine.overlaps(theirs) for mine in one for theirs in other)
 
 

@@ -48,7 +48,7 @@ class Signature:
     label: str = ""
     uuid: str = ""
     is_one_of_several: bool = False
-    """Whether it is one of the devices of a btrfs that has more."""
+    """True if it is one of the devices of a btrfs that has more."""
 
     @property
     def text(self) -> str:
@@ -92,7 +92,7 @@ def wipe_measured(descriptor: int) -> None:
 
 
 def _listed(tool: str, name: str, descriptor: int) -> list[dict[str, Any]]:
-    """What wipefs prints of an open device: given the descriptor, it cannot open another one by the same name."""
+    """Return the output of wipefs for an open device: by its descriptor it cannot open another of that name."""
     command = [tool, "--json", "--output", "TYPE,LABEL,UUID", f"/proc/self/fd/{descriptor}"]
     try:
         done = subprocess.run(

@@ -22,7 +22,7 @@ from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
 
 KILL_S = 5.0
-"""How long the processes of a group may take to end after SIGKILL."""
+"""Time that the processes of a group may take to end after SIGKILL."""
 
 STATISTICS = {
     1: ("cache", "rss", "mapped_file", "swap", "pgpgin", "pgpgout", "pgfault", "pgmajfault"),
@@ -36,7 +36,7 @@ STATISTICS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy:
-    """Where memory can be limited on this machine."""
+    """Hierarchy in which memory can be limited on this machine."""
 
     directory: Path
     version: int

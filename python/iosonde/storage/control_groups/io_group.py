@@ -64,7 +64,7 @@ class IoGroup:
         (self._path / "cgroup.procs").write_text(str(pid), encoding="utf-8")
 
     def bytes(self) -> dict[str, Bytes]:
-        """What the group has read and written, by disk."""
+        """Return the bytes that the group has read and written, by disk."""
         return counted(self._path, self.version)
 
     def remove(self) -> None:

@@ -26,7 +26,7 @@ class _Log:
     size_bytes: int
     read: Callable[[bytes], logs.Media]
     of_group: bool = False
-    """Whether it is kept for each endurance group."""
+    """True if it is kept for each endurance group."""
 
 
 _LOGS = (

@@ -17,7 +17,7 @@ _FORMAT_MS = 30 * 60 * 1000
 
 
 def can_format(name: str) -> bool:
-    """Whether the device of this kernel name is a whole NVMe namespace that can be formatted without any other."""
+    """Return True if a device is a whole NVMe namespace that can be formatted without any other."""
     try:
         with admin.opened(name) as drive:
             controller = drive.identify_controller()

@@ -47,7 +47,7 @@ class Health:
 
 @dataclass(frozen=True, kw_only=True)
 class Media:
-    """What was moved at the media: for the host, for collection, and for the drive's own records."""
+    """Bytes moved at the media: for the host, for collection, and for the drive's own records."""
 
     written_bytes: int
     read_bytes: int | None
@@ -58,7 +58,7 @@ class Media:
 
 @dataclass(frozen=True, kw_only=True)
 class Sanitize:
-    """How far the last sanitize came."""
+    """Progress of the last sanitize."""
 
     state: Literal["never begun", "done", "in progress", "failed", "of an unknown state"]
     progress: float

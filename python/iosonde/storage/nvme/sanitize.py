@@ -27,7 +27,7 @@ _LONGEST_S = 24 * 3600
 
 
 def can_sanitize(name: str) -> bool:
-    """Whether the device of this name is the only namespace of a drive that supports block or crypto erase."""
+    """Return True if the device of this name is the only namespace of a drive that supports block or crypto erase."""
     try:
         with admin.opened(name) as drive:
             controller = drive.identify_controller()
@@ -84,7 +84,7 @@ def _action(controller: bytes) -> int | None:
 
 
 def _is_alone(drive: admin.Drive, controller: bytes) -> bool:
-    """Whether no other namespace would be lost: none that is active, nor one that is allocated and not attached."""
+    """Return True if no other namespace is active, or allocated and not attached: it would be lost."""
     (commands,) = struct.unpack_from("<H", controller, 256)  # OACS
     own = [drive.namespace]
     return drive.namespaces() == own and (not commands & _MANAGES_NAMESPACES or drive.namespaces(allocated=True) == own)

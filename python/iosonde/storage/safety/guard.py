@@ -34,7 +34,7 @@ class Findings:
 
     number: str
     mounted_at: list[str] = field(default_factory=list)
-    """Where a file system that is directly on it is mounted."""
+    """Mount point of a file system that is directly on it."""
     refusals: list[str] = field(default_factory=list)
     """Clauses, each by itself a reason never to write it."""
     signatures: list[Signature] = field(default_factory=list)
@@ -93,7 +93,7 @@ def underlying(number: str, kernel: Kernel) -> list[str]:
 
 
 def is_claimed(number: str) -> bool:
-    """Whether the kernel refuses an exclusive open: the device, or a part of it, is claimed."""
+    """Return True if the kernel refuses an exclusive open: the device, or a part of it, is claimed."""
     try:
         with opened(number, os.O_RDONLY | os.O_EXCL):
             return False
@@ -163,7 +163,7 @@ def _loop_of(file: str, own: list[Extent], kernel: Kernel) -> str:
 
 
 def _relation(number: str, other: str, own: list[Extent], kernel: Kernel) -> str:
-    """How another device shares data with this one; nothing for a disk and its partitions."""
+    """Return how another device shares data with this one; nothing for a disk and its partitions."""
     if kernel.disk(other) == number or kernel.disk(number) == other:
         return ""
     name = kernel.name(number)

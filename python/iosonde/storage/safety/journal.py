@@ -58,13 +58,13 @@ _ENDS_WITH_BOOT = ("mount", QUEUE_SETTING)
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaned:
-    """What `cleanup` did about one entry."""
+    """Result of `cleanup` for one entry."""
 
     path: str
     reason: str
     """A clause: `removed`, or why it was left."""
     failed: bool = False
-    """Whether it should have been removed and could not be."""
+    """True if it should have been removed and could not be."""
 
 
 def created(path: Path, what: str, *, keep: bool = False, facts: dict[str, Any] | None = None) -> None:
@@ -109,18 +109,18 @@ def own_files(entry: Entry) -> dict[str, int]:
 
 
 def _is_same(path: Path, handle: str | None) -> bool:
-    """Whether nothing shows that a handle is of another file."""
+    """Return True if nothing shows that a handle is of another file."""
     return handle is None or handle_of(path) in (None, handle)
 
 
 def is_ours(path: Path) -> bool:
-    """Whether iosonde created what is at `path` now."""
+    """Return True if iosonde created what is at `path` now."""
     entry = find(path)
     return entry is not None and _is_unchanged(entry)
 
 
 def take_over(path: Path, *, keep: bool) -> bool:
-    """Whether what is at `path` is ours to use; if so this process owns it from now on.
+    """Return True if what is at `path` is ours to use; if so this process owns it from now on.
 
     Another iosonde that still uses it is an error.
     """
@@ -344,7 +344,7 @@ def _clean(entry: Entry, *, kept: list[Path], forget: Sequence[Path]) -> Cleaned
 
 
 def _is_empty(entry: Entry) -> bool:
-    """Whether an entry about temporary files, which most sessions leave without any, needs no report."""
+    """Return True if an entry about temporary files, which most sessions leave without any, needs no report."""
     if entry.what != TEMPORARY_FILES or (not entry.in_use and import_module(UNDO[entry.what]).remain(entry)):
         return False
     if not entry.in_use:
@@ -427,7 +427,7 @@ def _is_unchanged(entry: Entry) -> bool:
 
 
 def _has_handle(entry: Entry) -> bool:
-    """Whether what has the inode number is what was created with it: another file gets the number of a removed one.
+    """Return True if the inode is the one that was created: another file may get the number of a removed one.
 
     Where there are no handles, a file of another owner or mode, or with a second name, is another one.
     """
@@ -439,7 +439,7 @@ def _has_handle(entry: Entry) -> bool:
 
 
 def _identification(path: Path) -> dict[str, Any]:
-    """What distinguishes the thing at `path` from others, as fields of its entry; nothing if there is none."""
+    """Return the identity of the thing at `path`, as fields of its entry; nothing if there is none."""
     try:
         status = _status(path.lstat())
     except OSError:

@@ -34,13 +34,13 @@ TEMPORARY_FILES = "temporary file"
 """Files and directories whose names start with a random token; its path is their directory with that token."""
 
 SCRATCH = "iosonde-"
-"""How the name of a directory for temporary files starts."""
+"""Prefix of a directory for temporary files."""
 
 OWN_DIRECTORY = re.compile(r"iosonde-[0-9a-f]{8}")
 """Name of a directory that iosonde creates inside the one that the user names."""
 
 MOUNTS = Path("/run/iosonde")
-"""Where iosonde mounts file systems and puts links to devices, in a directory for each study."""
+"""Directory of mounted file systems and links to devices, with a directory for each study."""
 
 DATABASES = MOUNTS / "databases"
 """Entries of the journal have paths: that of a database on a server is below this directory, which need not exist."""
@@ -59,7 +59,7 @@ _PATHS = {
     QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
     TEMPORARY_FILES: rf"/(.+/)?({re.escape(TEMPORARY)}|{SCRATCH})[0-9a-f]{{16}}",
 }
-"""Which paths an entry of each kind may have."""
+"""Patterns of the paths that an entry of each kind may have."""
 
 _FACTS: dict[str, dict[str, str]] = {
     "mount": {"device": r"/.+"},
@@ -124,7 +124,7 @@ class Entry:
     keep: bool = False
     """The user wants it to stay."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What undoing it needs to know, for things that are not files."""
+    """Parameters of undoing it, for things that are not files."""
     files: dict[str, int] = field(default_factory=dict)
     """Names of the files that iosonde created in a directory, with their inode numbers."""
     handles: dict[str, str] = field(default_factory=dict)
@@ -134,12 +134,12 @@ class Entry:
 
     @property
     def in_use(self) -> bool:
-        """Whether the process that created it still runs."""
+        """Return True if the process that created it still runs."""
         return self.owner != "" and self.owner == owner_of(self.process)
 
     @property
     def is_mine(self) -> bool:
-        """Whether this very process created it or took it over."""
+        """Return True if this very process created it or took it over."""
         return self.owner == owner_of(os.getpid())
 
     @property
@@ -150,7 +150,7 @@ class Entry:
 
     @property
     def is_of_earlier_boot(self) -> bool:
-        """Whether the kernel was started again since it was made."""
+        """Return True if the kernel was started again since it was made."""
         return self.owner != "" and self.owner.partition(" ")[0] != boot_id()
 
     def to_json(self) -> str:

@@ -26,7 +26,7 @@ ANNOUNCED = -1
 """Inode number of what was about to be created: it is ours only while it has no data."""
 
 COMPANIONS = (".verify",)
-"""What the engine adds to the name of a file for its own files about it."""
+"""Suffixes that the engine adds to the name of a file for its own files about it."""
 
 _UNLINKED = (".fuse_hidden", ".nfs")
 """Names of files that are unlinked and not yet closed."""
@@ -98,7 +98,7 @@ def inode_of(directory: int, name: str) -> int:
 
 
 def is_unchanged(directory: int, name: str, inode: int | None, *, is_directory: bool) -> bool:
-    """Whether a name still belongs to what was created with this inode: no link, and of a file no second name."""
+    """Return True if a name still belongs to the inode that was created: no link, no second name of a file."""
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if inode == ANNOUNCED:
         is_empty = _is_empty_directory(directory, name) if is_directory else _has_no_data(found)
@@ -109,7 +109,7 @@ def is_unchanged(directory: int, name: str, inode: int | None, *, is_directory: 
 
 
 def _has_no_data(found: os.stat_result) -> bool:
-    """Whether a file is empty, or one large hole; small files may have data without blocks."""
+    """Return True if a file is empty, or one large hole; small files may have data without blocks."""
     return found.st_size == 0 or (found.st_blocks == 0 and found.st_size >= _LARGE_BYTES)
 
 

@@ -22,7 +22,7 @@ CONTROL_BYTES = 512 << 20
 """Room for the monitor's database and for messages."""
 
 _LABEL = b"bluestore block device\n"
-"""How a device of BlueStore starts; the identifier of its object daemon follows."""
+"""First bytes of a device of BlueStore; the identifier of its object daemon follows."""
 
 
 def check_possible() -> None:
@@ -55,7 +55,7 @@ def identity_of(own: str, number: int) -> str:
 
 
 def has_label_of(descriptor: int, own: str) -> bool:
-    """Whether an open device has the label of an object daemon of this study."""
+    """Return True if an open device has the label of an object daemon of this study."""
     start = os.pread(descriptor, len(_LABEL) + 36, 0)
     known = {identity_of(own, number).encode() for number in range(256)}
     return start.startswith(_LABEL) and start[len(_LABEL) :] in known

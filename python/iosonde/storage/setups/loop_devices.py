@@ -34,7 +34,7 @@ _CONFIG = struct.Struct("=II QQQQQ IIII 64s64s32s QQ 64x")
 """`struct loop_config`: descriptor, block size, then `struct loop_info64`, whose ninth field holds the flags."""
 
 _DELETED = " (deleted)"
-"""What the kernel appends to the path of a backing file that has been unlinked."""
+"""Suffix of the path of a backing file that has been unlinked."""
 
 _ATTEMPTS = 20
 _DETACH_S = 10.0
@@ -56,12 +56,12 @@ class LoopDevice:
 
     @property
     def is_direct(self) -> bool:
-        """Whether it goes past the page cache of its file."""
+        """Return True if it goes past the page cache of its file."""
         return _attribute(self.path.name, "dio") == "1"
 
     @property
     def is_attached(self) -> bool:
-        """Whether it is still attached to our file; another process may have attached another one since."""
+        """Return True if it is still attached to our file; another process may have attached another one since."""
         own, now = self._status, loop_status(self._status.number)
         if now is None or now.problem:
             return now is not None  # There is no status if the file system of the file has failed.
@@ -110,7 +110,7 @@ def _own_loops(entry: journal.Entry) -> list[LoopStatus]:
 
 
 def _is_on(loop: LoopStatus, entry: journal.Entry) -> bool:
-    """Whether the backing file is that of the entry.
+    """Return True if the backing file is that of the entry.
 
     Its inode number cannot be given to another file while it is attached, but it can after it was detached and deleted.
     """

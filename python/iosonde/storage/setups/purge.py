@@ -43,7 +43,7 @@ def purge(
 
 
 def can_trim(directory: Path) -> bool:
-    """Whether the file system frees the blocks of a part of a file, which trims of the engine need as well."""
+    """Return True if the file system frees the blocks of a part of a file, which trims of the engine need as well."""
     try:
         with tempfile.TemporaryFile(dir=directory, prefix=".iosonde-") as file:
             file.write(bytes(_PROBE_BYTES))

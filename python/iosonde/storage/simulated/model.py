@@ -80,7 +80,7 @@ class Slc(_Part):
 
 
 class Translation(_Part):
-    """How logical pages find their place."""
+    """Mapping of logical pages."""
 
     kind: Literal["page_mapped", "in_place"] = Field(
         description="Flash with garbage collection, or media that are overwritten in place (3D XPoint)."
@@ -209,7 +209,7 @@ class DriveModel(_Part):
         }
 
     def memory_bytes(self) -> int:
-        """What simulating it takes once all of it was written: two tables of four bytes a page, eight bytes a unit."""
+        """Bytes of memory once all of it was written: two tables of four bytes a page, eight bytes a unit."""
         if self.translation.kind == "in_place":
             return 0
         units = 8 * self.capacity / self.translation.mapping if self.translation.mapping > PAGE_BYTES else 0

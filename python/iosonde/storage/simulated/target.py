@@ -67,7 +67,7 @@ class SimulatedDriveTarget(Target):
     chunk_bytes: int = DEFAULT_CHUNK
     bytes_per_second: int | None = None
     parity_bytes_per_second: int | None = None
-    """What the host writes with parity, of data."""
+    """Share of data in what the host writes with parity."""
     own_capacity: bool = False
     kind: Literal["simulated"] = "simulated"
 
@@ -126,7 +126,7 @@ class SimulatedDriveTarget(Target):
         return []
 
     def free_bytes(self) -> int:
-        """What the array's level leaves."""
+        """Bytes that the array's level leaves."""
         drive = self.model.capacity // PAGE_BYTES * PAGE_BYTES
         if self.drives > 1 and self.level != "1":
             drive = drive // self.chunk_bytes * self.chunk_bytes

@@ -39,7 +39,7 @@ from iosonde.text_files import expanded
 from iosonde.units import format_bytes
 
 RETURN_S = 10.0
-"""How long udev may take to create the links of a device that was returned to its driver."""
+"""Time that udev may take to create the links of a device that was returned to its driver."""
 
 
 def open_devices(names: list[str]) -> DeviceTarget:
@@ -98,7 +98,7 @@ class DeviceTarget(Target):
         return max(int(each.get("logical_block_bytes", 512)) for each in facts)
 
     def examine(self) -> list[guard.Findings]:
-        """What the guard found about each; `TargetError` for one that must not be written."""
+        """Return the guard's findings about each; `TargetError` for one that must not be written."""
         found = []
         kernel = Kernel()
         for device, number in self.named():
@@ -453,7 +453,7 @@ def _check_unused(name: str, number: str, kernel: Kernel) -> None:
 
 
 def _instead(findings: guard.Findings) -> str:
-    """What to do if a device must not be written."""
+    """Return the hint for a device that must not be written."""
     if findings.mounted_at:
         return f"name a directory on it, such as `{findings.mounted_at[0]}`, to measure files there"
     return "`iosonde devices` shows the users of each device; nothing was written"
@@ -478,7 +478,7 @@ def _other_device(device: Path) -> TargetError:
 
 
 def _hardware(number: str) -> str:
-    """What identifies a disk, and a namespace of its controller, whatever its name and number."""
+    """Return the identity of a disk, and of a namespace of its controller, whatever its name and number."""
     return f"{block_stack.wwid(number)} / {_identity(number)}"
 
 
@@ -518,6 +518,6 @@ def _check_different(names: list[str], numbers: list[str]) -> None:
 
 
 def _same_wwid(kernel: Kernel, one: str, other: str) -> bool:
-    """Whether two devices are paths to one disk (multipath)."""
+    """Return True if two devices are paths to one disk (multipath)."""
     wwids = [block_stack.wwid(number) for number in (one, other) if not kernel.is_partition(number)]
     return len(wwids) == 2 and wwids[0] != "" and wwids[0] == wwids[1]

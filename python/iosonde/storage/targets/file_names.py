@@ -7,7 +7,7 @@ MOST_BYTES = 128
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name can be part of a file name: printable, no directory, not hidden."""
+    """Return True if a name can be part of a file name: printable, no directory, not hidden."""
     if not name or not name.isprintable() or "/" in name or name.startswith("."):
         return False
     return len(name.encode()) <= MOST_BYTES

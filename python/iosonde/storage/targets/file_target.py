@@ -50,7 +50,7 @@ NO_STORAGE = {
 
 @dataclass(frozen=True, kw_only=True)
 class _OnDisk(Target):
-    """What directories and single files have in common."""
+    """Common parts of directories and single files."""
 
     name: str
 
@@ -119,7 +119,7 @@ class _OnDisk(Target):
         return
 
     def free_bytes(self) -> int:
-        """What the file system leaves to this user."""
+        """Bytes that the file system leaves to this user."""
         space = os.statvfs(self._directory)
         return space.f_bavail * space.f_frsize
 

@@ -57,10 +57,10 @@ class DeviceProvider(Protocol):
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether its devices are claimed while no layer or file system uses them."""
+        """Return True if its devices are claimed while no layer or file system uses them."""
 
     def destroys(self, setup: Setup, measured_bytes: int | None) -> list[Destroys]:
-        """What existing data could be lost, and what is created and removed.
+        """Return the existing data that could be lost, and the things that are created and removed.
 
         `measured_bytes` are those of a single raw device; None where anything on the devices may be written.
         """
@@ -106,7 +106,7 @@ class SetupTarget(Target):
 
     @property
     def point(self) -> Path:
-        """Where its file system is mounted."""
+        """Mount point of its file system."""
         return self.place / "mounted"
 
     @property

@@ -32,7 +32,7 @@ class Target(ABC):
 
     @property
     def title(self) -> str:
-        """How messages name it."""
+        """Name in messages."""
         return f"`{self.name}`"
 
     @abstractmethod
@@ -49,7 +49,7 @@ class Target(ABC):
 
     @abstractmethod
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
-        """What a study of that size creates and removes, or overwrites."""
+        """Return the things that a study of that size creates and removes, or overwrites."""
 
     @abstractmethod
     def free_bytes(self) -> int:
@@ -118,7 +118,7 @@ class Target(ABC):
         return []
 
     def device_count(self) -> int:
-        """How many devices the user named, of which a setup takes the first ones."""
+        """Number of devices that the user named, of which a setup takes the first ones."""
         return 1
 
     def with_setup(self, setup: Setup) -> Target:
@@ -145,7 +145,7 @@ class Target(ABC):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What the target is, for the record."""
+        """Return the description of the target for the record."""
 
 
 def files_in(own: Path, files: Files, size_bytes: int) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def scratch() -> Iterator[Path]:
 
 
 def remain(entry: Entry) -> bool:
-    """Whether there is a file of a journal entry."""
+    """Return True if there is a file of a journal entry."""
     path = Path(entry.path)
     with suppress(OSError), _opened(path.parent) as directory:
         return bool(_names(directory, path.name))

@@ -59,7 +59,7 @@ class VirtualTarget(Target):
         return []
 
     def describe(self) -> dict[str, Any]:
-        """What the user named."""
+        """Text that the user named."""
         mark = {"simulated": True} if self.kind == "simulated" else {}
         return {"kind": self.kind, **mark, "name": self.name, "size_bytes": self.size_bytes, "devices": []}
 

@@ -35,7 +35,7 @@ MEMORY_DIRECTORY = Path("/dev/shm")
 
 
 def journal_directory(device: str) -> Path:
-    """Where verification keeps its journal of a block device, next to which there is no room for one."""
+    """Return the file of verification's journal for a block device, next to which there is no room for one."""
     state = expanded(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     return state / "iosonde" / "verification" / "-".join(Path(device).parent.parts[1:])
 
@@ -185,7 +185,7 @@ def _log_directories(plan: Plan, case: Case) -> list[Path]:
 
 
 def _thing(workload: JsonObject) -> list[Path]:
-    """What has an entry of its own in the journal."""
+    """Return the things that have an entry of their own in the journal."""
     target = target_of(workload)
     if target["kind"] == "device" and workload.get("verify"):
         device = target["path"]
@@ -212,7 +212,7 @@ def _directories(workload: JsonObject) -> list[Path]:
 
 
 ON_FOREIGN_SERVER = "iosonde_"
-"""How the names of databases start that are created on servers of the user, which have no directory of iosonde's."""
+"""Prefix of databases that are created on servers of the user, which have no directory of iosonde's."""
 
 
 def server_directories(workload: JsonObject) -> list[Path]:

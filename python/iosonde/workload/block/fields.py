@@ -227,7 +227,7 @@ class BlockFields(BaseModel):
 
     @property
     def has_mixed_blocks(self) -> bool:
-        """Whether its I/Os differ in size."""
+        """Return True if its I/Os differ in size."""
         return isinstance(self.block_size, str)
 
     @property
@@ -238,17 +238,17 @@ class BlockFields(BaseModel):
 
     @property
     def writes(self) -> bool:
-        """Whether any of its I/Os is a write."""
+        """Return True if any of its I/Os is a write."""
         return self.read_fraction + self.trim_fraction < 1
 
     @property
     def is_virtual(self) -> bool:
-        """Whether its target exists in memory only, or not at all."""
+        """Return True if its target exists in memory only, or not at all."""
         return self.backend in VIRTUAL
 
     @property
     def has_files_on_drive(self) -> bool:
-        """Whether jobs with files of their own must be given parts of a drive, which has no files."""
+        """Return True if jobs with files of their own must be given parts of a drive, which has no files."""
         return self.backend == "ssd" and self.files == "per_job"
 
     @property

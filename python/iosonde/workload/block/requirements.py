@@ -31,13 +31,13 @@ def room_by(files: int) -> str:
 
 
 def addressed_bytes(streams: Mapping[str, BlockParameters]) -> int:
-    """Where the last span ends; streams must be fitted to the target."""
+    """Return the end of the last span; streams must be fitted to the target."""
     begin = begins(streams)
     return max(begin[name] + stream.offset + stream.extent_bytes for name, stream in streams.items())
 
 
 def active_range_bytes(parameters: Mapping[str, Any]) -> int | None:
-    """What the load of a planned case addresses, by its parameters; None where streams have spans of their own."""
+    """Return the bytes that a planned case addresses, by its parameters; None where streams have spans of their own."""
     if not isinstance(parameters.get("span"), int):
         return None
     named = {name: parameters[name] for name in ("span", "jobs", "files") if parameters.get(name) is not None}
@@ -55,7 +55,7 @@ def begins(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
 
 
 def _journal_bytes(streams: Mapping[str, BlockParameters], size_bytes: int) -> int:
-    """What verification keeps next to a file, roughly: 16 bytes for each block."""
+    """Return the approximate bytes that verification keeps next to a file: 16 for each block."""
     sizes = [size for stream in streams.values() for size in (*stream.block_sizes, stream.offset)]
     return 4096 + 16 * (size_bytes // math.gcd(MIB, *sizes))
 
@@ -76,10 +76,10 @@ def must_align(stream: BlockParameters) -> dict[str, list[int]]:
 
 
 def layout(streams: Mapping[str, BlockParameters]) -> Layout:
-    """Which part of its files a run writes before it measures."""
+    """Return the part of its files that a run writes before it measures."""
     return next(iter(streams.values())).layout
 
 
 def prepares(stream: BlockParameters) -> bool:
-    """Whether the target is to be prepared before the first run."""
+    """Return True if the target is to be prepared before the first run."""
     return stream.purge != "none" or stream.fill > 0 or stream.precondition is not None

@@ -13,7 +13,7 @@ from iosonde.units import compact_size
 
 
 def access(given: Given, direction: Direction, jobs: int, place: Place) -> dict[str, Any]:
-    """Which blocks are visited, in which order."""
+    """Blocks and the order in which they are visited."""
     if direction.access == "random":
         return {"access": "random", **_random(given, direction)}
     if jobs > 1 and place.files and not place.split:

@@ -12,7 +12,7 @@ from iosonde.units import compact_size
 
 
 def mix(given: Given, direction: Direction) -> dict[str, Any]:
-    """Which part of the I/Os are reads and trims."""
+    """Shares of reads and trims."""
     operations = direction.operations
     if operations == ("trim", "write"):
         given.note(

@@ -13,7 +13,7 @@ from iosonde.units import compact_size
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Which bytes of which files a job addresses."""
+    """Files of a job and their ranges."""
 
     files: tuple[str, ...]
     """Names as the job file has them; empty: each of the jobs has a file of its own."""

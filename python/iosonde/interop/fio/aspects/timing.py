@@ -41,7 +41,7 @@ def arrival(given: Given, direction: Direction, jobs: int) -> dict[str, Any]:
 
 
 def start_ns(given: Given) -> int:
-    """How long after the others it starts."""
+    """Delay of the start after the others."""
     ends = [end for end in given.text("startdelay").split("-") if end]
     if len(ends) > 1:
         given.note("startdelay", why="a stream starts at one time", instead="it starts at the earliest of the range")
@@ -49,7 +49,7 @@ def start_ns(given: Given) -> int:
 
 
 def duration_ns(given: Given) -> int:
-    """How long it runs at most; 0 where only its bytes end it."""
+    """Longest duration; 0 where only its bytes end it."""
     return given.time_ns("runtime")
 
 
