@@ -261,6 +261,7 @@ fn busier(one: JobThreads, other: JobThreads) -> JobThreads {
 fn result<T>(shared: &Shared, supervised: Supervised<T>, jobs: Vec<JobResult>, end_ns: Option<u64>) -> RunResult {
     let begin_ns = shared.measure_begin();
     let end_ns = end_ns.unwrap_or(begin_ns);
+    let stalls = supervised.collector.stalls(begin_ns.min(end_ns)..end_ns);
     RunResult {
         outcome: match shared.is_stopped() {
             true => Outcome::Stopped,
@@ -277,7 +278,7 @@ fn result<T>(shared: &Shared, supervised: Supervised<T>, jobs: Vec<JobResult>, e
             pinned: supervised.machine.pinned,
             cores: supervised.machine.cores,
             kernel: supervised.kernel,
-            stalls: Some(supervised.stalls),
+            stalls: Some(stalls),
             ..Evidence::default()
         }),
         ..RunResult::default()

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use iosonde_metrics::usage;
+use iosonde_metrics::usage::ThreadMeter;
 use iosonde_protocol::{Active, Operation, Pacing, Phase, Usage};
 
 use crate::recorder::Recorder;
@@ -176,8 +176,7 @@ pub struct JobPhases<'a> {
     is_open: bool,
     budget: Budget,
     announced_waiting: bool,
-    usage_begin: Usage,
-    cpu_wait_begin_ns: Option<u64>,
+    meter: Option<ThreadMeter>,
     outcome: JobTotals,
 }
 
@@ -196,8 +195,7 @@ impl<'a> JobPhases<'a> {
             is_open: plan.active.is_none(),
             budget: Budget::UNLIMITED,
             announced_waiting: false,
-            usage_begin: Usage::default(),
-            cpu_wait_begin_ns: None,
+            meter: None,
             outcome: JobTotals::default(),
         }
     }
@@ -394,10 +392,9 @@ impl<'a> JobPhases<'a> {
             return;
         }
         if self.stage == Stage::Measure {
-            self.outcome.usage = usage::difference(&usage::thread(at_ns), &self.usage_begin);
-            self.outcome.pacing.cpu_wait_ns = usage::thread_cpu_wait_ns()
-                .zip(self.cpu_wait_begin_ns)
-                .map(|(end_ns, begin_ns)| end_ns.saturating_sub(begin_ns));
+            if let Some(meter) = self.meter.take() {
+                (self.outcome.usage, self.outcome.pacing.cpu_wait_ns) = meter.stop();
+            }
         }
         self.outcome.end_ns = at_ns;
         self.recorder.end_phase(at_ns);
@@ -481,8 +478,7 @@ impl<'a> JobPhases<'a> {
             .duration_ns
             .map_or(u64::MAX, |duration_ns| at_ns + duration_ns);
         self.outcome.last_completion_ns = at_ns;
-        self.usage_begin = usage::thread(at_ns);
-        self.cpu_wait_begin_ns = usage::thread_cpu_wait_ns();
+        self.meter = Some(ThreadMeter::start());
         self.recorder.begin_phase(Phase::Measure, at_ns);
         if let Some(active) = self.plan.active {
             let end_ns = active.end_ns.map_or(u64::MAX, |end_ns| at_ns + end_ns);

@@ -16,7 +16,7 @@ use iosonde_metrics::device::{self, DeviceWatch};
 use iosonde_metrics::kernel_threads;
 use iosonde_metrics::machine::{self, Machine};
 use iosonde_metrics::usage;
-use iosonde_protocol::{DeviceUsage, EngineStalls, Event, KernelTime, Phase, Usage};
+use iosonde_protocol::{DeviceUsage, Event, KernelTime, Phase, Usage};
 use rustix::thread::{gettid, set_current_timer_slack};
 
 use crate::collector::Collector;
@@ -62,8 +62,8 @@ pub(crate) struct Supervised<T> {
     pub machine: Machine,
     /// What the kernel's own threads used during the measurement.
     pub kernel: Option<KernelTime>,
-    /// How long the engine itself did not run during the measurement.
-    pub stalls: EngineStalls,
+    /// Knows how long the engine itself did not run in a part of the run.
+    pub collector: Collector,
 }
 
 /// Where all jobs and the controller wait for one another.
@@ -204,7 +204,7 @@ pub(crate) fn supervise<'a, T: Send>(
         start.open();
         controller.watch_over(&threads, control);
         let (process, devices, machine, kernel) = controller.sampler.since_measure_began();
-        let stalls = controller.stalls();
+        let collector = controller.collector;
         let jobs = threads.into_iter().map(ScopedJoinHandle::join).collect();
         Ok(Supervised {
             jobs,
@@ -212,7 +212,7 @@ pub(crate) fn supervise<'a, T: Send>(
             devices,
             machine,
             kernel,
-            stalls,
+            collector,
         })
     })
 }
@@ -306,14 +306,13 @@ impl Sampler {
         (process, self.watch.sample())
     }
 
+    /// Reads the clock last, as `begin_phase` reads it first: what devices and CPUs did is part of the time of the process.
     fn since_measure_began(&mut self) -> (Usage, Vec<DeviceUsage>, Machine, Option<KernelTime>) {
+        let devices = device::difference(&self.watch.snapshot(), &self.measure_devices);
+        let machine = machine::difference(&machine::snapshot(&self.pinned_cpus), &self.measure_machine);
         let process = usage::difference(&usage::process(self.clock.now()), &self.measure_process);
-        (
-            process,
-            device::difference(&self.watch.snapshot(), &self.measure_devices),
-            machine::difference(&machine::snapshot(&self.pinned_cpus), &self.measure_machine),
-            kernel_threads::difference(&kernel_threads::snapshot(), &self.measure_kernel),
-        )
+        let kernel = kernel_threads::difference(&kernel_threads::snapshot(), &self.measure_kernel);
+        (process, devices, machine, kernel)
     }
 }
 
@@ -432,16 +431,6 @@ impl Controller<'_, '_> {
     fn next_boundary_ns(&self) -> u64 {
         let Grid { begin_ns, index, .. } = self.sampler.grid;
         begin_ns.saturating_add((index + 1) * self.plan.interval_ns)
-    }
-
-    /// How long the engine did not run during the measurement.
-    fn stalls(&self) -> EngineStalls {
-        let begin_ns = self.shared.measure_begin();
-        let limit_ns = self
-            .plan
-            .duration_ns
-            .map_or(u64::MAX, |duration_ns| begin_ns.saturating_add(duration_ns));
-        self.collector.stalls(begin_ns..limit_ns.min(self.clock.now()))
     }
 
     fn is_over(&self, now_ns: u64) -> bool {

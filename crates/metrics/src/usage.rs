@@ -9,6 +9,8 @@
 //! on Linux 6.18). Reading the thread's CPU clock first brings it up to date. `RUSAGE_SELF` is up to date for the
 //! calling thread, and up to a tick old for threads that run on other CPUs at that moment.
 
+use std::time::Instant;
+
 use iosonde_protocol::Usage;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
@@ -23,6 +25,38 @@ pub fn process(clock_now_ns: u64) -> Usage {
 pub fn thread(clock_now_ns: u64) -> Usage {
     bring_thread_time_up_to_date();
     from_kernel(UsageWho::RUSAGE_THREAD, clock_now_ns)
+}
+
+/// Counts what the calling thread uses over an interval: CPU time, waiting for a CPU, and the length of the interval.
+///
+/// The clock is read before the counters at the start and after them at the end. So CPU time and waiting together are never
+/// longer than the interval, but for the microseconds that getrusage(2) cuts off, even if the thread loses its CPU in between.
+#[derive(Debug)]
+pub struct ThreadMeter {
+    begin: Instant,
+    usage: Usage,
+    cpu_wait_ns: Option<u64>,
+}
+
+impl ThreadMeter {
+    /// Starts the interval.
+    pub fn start() -> ThreadMeter {
+        ThreadMeter {
+            begin: Instant::now(),
+            usage: thread(0),
+            cpu_wait_ns: thread_cpu_wait_ns(),
+        }
+    }
+
+    /// What the thread used since, and how long it waited for a CPU where the kernel reports it.
+    pub fn stop(&self) -> (Usage, Option<u64>) {
+        let waited_ns = thread_cpu_wait_ns()
+            .zip(self.cpu_wait_ns)
+            .map(|(end_ns, begin_ns)| end_ns.saturating_sub(begin_ns));
+        let mut used = difference(&thread(0), &self.usage);
+        used.wall_ns = self.begin.elapsed().as_nanos() as u64;
+        (used, waited_ns)
+    }
 }
 
 /// What was used between two instants.
@@ -44,7 +78,7 @@ pub fn difference(later: &Usage, earlier: &Usage) -> Usage {
 ///
 /// The second number of `/proc/thread-self/schedstat` (kernel `Documentation/scheduler/sched-stats.rst`); `None` on kernels
 /// built without it. Read without allocation, because jobs read it between two I/Os.
-pub fn thread_cpu_wait_ns() -> Option<u64> {
+fn thread_cpu_wait_ns() -> Option<u64> {
     let mut file = std::fs::File::open("/proc/thread-self/schedstat").ok()?;
     let mut line = [0; 64];
     let length = std::io::Read::read(&mut file, &mut line).ok()?;
@@ -89,7 +123,7 @@ fn bring_thread_time_up_to_date() {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -170,6 +204,31 @@ mod tests {
         let (other, own_ns) = (std::thread::spawn(waited_ns), std::thread::spawn(waited_ns));
         let sum_ns = other.join().expect("it only spins") + own_ns.join().expect("it only spins");
         assert!(sum_ns > 20_000_000, "waited {sum_ns} ns");
+    }
+
+    /// Three threads on one CPU: at either end of the interval a thread may lose it between two readings.
+    #[test]
+    fn cpu_time_and_waiting_fit_into_the_interval_on_a_shared_cpu() {
+        /// getrusage(2) cuts off up to a microsecond of user and of system time at either end.
+        const ROUNDING_NS: u64 = 4_000;
+        let metered = || {
+            pin_to_first_allowed_cpu();
+            for _ in 0..20 {
+                let meter = ThreadMeter::start();
+                spin(Duration::from_millis(5));
+                let (used, waited_ns) = meter.stop();
+                let accounted_ns = used.user_ns + used.system_ns + waited_ns.unwrap_or(0);
+                assert!(
+                    accounted_ns <= used.wall_ns + ROUNDING_NS,
+                    "{accounted_ns} ns of {} ns",
+                    used.wall_ns
+                );
+            }
+        };
+        let threads = [(); 3].map(|()| std::thread::spawn(metered));
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().expect("each interval holds what was used in it"));
     }
 
     fn pin_to_first_allowed_cpu() {
