@@ -648,6 +648,7 @@ def store_outcomes(rng: Rng) -> Made:
          "writing_jobs": [1] * count, "measure_start_ns": [0] * count, "measure_end_ns": [10**9] * count,
          "values_checked": [1000] * count, "values_corrupted": corrupted, "memory_limit_bytes": [gib if limited else None] * count,
          "database_bytes": database, "cached_bytes_at_start": [gib // 2] * count, "cached_bytes_at_end": database,
+         "database_bytes_at_start": database, "database_bytes_at_end": database,
          "record_bytes": [100 * 4096] * count, "run_device_read_bytes": [rng.choice([100, 900]) * 4096 for _ in range(count)],
          "foreign_read_share": [0.0] * count},
         schema_overrides={"memory_limit_bytes": pl.Int64},

@@ -138,7 +138,8 @@ def test_own_values_are_within_5_percent_of_published_ones_by_their_intervals(
 def outcomes(cases: pl.DataFrame, durability: dict[str, str]) -> pl.DataFrame:
     """Return the facts of runs that findings need, with what writes survive in each store."""
     facts = cases.select("case_id", store_kind="store", store_durability=pl.col("store").replace_strict(durability))
-    missing = ("stalled_ns", "values_checked", "memory_limit_bytes", "database_bytes", "cached_bytes_at_end")
+    missing = ["stalled_ns", "values_checked", "memory_limit_bytes", "database_bytes"]
+    missing += ["database_bytes_at_end", "cached_bytes_at_end"]
     return facts.with_columns(pl.lit(None, dtype=pl.Int64).alias(name) for name in missing)
 
 
@@ -196,6 +197,7 @@ def test_reads_of_others_do_not_count_where_reads_are_taken_for_cached(
             "values_checked": 1000,
             "values_corrupted": 0,
             "database_bytes": 100 * 4096,
+            "database_bytes_at_end": 100 * 4096,
             "cached_bytes_at_end": 100 * 4096,
             "run_device_read_bytes": round(device_read * 1000 * 4096),
             "foreign_read_share": foreign,

@@ -9,7 +9,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -20,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{Copied, copy_directory};
 use crate::records::CONTENTS_VERSION;
+use crate::residency::{self, Residency};
 use crate::store::{CachePlace, Opener, Place};
 
 /// Name of the marker in a directory.
@@ -41,7 +41,7 @@ const MARK_MAGIC: &[u8] = b"iosonde database\n";
 const HEAD_BYTES: usize = 128 << 10;
 
 /// Free bytes below which a file system counts as full: stores write in larger units.
-const FULL_BYTES: u64 = 1 << 20;
+pub const FULL_BYTES: u64 = 1 << 20;
 
 /// State of the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -503,22 +503,16 @@ impl Location {
             .fold(text.to_owned(), |text, (held, name)| text.replace(held, name))
     }
 
-    /// Bytes of the database in the page cache; `None` if the kernel does not report them.
-    pub(crate) fn cached_bytes(&self) -> Option<u64> {
+    /// Data of the database and how much of it is in the page cache; `used_bytes` is what the store reports of a device.
+    pub(crate) fn residency(&self, used_bytes: Option<u64>) -> Residency {
         match &self.held {
-            Held::Device { file, .. } => return cached_bytes(file),
-            // The files of a server are not known here.
-            Held::Server(_) => return None,
+            Held::Device { file, .. } => return residency::of(file, used_bytes.unwrap_or(u64::MAX)),
+            Held::Server(_) => return Residency::unseen(used_bytes.unwrap_or(0)),
             Held::Virtual | Held::Directories(_) | Held::ReadOnly(_) => {}
         }
-        self.files()
-            .iter()
-            .map(|file| match open_file(file) {
-                Ok(file) => cached_bytes(&file),
-                // Stores remove files while they run.
-                Err(_) => Some(0),
-            })
-            .sum()
+        // Stores remove files while they run.
+        let files = self.files().into_iter().filter_map(|path| open_file(&path).ok());
+        files.fold(Residency::EMPTY, |sum, file| sum.and(residency::of(&file, u64::MAX)))
     }
 
     /// Drops or reads the pages of the closed database.
@@ -761,31 +755,4 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     // SAFETY: the path is a C string, and `found` a valid place for the result.
     let status = unsafe { libc::statvfs(path.as_ptr(), &mut found) };
     (status == 0).then(|| found.f_bavail * found.f_frsize)
-}
-
-/// cachestat(2), Linux 6.5.
-fn cached_bytes(file: &File) -> Option<u64> {
-    const SYS_CACHESTAT: libc::c_long = 451;
-    /// From the kernel's `include/uapi/linux/mman.h`.
-    #[repr(C)]
-    struct Range {
-        offset: u64,
-        length: u64,
-    }
-    #[repr(C)]
-    #[derive(Default)]
-    struct Found {
-        cached: u64,
-        dirty: u64,
-        writeback: u64,
-        evicted: u64,
-        recently_evicted: u64,
-    }
-    // A length of 0 means up to the end.
-    let (range, mut found) = (Range { offset: 0, length: 0 }, Found::default());
-    // SAFETY: both structures are those of the kernel's interface and live through the call; it writes only to `found`.
-    let status = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0) };
-    // SAFETY: the call takes a plain number.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-    (status == 0).then(|| found.cached * page_bytes)
 }

@@ -19,6 +19,7 @@ mod load;
 mod null;
 pub mod options;
 pub mod records;
+mod residency;
 mod sample;
 pub mod store;
 #[cfg(test)]
@@ -36,7 +37,7 @@ use iosonde_protocol::{
     StoreResult, StoreTarget, Warning,
 };
 
-pub use database::free_bytes;
+pub use database::{FULL_BYTES, free_bytes};
 pub use iosonde_harness::{Code, RunError};
 pub use null::NullOpener;
 pub use records::Contents;
@@ -154,7 +155,7 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
     }
     let about = store.about().map_err(|error| error.at("reading its options"))?;
     stage.warn_of_assertions(&about);
-    let cached_bytes_at_start = location.cached_bytes();
+    let at_start = location.residency(store.used_bytes());
     let statistics_at_start = store.statistics();
     let cancelled_at_start = cancelled_write_bytes();
     let measured = threads::measure(input, &*store, sample.as_ref(), stage.trace, stage.run)?;
@@ -162,7 +163,7 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
         .zip(cancelled_at_start)
         .map(|(end, begin)| end - begin);
     let durability = threads::durability(&workload.streams, &*store);
-    let cached_bytes_at_end = location.cached_bytes();
+    let at_end = location.residency(store.used_bytes());
     let settle_at_end_ns = match workload.settle_at_end {
         true => stage.settle(&*store, Phase::Settle)?,
         false => 0,
@@ -195,8 +196,10 @@ fn at_location(mut stage: Stage<'_, '_>, location: &mut Location) -> Result<RunR
         record_bytes: sample.map_or_else(|| input.contents.record_bytes(), |sample| sample.record_bytes),
         cancelled_write_bytes: cancelled_write_bytes(),
         measured_cancelled_write_bytes,
-        cached_bytes_at_start,
-        cached_bytes_at_end,
+        database_bytes_at_start: at_start.data_bytes,
+        cached_bytes_at_start: at_start.cached_bytes,
+        database_bytes_at_end: at_end.data_bytes,
+        cached_bytes_at_end: at_end.cached_bytes,
         settle_ns,
         settle_at_end_ns,
         close_ns,

@@ -76,6 +76,7 @@ pub fn carry_out_spec(
     check_version(&spec)?;
     let workload = find_workload(&spec)?;
     let targets = targets(&arguments.identity, workload.paths())?;
+    memory::expect_full_file_systems(workload.paths());
     let clock = Clock::start();
     output.emit(Event::Hello(hello(program, &*workload, &clock)));
     let (mut control, stopper) = Control::new();

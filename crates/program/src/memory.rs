@@ -4,7 +4,11 @@
 //! output (which never holds part of a line: `output`), and the process ends. What a run has locked, mapped or claimed the kernel releases.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::CString;
 use std::io::{Cursor, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -65,7 +69,7 @@ pub(crate) fn report_exhaustion() {
     let action = SigAction::new(SigHandler::Handler(on_abort), SaFlags::empty(), SigSet::empty());
     let on_failed_page = SigAction::new(SigHandler::Handler(on_bus_error), SaFlags::empty(), SigSet::empty());
     for (signal, action) in [(Signal::SIGABRT, action), (Signal::SIGBUS, on_failed_page)] {
-        // SAFETY: the handlers make only calls that are safe in one: they write a constant and end the process.
+        // SAFETY: the handlers make only calls that are safe in one: statfs(2), writing a constant, ending the process.
         if let Err(error) = unsafe { sigaction(signal, &action) } {
             eprintln!("cannot handle {signal}: {error}");
         }
@@ -85,7 +89,35 @@ fn end_run(bytes: usize) -> ! {
     end_with(&text.get_ref()[..length])
 }
 
+/// Free bytes below which a file system counts as full.
+const FULL_BYTES: u64 = 1 << 20;
+
+/// Files and directories of the run.
+static PLACES: OnceLock<Vec<CString>> = OnceLock::new();
+
+/// From now on an abort is a lack of space if one of the run's file systems is full: a store with assertions, such as RocksDB
+/// as Debian builds it, aborts if it cannot write to its log.
+pub(crate) fn expect_full_file_systems(paths: Vec<PathBuf>) {
+    let is_in_file_system = |path: &PathBuf| path.is_dir() || path.is_file();
+    let places = paths.into_iter().filter(is_in_file_system);
+    let named = places.filter_map(|path| CString::new(path.as_os_str().as_bytes()).ok());
+    // An engine carries out one run.
+    let _ = PLACES.set(named.collect());
+}
+
+fn is_a_file_system_full() -> bool {
+    let free_bytes = |place| rustix::fs::statvfs(place).map(|found| found.f_bavail * found.f_frsize);
+    let mut places = PLACES.get().into_iter().flatten();
+    places.any(|place| free_bytes(place.as_c_str()).is_ok_and(|free| free < FULL_BYTES))
+}
+
 extern "C" fn on_abort(_signal: libc::c_int) {
+    if is_a_file_system_full() {
+        end_with(
+            b"{\"event\":\"error\",\"code\":\"no_space\",\"message\":\"a library aborted the engine, and a file system of the \
+              run is full\",\"context\":\"\",\"hint\":\"free some space, or use fewer or smaller records\"}\n",
+        );
+    }
     end_with(
         b"{\"event\":\"error\",\"code\":\"internal\",\"message\":\"the engine was aborted\",\"context\":\"\",\
           \"hint\":\"its standard error names the cause; if a thread could not get memory, raise the limit on memory or use \

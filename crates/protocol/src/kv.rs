@@ -520,9 +520,14 @@ pub struct StoreResult {
     pub database_bytes: u64,
     /// Bytes of keys and values of all records, as `records` describes them.
     pub record_bytes: u64,
-    /// Bytes of the database in the page cache at the start of the measurement, if the kernel supports `cachestat(2)`.
+    /// Bytes of data in the database's files at the start of the measurement, without holes and before any compression by
+    /// the file system; on a device the pages in use.
+    pub database_bytes_at_start: u64,
+    /// How many of these are in the page cache, if the kernel supports `cachestat(2)`.
     pub cached_bytes_at_start: Option<u64>,
-    /// The same at the end of the measurement.
+    /// Bytes of data at the end of the measurement.
+    pub database_bytes_at_end: u64,
+    /// How many of these are in the page cache.
     pub cached_bytes_at_end: Option<u64>,
     /// Duration of settling before the measurement, in nanoseconds.
     pub settle_ns: u64,

@@ -371,6 +371,8 @@ class StoreResult(TypedDict):
     checks: list[StoreCheck]
     close_ns: Uint64
     database_bytes: Uint64
+    database_bytes_at_end: Uint64
+    database_bytes_at_start: Uint64
     durability: NotRequired[StoreDurability | None]
     kept: bool
     kind: StoreKind

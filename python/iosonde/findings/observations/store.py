@@ -313,7 +313,7 @@ def _memory(outcomes: pl.DataFrame) -> Iterator[Finding]:
     if limited.is_empty():
         return
     read = limited.filter(pl.col("values_checked") > 0)
-    cached = (read["cached_bytes_at_start"] / read["database_bytes"]).drop_nulls().to_list()
+    cached = (read["cached_bytes_at_start"] / read["database_bytes_at_start"]).drop_nulls().to_list()
     yield MemoryPressure(
         ratio=float((limited["database_bytes"] / limited["memory_limit_bytes"]).median()),  # type: ignore[arg-type]
         cached_share=max(cached, default=None),
@@ -336,7 +336,7 @@ def _cached(cases: pl.DataFrame, outcomes: pl.DataFrame) -> Iterator[Finding]:
         .with_columns(share=_OWN_READ_BYTES / (pl.col("values_checked") * record_bytes))
     )
     cached = read.filter(
-        pl.col("share") < 1 - CACHED, pl.col("cached_bytes_at_end") >= CACHED * pl.col("database_bytes")
+        pl.col("share") < 1 - CACHED, pl.col("cached_bytes_at_end") >= CACHED * pl.col("database_bytes_at_end")
     )
     if len(cached):
         yield CachedDatabase(

@@ -143,9 +143,9 @@ LIST = (
     _metric(
         "cached_percent_at_start",
         "Database in memory, %",
-        "100 x bytes of the database in the page cache when the measurement began / database_bytes",
+        "100 x bytes of data in the page cache / bytes of data in the database's files, both at measurement start",
         better="neither",
-        expression=over(100 * pl.col("cached_bytes_at_start"), "database_bytes"),
+        expression=over(100 * pl.col("cached_bytes_at_start"), "database_bytes_at_start"),
     ),
     _metric(
         "block_cache_hit_ratio",
