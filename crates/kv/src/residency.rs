@@ -36,7 +36,10 @@ impl Residency {
     pub fn and(self, other: Residency) -> Residency {
         Residency {
             data_bytes: self.data_bytes + other.data_bytes,
-            cached_bytes: self.cached_bytes.zip(other.cached_bytes).map(|(one, other)| one + other),
+            cached_bytes: self
+                .cached_bytes
+                .zip(other.cached_bytes)
+                .map(|(one, other)| one + other),
         }
     }
 }
@@ -123,11 +126,19 @@ mod tests {
         let page = page_bytes();
         file.write_all_at(&vec![1; 2 * page as usize], 0).unwrap();
         file.write_all_at(b"end", 512 * page).unwrap();
-        file.read_exact_at(&mut vec![0; 64 * page as usize], 128 * page).unwrap();
+        file.read_exact_at(&mut vec![0; 64 * page as usize], 128 * page)
+            .unwrap();
         let found = of(&file, u64::MAX);
         assert_eq!(found.data_bytes, 3 * page);
-        assert!(found.cached_bytes.is_none_or(|cached| cached <= found.data_bytes), "{found:?}");
-        assert_eq!(of(&file, page).data_bytes, page, "of which only the first part is asked about");
+        assert!(
+            found.cached_bytes.is_none_or(|cached| cached <= found.data_bytes),
+            "{found:?}"
+        );
+        assert_eq!(
+            of(&file, page).data_bytes,
+            page,
+            "of which only the first part is asked about"
+        );
     }
 
     #[test]
