@@ -124,7 +124,7 @@ def coverage(
         keys = [(f"case-{case}", "iops") for case in range(CASES)]
         if paired:
             cells = [(key, [row]) for key, row in zip(keys, theirs - ours, strict=True)]
-            found = run_correlation(cells, **OF_PAIRS) if corrected else 0.0
+            found = run_correlation(cells, doubt=OF_PAIRS) if corrected else 0.0
             spreads = paired_spreads(list(theirs - ours), correlation=found)
         else:
             found = run_correlation(zip(keys, zip(ours, theirs, strict=True), strict=True)) if corrected else 0.0

@@ -29,22 +29,22 @@ def test_cases_are_matched_and_judged(iosonde: Iosonde, sets: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "\n".join(line.rstrip() for line in done.stdout.splitlines()) == snapshot("""\
 Case            Metric                         first     second                   Ratio  Verdict
-queue depth 1   Bandwidth                  55.1 MB/s  70.5 MB/s  1.282 [1.186 .. 1.384]  better
+queue depth 1   Bandwidth                  55.1 MB/s  70.5 MB/s  1.282 [1.186 .. 1.385]  better
 queue depth 1   Completion latency, p50      67.1 µs    52.6 µs  0.781 [0.723 .. 0.844]  better
 queue depth 1   Completion latency, p99       173 µs     135 µs  0.783 [0.725 .. 0.846]  better
 queue depth 1   Completion latency, p99.9     218 µs     171 µs  0.785 [0.726 .. 0.848]  better
-queue depth 4   Bandwidth                   216 MB/s   281 MB/s  1.283 [1.174 .. 1.402]  better
-queue depth 4   Completion latency, p50      68.8 µs      53 µs  0.780 [0.713 .. 0.852]  better
-queue depth 4   Completion latency, p99       182 µs     141 µs  0.783 [0.718 .. 0.854]  better
-queue depth 4   Completion latency, p99.9     237 µs     185 µs  0.786 [0.722 .. 0.856]  better
-queue depth 16  Bandwidth                   874 MB/s  1.16 GB/s  1.316 [1.203 .. 1.439]  better
-queue depth 16  Completion latency, p50      68.2 µs    51.5 µs  0.760 [0.695 .. 0.832]  better
-queue depth 16  Completion latency, p99       181 µs     136 µs  0.760 [0.695 .. 0.832]  better
-queue depth 16  Completion latency, p99.9     246 µs     186 µs  0.760 [0.695 .. 0.832]  better
-queue depth 64  Bandwidth                  1.33 GB/s  1.73 GB/s  1.292 [1.195 .. 1.396]  better
+queue depth 4   Bandwidth                   216 MB/s   281 MB/s  1.283 [1.182 .. 1.393]  better
+queue depth 4   Completion latency, p50      68.8 µs      53 µs  0.780 [0.718 .. 0.846]  better
+queue depth 4   Completion latency, p99       182 µs     141 µs  0.783 [0.722 .. 0.849]  better
+queue depth 4   Completion latency, p99.9     237 µs     185 µs  0.786 [0.725 .. 0.852]  better
+queue depth 16  Bandwidth                   874 MB/s  1.16 GB/s  1.316 [1.212 .. 1.429]  better
+queue depth 16  Completion latency, p50      68.2 µs    51.5 µs  0.760 [0.700 .. 0.826]  better
+queue depth 16  Completion latency, p99       181 µs     136 µs  0.760 [0.700 .. 0.826]  better
+queue depth 16  Completion latency, p99.9     246 µs     186 µs  0.760 [0.700 .. 0.825]  better
+queue depth 64  Bandwidth                  1.33 GB/s  1.73 GB/s  1.292 [1.196 .. 1.395]  better
 queue depth 64  Completion latency, p50       180 µs     138 µs  0.774 [0.716 .. 0.836]  better
 queue depth 64  Completion latency, p99       476 µs     365 µs  0.774 [0.717 .. 0.837]  better
-queue depth 64  Completion latency, p99.9     649 µs     502 µs  0.783 [0.724 .. 0.846]  better
+queue depth 64  Completion latency, p99.9     649 µs     502 µs  0.783 [0.725 .. 0.846]  better
 
 4 KiB 70/30 reads and writes: choose second: higher rate and shorter tail (second over first: bandwidth 1.29 times, 95 %
 CI 1.20-1.40; p99 completion latency 0.78 times, 95 % CI 0.72-0.84; 4 cases, 3 runs each)

@@ -197,7 +197,7 @@ def _correlation(
         return 0.0
     if design.paired:
         differences = ((keys, [contender[keys][0] - baseline[keys][0]]) for keys in cells)
-        return run_correlation(differences, **OF_PAIRS)
+        return run_correlation(differences, doubt=OF_PAIRS)
     return run_correlation((keys, [*baseline[keys], *contender[keys]]) for keys in cells)
 
 

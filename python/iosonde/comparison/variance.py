@@ -102,23 +102,23 @@ def _independent_cells(means: Floats) -> float:
     return float(eigenvalues.sum() ** 2 / (eigenvalues**2).sum())
 
 
-OF_PAIRS = {"likely": 0.02, "unknown": 0.05}
-"""Correlations of paired differences that are expected. What both runs of a pair share cancels, so they are small, and
-wider intervals would cost the power that pairs are for."""
+OF_PAIRS = 2.0
+"""Doubt of a correlation of paired differences: what both runs of a pair share cancels, and wider intervals would cost
+the power that pairs are for."""
 
 
-def run_correlation(cells: Iterable[tuple[tuple[str, ...], Sequence[Floats]]], **expected: float) -> float:
+def run_correlation(cells: Iterable[tuple[tuple[str, ...], Sequence[Floats]]], *, doubt: float = 1.0) -> float:
     """Return the correlation of consecutive repeats, pooled over sessions and cases (`repeat_correlation`).
 
     `cells` are keys (first the case, last the metric) with the logarithms of the repeats of each session. A case counts
-    once, by its rate. `expected` are arguments of `repeat_correlation`.
+    once, by its rate. `doubt` is that of `repeat_correlation`.
     """
     rates: dict[str, Sequence[Floats]] = {}
     for keys, sessions in cells:
         if keys[-1] in ("iops", "ops_per_sec"):
             rates.setdefault(keys[0], sessions)
     repeats = [np.exp(each) for sessions in rates.values() for each in sessions]
-    return repeat_correlation(repeats, **expected)
+    return repeat_correlation(repeats, doubt=doubt)
 
 
 def session_effects(cells: Sequence[Sequence[Sequence[Floats]]], *, correlation: float = 0.0) -> list[SessionVariance]:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from iosonde.metrics.moderation import ROUNDING, Prior, correlation_between
+from iosonde.metrics.moderation import RAISED, ROUNDING, Prior, correlation_between
 
 CONFIDENCE = 0.95
 RESAMPLES = 4000
@@ -301,10 +301,9 @@ def distant_modes_coverage(count: int) -> float:
 
 SMALL_SAMPLES = {3: 0.977, 4: 0.973, 5: 0.971}
 """Confidence of t for so few repeats, which covers 95 % also where samples have two near modes: by simulation."""
-MODERATED = 0.96
-"""The same with moderated variances and the estimated correlation of repeats, which covers 95 % also where cases are
-unequally noisy."""
-MODERATED_OF_FEW = 0.97
+MODERATED = 0.97
+"""The same with moderated variances, which covers 95 % also where cases are unequally noisy."""
+MODERATED_OF_FEW = 0.98
 """The same with fewer than `ENOUGH_CASES` cases."""
 ENOUGH_CASES = 8
 
@@ -418,22 +417,19 @@ def _lag_ones(count: int, correlation: float) -> Floats:
 
 SHORT = 20
 """Repeats of which the bias of an autocorrelation is simulated; that of longer samples is computed."""
-LIKELY = 0.1
-"""Mean of the correlations that repeats usually have: the cases of a round are run in shuffled order."""
-ANY = 0.2
-"""Share of result sets whose correlation is as likely to be large as small. Chosen by simulation, with `LIKELY`: more
-of it widens the intervals of independent repeats, less of it covers correlated ones less often."""
 MINIMUM_CASES = 4
 """The correlation of repeats is estimated only from at least this many cases, as their variances are moderated."""
 
 
-def repeat_correlation(cases: Sequence[ArrayLike], *, likely: float = LIKELY, unknown: float = ANY) -> float:
+def repeat_correlation(cases: Sequence[ArrayLike], *, doubt: float = 1.0) -> float:
     """Return the lag-1 correlation of consecutive repeats that intervals are computed with; 0 for too few cases.
 
     A few repeats of one case cannot show whether they drift; all cases of a result set together can to some degree.
-    `cases` are the repeats of each in the order of execution. Every correlation is weighted by its probability given
-    their mean autocorrelation, and the result is the one with the mean standard error: small where the cases show that
-    there is none, larger where they do not show it.
+    `cases` are the repeats of each in the order of execution. Their mean autocorrelation exceeds that of independent
+    repeats by d, with the standard error e. Correlations are taken as normal around 0, and d^2 - e^2 estimates their
+    variance (James and Stein 1961): the share 1 - (e/d)^2 of d is then expected, and nothing where d is at most e. Too
+    small a correlation costs more coverage than too large a one gains, so d is raised by `RAISED` times e and the root
+    of that share, the standard deviation that remains. `doubt` multiplies e where correlations are improbable.
 
     Cases whose repeats are run in turn share what disturbs a round of repeats, and are not independent then: with the
     mean correlation r between cases their autocorrelations have the correlation r^2, which enters the standard error.
@@ -447,19 +443,12 @@ def repeat_correlation(cases: Sequence[ArrayLike], *, likely: float = LIKELY, un
     expected = np.array([_mean_lag_one(count) for count in counts]).mean(axis=0)
     deviations = np.array([_lag_one_of_independent(count) for count in counts])
     shared = 1 + (len(centred) - 1) * correlation_between(centred) ** 2
-    error = math.sqrt((deviations**2).mean() * shared / len(centred))
-    weights = _prior_weights(likely, unknown) * np.exp(-(((mean - expected) / error) ** 2) / 2)
-    inflation = np.sqrt([mean_moments(round(np.median(counts)), round(each, 3))[0] for each in CORRELATIONS])
-    return round(float(np.interp(weights @ inflation / weights.sum(), inflation, CORRELATIONS)), 2)
-
-
-@lru_cache(maxsize=4)
-def _prior_weights(likely: float, unknown: float) -> Floats:
-    """Return the probability of each of `CORRELATIONS` before there are results: exponential, and partly uniform."""
-    spacing = np.gradient(CORRELATIONS)
-    small = spacing * np.exp(-CORRELATIONS / likely)
-    small[0] /= 2
-    return np.asarray((1 - unknown) * small / small.sum() + unknown * spacing / spacing.sum())
+    error = doubt * math.sqrt((deviations**2).mean() * shared / len(centred))
+    excess = mean - expected[0]
+    if excess <= error:
+        return 0.0
+    share = 1 - (error / excess) ** 2
+    return round(share * float(np.interp(mean + RAISED * error * math.sqrt(share), expected, CORRELATIONS)), 2)
 
 
 def _resamples(count: int, resamples: int = RESAMPLES, *, seed: int = SEED) -> NDArray[np.intp]:
