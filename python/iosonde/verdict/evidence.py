@@ -165,7 +165,7 @@ class Evidence:
     def core_taken(self) -> float | None:
         """CPU time and waiting for CPU over real time, of the thread with most; of closed and overloaded open loops."""
         limited = [job for job in self.jobs if self._could_do_more(job)]
-        return max((min(1.0, self._busy(job) + (self._waited(job) or 0.0)) for job in limited), default=None)
+        return max((self._busy(job) + (self._waited(job) or 0.0) for job in limited), default=None)
 
     @cached_property
     def busiest_core_share(self) -> float | None:
@@ -237,7 +237,7 @@ class Evidence:
     def stalled_share(self) -> float | None:
         """Share of the measurement in which the engine itself did not run, by its heartbeat."""
         stalls = self.observed.get("stalls")
-        return _share(stalls["stalled_ns"], self.wall_ns) if stalls else None
+        return _ratio(stalls["stalled_ns"], self.wall_ns) if stalls else None
 
     @cached_property
     def longest_stall_ns(self) -> float | None:
@@ -603,12 +603,12 @@ class Evidence:
 
     def _busy(self, job: Json) -> float:
         """CPU time over real time of a job's busiest thread."""
-        return _share(busiest_thread.cpu_ns(job), job["usage"]["wall_ns"]) or 0.0
+        return _ratio(busiest_thread.cpu_ns(job), job["usage"]["wall_ns"]) or 0.0
 
     def _waited(self, job: Json) -> float | None:
         """Waiting for a CPU over real time of that thread."""
         wait = busiest_thread.cpu_wait_ns(job)
-        return None if wait is None else _share(wait, job["usage"]["wall_ns"])
+        return None if wait is None else _ratio(wait, job["usage"]["wall_ns"])
 
     def _is_closed(self, stream: str) -> bool:
         return bool(self.streams[stream]["arrival"]["kind"] == "closed")
@@ -702,5 +702,5 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def _share(part: float, whole: float) -> float | None:
-    """Return a share, at most 1, of a part that may be larger: an estimate, or counted over a longer time."""
+    """Return a share, at most 1, of a part that may be larger: an estimate, or I/Os that started before."""
     return min(1.0, part / whole) if whole > 0 else None
