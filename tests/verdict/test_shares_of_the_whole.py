@@ -1,6 +1,6 @@
 """No share exceeds 1: numerator and denominator are of the same counters and interval.
 
-What a thread used in an interval is drawn so that it fits into it, as are stalls of the engine.
+Counters are drawn as the engine guarantees them (`ThreadMeter`, `EngineStalls`): what was used in an interval fits into it.
 Others, of which one reading may be later than the other, are drawn freely.
 """
 
