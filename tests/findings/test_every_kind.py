@@ -520,7 +520,8 @@ def named_values(rng: Rng) -> Made:
     registry._DECLARED.setdefault(
         name, Metric(name=name, title="Score", unit="", formula="", better="higher", kind="named")
     )
-    values = {(at, jobs): rng.choice([1.0, 2.0, 5.0, 9.0]) for at in ("a", "b") for jobs in JOBS}
+    choices = rng.choice([[1.0, 2.0, 5.0, 9.0], [0.0, 2.0], [2.0]])
+    values = {(at, jobs): rng.choice(choices) for at in ("a", "b") for jobs in JOBS}
     values = {cell: value for cell, value in values.items() if cell[1] == 1 or rng.random() < 0.9}
     cases, runs = results(["mode", "jobs"], {name: repeated(values)})
     found = findings(study({"mode": ["a", "b"], "jobs": list(JOBS)}, []), cases, runs)
@@ -528,11 +529,14 @@ def named_values(rng: Rng) -> Made:
     for finding in [*of_kind(found, "best and worst"), *of_kind(found, "effect of a factor")]:
         if finding.kind == "best and worst":
             ends = re.findall(r"(?:best|worst) ([\d.]+) at ([ab]), (\d+) jobs?", INTERVAL.sub("", finding.sentence))
-            right = [values[mode, int(jobs)] for _, mode, jobs in ends] == [max(values.values()), min(values.values())]
-            claims.append(Claim(finding, [*values.values(), *JOBS], holds=right))
-        elif finding.factor == "mode":  # type: ignore[attr-defined]
-            of = ratios(values, finding.top, finding.bottom, JOBS)  # type: ignore[attr-defined]
-            claims.append(Claim(finding, numbers_of(of), ratios=of if "higher in" in finding.sentence else {}))
+            wanted = [max(values.values()), min(values.values())] if len(set(values.values())) > 1 else []
+            right = [values[mode, int(jobs)] for _, mode, jobs in ends] == wanted
+            claims.append(Claim(finding, [*values.values(), *JOBS, len(values)], holds=right))
+        else:
+            assert finding.top != finding.bottom  # type: ignore[attr-defined]
+            if finding.factor == "mode":  # type: ignore[attr-defined]
+                of = ratios(values, finding.top, finding.bottom, JOBS)  # type: ignore[attr-defined]
+                claims.append(Claim(finding, numbers_of(of), ratios=of if "higher in" in finding.sentence else {}))
     return claims
 
 

@@ -27,12 +27,13 @@ def cells(
     metric: str,
     factors: Sequence[str],
     where: Mapping[str, Any] | None = None,
+    positive: bool = True,
 ) -> pl.DataFrame:
     """Return the cells of one metric in one part of a study.
 
     `runs` are run metrics and `cases` the view of that name, of one result set. The whole load is taken (all streams,
     operation `all`) unless the factors name `operation` or `stream` and the study has no factor of that name. A value
-    of zero (nothing completed) is left out: it has no ratio to anything, and counts as a failure.
+    of zero (nothing completed) is left out if `positive`: it has no ratio to anything, and counts as a failure.
     """
     wanted = dict(where or {})
     names = list(dict.fromkeys([*factors, *wanted]))
@@ -45,7 +46,7 @@ def cells(
             ~pl.col("control"),
             pl.col("metric").str.contains("_latency_ns_") | (pl.col("metric") == metric),
         )
-    ).filter(pl.col("metric") == metric, pl.col("value") > 0)
+    ).filter(pl.col("metric") == metric, (pl.col("value") > 0) | (not positive))
     chosen = in_scope(measured, apart).select("case_id", "repeat", "value", *apart)
     joined = levels.join(chosen, on="case_id", maintain_order="left_right")
     matching = [pl.col(name) == _level(name, level, joined.schema[name]) for name, level in wanted.items()]

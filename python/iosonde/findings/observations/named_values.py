@@ -28,6 +28,7 @@ class Extremes(Finding, kind="best and worst", topic="performance", place=6):
     """The case in words; empty if there is only one."""
     best_value: Estimate
     worst: str
+    """Empty if all cases have the same value."""
     worst_value: Estimate | None
     cases: int
     repeats: int
@@ -36,7 +37,7 @@ class Extremes(Finding, kind="best and worst", topic="performance", place=6):
         title = metric_of(self.metric).title
         best = wording.estimate_text(self.metric, self.best_value)
         if self.worst_value is None:
-            return f"{title}: {best}"
+            return f"{title}: {best}" + (f" in each of {self.cases} cases" if self.cases > 1 else "")
         worst = wording.estimate_text(self.metric, self.worst_value)
         return f"{title}: best {best} at {self.best}; worst {worst} at {self.worst}"
 
@@ -72,26 +73,25 @@ def find(study: Study, cases: pl.DataFrame, metrics: pl.DataFrame, support: Supp
     for part in study.parts:
         present = metrics.filter(pl.col("part") == part.name)["metric"].unique()
         for metric in named_among(present):
-            found = cells(metrics, cases, part=part.name, metric=metric, factors=list(part.factors))
+            found = cells(metrics, cases, part=part.name, metric=metric, factors=list(part.factors), positive=False)
             if not found.is_empty():
                 yield _extremes(part, metric, found, support)
-                yield from (
-                    effect for factor in part.factors for effect in _effects(part, metric, factor, found, support)
-                )
+                for factor in part.factors:
+                    yield from _effects(part, metric, factor, found, support)
 
 
 def _extremes(part: Part, metric: str, found: pl.DataFrame, support: Support) -> Extremes:
     downwards = metric_of(metric).better == "lower"
     first, last = best_of(found, lowest=downwards), best_of(found, lowest=not downwards)
-    several = len(found) > 1
+    differ = first["case_id"] != last["case_id"]
     estimates = [repeats_interval(row["values"], least=least_value(metric)) for row in (first, last)]
     case_ids = tuple(dict.fromkeys((first["case_id"], last["case_id"])))
     return Extremes(
         metric=metric,
         best=_words(part, first),
         best_value=estimates[0],
-        worst=_words(part, last) if several else "",
-        worst_value=estimates[1] if several else None,
+        worst=_words(part, last) if differ else "",
+        worst_value=estimates[1] if differ else None,
         cases=len(found),
         repeats=min(map(len, found["values"])),
         strength=support.strength(case_ids, *estimates),
@@ -103,10 +103,12 @@ def _extremes(part: Part, metric: str, found: pl.DataFrame, support: Support) ->
 def _effects(part: Part, metric: str, factor: str, found: pl.DataFrame, support: Support) -> Iterator[Effect]:
     """Compare the level with the largest mean to that with the smallest, over cells that differ in nothing else."""
     levels = _complete_levels(part, factor, found)
-    if len(levels) < 2:
+    has_ratios = (found["values"].list.min() > 0).all()
+    if len(levels) < 2 or not has_ratios:
         return
     means = {level: _mean_log(found.filter(pl.col(factor) == level)) for level in levels}
-    top, bottom = (choose(levels, key=lambda level: means[level]) for choose in (max, min))
+    # Of equal means the first level is compared with the last one, never with itself.
+    top, bottom = max(levels, key=means.__getitem__), min(reversed(levels), key=means.__getitem__)
     rows, words = [], []
     for key, group in groups(found, [name for name in part.factors if name != factor]):
         both = {row[factor]: row for row in group.iter_rows(named=True)}
