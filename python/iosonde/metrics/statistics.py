@@ -444,7 +444,7 @@ def repeat_correlation(cases: Sequence[ArrayLike], *, doubt: float = 1.0) -> flo
     deviations = np.array([_lag_one_of_independent(count) for count in counts])
     shared = 1 + (len(centred) - 1) * correlation_between(centred) ** 2
     error = doubt * math.sqrt((deviations**2).mean() * shared / len(centred))
-    excess = mean - expected[0]
+    excess = mean - float(expected[0])
     if excess <= error:
         return 0.0
     share = 1 - (error / excess) ** 2
