@@ -70,11 +70,14 @@ def test_a_study_without_setups_has_none() -> None:
 
 
 def test_a_setup_can_be_set_by_part_profile_compound_level_and_command_line() -> None:
-    factors = 'layout_of = [{ label = "stripes", set = { array = "raid0", devices = 2 } }, { label = "one", set = {} }]'
+    factors = 'layout_of = [{ label = "stripes", set = { array = "raid0", devices = 2 } }, { label = "one", set = { array = "single" } }]'
     plan = planned(factors=factors, settings={"chunk": "16KiB"})
     by_label = {case.levels["layout_of"]: case.setup for case in plan.cases}
     assert by_label["stripes"] == array_of(2, level="raid0", chunk=16 << 10)
     assert by_label["one"] == Setup(devices=1)
+    assert {case.parameters["array"]: case.parameters["chunk"] for case in plan.cases} == dict.fromkeys(
+        ("raid0", "single"), 16 << 10
+    )
     again = planned(factors='array = ["raid0", "raid1"]', settings={"array": "raid10", "devices": "4"})
     assert [case.case_id for case in again.cases] == ["main/array=raid10"]
 

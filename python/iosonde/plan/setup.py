@@ -32,7 +32,10 @@ def check_mount_options(options: str) -> str:
 
 
 class SetupPart(Frozen):
-    """A layer of a feature over the devices of a setup, fully resolved."""
+    """A layer of a feature over the devices of a setup, fully resolved.
+
+    The serialization alias of a field is the parameter that it resolves.
+    """
 
     part: ClassVar[str]
     """Key of `Setup.parts`, and the parameter that asks for it."""
@@ -52,10 +55,6 @@ class SetupPart(Frozen):
     def size_bytes(self, below: int, devices: int) -> int:
         """Return a lower bound of its size, over a device (or `devices`) of `below` bytes."""
         return below
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters that it stands for, with every default decided, for the parameters of the case."""
-        return {}
 
     def simulated(self) -> dict[str, Any]:
         """Return fields of a target of simulated drives; `TargetError` for a layer that they do not have."""
@@ -110,10 +109,8 @@ class Setup(Frozen):
     @property
     def parameters(self) -> dict[str, Any]:
         """Return all of it as parameters of a case."""
-        return {
-            **self.model_dump(),
-            **{name: value for each in self.layers for name, value in each.parameters().items()},
-        }
+        layers = [each.model_dump(by_alias=True) for each in self.layers]
+        return {**self.model_dump(exclude={"parts"}), **{name: each[name] for each in layers for name in each}}
 
     @property
     def is_plain(self) -> bool:

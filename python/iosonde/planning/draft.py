@@ -18,7 +18,7 @@ from iosonde.study.effective import read_level
 from iosonde.study.layers import streams_of, whole_case
 from iosonde.study.model import UNTIL, Level, Parameters, Part, Scalar, Study
 from iosonde.study.setup import SIZES as SETUP_SIZES
-from iosonde.study.setup import check_workload, kernel_settings
+from iosonde.study.setup import check_workload, given_parameters, kernel_settings
 from iosonde.study.setup import resolve as resolve_setup
 from iosonde.units import compact_duration, compact_size, format_duration
 from iosonde.workload.workload import Room, Workload
@@ -159,7 +159,7 @@ def _draft(
         parameters={
             **{name: value for name, value in _parameters(workload, streams).items() if name not in decided},
             **(part.rounds.criteria if part.rounds else {}),
-            **(setup.parameters if setup else {}),
+            **({**given_parameters(whole), **setup.parameters} if setup else {}),
             **settings,
         },
         setup=setup,

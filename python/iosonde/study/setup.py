@@ -142,9 +142,14 @@ def kernel_settings(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in read.items() if value is not None}
 
 
+def given_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of a setup among the parameters of a case, checked."""
+    return {name: read_value(name, value) for name, value in parameters.items() if name in SETUP_NAMES}
+
+
 def resolve(parameters: Mapping[str, Any], *, devices: int) -> Setup | None:
     """The setup by the parameters of a case, on a target of this many devices; None if there are none."""
-    written = {name: read_value(name, value) for name, value in parameters.items() if name in SETUP_NAMES}
+    written = given_parameters(parameters)
     given = SetupParameters.model_construct(**written)
     if not written:
         return None

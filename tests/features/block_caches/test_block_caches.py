@@ -57,6 +57,14 @@ def test_a_cache_has_the_defaults_of_its_kind() -> None:
     assert resolved(cache="bcache", array="raid0").devices == 1
 
 
+def test_the_parameters_of_a_case_have_every_default_of_its_cache() -> None:
+    assert resolved(cache="bcache", cache_state="warm").parameters.items() >= {
+        ("cache", "bcache"),
+        ("cache_mode", "writethrough"),
+        ("cache_hit_ratio", 0.9),
+    }
+
+
 def test_setups_without_a_cache_have_no_part_of_it() -> None:
     """A case without a cache may have its other parameters: `cache` is a factor then."""
     assert resolved(cache="none", cache_state="warm") == Setup()

@@ -12,7 +12,7 @@ class ToySetup(SetupPart):
     """A mark over the device."""
 
     part = "toy_mark"
-    mark: int
+    mark: int = Field(serialization_alias="toy_mark")
 
     def text(self, devices: int) -> str:
         """`a mark of 7`."""

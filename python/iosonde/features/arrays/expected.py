@@ -13,7 +13,9 @@ the model that arrays are commonly sized by, without block size and chunk, which
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from iosonde.features.arrays.words import array_words
 
@@ -65,3 +67,10 @@ def level_words(level: str, devices: int | None = None) -> str:
     """Name a level as people do: `RAID 5`, `RAID 5 of 8`."""
     name = array_words(level)
     return name if devices is None or level == SINGLE else f"{name} of {devices}"
+
+
+def level_name(row: Mapping[str, Any]) -> str:
+    """Name the level of an array, its implementation if not md, and its state."""
+    kind = "" if row["array_kind"] in ("", "md") else f" ({row['array_kind']})"
+    state = f", {row['state']}" if row["state"] in ("degraded", "rebuilding") else ""
+    return f"{level_words(row['array'])}{kind}{state}"

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from iosonde.features.arrays.expected import level_name
 from iosonde.features.arrays.rates import (
     ArrayRates,
     array_name,
     array_order,
     array_rates,
-    level_name,
     load_name,
     set_name,
 )

@@ -79,7 +79,7 @@ class Loads:
                 **{name: self._loss(name, row, values) for name, values in losses.items()},
                 "array_thread": self._threads.get(row["case_id"]),
             }
-            for row in found.to_dicts()
+            for row in found
         ]
 
     def _loss(self, name: str, row: Row, values: Mapping[str, float]) -> float | None:

@@ -31,36 +31,6 @@ BOUND_WORDS = {
     "memory": "copying through the page cache",
 }
 
-_SCHEMA: dict[str, Any] = {
-    "array": pl.String,
-    "array_kind": pl.String,
-    "state": pl.String,
-    "devices": pl.Int64,
-    "measured": pl.Float64,
-    "baseline": pl.Float64,
-    "multiple": pl.Float64,
-    "expected": pl.Float64,
-    "efficiency": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "overhead": pl.Float64,
-    "speedup": pl.Float64,
-    "speedup_low": pl.Float64,
-    "speedup_high": pl.Float64,
-    "bound": pl.Float64,
-    "bound_by": pl.String,
-    "of_bound": pl.Float64,
-    "writes_only": pl.Boolean,
-    "needed_ios": pl.Float64,
-    "needed_bytes": pl.Float64,
-    "members_in_use": pl.Float64,
-    "capacity": pl.Float64,
-    "expected_capacity": pl.Float64,
-    "repeats": pl.Int64,
-    "case_id": pl.String,
-    "baseline_case_id": pl.String,
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
@@ -129,18 +99,18 @@ def array_performance(
     factors: Sequence[str],
     runs: pl.DataFrame | None = None,
     metric: str = "bandwidth",
-) -> pl.DataFrame:
+) -> list[dict[str, Any]]:
     """Return the expected and the measured throughput of each array.
 
     `cells` hold the repeats of a rate (`cells.cells`), `cases` is the view of that name, `factors` are the cells'
     columns that must be the same for the one device (all but those of the layout), and `runs`, the view, has
     capacities and ceilings where the target reported them. `metric` is the rate: `bandwidth`, or I/Os per second.
 
-    Columns: those of `factors`; `array, array_kind, state, devices`; `measured, baseline` (medians), `multiple` (of the
-    level), `expected`, `efficiency` with `low, high`, `overhead` (1 - efficiency), `speedup` (over one device) with its
-    interval; `bound, bound_by` (see `BOUND_WORDS`), `of_bound`; `writes_only`; `needed_ios, needed_bytes` (of members,
-    for each I/O and byte of the host), `members_in_use`; `capacity, expected_capacity` (bytes); `repeats, case_id,
-    baseline_case_id`. A cell without a single device of the same load has no row.
+    Keys of a row: those of `factors`; `array, array_kind, state, devices`; `measured, baseline` (medians), `multiple`
+    (of the level), `expected`, `efficiency` with `low, high`, `overhead` (1 - efficiency), `speedup` (over one device)
+    with its interval; `bound, bound_by` (see `BOUND_WORDS`), `of_bound`; `writes_only`; `needed_ios, needed_bytes` (of
+    members, for each I/O and byte of the host), `members_in_use`; `capacity, expected_capacity` (bytes); `repeats,
+    case_id, baseline_case_id`. A cell without a single device of the same load has no row.
     """
     settings = {row["case_id"]: Setting.from_case(row) for row in cases.iter_rows(named=True)}
     facts = _facts(runs, cases, per_io=metric != "bandwidth")
@@ -156,8 +126,7 @@ def array_performance(
         other = _other_way(row, singles, factors, settings, setting)
         levels = {name: row[name] for name in factors}
         rows.append({**levels, **_row(row, setting, model, single, other, facts)})
-    schema = {name: cells.schema[name] for name in factors} | _SCHEMA
-    return pl.DataFrame(rows, schema=schema)
+    return rows
 
 
 def _key(row: Mapping[str, Any], factors: Sequence[str]) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from iosonde.features.arrays.expected import level_words
+from iosonde.features.arrays.expected import level_name, level_words
 from iosonde.features.arrays.loads import EVERYTHING, Loads, Row
 from iosonde.features.arrays.performance import BOUND_WORDS
 from iosonde.features.arrays.setup import PARITIES
@@ -134,7 +134,7 @@ def _finding(loads: Loads, key: Mapping[str, Any], rows: Sequence[Row], *, of_le
     fastest = max(rows, key=lambda row: float(row["speedup"]))
     several = len(rows) > 1
     return ArrayEfficiency(
-        array=_name(rows[0]),
+        array=level_name(rows[0]),
         load=f"{'' if words == EVERYTHING else words}{_quantities(loads, rows, of_level)}".strip(),
         metric=question.analysis.metric,
         efficiency=(shares[0], shares[-1]),
@@ -257,12 +257,6 @@ def _member_evidence(row: Row) -> Iterator[str]:
         yield f"array threads {row['array_cpu_ns_per_byte']:.2g} ns per byte"
     if row["busiest_core_utilisation"] is not None:
         yield f"busiest core {wording.percent_text(row['busiest_core_utilisation'])}"
-
-
-def _name(row: Row) -> str:
-    kind = "" if row["array_kind"] in ("", "md") else f" ({row['array_kind']})"
-    state = f", {row['state']}" if row["state"] in ("degraded", "rebuilding") else ""
-    return f"{level_words(row['array'])}{kind}{state}"
 
 
 KINDS = (QuestionKind("array_efficiency", find),)

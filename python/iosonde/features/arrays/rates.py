@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from iosonde.features.arrays.expected import level_words
+from iosonde.features.arrays.expected import level_name
 from iosonde.features.arrays.loads import Loads
 from iosonde.findings.question import Question
 from iosonde.report.material.quantities import level_phrase
@@ -75,13 +75,6 @@ def load_name(found: ArrayRates, row: Mapping[str, Any]) -> str:
     """Name the load of a row by its levels."""
     names = [name for name in found.factors if name not in found.quantities]
     return " · ".join(level_phrase(name, row[name]) for name in names) or "all"
-
-
-def level_name(row: Mapping[str, Any]) -> str:
-    """Name the level of an array, its builder if not md, and its state."""
-    kind = "" if row["array_kind"] in ("", "md") else f" ({row['array_kind']})"
-    state = f", {row['state']}" if row["state"] in ("degraded", "rebuilding") else ""
-    return f"{level_words(row['array'])}{kind}{state}"
 
 
 def array_name(row: Mapping[str, Any]) -> str:

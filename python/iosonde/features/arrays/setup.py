@@ -36,11 +36,11 @@ class ArraySetup(SetupPart):
     combines: ClassVar[bool] = True
     can_be_simulated: ClassVar[bool] = True
 
-    level: Level
-    kind: Kind = "md"
+    level: Level = Field(serialization_alias="array")
+    kind: Kind = Field("md", serialization_alias="array_kind")
     chunk: int = DEFAULT_CHUNK["md"]
     """Bytes."""
-    state: State = "synced"
+    state: State = Field("synced", serialization_alias="array_state")
     failed_members: int = 0
 
     @property
@@ -59,16 +59,6 @@ class ArraySetup(SetupPart):
         if self.level == "raid1":
             return usable
         return usable * ((devices - PARITIES.get(self.level, 0)) // (2 if self.level == "raid10" else 1))
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters of the array, with every default decided."""
-        return {
-            "array": self.level,
-            "array_kind": self.kind,
-            "chunk": self.chunk,
-            "array_state": self.state,
-            "failed_members": self.failed_members,
-        }
 
     def simulated(self) -> dict[str, Any]:
         """Return level and chunk; simulated members neither fail nor synchronise."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
 
+from iosonde.features.arrays.loads import Row
 from iosonde.features.arrays.performance import BOUND_WORDS
 from iosonde.features.arrays.rates import ArrayRates, array_name, array_order, array_rates
 from iosonde.report.content.table import Cell, Table
@@ -19,15 +20,8 @@ def tables(material: Material) -> list[Table]:
 
 
 def _table(found: ArrayRates) -> Table:
-    metric = found.analysis.metric
-    factors = found.factors
-    heads = [
-        "Array",
-        *map(factor_title, factors),
-        *(metric_title(metric), "One device", "Expected", "Efficiency", "Software overhead", "Speed-up", "Bound"),
-        *("Of bound", "Bound by", "Member I/Os per I/O", "Member bytes per byte", "Members busy", "Imbalance"),
-        *("CPU per byte", "Busiest thread", "Array's thread", "Busiest core", "Capacity", "Expected capacity"),
-    ]
+    columns = list(_columns(found))
+    rows = sorted(found.rows, key=array_order)
     of = f" of {found.source.label}" if len(found.material.sources) > 1 else ""
     return Table(
         title=f"Measured and expected{of}",
@@ -35,41 +29,49 @@ def _table(found: ArrayRates) -> Table:
         "for requests of this size in this layout. Software overhead: 1 - efficiency. Members: I/Os and bytes of the "
         "members per I/O and byte of the host; imbalance is the busiest over the mean. Busiest thread (of the engine), "
         "array's thread (of the kernel) and busiest core (by any process): share of one core.",
-        heads=heads,
-        labels=1 + len(factors),
-        rows=[_table_row(row, factors, metric) for row in sorted(found.rows, key=array_order)],
-        keys=[f"{found.source.label}\n{row['case_id']}" for row in sorted(found.rows, key=array_order)],
+        heads=[head for head, _ in columns],
+        labels=1 + len(found.factors),
+        rows=[[cell(row) for _, cell in columns] for row in rows],
+        keys=[f"{found.source.label}\n{row['case_id']}" for row in rows],
     )
 
 
-def _table_row(row: Mapping[str, Any], factors: Sequence[str], metric: str) -> list[Cell]:
-    def rate(name: str) -> Cell:
-        return Cell(text=metric_text(metric, row[name]), number=row[name])
+def _columns(found: ArrayRates) -> Iterator[tuple[str, Callable[[Row], Cell]]]:
+    metric = found.analysis.metric
+    yield "Array", lambda row: Cell(text=array_name(row))
+    for name in found.factors:
+        yield factor_title(name), partial(_level, name)
+    yield metric_title(metric), partial(_value, metric, "measured")
+    yield "One device", partial(_value, metric, "baseline")
+    yield "Expected", partial(_value, metric, "expected")
+    yield "Efficiency", lambda row: _percent(row["efficiency"], row["low"], row["high"])
+    yield "Software overhead", partial(_share, "overhead")
+    yield "Speed-up", _speedup
+    yield "Bound", partial(_value, metric, "bound")
+    yield "Of bound", partial(_share, "of_bound")
+    yield "Bound by", lambda row: Cell(text=BOUND_WORDS.get(row["bound_by"] or "", "-"))
+    for head, name in (("I/Os per I/O", "member_ios_per_operation"), ("bytes per byte", "member_bytes_per_byte")):
+        yield f"Member {head}", partial(_value, name, name)
+    yield "Members busy", partial(_share, "member_utilisation")
+    yield "Imbalance", partial(_value, "member_imbalance", "member_imbalance")
+    yield "CPU per byte", partial(_value, "cpu_ns_per_byte", "cpu_ns_per_byte")
+    yield "Busiest thread", partial(_share, "core_utilisation")
+    yield "Array's thread", partial(_share, "array_thread_utilisation")
+    yield "Busiest core", partial(_share, "busiest_core_utilisation")
+    yield "Capacity", partial(_bytes, "capacity")
+    yield "Expected capacity", partial(_bytes, "expected_capacity")
 
-    def other(name: str, metric: str) -> Cell:
-        return Cell(text=metric_text(metric, row[name]), number=row[name])
 
-    return [
-        Cell(text=array_name(row)),
-        *(Cell(text=level_text(name, row[name])) for name in factors),
-        *(rate(name) for name in ("measured", "baseline", "expected")),
-        _percent(row["efficiency"], row["low"], row["high"]),
-        _percent(row["overhead"], None, None),
-        Cell(text=f"{row['speedup']:.2f}", interval=_ends(row, "{:.2f}"), number=row["speedup"]),
-        rate("bound"),
-        _percent(row["of_bound"], None, None),
-        Cell(text=BOUND_WORDS.get(row["bound_by"] or "", "-")),
-        other("member_ios_per_operation", "member_ios_per_operation"),
-        other("member_bytes_per_byte", "member_bytes_per_byte"),
-        _percent(row["member_utilisation"], None, None),
-        other("member_imbalance", "member_imbalance"),
-        other("cpu_ns_per_byte", "cpu_ns_per_byte"),
-        _percent(row["core_utilisation"], None, None),
-        _percent(row["array_thread_utilisation"], None, None),
-        _percent(row["busiest_core_utilisation"], None, None),
-        _bytes(row["capacity"]),
-        _bytes(row["expected_capacity"]),
-    ]
+def _level(name: str, row: Row) -> Cell:
+    return Cell(text=level_text(name, row[name]))
+
+
+def _value(metric: str, name: str, row: Row) -> Cell:
+    return Cell(text=metric_text(metric, row[name]), number=row[name])
+
+
+def _share(name: str, row: Row) -> Cell:
+    return _percent(row[name], None, None)
 
 
 def _percent(value: float | None, low: float | None, high: float | None) -> Cell:
@@ -79,12 +81,13 @@ def _percent(value: float | None, low: float | None, high: float | None) -> Cell
     return Cell(text=f"{100 * value:.1f} %", interval=interval, number=value)
 
 
-def _ends(row: Mapping[str, Any], form: str) -> str:
-    low, high = row["speedup_low"], row["speedup_high"]
-    return "" if low is None else f"{form.format(low)} .. {form.format(high)}"
+def _speedup(row: Row) -> Cell:
+    interval = "" if row["speedup_low"] is None else f"{row['speedup_low']:.2f} .. {row['speedup_high']:.2f}"
+    return Cell(text=f"{row['speedup']:.2f}", interval=interval, number=row["speedup"])
 
 
-def _bytes(value: float | None) -> Cell:
+def _bytes(name: str, row: Row) -> Cell:
+    value = row[name]
     return Cell(text="-") if value is None else Cell(text=format_bytes(int(value)), number=value)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.plan import Setup
 from iosonde.plan.setup import SetupPart
@@ -35,6 +35,9 @@ SMALLEST = 64 << 20
 class BlockCacheSetup(SetupPart):
     """A block cache over the device or array. The cache device is the one after the others."""
 
+    model_config = ConfigDict(
+        alias_generator=AliasGenerator(serialization_alias=lambda name: "cache" if name == "kind" else f"cache_{name}")
+    )
     part = "cache"
     kind: Literal["bcache", "dm-cache", "dm-writecache"]
     mode: CacheMode
