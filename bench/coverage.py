@@ -379,7 +379,8 @@ def main() -> None:
     arguments.add_argument("--samples", type=int, default=4000)
     arguments.add_argument("--seed", type=int, default=1)
     chosen = arguments.parse_args()
-    print("\n".join(tables(chosen.seed, chosen.samples)))
+    for line in tables(chosen.seed, chosen.samples):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ _LINE = 4
 """Values that a line needs."""
 _SELECTED = 0.999
 """The same of a curve, whose time constant was chosen."""
+_OUTLYING = 0.999
+"""Confidence with which the last value is not one of the others."""
 _SEEN = 0.25
 """Share of the curve's change that the line through the second half must show."""
 RATES = np.geomspace(0.1, 30, 60)
@@ -56,7 +58,7 @@ class Settling:
     middle: int
     """Index of the first of these."""
     agrees: bool
-    """True if the level at half of the time, and that of the last values, agree with the level."""
+    """True if the level at half of the time, that of the last values, and the last value agree with the level."""
     trend: Trend
     """Direction in which the second half changes, by more than `AGREEMENT` and more than noise does."""
     drift_below: float
@@ -82,10 +84,18 @@ def settling(sample: Floats, *, window: int) -> Settling:
         first=count - quarter,
         halfway=halfway,
         middle=middle,
-        agrees=agrees and abs(last - level) <= allowed[1],
+        agrees=agrees and abs(last - level) <= allowed[1] and not _ends_apart(sample),
         trend=_trend(sample, level) or ("" if agrees else _monotone(half)),
         drift_below=_drift_below(half, level),
     )
+
+
+def _ends_apart(sample: Floats) -> bool:
+    """Return True if the last value is not one of the others: it may be the first of another level."""
+    others = sample[:-1]
+    apart = abs(float(sample[-1] - others.mean())) if len(others) > 1 else 0.0
+    noise = float(others.std(ddof=1)) * math.sqrt(1 + 1 / len(others)) if apart else 0.0
+    return apart > max(AGREEMENT * abs(float(others.mean())), _quantile(len(others) - 1, _OUTLYING) * noise)
 
 
 def _drift_below(half: Floats, level: float) -> float:
