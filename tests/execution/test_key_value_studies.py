@@ -27,7 +27,8 @@ from stores import command, loop_device
 from iosonde.cli.reference import EXIT_OK, EXIT_RUNS_FAILED
 from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
-from iosonde.findings.observations.store import CancelledWrites
+from iosonde.features.key_value_stores.facts import COLUMNS, STALLS
+from iosonde.features.key_value_stores.observations import CancelledWrites
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import Against, expand, parse
@@ -37,7 +38,6 @@ from iosonde.report.content.report import collect
 from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
 from iosonde.results.run_facts.run import values
-from iosonde.results.run_facts.store import COLUMNS, STALLS
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.control_groups import control_group

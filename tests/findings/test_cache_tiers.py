@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+from iosonde.features.key_value_stores.cache_tiers import CacheTier
+from iosonde.features.key_value_stores.cache_tiers import cache_tiers as find
 from iosonde.findings.question import Question
-from iosonde.findings.questions.cache_tiers import CacheTier
-from iosonde.findings.questions.cache_tiers import cache_tiers as find
 from iosonde.planning import load
 
 

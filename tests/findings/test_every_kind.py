@@ -25,12 +25,13 @@ from hand_made import controls, results, study
 
 import iosonde.findings
 from iosonde.features.database_transactions import questions as transactions
+from iosonde.features.key_value_stores import observations
+from iosonde.features.key_value_stores.durability import DifferentDurability, difference
 from iosonde.findings import questions
 from iosonde.findings.device_state import FreshDevice, Written
-from iosonde.findings.durability import DifferentDurability, difference
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.observations import disturbance, idle_recovery, lasting_drop, quality, search, stimulus, store
+from iosonde.findings.observations import disturbance, idle_recovery, lasting_drop, quality, search, stimulus
 from iosonde.findings.question import Question
 from iosonde.findings.questions import steady
 from iosonde.findings.support import Support
@@ -660,7 +661,7 @@ def store_outcomes(rng: Rng) -> Made:
     cases = pl.DataFrame({"case_id": ["main/read"], "part": ["main"], "store": ["lmdb"], "database": ["loaded"],
                           "records": [100], "control": [False], "phase": ["readrandom"]})  # fmt: skip
     runs = frame({("main/read", "main", "all", "ops_per_sec"): 1e3})
-    found = list(store.find(cases, runs, outcomes, Support()))
+    found = list(observations.find(cases, runs, outcomes, Support()))
     read = outcomes["run_device_read_bytes"].to_list()
     cached = [each / (1000 * 4096) for each in read if each < 500 * 4096]
     true: dict[str, list[float]] = {

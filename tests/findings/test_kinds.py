@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hand_made import cells, results, study
 
+from iosonde.features.key_value_stores.cache_tiers import ReadCacheGain
 from iosonde.findings.finding import LAST, Finding
 from iosonde.findings.kinds.count import Count
 from iosonde.findings.kinds.curve import curves, over_numbers
 from iosonde.findings.kinds.ratio import asymmetry, between, decided, of_question
 from iosonde.findings.observations.quality import FewRepeats
 from iosonde.findings.question import Question
-from iosonde.findings.questions.cache_tiers import ReadCacheGain
 from iosonde.findings.support import Support
 from iosonde.metrics.statistics import Estimate
 

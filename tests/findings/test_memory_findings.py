@@ -5,9 +5,10 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from iosonde.features.key_value_stores import memory_extension
+from iosonde.features.key_value_stores.memory_extension import MemoryExtension
 from iosonde.findings.question import Question
-from iosonde.findings.questions import memory_extension, memory_share
-from iosonde.findings.questions.memory_extension import MemoryExtension
+from iosonde.findings.questions import memory_share
 from iosonde.findings.questions.memory_share import MemoryShare
 from iosonde.planning import load
 

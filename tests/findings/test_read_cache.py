@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hand_made import results, study
 
+from iosonde.features.key_value_stores.cache_tiers import ReadCacheGain
 from iosonde.findings.findings import findings
-from iosonde.findings.questions.cache_tiers import ReadCacheGain
 
 NONE, CACHED = ("memory only",), ("512MiB",)
 QUESTION = {"kind": "read_cache", "over": "read_cache", "metric": "ops_per_sec"}

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 from hand_made import results, study
 
-from iosonde.findings.durability import difference
+from iosonde.features.key_value_stores.durability import difference
+from iosonde.features.key_value_stores.observations import CachedDatabase, CancelledWrites, StoreLoad, find
 from iosonde.findings.findings import findings
 from iosonde.findings.observations.reference import PublishedComparison, published
-from iosonde.findings.observations.store import CachedDatabase, CancelledWrites, StoreLoad, find
 from iosonde.findings.question import Question
 from iosonde.findings.questions.asymmetry import Comparison
 from iosonde.findings.questions.peak import Fastest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import json
 import os
 import re
@@ -31,7 +30,7 @@ def machine(target: Path) -> list[Check]:
 
 def software() -> list[Check]:
     """Check simulated drives, libraries, features of the kernel and programs, which some studies use."""
-    return [_simulated_drives(), *_kernel_support(), _rocksdb(), _wiredtiger(), *_feature_checks(), *tool_checks()]
+    return [_simulated_drives(), *_kernel_support(), *_feature_checks(), *tool_checks()]
 
 
 def _feature_checks() -> Iterator[Check]:
@@ -67,10 +66,10 @@ def engine_checks() -> Iterator[Check]:
 def _clients() -> Check:
     """The program for stores whose clients take long to compile."""
     from iosonde.errors import EngineError
-    from iosonde.execution.checks.engine_programs import is_built_on_demand
+    from iosonde.execution.checks.engine_programs import is_built_on_demand, stores_with_clients
     from iosonde.execution.engine import find_engine
 
-    name, stores = "engine clients", "needed for the stores `cassandra` and `mongodb`"
+    name, stores = "engine clients", f"needed for {stores_with_clients()}"
     try:
         program = find_engine("iosonde-engine-clients")
     except EngineError as error:
@@ -152,35 +151,6 @@ def _kernel_support() -> Iterator[Check]:
             found="available" if is_there else "not available; needed for setups of a study",
             advice="" if is_there else OTHER_KERNEL,
         )
-
-
-def _rocksdb() -> Check:
-    """The library that the engine loads by default."""
-    library = ctypes.util.find_library("rocksdb")
-    if library is None:
-        return Check(
-            name="RocksDB",
-            state="note",
-            found="librocksdb.so not found; needed for the store `rocksdb`",
-            advice="install Debian's `librocksdb7.8`, or set `library` in the study",
-        )
-    return Check(name="RocksDB", state="ok", found=f"{library}")
-
-
-def _wiredtiger() -> Check:
-    """The library that the engine loads by default, and what its shim is compiled with."""
-    from iosonde.tools import find
-
-    library, missing = find("wiredtiger"), {"wiredtiger-header": "libwiredtiger-dev", "cc": "gcc"}
-    packages = [package for name, package in missing.items() if not find(name)]
-    if library is None or packages:
-        return Check(
-            name="WiredTiger",
-            state="note",
-            found=f"{library or 'libwiredtiger.so not found'}; `wiredtiger` needs library, header and compiler",
-            advice=f"install Debian's {' and '.join(f'`{each}`' for each in packages or ['libwiredtiger-dev'])}",
-        )
-    return Check(name="WiredTiger", state="ok", found=library)
 
 
 def _simulated_drives() -> Check:

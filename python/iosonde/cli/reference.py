@@ -19,7 +19,7 @@ EXIT_CODES = {
 
 ENVIRONMENT = {
     "IOSONDE_ENGINE": "Engine to use instead of the installed one.",
-    "IOSONDE_ENGINE_CLIENTS": "Program for `cassandra` and `mongodb`.",
+    "IOSONDE_ENGINE_CLIENTS": "Engine program with clients of servers.",
     "IOSONDE_FEATURES": "Python packages of further features.",
     "IOSONDE_LAB_DEVICES": "Set by `lab` for its command: device paths.",
     "XDG_STATE_HOME": "Parent of the journal (default `~/.local/state`).",

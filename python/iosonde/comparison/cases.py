@@ -19,7 +19,7 @@ import polars as pl
 from iosonde.comparison.ratio import Ratio, Sessions, Spread, log_ratio, paired_spreads, spread
 from iosonde.comparison.variance import OF_PAIRS, SessionVariance, run_correlation, session_effects
 from iosonde.metrics.distributions import adjusted_for_discovery
-from iosonde.metrics.registry import RATES
+from iosonde.metrics.registry import COMPARED_OF_FEATURES, RATES
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import of_same_repeats
 
@@ -35,7 +35,7 @@ COMPARED = (
     *(f"completion_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
     *(f"response_latency_ns_{percentile}" for percentile in ("p50", "p99", "p99_9")),
     # The chain of amplification, from the application to the media.
-    *("store_write_amplification", "file_system_write_amplification", "media_write_amplification"),
+    *(*COMPARED_OF_FEATURES, "media_write_amplification"),
 )
 """Metrics that cases are compared by; of latencies, the response latency where the loop is open."""
 KEYS = ("case_id", "part", "stream", "operation", "metric")

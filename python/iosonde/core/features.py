@@ -27,10 +27,13 @@ it adds in a tuple:
     record.py        PARTS           subclasses of `results.schema.RecordPart`   the record
     verdict.py       JUDGES          `verdict.judge.Judge`                       the verdict on a run
     facts.py         COLUMNS         `results.column.Column`                     the table `runs`
+    counters.py      COUNTERS        pairs of a statistic of servers and its meaning  facts of runs and intervals
     metrics.py       METRICS         `metrics.metric.Metric`                     the registry of metrics
+                     ADJUSTMENTS     functions of a frame of sums                the sums before metrics are derived
     intervals.py     FACTS           `metrics.intervals.IntervalFacts`           metrics of intervals
     questions.py     KINDS           `findings.question.QuestionKind`            answers of a study
-                     OBSERVATIONS    functions from cases and metrics to findings  what is stated about every result set
+                     OBSERVATIONS    `findings.question.Observation`             what is stated about every result set
+                     NOT_RANKED      functions from a question to a finding      questions that compare named levels
     words.py         WORDS           functions from a factor and its level       sentences
                                      to words, or None
     tables.py        TABLES          functions from `Material` to tables         the report

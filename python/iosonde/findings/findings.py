@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.findings import device_state, durability, questions, throughput
+from iosonde.findings import device_state, questions, throughput
 from iosonde.findings.answer import Answer, answered, trust_of
 from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
@@ -24,13 +24,12 @@ from iosonde.findings.observations import (
     reference,
     search,
     stimulus,
-    store,
 )
 from iosonde.findings.observations.disturbance import Interference
 from iosonde.findings.observations.idle_recovery import IdleRecovery
 from iosonde.findings.observations.lasting_drop import LastingDrop
 from iosonde.findings.observations.search import Ended
-from iosonde.findings.question import Question
+from iosonde.findings.question import Observation, Question
 from iosonde.findings.questions import one_level, peak, saturation, steady
 from iosonde.findings.support import Support, support_of
 from iosonde.metrics import wording
@@ -47,9 +46,9 @@ __all__ = ["Answer", "Finding", "answer", "findings"]
 
 _QUESTIONS = questions.kinds()
 
-_OBSERVATIONS: tuple[Callable[[pl.DataFrame, pl.DataFrame], list[Finding]], ...] = contributed(
-    "questions", "OBSERVATIONS"
-)
+_OBSERVATIONS: tuple[Observation, ...] = contributed("questions", "OBSERVATIONS")
+_NOT_RANKED: tuple[Callable[[Question], Finding | None], ...] = contributed("questions", "NOT_RANKED")
+"""Findings that levels of a question must not be ranked; None where they may."""
 
 ROUNDING = 0.005
 
@@ -136,7 +135,7 @@ def findings(
         *states.findings,
         *search.find(procedures),
         *throughput.find(study, cases, metrics, support),
-        *store.find(cases, metrics, runs, support),
+        *(each for observe in _OBSERVATIONS for each in observe(cases, metrics, runs, support)),
         *named_values.find(study, cases, metrics, support),
         *media.find(study, cases, metrics, runs, support),
         *(each for question in asked if not _is_decided_elsewhere(question) for each in _answer(question)),
@@ -147,7 +146,6 @@ def findings(
         *stimulus.find(study, long_runs, cases),
         *idle_recovery.find(recovered, states),
         *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
-        *(each for observe in _OBSERVATIONS for each in observe(cases, metrics)),
         *reference.find(study, cases, metrics, support),
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]
@@ -263,8 +261,10 @@ def _answer(question: Question) -> Iterator[Finding]:
         where = {name: level for name, level in question.analysis.where.items() if name not in unmeasured}
         question = replace(question, analysis=question.analysis.model_copy(update={"where": where}))
         return iter(()) if question.cells().is_empty() else one_level.find(question)
-    if question.analysis.kind in _COMPARING and (different := durability.difference(question)):
-        return iter((different,))
+    if question.analysis.kind in _COMPARING:
+        different = list(filter(None, (find(question) for find in _NOT_RANKED)))
+        if different:
+            return iter(different)
     kind = _QUESTIONS[question.analysis.kind]
     found = list(kind.find(question))
     if not found and kind.compares_levels:

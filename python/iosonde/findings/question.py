@@ -25,6 +25,10 @@ _WORDED = frozenset(name for each in workloads().values() for name in each.worde
 """Parameters that `wording.load_words` names."""
 
 
+Observation = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame | None, Support], Iterable[Finding]]
+"""Returns what is stated about a result set without a question, from cases, metrics, the view `runs` and `Support`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """One entry of a study's `analysis`, and the results it is asked of."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 
+from iosonde.core.features import contributed
 from iosonde.metrics import sustained
-from iosonde.metrics.applications import store_accounts
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import METRICS
 from iosonde.metrics.scopes import ALL, RUN_KEYS, SCOPE_KEYS, of_usual_length, scopes_of, seconds_between, sums
 from iosonde.results.run_facts.run import RUNS
 from iosonde.workload import names_where, workloads
+
+_ADJUSTMENTS: tuple[Callable[[pl.DataFrame], pl.DataFrame], ...] = contributed("metrics", "ADJUSTMENTS")
+"""Functions of the sums of scopes, before metrics are derived from them."""
 
 ALWAYS_KNOWN = frozenset(
     (*SCOPE_KEYS, "workload", "loop", "seconds", "count", "bytes", "errors", "completion_sum_ns", "response_count")
@@ -27,7 +32,10 @@ def derived(table: pl.DataFrame) -> pl.DataFrame:
     if table.height == 1:
         return derived(pl.concat([table, table])).head(1)
     table = pl.DataFrame(table.get_columns())
-    counted = derived_counts(store_accounts.over_the_run(_at_their_scope(table)))
+    table = _at_their_scope(table)
+    for adjusted in _ADJUSTMENTS:
+        table = adjusted(table)
+    counted = derived_counts(table)
     metrics = counted.with_columns(**_expressions(counted, per_interval=False))
     return _without_sums_over_streams(metrics)
 
@@ -119,7 +127,6 @@ _OF_RUN = (
     *("member_reads", "member_writes", "member_read_bytes", "member_write_bytes", "member_busy_ns"),
     *("member_counted_ns", "member_most_bytes"),
     *sustained.METRICS,
-    *store_accounts.ACCOUNT,
     *(column.name for column in RUNS.columns if column.is_number and column.name in _USED),
 )
 """Columns that belong to a run as a whole: every fact of a run that a metric is computed from, and such sums."""

@@ -7,6 +7,10 @@ from typing import Literal
 
 import polars as pl
 
+from iosonde.results.run_facts.own_io import MOST
+
+Better = Literal["higher", "lower", "neither"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
@@ -18,7 +22,7 @@ class Metric:
     unit: str
     """`1/s`, `B/s`, `B`, `ns`, `s`, or empty for counts and ratios."""
     formula: str
-    better: Literal["higher", "lower", "neither"]
+    better: Better
     kind: Literal[
         "rate", "count", "time", "latency", "concurrency", "cpu", "device", "spread", "sustained", "store", "named"
     ]
@@ -30,6 +34,8 @@ class Metric:
     """Unit of counted values in sentences: `operations/s`."""
     is_rate: bool = False
     """Of a feature: whether it is the rate by which a whole load is judged, as `iops` is for block I/O."""
+    is_compared: bool = False
+    """Of a feature: whether cases are compared by it."""
     per_interval: bool = False
     """Whether counts, sums and percentiles suffice, so that each interval of a run has it too."""
 
@@ -38,6 +44,12 @@ def over(numerator: pl.Expr | str, denominator: pl.Expr | str) -> pl.Expr:
     """Divide; no value where there is nothing to divide by."""
     above, below = (pl.col(each) if isinstance(each, str) else each for each in (numerator, denominator))
     return pl.when(below > 0).then(above / below)
+
+
+def own(device_bytes: str, foreign_share: str) -> pl.Expr:
+    """Return a device's bytes without those of other processes; null if these are too many to be subtracted."""
+    foreign = pl.col(foreign_share).fill_null(0.0)
+    return pl.when(foreign <= MOST).then(pl.col(device_bytes) * (1 - foreign))
 
 
 def in_seconds(nanoseconds: pl.Expr) -> pl.Expr:

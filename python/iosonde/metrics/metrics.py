@@ -13,7 +13,6 @@ import polars as pl
 
 from iosonde.core.features import contributed
 from iosonde.metrics import media, named, sustained
-from iosonde.metrics.applications import store_accounts
 from iosonde.metrics.derivation import derived, derived_counts, iops_variation, known_columns, of_streams
 from iosonde.metrics.facts import Facts, Results
 from iosonde.metrics.histogram import MILLION, PERCENTILES
@@ -59,7 +58,7 @@ def run_metrics(results: Results | Facts) -> pl.DataFrame:
     scopes = scopes_of(counts, keys=RUN_KEYS)
     table = (
         sums(counts, scopes)
-        .join(store_accounts.accounts(_with_media(facts)), on=RUN_KEYS)
+        .join(_with_media(facts), on=RUN_KEYS)
         .with_columns(seconds=seconds_between("measure_start_ns", "measure_end_ns"))
         .join(latency_percentiles(scopes, facts.histograms(per="run")), on="scope", how="left")
         .join(iops_variation(facts), on=[*RUN_KEYS, *SCOPE_KEYS], how="left")

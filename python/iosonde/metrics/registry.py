@@ -1,7 +1,7 @@
 """The registry of metrics: name, unit, formula, direction and expression, one row each.
 
 The values of runs and intervals, the tables `metrics` and `case_metrics`, the words of reports and the check of
-docs/metrics.md follow from it. A new metric is one row here (of key-value stores in `store_accounts.py`). Facts, which
+docs/metrics.md follow from it. A new metric is one row here, or in `metrics.py` of its feature. Facts, which
 expressions name as columns, are rows of `iosonde.results.columns`.
 """
 
@@ -14,10 +14,9 @@ from typing import Literal
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.metrics import media
-from iosonde.metrics.applications import cache, java, server, store_accounts
+from iosonde.metrics import media, server
 from iosonde.metrics.histogram import MILLION, PERCENTILES
-from iosonde.metrics.metric import Metric, in_seconds, over
+from iosonde.metrics.metric import Metric, in_seconds, over, own
 from iosonde.workload import names_where
 
 _COUNTS_OPERATIONS = pl.col("workload").is_in(names_where(lambda each: each.counts_operations))
@@ -265,7 +264,7 @@ _LIST = (
         "withheld with more than 5 % of other processes",
         better="lower",
         kind="device",
-        expression=over(store_accounts.own("device_read_bytes", "foreign_read_share"), "read_bytes"),
+        expression=over(own("device_read_bytes", "foreign_read_share"), "read_bytes"),
     ),
     Metric(
         name="device_write_amplification",
@@ -275,7 +274,7 @@ _LIST = (
         "withheld with more than 5 % of other processes",
         better="lower",
         kind="device",
-        expression=over(store_accounts.own("device_write_bytes", "foreign_write_share"), "write_bytes"),
+        expression=over(own("device_write_bytes", "foreign_write_share"), "write_bytes"),
     ),
     media.AMPLIFICATION,
     Metric(
@@ -423,10 +422,7 @@ _LIST = (
         better="lower",
         kind="count",
     ),
-    *store_accounts.LIST,
-    *server.LIST,
-    *cache.LIST,
-    *java.LIST,
+    *server.METRICS,
     *_OF_FEATURES,
 )
 
@@ -434,6 +430,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _LIST}
 """Every metric of iosonde's own by name, in the order of docs/metrics.md."""
 
 RATES_OF_FEATURES = tuple(each.name for each in _OF_FEATURES if each.is_rate)
+COMPARED_OF_FEATURES = tuple(each.name for each in _OF_FEATURES if each.is_compared)
 RATES = ("iops", "ops_per_sec", *RATES_OF_FEATURES)
 """Rates of a whole load, of which a run has one besides `bandwidth`."""
 

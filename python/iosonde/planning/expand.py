@@ -155,10 +155,8 @@ class StudySize:
     """True if cases need arrays, file systems or loop devices, or change settings of the machine."""
     limits_memory: bool = False
     """Whether runs are limited in memory, which needs a control group: root, or one that was delegated."""
-    stores: tuple[str, ...] = ()
-    """Key-value stores that cases use."""
-    servers: tuple[str, ...] = ()
-    """Database servers and object stores that cases use."""
+    installed: tuple[str, ...] = ()
+    """Libraries of stores and servers that cases use."""
 
 
 def study_size(study: Study, *, profile: str) -> StudySize:
@@ -168,7 +166,6 @@ def study_size(study: Study, *, profile: str) -> StudySize:
     order = run_order(whole, drafts)
     decided = [draft for draft in drafts for _ in range(draft.most_measured)]
     staged = [draft.workload.cost(streams).seconds for draft in drafts for streams in draft.following] * whole.repeats
-    servers = {each.subject for each in workloads().values() if each.has_no_target}
     measured = [*(draft.case.cost.seconds for draft in [*order, *decided]), *staged]
     seconds = sum(measured) + RUN_OVERHEAD_SECONDS * len(measured)
     return StudySize(
@@ -181,8 +178,7 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         needs_root=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts)
         or any(value not in (None, "off") for name in HOST_SETTINGS for value in _values(drafts, name)),
         limits_memory=any(_values(drafts, "memory_limit")),
-        stores=tuple(sorted({str(store) for store in _values(drafts, "store")})),
-        servers=tuple(sorted({str(each) for name in servers for each in _values(drafts, name) if each})),
+        installed=_installed(drafts),
     )
 
 
@@ -192,6 +188,12 @@ def _values(drafts: Sequence[Draft], parameter: str) -> Iterator[Any]:
         for name, value in draft.case.parameters.items():
             if name.rpartition(".")[2] == parameter:
                 yield value
+
+
+def _installed(drafts: Sequence[Draft]) -> tuple[str, ...]:
+    """Libraries and servers that cases use."""
+    used = ((each.installed, set(_values(drafts, each.subject))) for each in workloads().values())
+    return tuple(dict.fromkeys(level for levels, found in used for level in levels if level in found))
 
 
 def _databases(cases: Sequence[Case], runs: Sequence[Run]) -> list[Destroys]:

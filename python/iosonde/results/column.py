@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -49,6 +49,12 @@ class Column:
             return isinstance(value, int | float) and abs(value) < 1e300 and math.isfinite(value)
         low, high = _RANGES[self.dtype]
         return isinstance(value, int) and low <= value <= high
+
+
+def any_of(names: Sequence[str]) -> str:
+    """List possible values in a description: `` `a`, `b` or `c` ``."""
+    *others, last = (f"`{name}`" for name in names)
+    return f"{', '.join(others)} or {last}"
 
 
 @dataclass(frozen=True)

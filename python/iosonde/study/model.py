@@ -360,10 +360,7 @@ ANALYSIS_KINDS: tuple[str, ...] = (
     "flatness",
     "peak",
     "steady_state",
-    "read_cache",
-    "cache_tiers",
     "memory_share",
-    "memory_extension",
     *contributed("", "ANALYSES", str),
 )
 """Kinds of questions, with those of features. A study is checked before findings are imported."""

@@ -252,7 +252,7 @@ def _compared(entry: Entry, material: Material) -> Iterator[Line]:
 def _is_rate(name: str) -> bool:
     """True if a device without latency raises a metric by no more than the time in which it was busy allows."""
     metric = find(name)
-    return name in ("bandwidth", "gets_per_sec") or bool(metric and metric.counted)
+    return bool(metric and (metric.counted or (metric.unit in ("1/s", "B/s") and metric.better == "higher")))
 
 
 def _checked_by_device_time(line: Line, targets: Sequence[str]) -> Line:

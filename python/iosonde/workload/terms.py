@@ -6,24 +6,12 @@ import math
 from typing import Any
 
 from iosonde.units import format_bytes
-
-_STORES = {
-    "lmdb": "LMDB",
-    "rocksdb": "RocksDB",
-    "wiredtiger": "WiredTiger",
-    "null": "no store",
-    "postgresql": "PostgreSQL",
-    "mariadb": "MariaDB InnoDB",
-    "mongodb": "MongoDB",
-    "cassandra": "Cassandra",
-    "ceph": "Ceph",
-    "s3": "S3",
-}
+from iosonde.workload import workloads
 
 
 def store_name(store: str) -> str:
     """Write the name of a store or server: `LMDB`, `RocksDB`, `MariaDB InnoDB`."""
-    return _STORES.get(store, store)
+    return next((each.titles[store] for each in workloads().values() if store in each.titles), store)
 
 
 def size_words(level: Any) -> str:

@@ -143,6 +143,15 @@ class Workload(Generic[P]):
     subject = ""
     """The parameter that only cases of this workload have."""
 
+    titles: Mapping[str, str] = {}
+    """Names of its stores or servers in sentences, where they differ from those in studies."""
+
+    installed: Sequence[str] = ()
+    """Levels of `subject` that are libraries or servers to be installed."""
+
+    with_clients: Sequence[str] = ()
+    """Of these, servers whose clients are in `iosonde-engine-clients`."""
+
     worded: Sequence[str] = ()
     """Parameters whose levels `words` distinguishes."""
 

@@ -70,17 +70,7 @@ def needs(size: StudySize) -> list[str]:
         found.append("memory limit")
     if size.devices > 1:
         found.append(f"{size.devices} devices")
-    if "rocksdb" in size.stores:
-        found.append("RocksDB")
-    if "wiredtiger" in size.stores:
-        found.append("WiredTiger")
-    if "memcached" in size.stores:
-        found.append("memcached")
-    if "cassandra" in size.stores:
-        found.append("Cassandra")
-    if "mongodb" in size.stores:
-        found.append("MongoDB")
-    return [*found, *(store_name(server).split()[0] for server in size.servers)]
+    return [*found, *(store_name(each).split()[0] for each in size.installed)]
 
 
 def _print_studies() -> None:

@@ -17,7 +17,8 @@ from typing import Any
 from iosonde.errors import EngineError
 from iosonde.execution.checks import compatibility
 from iosonde.execution.engine import ENGINE, find_engine, variable_of
-from iosonde.workload import described
+from iosonde.metrics.wording import listing
+from iosonde.workload import described, workloads
 from iosonde.workload.workload import Engine
 
 Spec = Mapping[str, Any]
@@ -40,6 +41,11 @@ def clients_of(specs: Iterable[Spec]) -> dict[str, Path]:
 def is_built_on_demand() -> bool:
     """Return True if the sources are there."""
     return _BUILD.is_file()
+
+
+def stores_with_clients() -> str:
+    """Name the stores that need the program for clients: the stores `a` and `b`."""
+    return f"the stores {listing([f'`{name}`' for each in workloads().values() for name in each.with_clients])}"
 
 
 def _by_program(specs: Iterable[Spec]) -> dict[Engine, list[Spec]]:
@@ -69,17 +75,17 @@ def _build(program: Engine, note: Callable[[str], None]) -> None:
     if not shutil.which("cargo", path=environment["PATH"]):
         raise EngineError(
             f"`{program}` cannot be built: `cargo` was not found on PATH",
-            where="needed for the stores `cassandra` and `mongodb`",
+            where=f"needed for {stores_with_clients()}",
             hint=f"install Rust with `make setup`, {by_hand}",
         )
     if not os.access(own, os.W_OK):
         raise EngineError(
             f"`{program}` cannot be built: no permission to write to `{own}`",
-            where="needed for the stores `cassandra` and `mongodb`",
+            where=f"needed for {stores_with_clients()}",
             hint=f"run `{_BUILD} {own}` as the owner of `{own}`, {by_hand}",
         )
     note(
-        f"building `{program}` (clients of Cassandra and MongoDB) into `{own}`, once for this checkout; this takes "
+        f"building `{program}`, needed for {stores_with_clients()}, into `{own}`, once for this checkout; this takes "
         "several minutes"
     )
     done = subprocess.run([_BUILD, own], stdin=subprocess.DEVNULL, stdout=2, env=environment, check=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.applications.server import SERVER_FACTS
 from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.server import SERVER_FACTS
 from iosonde.workload import names_where
 
 _ON_SERVER = pl.col("workload").is_in(names_where(lambda each: each.is_transactional))

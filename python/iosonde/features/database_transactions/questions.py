@@ -230,7 +230,7 @@ MINIMUM_KILLS = 3
 """Fewest kills after which the absence of losses is more than luck."""
 
 
-def think_time(cases: pl.DataFrame, metrics: pl.DataFrame) -> list[Finding]:
+def think_time(cases: pl.DataFrame, metrics: pl.DataFrame, *_: object) -> list[Finding]:
     """Label TPC-C results without keying and think times."""
     measured = cases.filter(pl.col("case_id").is_in(metrics["case_id"].unique().to_list()))
     known = measured["think"].drop_nulls() if "think" in cases.columns else pl.Series()

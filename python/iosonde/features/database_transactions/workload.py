@@ -47,6 +47,8 @@ class OltpWorkload(Workload[P]):
     shows_bandwidth = False
     counted = "transactions"
     subject = "server"
+    titles: Mapping[str, str] = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB"}
+    installed = ("postgresql", "mariadb")
     worded = ("server",)
 
     def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> dict[str, P]:

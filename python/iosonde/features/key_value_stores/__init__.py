@@ -6,4 +6,4 @@ One file each: what a study may set (`parameters`, with the loads by name in `ph
 starts; `mongodb.py` is one of the user.
 """
 
-ANALYSES = ()
+ANALYSES = ("read_cache", "cache_tiers", "memory_extension")

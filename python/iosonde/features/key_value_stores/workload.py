@@ -12,9 +12,6 @@ from iosonde.plan import target_of
 from iosonde.workload import terms
 from iosonde.workload.workload import Engine, Spec, Workload
 
-_ASYNC_CLIENTS = ("cassandra", "mongodb")
-"""Stores whose clients need an async runtime."""
-
 _PHASES = {
     "load": "loads",
     "fillseq": "sequential fills",
@@ -53,6 +50,12 @@ class KvWorkload(Workload[KvParameters]):
     subject = "store"
     stated = ("store", "phase")
     worded = ("store", "sync", "phase")
+    titles: Mapping[str, str] = {
+        **{"lmdb": "LMDB", "rocksdb": "RocksDB", "wiredtiger": "WiredTiger", "null": "no store"},
+        **{"mongodb": "MongoDB", "cassandra": "Cassandra"},
+    }
+    installed = ("rocksdb", "wiredtiger", "memcached", "cassandra", "mongodb")
+    with_clients = ("cassandra", "mongodb")
 
     fit = staticmethod(fitting.fit)
     resolve = staticmethod(spec.resolve)
@@ -70,7 +73,7 @@ class KvWorkload(Workload[KvParameters]):
 
     def engine(self, workload: Spec) -> Engine:
         """The store's client decides."""
-        return "iosonde-engine-clients" if workload["store"]["kind"] in _ASYNC_CLIENTS else "iosonde-engine"
+        return "iosonde-engine-clients" if workload["store"]["kind"] in self.with_clients else "iosonde-engine"
 
     def rules(self, workload: Spec) -> str:
         """Of a store in a server the engine does not see the I/O."""

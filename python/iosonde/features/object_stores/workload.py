@@ -51,6 +51,8 @@ class ObjectsWorkload(Workload[ObjectsParameters]):
     counted = "operations"
     operations = ("read", "write")
     subject = "object_store"
+    titles: Mapping[str, str] = {"ceph": "Ceph", "s3": "S3"}
+    installed = ("ceph", "s3")
     stated = ("operation",)
     fit = staticmethod(spec.fit)
     resolve = staticmethod(spec.resolve)

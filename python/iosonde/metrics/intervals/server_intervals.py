@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.applications.server import SERVER_FACTS
 from iosonde.metrics.intervals.interval_facts import IntervalFacts
 from iosonde.metrics.scopes import RUN_KEYS
+from iosonde.metrics.server import SERVER_FACTS
 from iosonde.results.run_facts.server_counters import COUNTERS, DATA_BYTES, SOURCES, STATES, counters
 
 _KEYS = (*RUN_KEYS, "phase", "interval")

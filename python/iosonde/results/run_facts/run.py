@@ -1,6 +1,6 @@
 """The facts of a run: columns of the table `runs`, one row each with name, type, meaning and value.
 
-Facts about one thing (drives, store, server ...) are in the module of its name.
+Facts about one thing (drives, server ...) are in the module of its name.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from iosonde.core.features import contributed
-from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table
-from iosonde.results.run_facts import cores, drives, members, server, store
+from iosonde.results.column import FLAG, I64, NUMBER, TEXT, U32, U64, Column, DType, Table, any_of
+from iosonde.results.run_facts import cores, drives, members, resources, server
 from iosonde.results.run_facts.drives import DriveFacts
 from iosonde.results.run_facts.members import TargetFacts
 from iosonde.results.run_facts.own_io import Foreign, foreign
 from iosonde.results.run_facts.server import ServerFacts
-from iosonde.results.run_facts.store import StoreFacts
 from iosonde.results.schema import Record
 from iosonde.results.stored_tables import RESOURCES, RUN_ID
-from iosonde.workload import streams_of
+from iosonde.workload import streams_of, workloads
 
 Json = Mapping[str, Any]
 F = TypeVar("F")
@@ -89,10 +88,6 @@ class RunFacts:
     @cached_property
     def target(self) -> TargetFacts:
         return TargetFacts(self.record)
-
-    @cached_property
-    def store(self) -> StoreFacts:
-        return StoreFacts(self.record)
 
     @cached_property
     def server(self) -> ServerFacts:
@@ -257,8 +252,13 @@ RUNS = Table(
             "Time in the measurement during which the engine itself did not run, ns",
             lambda run: (run.part("evidence").get("stalls") or {}).get("stalled_ns"),
         ),
-        *store.COLUMNS,
-        *store.OF_DEVICES,
+        Column(
+            "workload",
+            TEXT,
+            f"Workload: {any_of(tuple(workloads()))}",
+            lambda run: run.record.spec["workload"]["kind"],
+        ),
+        *resources.COLUMNS,
         *server.COLUMNS,
         *contributed("facts", "COLUMNS", Column),
         Column(

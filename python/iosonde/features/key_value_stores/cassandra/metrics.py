@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.applications.server import SERVER_SECONDS
 from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.server import SERVER_SECONDS
 from iosonde.results.run_facts.server_counters import COUNTED_NS
 
-_ON_SERVER = pl.col("store_kind").is_in(("cassandra",))
+_ON_SERVER = pl.col("store_kind") == "cassandra"
 
 
-LIST = (
+METRICS = (
     Metric(
         name="gc_pauses_per_sec",
         title="Pauses of the garbage collector",

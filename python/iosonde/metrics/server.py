@@ -27,7 +27,7 @@ def _share(state: str, title: str, formula: str) -> Metric:
     )
 
 
-LIST = (
+METRICS = (
     Metric(
         name="server_cores",
         title="Cores used by the server",

@@ -1,19 +1,18 @@
-"""Facts about a key-value store in a record: its database, the values read, its memory, and its devices."""
+"""Facts about a key-value store in a record: its database, the values read, and its caches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
-from iosonde.protocol.spec import StoreKind
-from iosonde.results.column import FLAG, TEXT, U32, U64, Column, DType
+from iosonde.features.key_value_stores.fields import STORES
+from iosonde.features.key_value_stores.phases import WRITES
+from iosonde.results.column import FLAG, TEXT, U32, U64, Column, DType, any_of
 from iosonde.results.schema import Record
-from iosonde.workload import streams_of, workloads
+from iosonde.workload import streams_of
 
 Json = Mapping[str, Any]
-
-WRITES = ("update", "update_field", "insert", "delete", "read_modify_write")
 
 STALLS = "rocksdb.stall.micros"
 
@@ -29,14 +28,12 @@ PAGES_READ = "cache: pages read into cache"
 
 
 class StoreFacts:
-    """The parts of a record about a store, its memory limit and its devices; empty without them."""
+    """The parts of a record about a store; empty without one."""
 
     def __init__(self, record: Record) -> None:
         self.workload: Json = record.spec["workload"]
         self.result: Json = record.result or {}
         self.store: Json = self.result.get("store") or {}
-        self.memory: Json = record.memory or {}
-        self.totals = _outermost(record.device_totals)
 
     @cached_property
     def writers(self) -> int:
@@ -68,25 +65,13 @@ class StoreFacts:
         """Blocks (WiredTiger: pages) not found in the store's cache."""
         return self._pages[1] if self._pages else _increase(self.store, BLOCK_CACHE_MISSES)
 
-    def checked(self, name: str, *, of_older_engines: int | None = None) -> int | None:
-        """Sum of a number of the checks of values."""
-        checks = self.store.get("checks") or []
-        if of_older_engines is not None:
-            checks = [{name: of_older_engines, **check} for check in checks]
-        return sum(check[name] for check in checks) if self.store else None
-
-    def moved(self, name: str) -> int | None:
-        """Bytes of the outermost devices over the whole run."""
-        return sum(each[name] for each in self.totals) if self.totals else None
-
-
-def _any_of(names: Sequence[str]) -> str:
-    *others, last = (f"`{name}`" for name in names)
-    return f"{', '.join(others)} or {last}"
+    def checked(self, name: str) -> int | None:
+        """Sum of a number of the checks of values; one that the engine did not count is 0."""
+        return sum(check.get(name, 0) for check in self.store.get("checks") or []) if self.store else None
 
 
 def _row(name: str, dtype: DType, text: str, value: Callable[[StoreFacts], Any]) -> Column:
-    return Column(name, dtype, text, lambda run: value(run.store))
+    return Column(name, dtype, text, lambda run: value(run.of(StoreFacts)))
 
 
 def _reported(name: str, dtype: DType, text: str, key: str = "") -> Column:
@@ -94,29 +79,12 @@ def _reported(name: str, dtype: DType, text: str, key: str = "") -> Column:
     return _row(name, dtype, text, lambda facts: facts.store.get(key or name))
 
 
-def _memory(name: str, text: str) -> Column:
-    """Return what the control group of the memory limit counted."""
-    return _row(f"memory_{name}", U64, text, lambda facts: facts.memory.get(name))
-
-
 COLUMNS = (
-    _row(
-        "swap_peak_bytes",
-        U64,
-        "Peak swap of the engine's control group, bytes; with cgroup v1 a lower bound",
-        lambda facts: facts.memory.get("swap_peak_bytes"),
-    ),
-    _row(
-        "workload",
-        TEXT,
-        f"Workload: {_any_of(tuple(workloads()))}",
-        lambda facts: facts.workload["kind"],
-    ),
     _reported("store_version", TEXT, "Version of the store, as it reports it", "version"),
     _reported(
         "store_kind",
         TEXT,
-        f"Store: {_any_of(get_args(StoreKind))}",
+        f"Store: {any_of(STORES)}",
         "kind",
     ),
     _reported(
@@ -200,30 +168,10 @@ COLUMNS = (
         "values_stale",
         U64,
         "Values older than the last write acknowledged before the read, where `freshness` is checked",
-        lambda facts: facts.checked("stale", of_older_engines=0),
-    ),
-    _memory("limit_bytes", "Memory limit of the engine's control group, bytes; null without one"),
-    _memory("peak_bytes", "Peak memory charged to it, page cache included, bytes"),
-    _memory("at_limit", "Number of times that memory was reclaimed at the limit"),
-    _memory("oom_kills", "Processes in it that the kernel killed for lack of memory"),
-)
-"""Columns of `runs` about a store and its memory limit."""
-
-OF_DEVICES = (
-    _row(
-        "run_device_read_bytes",
-        U64,
-        "Bytes read by the outermost device from before engine start to engine exit",
-        lambda facts: facts.moved("read_bytes"),
-    ),
-    _row(
-        "run_device_write_bytes",
-        U64,
-        "The same for writes, until everything was durable",
-        lambda facts: facts.moved("write_bytes"),
+        lambda facts: facts.checked("stale"),
     ),
 )
-"""Columns of `runs` about the devices under a store."""
+"""Columns of `runs` about a store."""
 
 
 def _cancelled(store: Json, workload: Json) -> int | None:
@@ -258,12 +206,3 @@ def _pages(store: Json) -> tuple[int, int] | None:
     """Return the look-ups of pages in WiredTiger's cache, found and not found; None of other stores."""
     requested, read = _increase(store, PAGES_REQUESTED), _increase(store, PAGES_READ)
     return None if requested is None or read is None else (max(0, requested - read), read)
-
-
-def _outermost(totals: Sequence[Json]) -> list[Json]:
-    """Return the devices that data and log are on; where that is not known, the one that moved most.
-
-    Of stacked devices each counts the same bytes, so they are not added up.
-    """
-    outermost = [each for each in totals if each.get("outermost")]
-    return outermost or sorted(totals, key=lambda each: each["read_bytes"] + each["write_bytes"])[-1:]

@@ -1,1 +1,0 @@
-"""Metrics of what runs on top of the storage: stores, caches, servers, swap, graphs, commands."""
