@@ -68,6 +68,17 @@ def patiently(act: Callable[[], T]) -> T:
             time.sleep(POLL_S)
 
 
+def wait_until(
+    is_done: Callable[[], bool], within_s: float, problem: str, hint: str = "see the kernel log (`dmesg`)"
+) -> None:
+    """Return once something is done; `TargetError` that names the problem and the time after that long."""
+    deadline = time.monotonic() + within_s
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise TargetError(f"{problem} within {within_s:.0f} s", hint=hint)
+        time.sleep(POLL_S)
+
+
 def _last_words(done: subprocess.CompletedProcess[str]) -> str:
     text = (done.stderr or done.stdout).strip()
     if done.returncode < 0:

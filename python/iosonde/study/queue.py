@@ -16,13 +16,6 @@ def _read_kib(value: Any) -> int:
     return size
 
 
-def _read_number(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
-Number = Annotated[int | None, BeforeValidator(_read_number)]
-
-
 class QueueParameters(BaseModel):
     """Parameters in `/sys/block/DEVICE/queue`; omitted ones leave the system as it is."""
 
@@ -34,16 +27,16 @@ class QueueParameters(BaseModel):
     read_ahead: Annotated[int | None, BeforeValidator(_read_kib)] = Field(
         None, description="Read-ahead of the page cache, in multiples of 1 KiB. Needs root."
     )
-    nr_requests: Annotated[Number, Field(ge=1, le=65536)] = Field(
+    nr_requests: Annotated[int | None, Field(ge=1, le=65536)] = Field(
         None, description="Requests that the block queue holds. Needs root."
     )
     max_request: Annotated[int | None, BeforeValidator(_read_kib)] = Field(
         None, description="Largest request that the block layer passes on, in multiples of 1 KiB. Needs root."
     )
-    nomerges: Annotated[Number, Field(ge=0, le=2)] = Field(
+    nomerges: Annotated[int | None, Field(ge=0, le=2)] = Field(
         None, description="Merging of requests: 0 all, 1 simple ones, 2 none. Needs root."
     )
-    rq_affinity: Annotated[Number, Field(ge=0, le=2)] = Field(
+    rq_affinity: Annotated[int | None, Field(ge=0, le=2)] = Field(
         None, description="CPU that completes a request: 0 any, 1 the group's, 2 the submitter's. Needs root."
     )
 

@@ -48,10 +48,6 @@ def _read_setup_size(value: Any) -> int:
     return size
 
 
-def _read_count(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
 def _read_journal(value: Any) -> Any:
     # TOML has no bare `on`, and who writes `true` means it.
     return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
@@ -70,7 +66,7 @@ class SetupParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    devices: Annotated[int | None, BeforeValidator(_read_count), Field(ge=1, le=256)] = Field(
+    devices: Annotated[int | None, Field(ge=1, le=256)] = Field(
         None, description="Number of devices, the first ones of the target. Empty: one, or all that an array can have."
     )
     file_system: FileSystem | None = Field(

@@ -29,7 +29,7 @@ from iosonde.storage.block_layer.mounts import mounts
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.setups import file_systems
-from iosonde.storage.tools import call, require
+from iosonde.storage.tools import call, require, wait_until
 
 METADATA = {"raid5": "raid1", "raid6": "raid1c3"}
 """Profile of metadata where it is not that of data."""
@@ -51,14 +51,15 @@ class BtrfsArray(Array):
             for member in self.facts["failed"]:
                 number = self.facts["members"].index(member) + 1  # mkfs numbers them in the order of its arguments.
                 self.facts["steps"].append(call("btrfs", "replace", "start", "-f", str(number), member, point))
-                _wait_until_started(point)
+                # The command starts a process in the background.
+                wait_until(lambda: "Never started" not in _replacing(point), BEGIN_S, "the replacement did not start")
 
     def state(self) -> dict[str, Any]:
         """Return members that are missing, errors, and a replacement under way."""
         point = _mount_point(self)
         facts = {"at": time.time(), "level": self.facts["profile"], "raid_disks": len(self.members), **self.health()}
         if point and self.facts.get("rebuild"):
-            facts |= replacement(call("btrfs", "replace", "status", "-1", point)["output"])
+            facts |= replacement(_replacing(point))
         return facts
 
     def health(self) -> dict[str, int]:
@@ -104,13 +105,8 @@ def check_possible() -> None:
     require("btrfs", "make an array (btrfs)")
 
 
-def _wait_until_started(point: Path) -> None:
-    """The command starts a process in the background."""
-    deadline = time.monotonic() + BEGIN_S
-    while time.monotonic() < deadline:
-        if "Never started" not in call("btrfs", "replace", "status", "-1", point)["output"]:
-            return
-        time.sleep(0.05)
+def _replacing(point: Path) -> str:
+    return str(call("btrfs", "replace", "status", "-1", point)["output"])
 
 
 def replacement(status: str) -> dict[str, Any]:

@@ -20,17 +20,15 @@ from iosonde.errors import TargetError
 from iosonde.features.arrays import mdstat, members
 from iosonde.features.arrays.array import Array, announce
 from iosonde.features.arrays.setup import ArraySetup
-from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.block_nodes import number_of, opened
 from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.safety import journal
-from iosonde.storage.tools import call, patiently, require, require_root
+from iosonde.storage.tools import call, patiently, require, require_root, wait_until
 
 NODES = Path("/dev/md")
 SYS = Path("/sys/block")
 LEVELS = {"raid0": "0", "raid1": "1", "raid10": "10", "raid5": "5", "raid6": "6"}
 REDUNDANT = ("raid1", "raid10", "raid5", "raid6")
-SYNC_POLL_S = 0.2
 SYNC_LIMIT_S = 24 * 3600
 """The first synchronisation of large disks takes hours; longer than this it hangs."""
 BUSY_S = 10.0
@@ -165,19 +163,18 @@ def _bring_to_state(
     return waited
 
 
-def wait_until_idle(folder: Path, *, limit_s: float = SYNC_LIMIT_S) -> float:
+def wait_until_idle(folder: Path) -> float:
     """Let it synchronise as fast as the devices can -> seconds that it took."""
     began = time.monotonic()
     pace = folder / "sync_speed_min"
     with contextlib.suppress(OSError):
         pace.write_text(str(FASTEST_KIB), encoding="utf-8")
-    while mdstat.is_synchronising(mdstat.state_of(folder)):
-        if time.monotonic() - began > limit_s:
-            raise TargetError(
-                f"the array did not synchronise within {limit_s:.0f} s",
-                hint="skip it with `--set array_state=clean`, or see `/proc/mdstat`",
-            )
-        time.sleep(SYNC_POLL_S)
+    wait_until(
+        lambda: not mdstat.is_synchronising(mdstat.state_of(folder)),
+        SYNC_LIMIT_S,
+        "the array did not synchronise",
+        hint="skip it with `--set array_state=clean`, or see `/proc/mdstat`",
+    )
     with contextlib.suppress(OSError):
         pace.write_text("system", encoding="utf-8")
     return round(time.monotonic() - began, 3)
@@ -194,20 +191,17 @@ def _check_name(node: Path) -> None:
 
 def _folder(node: Path) -> Path:
     """The array's directory in `/sys`; it and its node appear shortly after mdadm has created it."""
-    deadline = time.monotonic() + BUSY_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            number = node.stat().st_rdev
-            folder = SYS / block_stack.name_of(f"{os.major(number)}:{os.minor(number)}") / "md"
-            if folder.is_dir():
-                return folder
-        time.sleep(0.05)
-    raise TargetError(f"`{node}` did not appear", hint="see the kernel log (`dmesg`)")
+    wait_until(lambda: _sys_of(node).is_dir(), BUSY_S, f"`{node}` did not appear")
+    return _sys_of(node)
+
+
+def _sys_of(node: Path) -> Path:
+    return SYS / node.resolve().name / "md"
 
 
 def _runs(node: Path) -> bool:
     """Return True if a node leads to an active array; a link to a stopped one may remain."""
-    return read(SYS / node.resolve().name / "md" / "array_state") not in ("", "clear")
+    return read(_sys_of(node) / "array_state") not in ("", "clear")
 
 
 def _arrays_of(devices: Sequence[Path]) -> list[Path]:

@@ -91,16 +91,12 @@ def _read_chunk(value: Any) -> int:
     return chunk
 
 
-def _read_count(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
 class ArrayParameters(BaseModel):
     """Parameters of a case about its array."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    array: Literal["single", "raid0", "raid1", "raid10", "raid5", "raid6"] | None = Field(
+    array: Literal["single"] | Level | None = Field(
         None, description="RAID level over the devices; `single` is one device without an array."
     )
     array_kind: Kind | None = Field(None, description="Implementation of the array: Linux md or btrfs.")
@@ -112,7 +108,7 @@ class ArrayParameters(BaseModel):
         description="`synced` (the first synchronisation has ended), `clean` (assumed, without one), `degraded` "
         "(members have failed), or `rebuilding` (a failed member is replaced while measuring).",
     )
-    failed_members: Annotated[int | None, BeforeValidator(_read_count), Field(ge=0, le=256)] = Field(
+    failed_members: Annotated[int | None, Field(ge=0, le=256)] = Field(
         None, description="How many members have failed in a `degraded` or `rebuilding` array (1)."
     )
 

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened_e
 from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
-from iosonde.storage.tools import call
+from iosonde.storage.tools import call, wait_until
 from iosonde.units import format_bytes
 
 SYS = Path("/sys")
@@ -128,7 +127,7 @@ def empty(built: BlockCache) -> None:
     """Write dirty data back, and forget all cached data: a device that is attached again has none."""
     folder = SYS / "class/block" / built.device.name / "bcache"
     _write(folder / "detach", "1")
-    _wait(lambda: read(folder / "state") == "no cache", EMPTY_S, f"`{built.device}` did not detach from its cache")
+    wait_until(lambda: read(folder / "state") == "no cache", EMPTY_S, f"`{built.device}` did not detach from its cache")
     _attach(folder, built.identity, f"`{built.device}` did not attach")
     # Attaching restores nothing of the settings that belong to the backing device; write the mode again to be certain.
     _write(folder / "cache_mode", str(built.facts["mode"]))
@@ -232,8 +231,8 @@ def _register(device: Path) -> dict[str, Any]:
 def _attached(backing: Path, identity: str) -> Path:
     """The cached device, once backing device and cache set are active and attached."""
     folder = SYS / "class/block" / backing.name / "bcache"
-    _wait(_set(identity).is_dir, ACTIVE_S, f"the cache set of `{backing}` did not become active")
-    _wait(lambda: _device_of(backing) != "", ACTIVE_S, f"`{backing}` was not registered by bcache")
+    wait_until(_set(identity).is_dir, ACTIVE_S, f"the cache set of `{backing}` did not become active")
+    wait_until(lambda: _device_of(backing) != "", ACTIVE_S, f"`{backing}` was not registered by bcache")
     _attach(folder, identity, f"`{backing}` did not attach to its cache")
     return node_of(read(SYS / "class/block" / _device_of(backing) / "dev"))
 
@@ -310,11 +309,3 @@ def _write(file: Path, value: str) -> None:
         raise TargetError(
             f"the kernel refused `{value}` for `{file}`: {error.strerror}", hint="see the kernel log (`dmesg`)"
         ) from error
-
-
-def _wait(is_done: Callable[[], bool], limit_s: float, problem: str) -> None:
-    deadline = time.monotonic() + limit_s
-    while not is_done():
-        if time.monotonic() > deadline:
-            raise TargetError(f"{problem} within {limit_s:.0f} s", hint="see the kernel log (`dmesg`)")
-        time.sleep(POLL_S)

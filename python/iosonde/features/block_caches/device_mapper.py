@@ -22,7 +22,7 @@ from iosonde.storage.block_layer.block_nodes import node_of, number_of, opened, 
 from iosonde.storage.block_layer.kernel import Kernel, read
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
-from iosonde.storage.tools import call, find, patiently
+from iosonde.storage.tools import call, find, patiently, wait_until
 from iosonde.units import MIB, format_bytes
 
 SECTOR_BYTES = 512
@@ -34,7 +34,6 @@ METADATA_BYTES_PER_BLOCK = 16
 METADATA_BYTES = 4 * MIB
 SMALLEST_BYTES = 64 * MIB
 EMPTY_S = 3600.0
-POLL_S = 0.1
 UUID_PREFIX = "IOSONDE-"
 
 _FEATURES = {"writethrough": "writethrough", "writeback": "writeback"}
@@ -241,14 +240,11 @@ def _clean(built: BlockCache, name: str) -> None:
     if built.facts["mode"] != "writeback":
         return
     _swap(name, str(built.facts["table"]).replace(" smq 0", " cleaner 0"))
-    deadline = time.monotonic() + EMPTY_S
-    while counters(built).get("dirty_bytes", 0):
-        if time.monotonic() > deadline:
-            raise TargetError(
-                f"`{built.device}` did not write its dirty data back within {EMPTY_S:.0f} s",
-                hint="see the kernel log (`dmesg`)",
-            )
-        time.sleep(POLL_S)
+    wait_until(
+        lambda: not counters(built).get("dirty_bytes", 0),
+        EMPTY_S,
+        f"`{built.device}` did not write its dirty data back",
+    )
 
 
 def _swap(name: str, table: str) -> None:

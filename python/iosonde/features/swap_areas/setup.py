@@ -29,10 +29,6 @@ def _read_flag(value: Any) -> Any:
     return renamed(value, {"true": True, "on": True, "false": False, "off": False})
 
 
-def _read_number(value: Any) -> Any:
-    return int(value) if isinstance(value, str) and value.isdecimal() else value
-
-
 class SwapParameters(BaseModel):
     """Parameters of swap; omitted ones leave the system as it is."""
 
@@ -46,7 +42,7 @@ class SwapParameters(BaseModel):
     swap_size: Annotated[int | None, BeforeValidator(_read_size)] = Field(
         None, description="Size of the swap area (1 GiB; a block device is used as a whole unless this is set)."
     )
-    page_cluster: Annotated[int | None, BeforeValidator(_read_number), Field(ge=0, le=10)] = Field(
+    page_cluster: Annotated[int | None, Field(ge=0, le=10)] = Field(
         None,
         description="`vm.page-cluster`: the kernel reads up to 2 to this power pages from swap at once. Needs root.",
     )
