@@ -68,6 +68,12 @@ def test_a_rate_is_compared_with_its_limit() -> None:
     assert compare(steady, 621).side == "undecided"  # type: ignore[union-attr]
 
 
+def test_a_constant_rate_that_equals_the_limit_is_undecided() -> None:
+    intervals = [number * BLOCK_NS // 5 for number in range(600)]
+    found = compare(blocks_of(intervals, [5] * 600, [0.1] * 600), 50)
+    assert found and found.side == "undecided"
+
+
 def test_intervals_are_summed_up_by_the_block_in_which_they_begin() -> None:
     """Eleven intervals of 100 ms: two whole blocks, and the last interval is left out."""
     begins = [7 * 10**9 + number * BLOCK_NS // 5 for number in range(11)]

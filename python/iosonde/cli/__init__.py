@@ -32,6 +32,7 @@ COMMANDS = (
     "show",
     "plan",
     "run",
+    "qualify",
     "suite",
     "resume",
     "report",

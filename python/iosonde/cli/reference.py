@@ -10,12 +10,12 @@ EXIT_INTERRUPTED = 130
 
 EXIT_CODES = {
     EXIT_OK: "Success.",
-    EXIT_ERROR: "An error or a failed check; `check`: a regression; `history`: a loss.",
-    EXIT_USAGE: "Wrong usage; `check`: undetermined.",
+    EXIT_ERROR: "An error; `check`: a regression; `history`: a loss; `qualify`: fail.",
+    EXIT_USAGE: "Wrong usage; `check`: undetermined; `qualify`: undecided.",
     EXIT_RUNS_FAILED: "Most runs of the study failed. The result set is kept.",
     EXIT_INTERRUPTED: "Stopped by Ctrl-C or SIGTERM. Completed runs are kept.",
 }
-"""`lab` returns the exit code of the command that it runs, and `check` has its own meanings of 1 and 2."""
+"""`lab` returns the exit code of its command; `check` and `qualify` have their own meanings of 1 and 2."""
 
 ENVIRONMENT = {
     "IOSONDE_ENGINE": "Engine to use instead of the installed one.",

@@ -1,4 +1,4 @@
-"""Data files: studies, suites, published values, models of drives, and the scripts of the lab's virtual machine."""
+"""Data files: studies, applications, suites, published values, models of drives, and scripts of the virtual machine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def adapters() -> dict[str, Path]:
     return {file.stem: file for file in sorted(data_folder("adapters").glob("*.toml"))}
 
 
+def applications() -> dict[str, Path]:
+    """The studies of applications for `iosonde qualify`, by name."""
+    return {file.stem: file for file in sorted(data_folder("applications").glob("*.toml"))}
+
+
 def shipped_suites() -> dict[str, Path]:
     """The suites that come with iosonde, by name."""
     return {file.stem: file for file in sorted(data_folder("suites").glob("*.toml"))}
@@ -29,5 +34,5 @@ def reference_file(name: str) -> Path:
 
 
 def data_folder(name: str) -> Path:
-    """A folder of data: `studies`, `adapters`, `suites`, `reference`, `models`, `lab`, `shim`."""
+    """A folder of data: `studies`, `adapters`, `applications`, `suites`, `reference`, `models`, `lab`, `shim`."""
     return _HERE / name

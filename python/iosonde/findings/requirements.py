@@ -71,9 +71,14 @@ def results_of(results: ResultSet) -> list[Result]:
 
 
 def overall(results: Sequence[Result]) -> Outcome:
-    """Return the result of all required limits together; those that are recommended do not decide."""
-    required = {each.outcome for each in results if each.requirement.level == "required"}
-    return next((outcome for outcome in _ORDER if outcome in required), "undecided")
+    """Return the result of all limits together."""
+    outcomes = {each.outcome for each in decisive(results)}
+    return next((outcome for outcome in _ORDER if outcome in outcomes), "undecided")
+
+
+def decisive(results: Sequence[Result]) -> list[Result]:
+    """Return the results of required limits; of those that are recommended where none is required."""
+    return [each for each in results if each.requirement.level == "required"] or list(results)
 
 
 def _badness(result: Result) -> tuple[int, bool, float]:

@@ -33,6 +33,7 @@ BELOW, ABOVE = (2.7, 1.5), (2.2, 0.6)
 The latter decrease with the reciprocal of the time, because the variance of few blocks is uncertain.
 """
 
+_ROUNDING = 1e-9
 _LONGEST_LAG = 20
 """Blocks."""
 _LEAST_SHARE = 0.25
@@ -107,7 +108,9 @@ def compare(blocks: Blocks, limit: float, *, is_share: bool = False) -> Comparis
     low, high = (value + sign * _errors(bound, blocks) * error for sign, bound in ((-1, ABOVE), (1, BELOW)))
     side: Side = "undecided"
     if blocks.length_ns >= SHORTEST_NS:
-        side = "below" if high < limit else "above" if low > limit else "undecided"
+        # A value without any variance may equal the limit but for rounding.
+        exact = _ROUNDING * abs(limit)
+        side = "below" if high < limit - exact else "above" if low > limit + exact else "undecided"
     return Comparison(value=value, low=low, high=high, side=side)
 
 

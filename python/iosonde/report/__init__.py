@@ -74,13 +74,16 @@ def write(
 
 
 @_interpreted
-def write_and_show(result_set: ResultSet, path: Path, console: Console) -> None:
-    """Write the page, and print the answer, summary and warnings: both from one analysis."""
+def write_and_show(result_set: ResultSet, path: Path, console: Console, *, brief: bool = False) -> None:
+    """Write the page, and print the answer, summary and warnings: both from one analysis.
+
+    With `brief` only the requirements and how far to trust them are printed.
+    """
     from iosonde.report.content.report import collect
     from iosonde.report.writers import terminal as on_terminal
 
     report = collect([result_set])
-    on_terminal.show(report, console, report_path=_write_page(report, path, [result_set.directory]))
+    on_terminal.show(report, console, report_path=_write_page(report, path, [result_set.directory]), brief=brief)
 
 
 @_interpreted

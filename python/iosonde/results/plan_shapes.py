@@ -97,6 +97,13 @@ class Until(TypedDict):
     range_bytes: NotRequired[int | None]
 
 
+class Conditions(TypedDict):
+    """Conditions that a run may end after the decision of."""
+
+    conditions: list[str]
+    streams: list[str]
+
+
 SETTINGS: Mapping[str, Any] = {"search": Search, "rounds": Rounds, "derived": Derived, "until": Repeats}
 """Procedures and the types of their settings."""
 
@@ -125,7 +132,8 @@ def _problems(plan: Plan) -> Iterator[str]:
         yield from _of_procedure(case)
     for run in plan.runs:
         if run.until is not None:
-            problem = mismatch_of(run.until, Until) or _of_bounds(run.until)
+            kind = Conditions if "conditions" in run.until else Until
+            problem = mismatch_of(run.until, kind) or _of_bounds(run.until)
             yield f"in `until` of the run `{run.run_id}`: {problem}" if problem else ""
 
 

@@ -139,7 +139,7 @@ class Record(BaseModel):
     ended_at: Time
     outcome: Literal["complete", "stopped", "failed"]
     failure: Failure | None
-    end_reason: Literal["", "steady", "time_limit", "server_killed"] = ""
+    end_reason: Literal["", "steady", "decided", "time_limit", "server_killed"] = ""
     """Why iosonde stopped the measurement before its planned end; empty if it did not."""
     engine: dict[str, Any]
     """The engine's `hello`, unchanged; empty if it sent none."""

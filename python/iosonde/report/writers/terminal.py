@@ -29,8 +29,8 @@ GAP = "  "
 MARKS = {"strong": "●", "moderate": "◐", "weak": "○"}
 
 
-def show(report: Report, console: Console, *, report_path: Path | None = None) -> None:
-    """Print the report."""
+def show(report: Report, console: Console, *, report_path: Path | None = None, brief: bool = False) -> None:
+    """Print the report; with `brief` only the requirements and warnings."""
     for chapter in report.chapters:
         console.print()
         _line(console, chapter.study.title, style="bold")
@@ -39,18 +39,23 @@ def show(report: Report, console: Console, *, report_path: Path | None = None) -
         for source in chapter.sources:
             _incomplete(source, console)
         _requirements(chapter, console)
-        _comparison(chapter, console)
-        _answer(chapter, console)
-        if chapter.summary:
-            _table(console, chapter.summary, list(chapter.summary.rows), title="Summary")
-        _findings(chapter, console)
-        _cases(chapter, console)
-        _method(chapter, console)
+        if not brief:
+            _results(chapter, console)
         _warnings(chapter, console)
         _omitted(chapter, console)
     if report_path is not None:
         console.print()
         console.print(Text.assemble("Report: ", (str(report_path), "bold")), soft_wrap=True)
+
+
+def _results(chapter: Chapter, console: Console) -> None:
+    _comparison(chapter, console)
+    _answer(chapter, console)
+    if chapter.summary:
+        _table(console, chapter.summary, list(chapter.summary.rows), title="Summary")
+    _findings(chapter, console)
+    _cases(chapter, console)
+    _method(chapter, console)
 
 
 def _incomplete(source: Source, console: Console) -> None:

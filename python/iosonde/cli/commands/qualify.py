@@ -1,0 +1,206 @@
+"""`iosonde qualify`: whether storage is good enough for an application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from iosonde.cli import options, reference, session
+from iosonde.cli.messages import messages
+from iosonde.cli.tables import AsJson, print_json, print_table, stdout
+
+if TYPE_CHECKING:
+    from iosonde.qualify import Qualification
+
+
+def _applications(incomplete: str) -> list[str]:
+    """Names for shell completion."""
+    from iosonde.data import applications
+
+    return [name for name in applications() if name.startswith(incomplete)]
+
+
+def command(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="APPLICATION",
+            help="Application, or a TOML file with requirements; none to list the applications.",
+            autocompletion=_applications,
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="TARGET", help="What to measure: a directory, or as with `iosonde run`."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Qualify for all applications, in one table.")] = False,
+    time_limit: Annotated[
+        str, typer.Option("--time-limit", metavar="TIME", help="Longest measurement of each load.")
+    ] = "60s",
+    settings: options.Settings = None,
+    output: options.Output = None,
+    keep: options.Keep = False,
+    destroy: options.Destroy = None,
+    confirm: options.Confirm = None,
+    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide whether storage is good enough for an application.
+
+    Exit codes: 0 pass, 1 fail, 2 undecided (including errors).
+
+    Applies the load of the application until its requirements are decided: after 10 s in a clear case. With `--quiet`
+    prints one line.
+    """
+    from iosonde.errors import IosondeError
+    from iosonde.qualify import exit_code
+
+    if name is None and not every:
+        _list(as_json=as_json)
+        return
+    if target is None:
+        raise typer.BadParameter("`--target` is required to qualify storage, such as `--target /var/lib/etcd`")
+    if name is not None and every:
+        raise typer.BadParameter("`--all` qualifies for every application; omit the name")
+    loads = _Loads(
+        target=target,
+        time_limit_ns=round(1e9 * (options.read_time_limit(time_limit) or 0)),
+        settings=options.read_settings(settings),
+        output=Path(output) if output else None,
+        keep=keep,
+        destroy=destroy,
+        confirm=confirm,
+    )
+    try:
+        found = [loads.qualify(name)] if name else loads.qualify_all()
+        if junit:
+            _write(junit, found)
+    except IosondeError as error:
+        messages.warning(f"error: {error}")
+        raise typer.Exit(2) from None  # 1 would be read as a failed requirement
+    _print(found, as_json=as_json, several=every)
+    raise typer.Exit(exit_code(found))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loads:
+    """How the loads of applications are run."""
+
+    target: str
+    time_limit_ns: int
+    settings: dict[str, str]
+    output: Path | None
+    keep: bool
+    destroy: list[str] | None
+    confirm: list[str] | None
+
+    def qualify(self, name: str) -> Qualification:
+        """Run the load of an application, with a progress display."""
+        from iosonde.cli.commands.plan import summary
+        from iosonde.execution import default_directory, execute
+        from iosonde.procedure.schedule import Remaining
+        from iosonde.qualify import load_application, plan_of, qualification_of
+        from iosonde.results import ResultSet
+        from iosonde.storage import open_target
+
+        study = load_application(name)
+        target = open_target(self.target)
+        plan = plan_of(study, target, time_limit_ns=self.time_limit_ns, settings=self.settings, keep=self.keep)
+        consent = options.consent(self.destroy, self.confirm, targets=options.targets_of(plan))
+        messages.info("\n".join([f"{study.title} on {plan.target}", *summary(plan)]))
+        directory = self.output or default_directory(plan.study_name)
+        try:
+            session.carry_out(
+                Remaining.from_plan(plan),
+                directory,
+                lambda observer: execute(plan, directory, observer=observer, consent=consent),
+                report=False,
+                as_json=False,
+            )
+        except typer.Exit as ended:
+            if ended.exit_code != reference.EXIT_RUNS_FAILED:
+                raise
+        return qualification_of(name, ResultSet.open(directory))
+
+    def qualify_all(self) -> list[Qualification]:
+        """Run the loads of all applications; one that cannot be measured is undecided."""
+        from dataclasses import replace
+        from datetime import datetime
+
+        from iosonde.errors import IosondeError
+        from iosonde.qualify import Qualification, load_application
+
+        parent = self.output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
+        found = []
+        for name in _applications(""):
+            try:
+                found.append(replace(self, output=parent / name).qualify(name))
+            except IosondeError as error:
+                messages.warning(f"warning: {name}: {error}")
+                title = load_application(name).title
+                found.append(Qualification.without_result(name, title=title, target=self.target, reason=error.what))
+        return found
+
+
+def _list(*, as_json: bool) -> None:
+    from iosonde.qualify import describe, load_application
+
+    studies = {name: load_application(name) for name in _applications("")}
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": name,
+                    "title": study.title,
+                    "description": study.description,
+                    "requirements": [each.model_dump() for each in study.requirement],
+                }
+                for name, study in studies.items()
+            ]
+        )
+        return
+    print_table(
+        [[name, describe(study), study.title] for name, study in studies.items()],
+        heads=["Application", "Limits", "Load"],
+    )
+
+
+def _print(found: Sequence[Qualification], *, as_json: bool, several: bool) -> None:
+    from iosonde.qualify.qualification import to_json
+
+    if as_json:
+        print(to_json(found))
+    elif messages.quiet:
+        print("\n".join(each.line for each in found))
+    elif several:
+        rows = [[each.application, each.outcome, each.margin, each.detail] for each in found]
+        print_table(rows, heads=["Application", "Result", "Margin", "Decided by"], right=[2])
+    else:
+        _print_report(found[0])
+
+
+def _print_report(qualification: Qualification) -> None:
+    from iosonde import report
+    from iosonde.results import ResultSet
+
+    assert qualification.directory, "a single application is measured, or there is an error"
+    results = ResultSet.open(qualification.directory)
+    brief = bool(qualification.results)
+    report.write_and_show(results, qualification.directory / "report.html", stdout(), brief=brief)
+    print(f"\n{qualification.line}")
+
+
+def _write(path: Path, found: Sequence[Qualification]) -> None:
+    from iosonde.errors import ResultsError
+    from iosonde.qualify.qualification import junit
+    from iosonde.results.files import write_output
+
+    try:
+        write_output(path, junit(found).encode())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResultsError(f"cannot write `{path}`: {reason}", hint="name a file in a writable directory") from None

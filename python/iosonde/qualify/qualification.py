@@ -1,0 +1,129 @@
+"""The outcome for one application, as text, JSON and JUnit XML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from iosonde.findings.requirements import Outcome, Result, decisive, overall, results_of
+from iosonde.foreign_text import printable
+from iosonde.results import ResultSet
+
+NO_LIMITS = "its documentation states no limit"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qualification:
+    """One application on one target."""
+
+    application: str
+    title: str
+    target: str
+    directory: Path | None
+    """Result set; None where the application could not be measured."""
+    outcome: Outcome
+    results: Sequence[Result] = ()
+    """The worst first."""
+    reason: str = ""
+    """Why it is undecided as a whole."""
+
+    @classmethod
+    def without_result(cls, application: str, *, title: str, target: str, reason: str) -> Qualification:
+        """One that could not be measured."""
+        return cls(
+            application=application, title=title, target=target, directory=None, outcome="undecided", reason=reason
+        )
+
+    @property
+    def worst(self) -> Result | None:
+        """The result that decides: the worst of the required limits, or of all where none is required."""
+        return next(iter(decisive(self.results)), None)
+
+    @property
+    def margin(self) -> str:
+        """The margin of the result that decides."""
+        return "-" if not self.worst or self.worst.margin is None else f"{100 * self.worst.margin:+.0f} %"
+
+    @property
+    def line(self) -> str:
+        """The outcome on one line."""
+        return f"{self.application}: {self.outcome}: {self.detail}"
+
+    @property
+    def detail(self) -> str:
+        """The requirement that decides, with its value."""
+        worst = self.worst
+        if not worst:
+            return self.reason
+        value, limit = worst.text(worst.value), f"{'<' if worst.is_upper else '>'} {worst.text(worst.limit)}"
+        reason = f"; {worst.reason}" if worst.reason else ""
+        return f"{worst.requirement.name} {value} ({limit}){reason}"
+
+
+def qualification_of(application: str, results: ResultSet) -> Qualification:
+    """Return the outcome of a result set."""
+    found = results_of(results)
+    return Qualification(
+        application=application,
+        title=results.study.title,
+        target=results.plan.target,
+        directory=results.directory,
+        outcome=overall(found),
+        results=found,
+        reason="" if found else NO_LIMITS,
+    )
+
+
+def exit_code(qualifications: Sequence[Qualification]) -> int:
+    """Return 0 for pass, 1 for fail, 2 for undecided; of several, applications without limits do not count."""
+    outcomes = {each.outcome for each in qualifications if each.results or len(qualifications) == 1}
+    return 1 if "fail" in outcomes else 0 if outcomes == {"pass"} else 2
+
+
+def to_json(qualifications: Sequence[Qualification]) -> str:
+    """Return all values, in the units of the metrics; margins as shares."""
+    return json.dumps([_document(each) for each in qualifications], indent=2)
+
+
+def _document(qualification: Qualification) -> dict[str, Any]:
+    results = [{**asdict(each), "requirement": each.requirement.model_dump()} for each in qualification.results]
+    directory = str(qualification.directory) if qualification.directory else None
+    return {**asdict(qualification), "directory": directory, "results": results}
+
+
+def junit(qualifications: Sequence[Qualification]) -> str:
+    """Return JUnit XML: a suite per application, a test case per requirement; what is undecided is skipped."""
+    root = ElementTree.Element("testsuites", name="iosonde qualify")
+    for qualification in qualifications:
+        outcomes = [each.outcome for each in qualification.results] or ["undecided"]
+        suite = ElementTree.SubElement(
+            root,
+            "testsuite",
+            name=qualification.application,
+            tests=str(len(outcomes)),
+            failures=str(outcomes.count("fail")),
+            skipped=str(outcomes.count("undecided")),
+        )
+        for result in qualification.results:
+            _test_case(suite, qualification, result)
+        if not qualification.results:
+            case = ElementTree.SubElement(suite, "testcase", classname=qualification.application, name="limits")
+            ElementTree.SubElement(case, "skipped", message=qualification.reason)
+    ElementTree.indent(root)
+    # Control characters are not allowed in XML, not even escaped.
+    return printable(ElementTree.tostring(root, encoding="unicode", xml_declaration=True)) + "\n"
+
+
+def _test_case(suite: ElementTree.Element, qualification: Qualification, result: Result) -> None:
+    place = f"{qualification.application}.{result.case_id}"
+    name = f"{result.requirement.name} ({result.requirement.level})"
+    case = ElementTree.SubElement(suite, "testcase", classname=place, name=name)
+    message = f"{result.text(result.value)}, limit {result.text(result.limit)}"
+    if result.outcome == "fail":
+        ElementTree.SubElement(case, "failure", message=f"{message}: {result.requirement.means}")
+    elif result.outcome == "undecided":
+        ElementTree.SubElement(case, "skipped", message=f"{message}: {result.reason}")

@@ -1,0 +1,67 @@
+"""The applications that come with iosonde: each has its load, and limits with sources or none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from iosonde.data import applications
+from iosonde.errors import StudyError
+from iosonde.procedure.condition import parse
+from iosonde.procedure.limits import limit_of
+from iosonde.qualify import describe, load_application, plan_of
+from iosonde.storage import open_target
+
+NAMES = list(applications())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_limit_has_a_source_and_can_be_decided_while_the_load_runs(name: str) -> None:
+    study = load_application(name)
+    assert study.name == f"qualify-{name}" and study.source
+    for requirement in study.requirement:
+        source = requirement.source
+        assert source.title and source.publisher and source.version and source.address.startswith("https://")
+        assert requirement.means.endswith(".")
+        assert limit_of(parse(requirement.holds, streams=[])), "a run can end early"
+        assert requirement.part in {part.name for part in study.parts}
+    if not study.requirement:
+        assert re.search("no\\s+judgement", study.description)
+        assert describe(study) == "no limits stated"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_load_can_be_planned_on_a_directory_and_ends_when_its_requirements_are_decided(
+    name: str, tmp_path: Path
+) -> None:
+    study = load_application(name)
+    plan = plan_of(study, open_target(str(tmp_path)), time_limit_ns=20 * 10**9)
+    assert all(run.spec["workload"]["duration_ns"] == 20 * 10**9 for run in plan.runs)
+    assert all(run.spec["workload"]["interval_ns"] == 10**8 for run in plan.runs)
+    judged = {part for part in (each.part for each in study.requirement)}
+    assert {case.part for case in plan.cases} >= judged
+    for run in plan.runs:
+        part = next(case.part for case in plan.cases if case.case_id == run.case_id)
+        conditions = [each.holds for each in study.requirement if each.part == part]
+        assert (run.until or {}).get("conditions", []) == conditions
+
+
+def test_etcd_has_the_limit_and_the_load_of_its_documentation() -> None:
+    study = load_application("etcd")
+    assert study.requirement[0].holds == "flush.completion_latency_ns_p99 < 10ms"
+    assert study.measurement["block_size"] == 2300
+    assert study.measurement["durability"] == "flush:1"
+    assert study.measurement["io_mode"] == "buffered"
+
+
+def test_an_unknown_application_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(StudyError, match="did you mean `etcd`"):
+        load_application("etdc")
+
+
+def test_a_file_with_requirements_is_an_application(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(applications()["etcd"].read_text(encoding="utf-8").replace("10ms", "7ms"), encoding="utf-8")
+    assert load_application(str(own)).requirement[0].holds.endswith("7ms")

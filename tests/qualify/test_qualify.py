@@ -1,0 +1,177 @@
+"""`iosonde qualify` on simulated devices of known latency, and on a directory."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from command_line import Iosonde
+from engines import real_engine
+
+from iosonde.data import applications
+from iosonde.findings.requirements import Result
+from iosonde.qualify import Qualification, exit_code, load_application
+from iosonde.results import ResultSet
+
+pytestmark = pytest.mark.engine
+
+FAST, SLOW, AT_THE_LIMIT = (
+    f"simulated:servers=1,write={mean},service=exponential,size=1GiB" for mean in ("500us", "4ms", "2171us")
+)
+"""A flush has a 99th percentile of 4.605 means: 2.3, 18.4 and 10 ms."""
+
+
+@pytest.fixture(autouse=True)
+def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "outcome"), [(FAST, 0, "pass"), (SLOW, 1, "fail"), (AT_THE_LIMIT, 2, "undecided")]
+)
+def test_the_exit_code_json_junit_and_line_agree(
+    iosonde: Iosonde, tmp_path: Path, target: str, code: int, outcome: str
+) -> None:
+    done = iosonde("qualify", "etcd", "--target", target, "--json", "--junit", "junit.xml", "-o", "set", "--quiet")
+    assert (done.returncode, done.stderr) == (code, "")
+    [found] = json.loads(done.stdout)
+    assert (found["application"], found["outcome"], Path(found["directory"]).name) == ("etcd", outcome, "set")
+    p99 = next(each for each in found["results"] if each["requirement"]["name"] == "p99 of fdatasync")
+    assert p99["outcome"] == outcome and p99["limit"] == 10e6
+    assert (p99["margin"] > 0.5) if outcome == "pass" else (p99["margin"] < 0.1)
+    [suite] = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    cases = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert cases["p99 of fdatasync (required)"] == {"pass": [], "fail": ["failure"], "undecided": ["skipped"]}[outcome]
+    assert (suite.get("name"), suite.get("tests")) == ("etcd", "3")
+
+
+def test_a_clear_case_ends_after_ten_seconds_and_the_record_has_the_reason(iosonde: Iosonde, tmp_path: Path) -> None:
+    done = iosonde("qualify", "etcd", "--target", FAST, "-o", "set")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"etcd: pass: p99 of fdatasync 2\.[0-9]+ ms \(< 10 ms\)", done.stdout.splitlines()[-1])
+    assert "Requirements" in done.stdout and (tmp_path / "set" / "report.html").is_file()
+    [record] = ResultSet.open(tmp_path / "set").records()
+    assert (record.outcome, record.end_reason) == ("complete", "decided")
+    assert record.result and 10e9 <= record.result["end_ns"] - record.result["begin_ns"] < 40e9
+
+
+def test_the_time_limit_ends_what_cannot_be_decided(iosonde: Iosonde, tmp_path: Path) -> None:
+    done = iosonde("qualify", "etcd", "--target", AT_THE_LIMIT, "-o", "set", "--time-limit", "15s", "--quiet")
+    assert done.returncode == 2
+    assert "interval contains the limit" in done.stdout
+    [record] = ResultSet.open(tmp_path / "set").records()
+    assert record.end_reason == ""
+
+
+def test_an_application_without_limits_is_measured_and_not_judged(iosonde: Iosonde) -> None:
+    done = iosonde("qualify", "postgresql", "--target", FAST, "--time-limit", "1s", "-o", "set")
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[-1] == "postgresql: undecided: its documentation states no limit"
+    assert "per durable write" in done.stdout
+
+
+def test_all_applications_are_in_one_table_and_one_that_cannot_be_measured_does_not_stop_the_others(
+    iosonde: Iosonde, tmp_path: Path
+) -> None:
+    target = "simulated:servers=8,read=80us,write=50us,service=exponential,size=300MiB"
+    done = iosonde(
+        "qualify", "--all", "--target", target, "--time-limit", "11s", "-o", "all", "-q", "--junit", "all.xml"
+    )
+    lines = dict(line.split(": ")[:2] for line in done.stdout.splitlines())
+    assert list(lines) == list(applications())
+    assert (lines["etcd"], lines["zookeeper"], lines["consul"]) == ("pass", "undecided", "undecided")
+    assert "warning: consul: " in done.stderr and "--set span=" in done.stderr
+    assert done.returncode == 2
+    suites = {suite.get("name"): suite.get("skipped") for suite in ElementTree.parse(tmp_path / "all.xml").getroot()}
+    assert list(suites) == list(applications()) and suites["consul"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [(["pass", ""], 0), (["pass", "fail", "undecided"], 1), (["pass", "undecided"], 2), ([""], 2)],
+)
+def test_applications_without_limits_do_not_count(outcomes: list[str], code: int) -> None:
+    """An empty outcome is that of an application without limits."""
+    found = []
+    for each in outcomes:
+        outcome: Any = each or "undecided"
+        result = Result(
+            requirement=load_application("etcd").requirement[0],
+            case_id="wal",
+            outcome=outcome,
+            metric="iops",
+            limit=1.0,
+            is_upper=False,
+        )
+        results = [result] if each else []
+        found.append(
+            Qualification(application="a", title="A", target="t", directory=None, outcome=outcome, results=results)
+        )
+    assert exit_code(found) == code
+
+
+def test_without_a_name_the_applications_are_listed(iosonde: Iosonde) -> None:
+    listed = iosonde("qualify")
+    assert listed.returncode == 0
+    assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == list(applications())
+    found = json.loads(iosonde("qualify", "--json").stdout)
+    assert [each["name"] for each in found] == list(applications())
+    assert found[0]["description"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["etcd"], "`--target` is required"),
+        (["etcd", "--all", "--target", FAST], "omit the name"),
+        (["etdc", "--target", FAST], "did you mean `etcd`?"),
+        (["etcd", "--target", FAST, "--time-limit", "0s"], "must be greater than 0"),
+        (
+            ["etcd", "--target", FAST, "--time-limit", "1s", "-o", "set", "--junit", "."],
+            "cannot write `.`",
+        ),
+    ],
+)
+def test_errors_have_the_exit_code_of_undecided(iosonde: Iosonde, arguments: list[str], message: str) -> None:
+    """1 would be read as a requirement that is not met."""
+    done = iosonde("qualify", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_qualification_that_was_interrupted_is_resumed(iosonde: Iosonde, tmp_path: Path) -> None:
+    done = iosonde("qualify", "openshift", "--target", FAST, "-o", "set", "-q")
+    assert done.returncode == 0, done.stderr
+    whole = ResultSet.open(tmp_path / "set")
+    for each in (tmp_path / "set" / "records" / whole.records()[-1].run_id).iterdir():
+        each.unlink()
+    (tmp_path / "set" / "records" / whole.records()[-1].run_id).rmdir()
+    resumed = iosonde("resume", "set")
+    assert resumed.returncode == 0, resumed.stderr
+    records = ResultSet.open(tmp_path / "set").records()
+    assert len(records) == 2 and {each.end_reason for each in records} == {"decided"}
+    assert "Requirements" in resumed.stdout
+
+
+def test_on_a_directory_the_outcome_follows_from_verdict_and_interval(iosonde: Iosonde, tmp_path: Path) -> None:
+    """Other processes may use the device while this test runs: then the requirement is undecided."""
+    (tmp_path / "place").mkdir()
+    done = iosonde(
+        "qualify", "etcd", "--target", tmp_path / "place", "--time-limit", "10s", "-o", "set", "--json", "-q"
+    )
+    [found] = json.loads(done.stdout)
+    [record] = ResultSet.open(tmp_path / "set").records()
+    assert record.verdict
+    assert done.returncode == {"pass": 0, "fail": 1, "undecided": 2}[found["outcome"]]
+    for each in found["results"]:
+        assert each["value"] > 0
+        if record.verdict.kind != "device-limited":
+            assert (each["outcome"], each["reason"].partition(":")[0]) == ("undecided", record.verdict.kind)
+        elif each["outcome"] != "undecided":
+            assert (each["margin"] > 0) == (each["outcome"] == "pass")
+    assert not list((tmp_path / "place").iterdir())
