@@ -18,7 +18,7 @@ from iosonde.features.arrays.rates import (
 from iosonde.metrics.statistics import WELCH
 from iosonde.report.charts import vega
 from iosonde.report.charts.figure import Figure
-from iosonde.report.charts.layout import Row, factor_axis, scaled, unique, x_value
+from iosonde.report.charts.layout import UNKNOWN, Row, factor_axis, scaled, unique, x_value
 from iosonde.report.charts.sketch import Sketch, finish
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import (
@@ -150,20 +150,16 @@ def _load_here(found: ArrayRates, row: Mapping[str, Any]) -> str:
 
 def _row(found: ArrayRates, row: Mapping[str, Any], *, x: Any, series: str, y: float | None, text: str) -> Row:
     return {
+        **UNKNOWN,
         "panel": set_name(found),
         "x": x,
         "x_level": x,
         "series": series,
         "source": found.source.label,
-        "published": False,
         "y": None if y is None else round(y, 2),
-        "low": None,
-        "high": None,
         "repeats": row["repeats"],
         "x_text": str(x),
         "text": text,
-        "no_value": "",
-        "verdict": "",
     }
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from iosonde.report.charts import vega
 from iosonde.report.charts.figure import Figure, Panel
-from iosonde.report.charts.layout import unique
+from iosonde.report.charts.layout import UNKNOWN, unique
 from iosonde.report.charts.sketch import as_frame
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import metric_text, metric_title
@@ -30,19 +30,14 @@ def drift(material: Material) -> Figure | None:
     several = len(sources) > 1
     rows = [
         {
+            **UNKNOWN,
             "panel": "",
             "x": r["order"] + 1,
             "series": r["result_set"] if several else "control",
             "source": r["result_set"],
-            "published": False,
             "y": round(r["relative"], 3),
-            "low": None,
-            "high": None,
-            "repeats": None,
             "text": f"{r['relative']:.1f} % ({metric_text(metric, r['value'])}{' IOPS' * (metric == 'iops')})",
             "x_text": r["run_id"],
-            "no_value": "",
-            "verdict": "",
         }
         for r in table.to_dicts()
     ]

@@ -26,6 +26,8 @@ from iosonde.study.model import View
 SERIES_TO_OVERLAY = 3
 """With more lines than this, result sets are compared in a panel for each series."""
 Row = dict[str, Any]
+UNKNOWN: Row = {"published": False, "low": None, "high": None, "repeats": None, "no_value": "", "verdict": ""}
+"""Fields of a row that have no value unless it gives one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import polars as pl
 from iosonde.findings.convergence import Convergence, Tracked, convergences
 from iosonde.report.charts import vega
 from iosonde.report.charts.figure import Figure, Panel
-from iosonde.report.charts.layout import Row
+from iosonde.report.charts.layout import UNKNOWN, Row
 from iosonde.report.charts.sketch import PANELS_AT_MOST, as_frame
 from iosonde.report.charts.vega import Axis, Frame
 from iosonde.report.material.quantities import Scale, level_phrase, metric_scale, metric_text, metric_title
@@ -105,18 +105,13 @@ def _rows(
 
 def _row(panel: str, source: Source, series: str, number: int, value: float, metric: str, scale: Scale) -> Row:
     return {
+        **UNKNOWN,
         "panel": panel,
         "x": number,
         "x_level": number,
         "series": series,
         "source": source.label,
-        "published": False,
         "y": value / scale.divisor,
-        "low": None,
-        "high": None,
-        "repeats": None,
         "x_text": str(number),
         "text": metric_text(metric, value),
-        "no_value": "",
-        "verdict": "",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from iosonde.report.charts.layout import ChartLayout, Row, scaled, unique, x_value
+from iosonde.report.charts.layout import UNKNOWN, ChartLayout, Row, scaled, unique, x_value
 from iosonde.report.charts.vega import Axis
 from iosonde.report.material.quantities import Scale, level_phrase, level_text, metric_text
 from iosonde.report.material.result_sets import Material
@@ -41,6 +41,7 @@ def published_rows(view: View, material: Material, layout: ChartLayout, scale: S
         known = view.series in r and not layout.series_is_source
         rows.append(
             {
+                **UNKNOWN,
                 "panel": panel,
                 "x": x_value(view.x, r[view.x], x),
                 "x_level": x_value(view.x, r[view.x], x),
@@ -50,13 +51,8 @@ def published_rows(view: View, material: Material, layout: ChartLayout, scale: S
                 "source": source,
                 "published": True,
                 "y": scaled(r["value"], scale),
-                "low": None,
-                "high": None,
-                "repeats": None,
                 "x_text": level_text(view.x, r[view.x]),
                 "text": f"{metric_text(view.y, r['value'])} (published)",
-                "no_value": "",
-                "verdict": "",
             }
         )
     return rows
