@@ -25,6 +25,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from iosonde.core.features import register
+from iosonde.core.provided import provide
 from iosonde.features import FEATURES
 
 if TYPE_CHECKING:
@@ -34,6 +35,27 @@ if TYPE_CHECKING:
     from iosonde.study.model import Study
 
 register(*FEATURES, *os.environ.get("IOSONDE_FEATURES", "").split())
+
+
+def _interop() -> Any:
+    from iosonde import interop
+
+    return interop
+
+
+def _metrics() -> Any:
+    from iosonde.metrics import tables
+
+    return tables
+
+
+def _report() -> Any:
+    from iosonde import report
+
+    return report
+
+
+provide(interop=_interop, metrics=_metrics, report=_report)
 
 __all__ = ["IosondeError", "ResultSet", "Study", "load", "run"]
 

@@ -1,6 +1,6 @@
 """Metrics as tables of `iosonde sql`, exports and Python: `metrics`, one row per run and metric, and `case_metrics`.
 
-`iosonde.results` finds this module by name, because results are a lower layer.
+The application provides this module to `iosonde.results`, a lower layer.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 
+from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.foreign_text import markdown, markdown_code
 from iosonde.results import csv_files, files
@@ -28,14 +28,11 @@ FORMATS = {
 """Formats, and the options of DuckDB's COPY that write them."""
 
 
-OF_RUNS = {"fio-json": "iosonde.interop.fio.json_plus", "hdr": "iosonde.interop.hdr.log"}
-"""Formats of other tools with one file a run, and what makes them: a module with `files(result_set)` and `WHAT`."""
-
-
 def export(result_set: Source, format: str, directory: Path) -> list[Path]:
     """Write every table, or every run, into a new or empty directory; returns the files."""
-    if format not in FORMATS and format not in OF_RUNS:
-        known = ", ".join(f"`{name}`" for name in (*FORMATS, *OF_RUNS))
+    of_runs = provided("interop").EXPORTS
+    if format not in FORMATS and format not in of_runs:
+        known = ", ".join(f"`{name}`" for name in (*FORMATS, *of_runs))
         raise ResultsError(f"unknown export format `{format}`", hint=f"use {known}")
     if not is_utf8(str(directory)):
         raise ResultsError(
@@ -90,7 +87,7 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
 
 
 def _runs(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
-    module = importlib.import_module(OF_RUNS[format])
+    module = provided("interop").EXPORTS[format]()
     written = []
     for name, content in module.files(result_set):
         files.write_file(directory / name, content)

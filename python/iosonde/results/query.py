@@ -10,7 +10,6 @@ never taken for a pattern. Memory and temporary files are limited; `query_proces
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import secrets
@@ -20,11 +19,11 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import polars as pl
 
+from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.memory import available_bytes
 from iosonde.results import frames, histogram, stored_tables
@@ -156,7 +155,7 @@ def select(connection: duckdb.DuckDBPyConnection, text: str, result_set: Source)
     try:
         statements = connection.extract_statements(text)
         _check_reading(statements)
-        metrics = _metrics()
+        metrics = provided("metrics")
         for table in sorted(_words(text) & set(metrics.TABLES)):
             _add_table(connection, table, metrics.table(table, result_set))
         while (added := _missing_column(connection, text)) and added in metrics.names(result_set):
@@ -169,20 +168,15 @@ def select(connection: duckdb.DuckDBPyConnection, text: str, result_set: Source)
 
 def add_metrics(connection: duckdb.DuckDBPyConnection, result_sets: Sequence[Source], labels: Sequence[str]) -> None:
     """Add the tables of metrics to a connection."""
-    metrics = _metrics()
+    metrics = provided("metrics")
     for table in metrics.TABLES:
         _add_table(connection, table, metrics.stack(table, result_sets, labels))
 
 
 def metric_tables() -> dict[str, Table]:
     """Return the tables of metrics by name."""
-    tables: dict[str, Table] = _metrics().TABLES
+    tables: dict[str, Table] = provided("metrics").TABLES
     return tables
-
-
-def _metrics() -> Any:
-    """Return the module of metrics, by name because it belongs to a higher layer."""
-    return importlib.import_module("iosonde.metrics.tables")
 
 
 def _words(text: str) -> set[str]:

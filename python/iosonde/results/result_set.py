@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib
 import io
 import json
 import os
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from pydantic import ValidationError
 
+from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.plan import Arm, Case, Plan, Run
 from iosonde.results import files, frames, histogram, known
@@ -118,11 +118,11 @@ class ResultSet:
 
     def __str__(self) -> str:
         """The report as text: answer, trust, summary and findings."""
-        return str(self._of_higher_layer("iosonde.report", "as_text"))
+        return str(provided("report").as_text(self))
 
     def _repr_html_(self) -> str:
         """The same with figures, for notebooks."""
-        return str(self._of_higher_layer("iosonde.report", "notebook"))
+        return str(provided("report").notebook(self))
 
     @cached_property
     def study(self) -> Study:
@@ -421,30 +421,26 @@ class ResultSet:
     @property
     def metrics(self) -> pl.DataFrame:
         """One row per metric of a run, stream and operation: IOPS, bandwidth, latency percentiles, CPU time, ..."""
-        rows: pl.DataFrame = self._of_higher_layer("iosonde.metrics.tables", "table", "metrics")
+        rows: pl.DataFrame = provided("metrics").table("metrics", self)
         return rows
 
     @property
     def case_metrics(self) -> pl.DataFrame:
         """One row per metric of a case: median, 95 % confidence interval with its method, number of runs, verdict."""
-        rows: pl.DataFrame = self._of_higher_layer("iosonde.metrics.tables", "table", "case_metrics")
+        rows: pl.DataFrame = provided("metrics").table("case_metrics", self)
         return rows
 
     @property
     def findings(self) -> list[Any]:
         """All statements of the report, each finding with its evidence."""
-        found: list[Any] = self._of_higher_layer("iosonde.report", "findings")
+        found: list[Any] = provided("report").findings(self)
         return found
 
     @property
     def figures(self) -> list[Any]:
         """The figures of the report, each with its rows and its chart."""
-        found: list[Any] = self._of_higher_layer("iosonde.report", "figures_of")
+        found: list[Any] = provided("report").figures_of(self)
         return found
-
-    def _of_higher_layer(self, module: str, function: str, *arguments: str) -> Any:
-        """Call a function of a package that uses this one, which is therefore found by name."""
-        return getattr(importlib.import_module(module), function)(*arguments, self)
 
     def connect(self) -> duckdb.DuckDBPyConnection:
         """Return a DuckDB connection with all tables, metrics included; it can read nothing else."""

@@ -95,6 +95,10 @@ class ServerKind:
         """The client that creates and drops databases, from `client_options`."""
         raise NotImplementedError
 
+    def creating_host(self, parameters: Mapping[str, Any]) -> DatabaseHost:
+        """The same for a case, where only creating a database needs more."""
+        return self.host(self.client_options(parameters))
+
     def require(self, url: ServerUrl, parameters: Mapping[str, Any]) -> None:
         """`ServerError` unless the server has the settings that a case requires."""
 

@@ -157,7 +157,8 @@ class DatabaseServers:
         kind.require(url, case.parameters)
         client = kind.client_options(case.parameters)
         database = kind.database_of(run.spec["workload"])
-        foreign_database.create(kind.host(client), url, database, own=self._plan.created_name, client=client)
+        host = kind.creating_host(case.parameters)
+        foreign_database.create(host, url, database, own=self._plan.created_name, client=client)
 
     def _drive(self, spec: JsonObject) -> EngineRun:
         return drive(spec, on_event=lambda _: None, stop=self._stop)

@@ -48,15 +48,16 @@ class _Cassandra(_Store):
     noun = "keyspace"
     passwords = "`CASSANDRA_PASSWORD`"
 
-    def client_options(self, parameters: Mapping[str, Any]) -> dict[str, str]:
-        from iosonde.features.key_value_stores.cassandra.settings import replicas_of
-
-        return {"replicas": str(replicas_of(parameters))}
-
     def host(self, options: Mapping[str, Any]) -> DatabaseHost:
         from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
 
-        return RunningCassandra(replicas=int(options.get("replicas", 1)))
+        return RunningCassandra()
+
+    def creating_host(self, parameters: Mapping[str, Any]) -> DatabaseHost:
+        from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
+        from iosonde.features.key_value_stores.cassandra.settings import replicas_of
+
+        return RunningCassandra(replicas=replicas_of(parameters))
 
     def require(self, url: ServerUrl, parameters: Mapping[str, Any]) -> None:
         from iosonde.features.key_value_stores.cassandra.server import RunningCassandra
