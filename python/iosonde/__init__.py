@@ -55,7 +55,13 @@ def _report() -> Any:
     return report
 
 
-provide(interop=_interop, metrics=_metrics, report=_report)
+def _undo() -> Any:
+    from iosonde.servers import undo
+
+    return undo
+
+
+provide(interop=_interop, metrics=_metrics, report=_report, undo=_undo)
 
 __all__ = ["IosondeError", "ResultSet", "Study", "load", "run"]
 

@@ -44,6 +44,24 @@ def test_the_import_contracts_have_no_exceptions() -> None:
     assert [each["name"] for each in contracts if "ignore_imports" in each] == []
 
 
+def layer_of_packages() -> dict[str, int]:
+    """Position of each package, the highest first."""
+    return {name: row for row, names in enumerate(table("layers")) for name in names}
+
+
+def test_no_module_names_one_of_a_higher_layer() -> None:
+    """A name in a string would be an import that `lint-imports` does not see."""
+    package, layers = ROOT / "python/iosonde", layer_of_packages()
+    found = []
+    for path in sorted(package.glob("*/**/*.py")):
+        own = layers[path.relative_to(package).parts[0]]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = isinstance(node, ast.Constant) and re.match(r"iosonde\.(\w+)(\.\w+)*$", str(node.value))
+            if named and layers.get(named[1], own) < own:
+                found.append(f"{path}:{node.lineno}: {named[0]}")
+    assert found == []
+
+
 def test_every_package_and_module_is_a_layer() -> None:
     package = ROOT / "python/iosonde"
     modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
@@ -72,7 +90,7 @@ def test_what_interferes_with_the_kernel_is_described() -> None:
     assert "features/kernel_trace" in TEXT
     assert instruments.KernelTrace in INSTRUMENTS
     assert "features/nvme_driver" in TEXT
-    assert handover.JOURNALED in journal_entry.of_features()
+    assert handover.JOURNALED in journal_entry.kinds()
 
 
 def test_the_example_study_expands() -> None:

@@ -18,6 +18,7 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.servers import foreign_database
+from iosonde.servers.url import kinds
 from iosonde.servers.url import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
@@ -150,7 +151,7 @@ def test_the_database_of_a_killed_session_is_dropped_before_it_is_created_again(
     path = DATABASES / "iosonde_0badcafe"
     own = "iosonde-0badcafe"
     host = RecordingHost(existing={path.name})
-    monkeypatch.setattr(foreign_database.servers, "foreign", lambda kind, facts: host)
+    monkeypatch.setattr(kinds()[parse_url(URL).kind], "host", lambda options: host)
     child = os.fork()
     if child == 0:
         journal.created(path, DATABASE_ON_SERVER, facts={"url": URL, "database": path.name, "own": own})

@@ -8,6 +8,7 @@ import signal
 import stat
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from iosonde.errors import TargetError
 from iosonde.storage.block_layer.loop_status import identity_of
 from iosonde.storage.control_groups.control_group import hierarchy
 from iosonde.storage.safety import journal, journal_entry
-from iosonde.storage.setups import queue_settings
 
 pytestmark = pytest.mark.engine
 
@@ -344,7 +344,9 @@ def test_kernel_state_of_an_earlier_boot_is_not_restored(
 ) -> None:
     """After a reboot the setting has the kernel's own value, and a device with the name is perhaps another one."""
     undone: list[str] = []
-    monkeypatch.setattr(queue_settings, "undo", lambda entry: undone.append(entry.path))
+    setting = journal_entry.kinds()[journal_entry.QUEUE_SETTING]
+    recording = replace(setting, undo=lambda entry: undone.append(entry.path))
+    monkeypatch.setattr("iosonde.servers.undo.KINDS", (recording,))
     path = Path("/sys/block/none/queue/scheduler")
     journal.created(path, journal_entry.QUEUE_SETTING, facts={"value": "none", "own": "iosonde-12345678", "disk": ""})
     (file,) = journal._directory().glob("*.json")

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,33 +26,16 @@ from iosonde.storage.safety.file_handle import handle_of
 from iosonde.storage.safety.journal_entry import (
     CONTROL_GROUP,
     DATABASE_ON_SERVER,
-    QUEUE_SETTING,
-    SERVER,
     TEMPORARY_FILES,
     Entry,
     EntryError,
-    of_features,
+    kinds,
     owner_of,
     read_entry,
 )
 from iosonde.text_files import expanded
 
 __all__ = ["CONTROL_GROUP", "Entry"]
-
-UNDO = {
-    "loop device": "iosonde.storage.setups.loop_devices",
-    "mount": "iosonde.storage.setups.file_systems",
-    "setup": "iosonde.storage.targets.active_setup",
-    "device": "iosonde.storage.targets.device_target",
-    QUEUE_SETTING: "iosonde.storage.setups.queue_settings",
-    TEMPORARY_FILES: "iosonde.storage.targets.temporary_files",
-    SERVER: "iosonde.servers.process",
-    DATABASE_ON_SERVER: "iosonde.servers.foreign_database",
-}
-"""Kinds that are not files -> the module whose `undo(entry)` removes them; it raises `OSError` if it cannot."""
-
-_ENDS_WITH_BOOT = ("mount", QUEUE_SETTING)
-"""Kinds of state of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +52,7 @@ class Cleaned:
 def created(path: Path, what: str, *, keep: bool = False, facts: dict[str, Any] | None = None) -> None:
     """Record that `path` is about to be created. Call this before creating it, and `identify` after.
 
-    A kind in `UNDO` is undone and not removed: its `facts` identify it.
+    A kind without `has_identity` is undone and not removed: its `facts` identify it.
     """
     entry = Entry(
         path=str(path),
@@ -230,24 +212,24 @@ def _check_unused(entry: Entry) -> None:
 
 
 def undo(path: Path) -> None:
-    """Undo what an entry of a kind in `UNDO` is about, and remove the entry; `OSError` if that fails."""
+    """Undo what an entry of a kind in `kinds` is about, and remove the entry; `OSError` if that fails."""
     entry = find(path)
     if entry is not None:
         if not _has_ended(entry):
-            kind = of_features().get(entry.what)
-            (kind.undo if kind else import_module(UNDO[entry.what]).undo)(entry)
+            kinds()[entry.what].undo(entry)
         removed(path)
 
 
 def _is_undone(entry: Entry) -> bool:
     """Return True for what is undone by its kind, not removed as a file."""
-    return entry.what in UNDO or entry.what in of_features()
+    kind = kinds().get(entry.what)
+    return kind is not None and not kind.has_identity
 
 
 def _has_ended(entry: Entry) -> bool:
     """Return True for state of the kernel that ended with an earlier boot."""
-    kind = of_features().get(entry.what)
-    return (kind.ends_with_boot if kind else entry.what in _ENDS_WITH_BOOT) and entry.is_of_earlier_boot
+    kind = kinds().get(entry.what)
+    return kind is not None and kind.ends_with_boot and entry.is_of_earlier_boot
 
 
 def undo_abandoned(path: Path) -> None:
@@ -287,10 +269,8 @@ def remove(path: Path) -> None:
     devices = attached_to(path)
     if devices:
         raise OSError(f"it is attached to the loop device `{devices[0]}`")
-    if entry is not None and entry.what == CONTROL_GROUP and entry.identity is None:
-        path.rmdir()  # No process was added yet.
-    elif entry is not None and entry.what == CONTROL_GROUP:
-        import_module("iosonde.storage.control_groups.control_group").remove_group(path)
+    if entry is not None and entry.what in kinds():
+        kinds()[entry.what].undo(entry)
     elif entry is not None and entry.what == "directory":
         identity = entry.identity if entry.identity == _identity(path) else None
         foreign = own_directory.remove(path, identity, own_files(entry))
@@ -345,7 +325,7 @@ def _clean(entry: Entry, *, kept: list[Path], forget: Sequence[Path]) -> Cleaned
 
 def _is_empty(entry: Entry) -> bool:
     """Return True if an entry about temporary files, which most sessions leave without any, needs no report."""
-    if entry.what != TEMPORARY_FILES or (not entry.in_use and import_module(UNDO[entry.what]).remain(entry)):
+    if entry.what != TEMPORARY_FILES or (not entry.in_use and kinds()[entry.what].remains(entry)):
         return False
     if not entry.in_use:
         removed(Path(entry.path))

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iosonde.cache import TEMPORARY
 from iosonde.core.features import contributed
+from iosonde.core.provided import provided
 
 CONTROL_GROUP = "control group"
 """A directory of a control group hierarchy, whose files are the kernel's."""
@@ -45,42 +45,15 @@ MOUNTS = Path("/run/iosonde")
 DATABASES = MOUNTS / "databases"
 """Entries of the journal have paths: that of a database on a server is below this directory, which need not exist."""
 
-_OWN = OWN_DIRECTORY.pattern
-_PATHS = {
-    "file": r"/.+",
-    "directory": r"/.+",
-    CONTROL_GROUP: rf"/.+/{_OWN}",
-    "loop device": rf"/.+/{_OWN}-setup/[a-z]+(-[0-9]+)?",
-    "setup": rf"{MOUNTS}/{_OWN}",
-    "mount": rf"{MOUNTS}/{_OWN}/mounted",
-    "device": rf"{MOUNTS}/{_OWN}/on-[^/]+",
-    DATABASE_ON_SERVER: rf"{DATABASES}/iosonde[_-][0-9a-f]{{8}}",
-    SERVER: rf"/.+/{_OWN}/[a-z]+-[0-9a-f]{{8}}(/[a-z]+(/(mon|mgr|osd)\.[a-z0-9]+)?)?",
-    QUEUE_SETTING: r"/sys/block/[^/]+/queue/[a-z_]+",
-    TEMPORARY_FILES: rf"/(.+/)?({re.escape(TEMPORARY)}|{SCRATCH})[0-9a-f]{{16}}",
-}
-"""Patterns of the paths that an entry of each kind may have."""
-
-_FACTS: dict[str, dict[str, str]] = {
-    "mount": {"device": r"/.+"},
-    DATABASE_ON_SERVER: {"url": r"[a-z0-9]+://[^\s]+", "database": r"iosonde[_-][0-9a-f]{8}"},
-    SERVER: {"process": r"[0-9a-f-]+ [0-9]+ [0-9]+", "program": r"/.+"},
-    "device": {"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
-    QUEUE_SETTING: {"value": r"[\w.:-]*", "own": rf"({_OWN})?", "disk": r".*"},
-}
-"""Facts that undoing needs, with their patterns."""
-
-_OPTIONAL_FACTS: dict[str, dict[str, str]] = {
-    DATABASE_ON_SERVER: {"region": r"[a-z0-9-]{0,64}", "auth_source": r"[^\s/\\.\"$]{0,63}"},
-}
-"""Facts that only some entries have, with their patterns."""
+_PATH = r"/.+"
+"""Of a file or directory."""
 
 _MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class JournalKind:
-    """A kind of entry that a feature writes, listed in `KINDS` of its `undo.py`."""
+    """A kind of entry other than files and directories, listed in `KINDS` of an `undo.py`."""
 
     what: str
     """A noun, `Entry.what`."""
@@ -88,17 +61,24 @@ class JournalKind:
     """Pattern of the paths that its entries may have."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts that undoing needs, with their patterns."""
+    optional: Mapping[str, str] = field(default_factory=dict)
+    """Facts that only some entries have, with their patterns."""
     has_members: bool = False
     """True if the fact `members` lists block devices."""
     ends_with_boot: bool = False
     """State of the kernel: after a reboot, whatever has the name or number of an entry is not ours."""
+    has_identity: bool = False
+    """It has a path of its own, and is removed only if that still leads to what was created."""
     undo: Callable[[Entry], None]
     """Remove what an entry is about, if it still is what was created; `OSError` if that fails."""
+    remains: Callable[[Entry], bool] = lambda entry: True
+    """Return False for an entry of which nothing is left, and which needs no report."""
 
 
-def of_features() -> Mapping[str, JournalKind]:
-    """Return the kinds of features, by `what`."""
-    return {kind.what: kind for kind in contributed("undo", "KINDS", JournalKind)}
+def kinds() -> Mapping[str, JournalKind]:
+    """Return the kinds of storage, servers and features, by `what`."""
+    of_core: tuple[JournalKind, ...] = provided("undo").KINDS
+    return {kind.what: kind for kind in (*of_core, *contributed("undo", "KINDS", JournalKind))}
 
 
 class EntryError(ValueError):
@@ -217,28 +197,29 @@ def _check(entry: Entry) -> None:
         "handle": (str, type(None)), "status": (str, type(None)), "keep": bool,
         "facts": dict, "files": dict, "handles": dict, "number": int,
     }  # fmt: skip
-    for name, kind in types.items():
-        if not isinstance(getattr(entry, name), kind):
+    for name, type_ in types.items():
+        if not isinstance(getattr(entry, name), type_):
             raise EntryError(f"is damaged: `{name}` has the wrong type")
     for text in (entry.path, entry.owner, entry.identity or "", *map(str, entry.facts.values()), *entry.files):
         if not _is_file_name(text):
             raise EntryError("is damaged: it has characters that no path has")
-    what = entry.what
-    of_feature = of_features().get(what)
-    if of_feature is None and what not in _PATHS:
+    what, kind = entry.what, kinds().get(entry.what)
+    if kind is None and what not in ("file", "directory"):
         raise EntryError(f"is damaged: there is no kind `{what}`")
-    path = of_feature.path if of_feature else _PATHS[what]
-    if not re.fullmatch(path, entry.path, re.DOTALL) or os.path.normpath(entry.path) != entry.path:
+    if (
+        not re.fullmatch(kind.path if kind else _PATH, entry.path, re.DOTALL)
+        or os.path.normpath(entry.path) != entry.path
+    ):
         raise EntryError(f"names `{entry.path}`, which is not a path of a {what} of iosonde")
-    for name, pattern in (of_feature.facts if of_feature else _FACTS.get(what, {})).items():
+    for name, pattern in (kind.facts if kind else {}).items():
         value = entry.facts.get(name)
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise EntryError(f"is damaged: the fact `{name}` is missing or wrong")
-    for name, pattern in _OPTIONAL_FACTS.get(what, {}).items():
+    for name, pattern in (kind.optional if kind else {}).items():
         value = entry.facts.get(name, "")
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise EntryError(f"is damaged: the fact `{name}` is wrong")
-    members = entry.facts.get("members", None if of_feature and of_feature.has_members else [])
+    members = entry.facts.get("members", None if kind and kind.has_members else [])
     if not isinstance(members, list) or not all(isinstance(each, str) and _is_file_name(each) for each in members):
         raise EntryError("is damaged: the fact `members` is wrong")
     if not all(isinstance(inode, int) and "/" not in name for name, inode in entry.files.items()):

@@ -1,0 +1,64 @@
+"""Kinds of entries of the journal that storage writes, and what undoes each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from iosonde.cache import TEMPORARY
+from iosonde.storage.control_groups import control_group
+from iosonde.storage.safety.journal_entry import (
+    CONTROL_GROUP,
+    MOUNTS,
+    OWN_DIRECTORY,
+    QUEUE_SETTING,
+    SCRATCH,
+    TEMPORARY_FILES,
+    Entry,
+    JournalKind,
+)
+from iosonde.storage.setups import file_systems, loop_devices, queue_settings
+from iosonde.storage.targets import active_setup, device_target, temporary_files
+
+_OWN = OWN_DIRECTORY.pattern
+
+
+def _remove_group(entry: Entry) -> None:
+    path = Path(entry.path)
+    if entry.identity is None:
+        path.rmdir()  # No process was added yet.
+    else:
+        control_group.remove_group(path)
+
+
+KINDS = (
+    JournalKind(what=CONTROL_GROUP, path=rf"/.+/{_OWN}", has_identity=True, undo=_remove_group),
+    JournalKind(what="loop device", path=rf"/.+/{_OWN}-setup/[a-z]+(-[0-9]+)?", undo=loop_devices.undo),
+    JournalKind(what="setup", path=rf"{MOUNTS}/{_OWN}", undo=active_setup.undo),
+    JournalKind(
+        what="mount",
+        path=rf"{MOUNTS}/{_OWN}/mounted",
+        facts={"device": r"/.+"},
+        ends_with_boot=True,
+        undo=file_systems.undo,
+    ),
+    JournalKind(
+        what="device",
+        path=rf"{MOUNTS}/{_OWN}/on-[^/]+",
+        facts={"own": _OWN, "device": r"/dev/.+", "identity": r".*"},
+        undo=device_target.undo,
+    ),
+    JournalKind(
+        what=QUEUE_SETTING,
+        path=r"/sys/block/[^/]+/queue/[a-z_]+",
+        facts={"value": r"[\w.:-]*", "own": rf"({_OWN})?", "disk": r".*"},
+        ends_with_boot=True,
+        undo=queue_settings.undo,
+    ),
+    JournalKind(
+        what=TEMPORARY_FILES,
+        path=rf"/(.+/)?({re.escape(TEMPORARY)}|{SCRATCH})[0-9a-f]{{16}}",
+        undo=temporary_files.undo,
+        remains=temporary_files.remain,
+    ),
+)
