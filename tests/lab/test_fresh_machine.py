@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from command_line import CHECKOUT
 from debian import Debian, fresh_debian
 
 pytestmark = [pytest.mark.fresh, pytest.mark.needs("root", "debootstrap"), pytest.mark.timeout(3600)]
@@ -29,6 +30,22 @@ def test_the_demo_works_on_a_fresh_debian(debian: Debian) -> None:
     assert done.returncode == 0, done.stdout[-4000:]
     [report] = debian.root.joinpath(debian.checkout.lstrip("/"), "iosonde-results").glob("quick-*/report.html")
     assert "<html" in report.read_text()
+
+
+def test_the_steps_of_the_container_image_end_in_a_measurement_by_its_user(debian: Debian) -> None:
+    """Both stages in one directory, without a container engine."""
+    text = (CHECKOUT / "packaging/container/Containerfile").read_text()
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"docker.io/library/debian:12-slim"}
+    [user] = re.findall(r"^USER (\S+)$", text, re.MULTILINE)
+    measure = "cd /data && iosonde run quick --target /data --profile quick --output /tmp/quick"
+    steps = [
+        f"cp -a {debian.checkout} /opt/iosonde",
+        *re.findall(r"^RUN (.+)$", text, re.MULTILINE),
+        f"PATH=/opt/iosonde/.venv/bin:$PATH setpriv --reuid {user} --regid {user} --clear-groups bash -c '{measure}'",
+    ]
+    for step in steps:
+        done = debian.run(step)
+        assert done.returncode == 0, f"{step}\n{done.stdout[-4000:]}"
 
 
 def test_the_setup_of_the_tests_works_and_a_selection_of_them_passes(debian: Debian) -> None:
