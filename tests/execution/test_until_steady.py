@@ -119,6 +119,17 @@ def test_the_study_defines_steady_and_the_record_has_the_applied_rule(tmp_path: 
     assert asked["range"].to_list() == [0.001]
 
 
+@pytest.mark.parametrize(("duration", "rounds"), [("500ms", "0 rounds"), ("3s", "3 rounds")])
+def test_a_run_of_too_few_rounds_shows_no_steady_state_and_its_rate_is_a_mean(
+    tmp_path: Path, duration: str, rounds: str
+) -> None:
+    """Shorter than one round it had no answer at all, and the rate was stated like that of a level."""
+    result_set = execute(plan_of("simulated:servers=1,write=100us,size=1GiB", duration=duration), tmp_path / "set")
+    stated = titles(result_set)
+    assert any(f"no steady state shown, {rounds} of 1 s are fewer than the 5 of a window" in each for each in stated)
+    assert any("IOPS" in each and each.endswith("; mean over a run that is not steady") for each in stated), stated
+
+
 def test_a_window_of_three_ends_a_run_sooner_than_one_of_five(tmp_path: Path) -> None:
     listener = Listener()
     plan = plan_of("simulated:servers=1,write=100us,size=1GiB", STUDY.replace("hold = 3", "window = 3"))

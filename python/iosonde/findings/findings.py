@@ -118,7 +118,7 @@ def findings(
     arguments that are not given are left out.
     """
     # Verdicts are about the device; the values of a command are its own, whatever limited it.
-    support = support_of(metrics, None if _is_external(study) else runs)
+    support = support_of(metrics, None if _is_external(study) else runs, long_runs)
     prepared = metrics
     cases, metrics = (each.filter(pl.col("part") != PREPARATION) for each in (cases, metrics))
     states = states or device_state.device_states(study, cases, prepared, runs, long_runs)

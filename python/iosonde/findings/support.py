@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,6 +13,7 @@ from iosonde.findings.drift import load_drift
 from iosonde.findings.finding import Strength, weakest
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate
+from iosonde.metrics.sustained import LongRun
 from iosonde.verdict.verdict import KINDS, Kind, of_repeats
 
 NARROW = 0.05
@@ -32,6 +33,8 @@ class Support:
     verdicts: Mapping[str, Counter[Kind]] = field(default_factory=dict)
     drift: float | None = None
     """Magnitude of the change of the control case over the study, as a fraction; None if it is not known."""
+    unsteady: frozenset[str] = frozenset()
+    """Cases judged by their own rounds in which a run was not steady to its end."""
 
     def strength(self, case_ids: Iterable[str], *estimates: Estimate | None) -> Strength:
         """Return the strength of a claim about these cases that is based on these estimates."""
@@ -95,14 +98,18 @@ def verdicts_text(counts: Mapping[Kind, int], total: int, verb: str = "") -> str
     return text + "".join(f", {count} {kind}" for kind, count in rest)
 
 
-def support_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None) -> Support:
+def support_of(metrics: pl.DataFrame, outcomes: pl.DataFrame | None, long_runs: Sequence[LongRun] = ()) -> Support:
     """Return the support that a result set gives; `outcomes` is the view `runs`."""
     found = load_drift(metrics, rates=("iops", "ops_per_sec"))
     verdicts: dict[str, Counter[Kind]] = {}
     if outcomes is not None:
         for case_id, kind in outcomes.drop_nulls("verdict").select("case_id", "verdict").iter_rows():
             verdicts.setdefault(case_id, Counter())[kind] += 1
-    return Support(verdicts=verdicts, drift=abs(found.change.value) if found else None)
+    return Support(
+        verdicts=verdicts,
+        drift=abs(found.change.value) if found else None,
+        unsteady=frozenset(each.case_id for each in long_runs if each.outcome != "steady"),
+    )
 
 
 def of_interval(estimate: Estimate | None) -> Strength:

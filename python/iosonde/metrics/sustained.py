@@ -44,7 +44,7 @@ class LongRun:
     tracking: str
     round_s: float
     values: Floats
-    """The tracking variable in every round."""
+    """The tracking variable in every round; empty if the run is shorter than one."""
     iops: Floats
     bandwidth: Floats
     steady: SteadyState
@@ -77,7 +77,9 @@ class LongRun:
         `stalled`: undecided, because the engine did not run in a round of the last window.
         """
         window, latest = self.steady.measured, self.steady.latest
-        if latest is not None and not math.isfinite(latest.mean):
+        if latest is None:
+            return "too short"
+        if not math.isfinite(latest.mean):
             return "stalled"
         if window is None:
             return self.steady.trend or ("changed" if self.steady.lost else "not steady")
@@ -142,7 +144,8 @@ METRICS = (
 
 def _metrics(long_run: LongRun) -> Iterator[tuple[str, float | None]]:
     window = long_run.steady.measured
-    yield "peak_iops", float(np.nanmax(long_run.iops))
+    if len(long_run.iops):
+        yield "peak_iops", float(np.nanmax(long_run.iops))
     if long_run.final and math.isfinite(long_run.final):
         yield "final_fraction", long_run.fraction(long_run.final)
     if window and long_run.steady.quarter and long_run.steady.level:
@@ -163,12 +166,10 @@ def _long_run(run: dict[str, object], intervals: pl.DataFrame) -> LongRun | None
         return None
     series = Series.from_intervals(intervals)
     length = float(run["round_length"])  # type: ignore[arg-type]
-    if series.whole_rounds(length) < 1:
-        return None
     rounds = gather(series, length)
     tracking = str(run["tracking"])
     values = rounds[tracking]
-    if not np.nanmax(values, initial=0.0) > 0:
+    if len(values) and not np.nanmax(values) > 0:
         return None
     steady = steady_state(values, criteria=Criteria.from_parameters(run))
     begin, end, written = (

@@ -49,10 +49,16 @@ class Highest(Value):
     cache_served: bool = False
     unsaturated: bool = False
     """True if the value still rose by more than 5 % at the largest level measured."""
+    is_mean_of_change: bool = False
+    """True if it is the mean of a run whose level did not last."""
 
     @property
     def _limits(self) -> list[str]:
-        limits = {"not saturated": self.unsaturated, "cache-served": self.cache_served}
+        limits = {
+            "not saturated": self.unsaturated,
+            "cache-served": self.cache_served,
+            "mean over a run that is not steady": self.is_mean_of_change,
+        }
         return [words for words, applies in limits.items() if applies]
 
     @property
@@ -77,6 +83,7 @@ def highest(
         "repeats": len(best["values"]),
         "lower_bound": support.is_lower_bound(best["case_id"]),
         "cache_served": support.is_cache_served(best["case_id"]),
+        "is_mean_of_change": best["case_id"] in support.unsteady,
         "verdicts": support.note(case_ids),
         "strength": support.strength(case_ids, value, maximum),
         "case_ids": case_ids,

@@ -30,8 +30,8 @@ class Peak(Highest, kind="peak", topic="performance", place=3):
         return "; ".join([f"{self.load} {reach} {value} with {self.setting}{reached}", *self._limits])
 
     def _evidence(self) -> str:
-        reached = wording.value_text(self.metric, self.reached_value)
-        return f"{self._selection}; {reached} with {self.reached}{self._other_verdicts}"
+        reached = f"; {wording.value_text(self.metric, self.reached_value)} with {self.reached}"
+        return f"{self._selection}{reached if self.reached != self.setting else ''}{self._other_verdicts}"
 
 
 class Fastest(Finding, kind="fastest", topic="comparison"):

@@ -63,6 +63,9 @@ class SteadyRun(Finding):
 
     def _sentence(self) -> str:
         length = format_duration(self.rounds * self.round_s * 1e9)
+        if self.outcome == "too short" and self.range_share is None:
+            rounds = f"{wording.counted(self.rounds, 'round')} of {format_duration(self.round_s * 1e9)}"
+            return f"{self.load}: no steady state shown, {rounds} are fewer than the {self.criteria.window} of a window"
         if self.outcome == "too short":
             return f"{self.load}: no steady state shown, the run is too short for it ({length})"
         if self.outcome == "stalled":
@@ -100,7 +103,7 @@ class SteadyRun(Finding):
             f"; {criterion_name(self.criteria)} first met in rounds {self.met[0]} to {self.met[1]}" if self.met else ""
         )
         if self.range_share is None or self.slope_share is None:
-            return f"{rounds}; a window has {self.criteria.window}"
+            return "the run is too short"
         which = f"rounds {self.window[0]} to {self.window[1]}" if self.window else "last window"
         shares = (
             f"range {wording.percent_text(self.range_share)}, slope "
