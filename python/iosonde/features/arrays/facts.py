@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from iosonde.features.arrays import threads
 from iosonde.features.arrays.record import ArrayReading
 from iosonde.features.arrays.setup import ArraySetup
@@ -12,30 +10,20 @@ from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
 from iosonde.results.schema import Record
 
 
-class Rebuild:
-    """How far a rebuild came during the run, and in which time. One that ended counts as done when it was looked at."""
+def rebuild(record: Record) -> tuple[float | None, float | None]:
+    """Return the share of a member that was rebuilt during the run, and the seconds that this took; None without it.
 
-    share: float | None = None
-    seconds: float | None = None
-
-    def __init__(self, record: Record) -> None:
-        reading = record.of(ArrayReading)
-        if reading is None or reading.before.get("sync_action", "idle") == "idle":
-            return
-        array = Setup.model_validate(record.setup["requested"]).layer(ArraySetup)
-        before, after = reading.before, reading.after
-        if array and array.state == "rebuilding" and after:
-            done = 1.0 if after.get("sync_action") == "idle" else after.get("sync_done") or 0.0
-            self.share = done - (before.get("sync_done") or 0.0)
-            self.seconds = after["at"] - before["at"]
-
-
-def _share(run: Any) -> float | None:
-    return run.of(Rebuild).share  # type: ignore[no-any-return]
-
-
-def _seconds(run: Any) -> float | None:
-    return run.of(Rebuild).seconds  # type: ignore[no-any-return]
+    A rebuild that ended counts as done when it was looked at.
+    """
+    reading, setup = record.of(ArrayReading), record.setup.get("requested")
+    array = Setup.model_validate(setup).layer(ArraySetup) if setup else None
+    if not reading or not array or array.state != "rebuilding" or not reading.after:
+        return None, None
+    before, after = reading.before, reading.after
+    if before.get("sync_action", "idle") == "idle":
+        return None, None
+    done = 1.0 if after.get("sync_action") == "idle" else after.get("sync_done") or 0.0
+    return done - (before.get("sync_done") or 0.0), after["at"] - before["at"]
 
 
 def _thread(name: str, dtype: DType, text: str) -> Column:
@@ -51,7 +39,10 @@ COLUMNS = (
     _thread("array_thread_share", NUMBER, "CPU time of that thread during the measurement, as a share of one core"),
     _thread("array_cpu_ns", U64, "CPU time of all kernel threads of the array, ns; null without an array"),
     Column(
-        "rebuild_share", NUMBER, "Share of a member that was rebuilt during the run; null without a rebuild", _share
+        "rebuild_share",
+        NUMBER,
+        "Share of a member that was rebuilt during the run; null without a rebuild",
+        lambda run: run.of(rebuild)[0],
     ),
-    Column("rebuild_share_seconds", NUMBER, "Seconds that rebuilding this share took", _seconds),
+    Column("rebuild_share_seconds", NUMBER, "Seconds that rebuilding this share took", lambda run: run.of(rebuild)[1]),
 )

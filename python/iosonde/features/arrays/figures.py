@@ -95,13 +95,13 @@ def _surface(found: ArrayRates) -> Sketch:
 
 def _worst_note(found: ArrayRates) -> list[str]:
     """State what a cell is where loads differ in quantities."""
-    names = [factor_title(name).lower() for name in found.quantities]
+    names = [factor_title(name).lower() for name in found.loads.quantities]
     return [f"Each cell: the lowest value over {' and '.join(names)}."] if names else []
 
 
 def _curves(found: ArrayRates) -> Sketch | None:
     """Draw rates over the number of devices, a panel for each level and direction."""
-    if found.quantities or len({row["devices"] for row in found.rows}) < 2:
+    if found.loads.quantities or len({row["devices"] for row in found.rows}) < 2:
         return None
     metric = found.analysis.metric
     scale = metric_scale(metric, max(max(row["measured"], row["expected"]) for row in found.rows))
@@ -143,8 +143,7 @@ def _curve_rows(found: ArrayRates, row: Mapping[str, Any], scale: Scale, x: Axis
 def _load_here(found: ArrayRates, row: Mapping[str, Any]) -> str:
     """Name a load within its panel: by the factors that vary among loads of its direction."""
     alike = [each for each in found.rows if each["writes_only"] == row["writes_only"]]
-    names = [name for name in found.factors if name not in found.quantities]
-    names = [name for name in names if len({str(each[name]) for each in alike}) > 1]
+    names = [name for name in found.loads.apart if len({str(each[name]) for each in alike}) > 1]
     return " · ".join(level_phrase(name, row[name]) for name in names) or "all loads"
 
 

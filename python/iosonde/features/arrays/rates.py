@@ -26,7 +26,8 @@ class ArrayRates:
     material: Material
 
     @cached_property
-    def _loads(self) -> Loads:
+    def loads(self) -> Loads:
+        """The question with its factors."""
         results = self.source.results
         metrics = self.material.run_metrics.filter(pl.col("result_set") == self.source.label)
         return Loads(
@@ -42,18 +43,7 @@ class ArrayRates:
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """One for each array and load."""
-        asked = self._loads
-        return [] if asked.question.cells().is_empty() else asked.answers()
-
-    @property
-    def factors(self) -> list[str]:
-        """Those of the load."""
-        return self._loads.factors
-
-    @property
-    def quantities(self) -> list[str]:
-        """Those of them whose levels are numbers."""
-        return self._loads.quantities
+        return [] if self.loads.question.cells().is_empty() else self.loads.answers()
 
 
 def array_rates(material: Material) -> Iterator[ArrayRates]:
@@ -73,8 +63,7 @@ def set_name(found: ArrayRates) -> str:
 
 def load_name(found: ArrayRates, row: Mapping[str, Any]) -> str:
     """Name the load of a row by its levels."""
-    names = [name for name in found.factors if name not in found.quantities]
-    return " · ".join(level_phrase(name, row[name]) for name in names) or "all"
+    return " · ".join(level_phrase(name, row[name]) for name in found.loads.apart) or "all"
 
 
 def array_name(row: Mapping[str, Any]) -> str:

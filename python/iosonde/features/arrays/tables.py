@@ -30,7 +30,7 @@ def _table(found: ArrayRates) -> Table:
         "members per I/O and byte of the host; imbalance is the busiest over the mean. Busiest thread (of the engine), "
         "array's thread (of the kernel) and busiest core (by any process): share of one core.",
         heads=[head for head, _ in columns],
-        labels=1 + len(found.factors),
+        labels=1 + len(found.loads.factors),
         rows=[[cell(row) for _, cell in columns] for row in rows],
         keys=[f"{found.source.label}\n{row['case_id']}" for row in rows],
     )
@@ -39,7 +39,7 @@ def _table(found: ArrayRates) -> Table:
 def _columns(found: ArrayRates) -> Iterator[tuple[str, Callable[[Row], Cell]]]:
     metric = found.analysis.metric
     yield "Array", lambda row: Cell(text=array_name(row))
-    for name in found.factors:
+    for name in found.loads.factors:
         yield factor_title(name), partial(_level, name)
     yield metric_title(metric), partial(_value, metric, "measured")
     yield "One device", partial(_value, metric, "baseline")
