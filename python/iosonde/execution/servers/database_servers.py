@@ -7,7 +7,6 @@ loads again before each run that would find a used one, and drops it at the end 
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ from typing import Any
 from iosonde import servers
 from iosonde.core.features import contributed
 from iosonde.execution.engine import EngineRun, drive
-from iosonde.execution.servers.running_server import RunningServer, ServerStarter, ServerTools, require_loaded
+from iosonde.execution.servers.running_server import RunningServer, ServerStarter, ServerTools
+from iosonde.execution.servers.start import load_template, removed_on_failure, restored, started
 from iosonde.execution.setups import ReadyTarget
 from iosonde.execution.stop import Stop
 from iosonde.plan import Case, JsonObject, Plan, Run
 from iosonde.servers import foreign_database
-from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import DATABASE, Instance
 from iosonde.servers.url import ServerUrl, kinds, parse
@@ -41,8 +40,9 @@ class DatabaseServers:
 
     def __init__(self, plan: Plan, *, stop: Stop, note: Callable[[str], None]) -> None:
         self._plan = plan
-        self._stop = stop
-        self._note = note
+        self._tools = ServerTools(
+            drive=lambda spec: drive(spec, on_event=lambda _: None, stop=stop), check=stop.check, note=note
+        )
 
     def prepare(self, run: Run, case: Case, ready: ReadyTarget) -> RunningServer | None:
         """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails."""
@@ -56,7 +56,7 @@ class DatabaseServers:
             self._create_database_for_store(run, case, parse(str(url)))
             return None
         starter = next(each for each in contributed("servers", "STARTERS", ServerStarter) if each.kind == kind)
-        return starter.start(run, case, ready, ServerTools(drive=self._drive, check=self._stop.check, note=self._note))
+        return starter.start(run, case, ready, self._tools)
 
     def close(self) -> None:
         """Drop the databases that were created on servers of the user."""
@@ -65,61 +65,32 @@ class DatabaseServers:
     def _restored(self, run: Run, case: Case, swap_bytes: int) -> RunningServer:
         instance = self._instance(run.spec, case, limit_bytes=case.parameters.get("memory_limit"))
         instance.swap_bytes = swap_bytes
-        try:
+        with removed_on_failure(instance):
             instance.create_directories()
-            loaded = None if instance.template.is_complete else self._load(run, case)
-            restored = instance.restore()
+            facts = restored(instance, lambda: self._load(run, case))
             _create_acknowledged(run.spec)
-            started = time.monotonic()
-            instance.start()
-            ready_s = time.monotonic() - started
-        except BaseException:
-            instance.remove()
-            raise
-        facts = {
-            "template": instance.template.facts,
-            "loaded_for_this_run": loaded is not None,
-            "restored": restored.to_json(),
-            "start_seconds": round(ready_s, 3),
-        }
+            facts |= started(instance)
         return RunningServer(
             spec=_with_socket(run.spec, instance),
             server=instance.server,
             facts=facts,
             connect=lambda: instance.connect(DATABASE),
             instance=instance,
-            measure=self._drive,
+            measure=self._tools.drive,
         )
 
-    def _load(self, run: Run, case: Case) -> EngineRun | None:
-        """Load the template with a server of its own, without a memory limit and with its log next to the data."""
+    def _load(self, run: Run, case: Case) -> None:
+        """Load the template without a memory limit, and with its log next to the data."""
         instance = self._instance(run.spec, case, limit_bytes=None, loading=True)
-        self._note(f"loading the database of `{run.case_id}` into {instance.server.title}, once for this study")
-        started = time.monotonic()
-        done = None
-        try:
-            instance.provision()
-            instance.start()
-            self._create_database(instance)
-            load_spec = described(run.spec["workload"]).load_spec(run.spec, case.parameters)
-            if load_spec:
-                done = self._drive(_with_socket(load_spec, instance))
-                require_loaded(done, instance, "the database was loaded")
-            with _connected(instance) as connection:
-                instance.database_server.finish_load(connection, self._stop.check)
-            instance.stop_after_load()
-            facts = {"seconds": round(time.monotonic() - started, 3), "result": _oltp(done)}
-            instance.keep_as_template(facts)
-        finally:
-            instance.remove()
-        return done
-
-    def _create_database(self, instance: Instance) -> None:
-        connection = instance.connect()
-        try:
-            instance.database_server.create_database(connection, DATABASE)
-        finally:
-            connection.close()
+        self._tools.note(f"loading the database of `{run.case_id}` into {instance.server.title}, once for this study")
+        spec = described(run.spec["workload"]).load_spec(run.spec, case.parameters)
+        load_template(
+            instance,
+            _with_socket(spec, instance) if spec else None,
+            self._tools,
+            what="the database was loaded",
+            result=lambda done: {"result": _oltp(done)},
+        )
 
     def _instance(self, spec: JsonObject, case: Case, *, limit_bytes: int | None, loading: bool = False) -> Instance:
         kind = case.parameters["server"]
@@ -136,7 +107,7 @@ class DatabaseServers:
             template_name=f"template-{run_directory.name[-8:]}",
             log_own=log_own,
         )
-        return Instance.locate(servers.named(kind), directories, settings, limit_bytes, check=self._stop.check)
+        return Instance.locate(servers.named(kind), directories, settings, limit_bytes, check=self._tools.check)
 
     def _foreign(self, run: Run, url: ServerUrl) -> RunningServer:
         assert url.kind in ("postgresql", "mariadb"), "others have no SQL"
@@ -148,7 +119,7 @@ class DatabaseServers:
             server=server,
             facts={"url": url.text, "database": database},
             connect=lambda: server.connect(url.address(database)),
-            measure=self._drive,
+            measure=self._tools.drive,
         )
 
     def _create_database_for_store(self, run: Run, case: Case, url: ServerUrl) -> None:
@@ -159,20 +130,6 @@ class DatabaseServers:
         database = kind.database_of(run.spec["workload"])
         host = kind.creating_host(case.parameters)
         foreign_database.create(host, url, database, own=self._plan.created_name, client=client)
-
-    def _drive(self, spec: JsonObject) -> EngineRun:
-        return drive(spec, on_event=lambda _: None, stop=self._stop)
-
-
-class _connected:  # noqa: N801  # a context manager, used like a function
-    def __init__(self, instance: Instance) -> None:
-        self._connection = instance.connect(DATABASE)
-
-    def __enter__(self) -> Connection:
-        return self._connection
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
 
 
 def verification_spec(spec: JsonObject) -> JsonObject:

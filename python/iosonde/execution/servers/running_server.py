@@ -15,7 +15,6 @@ from iosonde.protocol.event import Event
 from iosonde.results.schema import RecordWarning
 from iosonde.servers.connection import Connection
 from iosonde.servers.directories import Directories
-from iosonde.servers.instance import Instance
 from iosonde.servers.server import EventLog, ServerDescription
 from iosonde.storage.control_groups.process_group import ProcessGroup
 
@@ -131,18 +130,3 @@ class ServerStarter:
     """Its name in `Workload.server`."""
     start: Callable[[Run, Case, ReadyTarget, ServerTools], RunningServer]
     """The server, ready for the load; `ServerError` if that fails."""
-
-
-def require_loaded(done: EngineRun, instance: Instance, what: str) -> None:
-    """`ServerError` unless the engine loaded `what` (`records were loaded`), with the server's cause if it has one.
-
-    A stop may have ended the load early, without a failure.
-    """
-    instance.check()
-    if done.failure is None:
-        return
-    cause = instance.failure(f"failed while {what}")
-    if cause.code in ("no_space", "out_of_memory"):
-        raise cause
-    failure = done.failure
-    raise ServerError(failure.message, where=failure.context, hint=failure.hint, code=failure.code)

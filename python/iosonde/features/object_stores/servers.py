@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 
 from iosonde.errors import ServerError
 from iosonde.execution.servers.running_server import RunningServer, ServerStarter, ServerTools
+from iosonde.execution.servers.start import removed_on_failure, started
 from iosonde.execution.setups import ReadyTarget
 from iosonde.features.object_stores.ceph import ClusterLayout
 from iosonde.features.object_stores.ceph.cluster import CephCluster
@@ -29,18 +29,13 @@ if TYPE_CHECKING:
 def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> RunningServer:
     """The cluster of a run on objects, healthy and empty; `ServerError` if that fails."""
     cluster = _cluster(run, case, ready.target, tools.check)
-    try:
+    with removed_on_failure(cluster):
         cluster.provision()
-        started = time.monotonic()
-        cluster.start()
-        ready_s = time.monotonic() - started
-    except BaseException:
-        cluster.remove()
-        raise
+        facts = started(cluster)
     return RunningServer(
         spec=run.spec,
         server=_Ceph(cluster),
-        facts={"start_seconds": round(ready_s, 3)},
+        facts=facts,
         connect=_Unconnected,
         instance=cluster,
         companion=OsdOutage(cluster, case.parameters | run.parameters),

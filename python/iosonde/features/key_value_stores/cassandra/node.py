@@ -7,11 +7,11 @@ page cache and a virtual machine that has just started.
 from __future__ import annotations
 
 import copy
-import time
 from pathlib import Path
 from typing import Any
 
-from iosonde.execution.servers.running_server import RunningServer, ServerTools, require_loaded
+from iosonde.execution.servers.running_server import RunningServer, ServerTools
+from iosonde.execution.servers.start import create_database, load_template, removed_on_failure, restored, started
 from iosonde.execution.setups import ReadyTarget
 from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, Cassandra
 from iosonde.features.key_value_stores.cassandra.settings import server_settings
@@ -29,25 +29,16 @@ def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> Runni
     instance = _instance(run, case, ready.swap_bytes)
     instance.check = tools.check
     facts: dict[str, Any] = {}
-    try:
-        instance.create_directories()
+    with removed_on_failure(instance):
         if is_loaded:
-            facts["loaded_for_this_run"] = not instance.template.is_complete
-            if not instance.template.is_complete:
-                _load(run, case, tools)
-            facts["restored"] = instance.restore().to_json()
-            facts["template"] = instance.template.facts
+            instance.create_directories()
+            facts = restored(instance, lambda: _load(run, case, tools))
         else:
             instance.provision()
         _own_log(instance)
-        started = time.monotonic()
-        instance.start()
-        facts["start_seconds"] = round(time.monotonic() - started, 3)
+        facts |= started(instance)
         if not is_loaded:
-            _create_keyspace(instance)
-    except BaseException:
-        instance.remove()
-        raise
+            create_database(instance)
     return RunningServer(
         spec=_with_address(run.spec, instance, is_loaded=is_loaded),
         server=instance.server,
@@ -63,22 +54,8 @@ def _load(run: Run, case: Case, tools: ServerTools) -> None:
     instance = _instance(run, case, 0, loading=True)
     instance.check = tools.check
     tools.note(f"loading the records of `{run.case_id}` into Cassandra, once for this study")
-    started = time.monotonic()
-    try:
-        instance.provision()
-        instance.start()
-        _create_keyspace(instance)
-        done = tools.drive(_with_address(load_spec(run.spec), instance, is_loaded=False))
-        require_loaded(done, instance, "records were loaded")
-        connection = instance.connect()
-        try:
-            instance.database_server.finish_load(connection, tools.check)
-        finally:
-            connection.close()
-        instance.stop_after_load()
-        instance.keep_as_template({"seconds": round(time.monotonic() - started, 3)})
-    finally:
-        instance.remove()
+    spec = _with_address(load_spec(run.spec), instance, is_loaded=False)
+    load_template(instance, spec, tools, what="records were loaded")
 
 
 def load_spec(spec: JsonObject) -> JsonObject:
@@ -131,14 +108,6 @@ def _own_log(instance: Instance) -> None:
     if log and not log.exists():
         log.mkdir(mode=0o700)
         instance.account.own(log)
-
-
-def _create_keyspace(instance: Instance) -> None:
-    connection = instance.connect()
-    try:
-        instance.database_server.create_database(connection, DATABASE)
-    finally:
-        connection.close()
 
 
 def _with_address(spec: JsonObject, instance: Instance, *, is_loaded: bool) -> JsonObject:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from iosonde.execution.servers.running_server import RunningServer, ServerTools
+from iosonde.execution.servers.start import removed_on_failure, started
 from iosonde.execution.setups import ReadyTarget
 from iosonde.features.key_value_stores.memcached.server import Memcached
 from iosonde.features.key_value_stores.memcached.settings import server_settings
@@ -19,19 +19,14 @@ def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> Runni
     server = Memcached()
     instance = _instance(server, run, case, ready.swap_bytes)
     instance.check = tools.check
-    try:
+    with removed_on_failure(instance):
         instance.provision()
-        started = time.monotonic()
-        instance.start()
-        ready_s = time.monotonic() - started
+        facts = started(instance)
         server.allocate(instance.place, instance.settings)
-    except BaseException:
-        instance.remove()
-        raise
     return RunningServer(
         spec=_with_socket(run.spec, instance),
         server=server,
-        facts={"start_seconds": round(ready_s, 3)},
+        facts=facts,
         connect=instance.connect,
         instance=instance,
         measure=tools.drive,
