@@ -8,12 +8,12 @@ import pytest
 
 from iosonde.errors import ServerError, TargetError
 from iosonde.storage import open_target
-from iosonde.workload.log_directory import check_reachable, open_log_directory
+from iosonde.workload.log_directory import check_reachable, open_directory
 
 
 def test_it_is_a_directory() -> None:
     with pytest.raises(TargetError, match="is not a directory"):
-        open_log_directory("null:1GiB")
+        open_directory("null:1GiB")
 
 
 @pytest.mark.needs("root")

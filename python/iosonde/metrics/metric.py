@@ -40,6 +40,31 @@ class Metric:
     """Whether counts, sums and percentiles suffice, so that each interval of a run has it too."""
 
 
+def store_metric(
+    name: str,
+    title: str,
+    formula: str,
+    expression: pl.Expr | None = None,
+    better: Better = "lower",
+    *,
+    unit: str = "",
+    per_interval: bool = True,
+    is_compared: bool = False,
+) -> Metric:
+    """Return a metric of a store or server."""
+    return Metric(
+        name=name,
+        title=title,
+        unit=unit,
+        formula=formula,
+        better=better,
+        kind="store",
+        expression=expression,
+        per_interval=per_interval,
+        is_compared=is_compared,
+    )
+
+
 def over(numerator: pl.Expr | str, denominator: pl.Expr | str) -> pl.Expr:
     """Divide; no value where there is nothing to divide by."""
     above, below = (pl.col(each) if isinstance(each, str) else each for each in (numerator, denominator))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.metric import Metric, in_seconds, over
+from iosonde.metrics.metric import Metric, in_seconds, over, store_metric
 from iosonde.results.run_facts.server_counters import COUNTED_NS, COUNTERS, DATA_BYTES, STATES
 
 SERVER_FACTS = (*COUNTERS, DATA_BYTES, *STATES)
@@ -15,81 +15,62 @@ SERVER_SECONDS = in_seconds(pl.col(COUNTED_NS))
 
 
 def _share(state: str, title: str, formula: str) -> Metric:
-    return Metric(
-        name=f"{state}_share",
-        title=title,
-        unit="",
-        formula=f"mean number of sessions {formula} / mean number of active sessions",
-        better="lower",
-        kind="store",
-        expression=over(f"sessions_{state}", "sessions_active"),
-        per_interval=True,
+    return store_metric(
+        f"{state}_share",
+        title,
+        f"mean number of sessions {formula} / mean number of active sessions",
+        over(f"sessions_{state}", "sessions_active"),
     )
 
 
 METRICS = (
-    Metric(
-        name="server_cores",
-        title="Cores used by the server",
-        unit="",
-        formula="CPU time of the server's processes / seconds",
-        better="neither",
-        kind="store",
-        expression=over(in_seconds(pl.col("server_cpu_ns")), SERVER_SECONDS),
-        per_interval=True,
+    store_metric(
+        "server_cores",
+        "Cores used by the server",
+        "CPU time of the server's processes / seconds",
+        over(in_seconds(pl.col("server_cpu_ns")), SERVER_SECONDS),
+        "neither",
     ),
-    Metric(
-        name="wal_bandwidth",
-        title="Write-ahead log bandwidth",
+    store_metric(
+        "wal_bandwidth",
+        "Write-ahead log bandwidth",
+        "bytes of log that the server generated / seconds",
+        over("wal_bytes", SERVER_SECONDS),
+        "neither",
         unit="B/s",
-        formula="bytes of log that the server generated / seconds",
-        better="neither",
-        kind="store",
-        expression=over("wal_bytes", SERVER_SECONDS),
-        per_interval=True,
     ),
-    Metric(
-        name="server_data_bandwidth",
-        title="Bandwidth of data page writes",
+    store_metric(
+        "server_data_bandwidth",
+        "Bandwidth of data page writes",
+        "bytes of data pages that the server wrote (checkpoints, background writers, sessions) / seconds",
+        over("server_data_bytes", SERVER_SECONDS),
+        "neither",
         unit="B/s",
-        formula="bytes of data pages that the server wrote (checkpoints, background writers, sessions) / seconds",
-        better="neither",
-        kind="store",
-        expression=over("server_data_bytes", SERVER_SECONDS),
-        per_interval=True,
     ),
-    Metric(
-        name="server_write_bandwidth",
-        title="File system write bandwidth of the server",
+    store_metric(
+        "server_write_bandwidth",
+        "File system write bandwidth of the server",
+        "bytes that the server's control group wrote / seconds",
+        over("group_write_bytes", SERVER_SECONDS),
+        "neither",
         unit="B/s",
-        formula="bytes that the server's control group wrote / seconds",
-        better="neither",
-        kind="store",
-        expression=over("group_write_bytes", SERVER_SECONDS),
-        per_interval=True,
     ),
-    Metric(
-        name="buffer_hit_ratio",
-        title="Buffer hit ratio",
-        unit="",
-        formula="page requests that hit the buffer pool / page requests",
-        better="higher",
-        kind="store",
-        expression=over(pl.col("buffer_hits"), pl.col("buffer_hits") + pl.col("buffer_reads")),
-        per_interval=True,
+    store_metric(
+        "buffer_hit_ratio",
+        "Buffer hit ratio",
+        "page requests that hit the buffer pool / page requests",
+        over(pl.col("buffer_hits"), pl.col("buffer_hits") + pl.col("buffer_reads")),
+        "higher",
     ),
     _share("waiting_for_lock", "Share of sessions waiting for locks", "waiting for a lock"),
     _share("waiting_for_log", "Share of sessions waiting for the log", "waiting for the write-ahead log"),
     _share("waiting_for_io", "Share of sessions waiting for I/O", "waiting for reads or writes of data files"),
-    Metric(
-        name="checkpoints_per_minute",
-        title="Checkpoints per minute",
-        unit="",
-        formula="checkpoints in the measurement / minutes",
-        better="neither",
-        kind="store",
-        expression=over(60 * pl.col("checkpoints"), SERVER_SECONDS),
-        per_interval=True,
+    store_metric(
+        "checkpoints_per_minute",
+        "Checkpoints per minute",
+        "checkpoints in the measurement / minutes",
+        over(60 * pl.col("checkpoints"), SERVER_SECONDS),
+        "neither",
     ),
     Metric(
         name="lost_commits",

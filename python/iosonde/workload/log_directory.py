@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
-def open_log_directory(log_target: str) -> Target:
-    """The target that `log_target` names, which must be a directory."""
+def open_directory(name: str, *, parameter: str = "log_target") -> Target:
+    """The target on a second device that a parameter names, which must be a directory."""
     from iosonde.storage import open_target
 
-    target = open_target(log_target)
+    target = open_target(name)
     if target.kind != "directory":
         raise TargetError(
-            f"the log target `{log_target}` is not a directory",
-            where="by the parameter `log_target`",
+            f"`{name}` is not a directory",
+            where=f"by the parameter `{parameter}`",
             hint="name a directory of a file system on the second device",
         )
     return target
@@ -36,4 +36,4 @@ def check_reachable(accounts: Sequence[str], target: Target, log_target: str | N
     own = Path(target.spec_target("per_job", 0)["directory"])
     check_reachable(own, accounts)
     if log_target:
-        check_reachable(Path(open_log_directory(log_target).name, own.name), accounts)
+        check_reachable(Path(open_directory(log_target).name, own.name), accounts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.metric import Metric, over, store_metric
 from iosonde.metrics.server import SERVER_FACTS
 from iosonde.workload import names_where
 
@@ -12,14 +12,12 @@ _ON_SERVER = pl.col("workload").is_in(names_where(lambda each: each.is_transacti
 
 
 def _per_transaction(name: str, title: str, unit: str, formula: str, column: str) -> Metric:
-    return Metric(
-        name=f"{name}_per_transaction",
-        title=f"{title} per transaction",
+    return store_metric(
+        f"{name}_per_transaction",
+        f"{title} per transaction",
+        f"{formula} / transactions",
+        pl.when(_ON_SERVER).then(over(column, "count")),
         unit=unit,
-        formula=f"{formula} / transactions",
-        better="lower",
-        kind="store",
-        expression=pl.when(_ON_SERVER).then(over(column, "count")),
         per_interval=column in SERVER_FACTS,
     )
 
@@ -69,13 +67,11 @@ METRICS = (
         "device_read_bytes", "Device reads", "B", "bytes the block device read in the measurement", "device_read_bytes"
     ),
     _per_transaction("round_trips", "Round trips", "", "times that the clients waited for an answer", "round_trips"),
-    Metric(
-        name="abort_ratio",
-        title="Aborted attempts per transaction",
-        unit="",
-        formula="attempts that ended in a serialization failure, deadlock or lock timeout / transactions",
-        better="lower",
-        kind="store",
-        expression=pl.when(_ON_SERVER).then(over("aborted_attempts", "count")),
+    store_metric(
+        "abort_ratio",
+        "Aborted attempts per transaction",
+        "attempts that ended in a serialization failure, deadlock or lock timeout / transactions",
+        pl.when(_ON_SERVER).then(over("aborted_attempts", "count")),
+        per_interval=False,
     ),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from iosonde.features.database_transactions.parameters import CommitParameters, OltpFields, TpccParameters
 from iosonde.plan import JsonObject
-from iosonde.workload.log_directory import open_log_directory
+from iosonde.workload.log_directory import open_directory
 from iosonde.workload.sql_server import engine_server
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def watched_devices(whole: OltpFields, target: Target) -> list[str]:
         return []
     devices = target.block_devices()
     if whole.log == "apart" and whole.log_target:
-        devices = list(dict.fromkeys([*devices, *open_log_directory(whole.log_target).block_devices()]))
+        devices = list(dict.fromkeys([*devices, *open_directory(whole.log_target).block_devices()]))
     return devices
 
 

@@ -6,12 +6,14 @@ benchmark; of any other only the measurement counts, since what it began with ma
 
 from __future__ import annotations
 
+from functools import partial
+
 import polars as pl
 
 from iosonde.features.key_value_stores.cassandra import metrics as cassandra
 from iosonde.features.key_value_stores.memcached import metrics as memcached
 from iosonde.features.key_value_stores.memcached.settings import CACHES
-from iosonde.metrics.metric import Better, Metric, in_seconds, over, own
+from iosonde.metrics.metric import Metric, in_seconds, over, own, store_metric
 
 _IS_STORE = pl.col("workload") == "kv"
 _STARTED_EMPTY = pl.col("started_empty").fill_null(value=False)
@@ -28,14 +30,7 @@ def _account(name: str) -> pl.Expr:
 _HANDED_OVER = _account("fs_outputs") * SECTOR_BYTES
 
 
-def _metric(
-    name: str, title: str, formula: str, expression: pl.Expr | None = None, *,
-    unit: str = "", better: Better = "lower", is_compared: bool = False,
-) -> Metric:  # fmt: skip
-    return Metric(
-        name=name, title=title, unit=unit, formula=formula, better=better, kind="store", expression=expression,
-        is_compared=is_compared,
-    )  # fmt: skip
+_metric = partial(store_metric, per_interval=False)
 
 
 def _hit_ratio(name: str, title: str, formula: str) -> Metric:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from iosonde.errors import TargetError
 from iosonde.features.key_value_stores import shim
 from iosonde.units import format_bytes
+from iosonde.workload.log_directory import open_directory
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
@@ -25,15 +26,7 @@ def check_read_cache(library: str | None) -> None:
 
 def open_read_cache_directory(read_cache_target: str, size_bytes: int) -> Target:
     """The target that `read_cache_target` names, which must be a directory with room for the cache."""
-    from iosonde.storage import open_target
-
-    target = open_target(read_cache_target)
-    if target.kind != "directory":
-        raise TargetError(
-            f"`{read_cache_target}` is not a directory",
-            where="by the parameter `read_cache_target`",
-            hint="name a directory of a file system on the second device",
-        )
+    target = open_directory(read_cache_target, parameter="read_cache_target")
     if target.free_bytes() < size_bytes:
         raise TargetError(
             f"`{read_cache_target}` has {format_bytes(target.free_bytes())} free, and the read cache takes "

@@ -23,7 +23,7 @@ from iosonde.protocol.store_options import STORE_CONSTANTS
 from iosonde.servers.url import parse
 from iosonde.units import format_bytes
 from iosonde.workload.engine_spec import engine_spec
-from iosonde.workload.log_directory import open_log_directory
+from iosonde.workload.log_directory import open_directory
 from iosonde.workload.ramp import steady_ramp
 
 GROWTH = 2
@@ -133,7 +133,7 @@ def _place(streams: Mapping[str, KvParameters], target: Target) -> tuple[JsonObj
     devices = target.block_devices()
     place: JsonObject = {"kind": "directory", "path": str(own / name), "log_path": None}
     if whole.log == "apart" and whole.log_target:
-        second = open_log_directory(whole.log_target)
+        second = open_directory(whole.log_target)
         place["log_path"] = str(Path(second.name, own.name, f"{name}-log"))
         devices = list(dict.fromkeys([*devices, *second.block_devices()]))
     if whole.read_cache:

@@ -6,20 +6,18 @@ from typing import Literal
 
 import polars as pl
 
-from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.metric import Metric, over, store_metric
 
 _IS_OBJECTS = pl.col("workload") == "objects"
 
 
 def _per_written_byte(name: str, title: str, formula: str, column: str) -> Metric:
-    return Metric(
-        name=name,
-        title=title,
-        unit="",
-        formula=f"{formula} / bytes that clients wrote, counted by the object daemons",
-        better="lower",
-        kind="store",
-        expression=pl.when(_IS_OBJECTS).then(over(column, "osd_client_write_bytes")),
+    return store_metric(
+        name,
+        title,
+        f"{formula} / bytes that clients wrote, counted by the object daemons",
+        pl.when(_IS_OBJECTS).then(over(column, "osd_client_write_bytes")),
+        per_interval=False,
     )
 
 
@@ -29,15 +27,12 @@ def _seconds(name: str, title: str, formula: str) -> Metric:
 
 
 METRICS = (
-    Metric(
-        name="osd_cpu_ns_per_op",
-        title="OSD CPU time per operation",
+    store_metric(
+        "osd_cpu_ns_per_op",
+        "OSD CPU time per operation",
+        "CPU time of all object daemons / operations of clients",
+        pl.when(_IS_OBJECTS).then(over("server_cpu_ns", "count")),
         unit="ns",
-        formula="CPU time of all object daemons / operations of clients",
-        better="lower",
-        kind="store",
-        expression=pl.when(_IS_OBJECTS).then(over("server_cpu_ns", "count")),
-        per_interval=True,
     ),
     _per_written_byte(
         "objects_device_write_amplification",

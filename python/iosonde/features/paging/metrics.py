@@ -4,66 +4,57 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.metric import Metric, over
+from iosonde.metrics.metric import Metric, over, store_metric
 
 IS_PAGING = pl.col("workload") == "paging"
 
 METRICS = (
-    Metric(
-        name="major_fault_fraction",
-        title="Share of major faults",
-        unit="",
-        formula="accesses that caused a page fault with I/O / accesses",
-        better="lower",
-        kind="store",
-        expression=pl.when(IS_PAGING).then(over("major_fault_count", "count")),
+    store_metric(
+        "major_fault_fraction",
+        "Share of major faults",
+        "accesses that caused a page fault with I/O / accesses",
+        pl.when(IS_PAGING).then(over("major_fault_count", "count")),
+        per_interval=False,
     ),
-    Metric(
-        name="minor_fault_fraction",
-        title="Share of minor faults",
-        unit="",
-        formula="accesses that caused a page fault without I/O / accesses",
-        better="lower",
-        kind="store",
-        expression=pl.when(IS_PAGING).then(over("minor_fault_count", "count")),
+    store_metric(
+        "minor_fault_fraction",
+        "Share of minor faults",
+        "accesses that caused a page fault without I/O / accesses",
+        pl.when(IS_PAGING).then(over("minor_fault_count", "count")),
+        per_interval=False,
     ),
-    Metric(
-        name="major_faults_per_sec",
-        title="Major faults per second",
+    store_metric(
+        "major_faults_per_sec",
+        "Major faults per second",
+        "accesses that caused a page fault with I/O / seconds",
+        pl.when(IS_PAGING).then(over("major_fault_count", "seconds")),
+        "neither",
         unit="1/s",
-        formula="accesses that caused a page fault with I/O / seconds",
-        better="neither",
-        kind="store",
-        expression=pl.when(IS_PAGING).then(over("major_fault_count", "seconds")),
+        per_interval=False,
     ),
-    Metric(
-        name="swap_in_bandwidth",
-        title="Swap-in bandwidth",
+    store_metric(
+        "swap_in_bandwidth",
+        "Swap-in bandwidth",
+        "pages that the machine read from swap x page size / seconds",
+        over(pl.coalesce("swap_in_bytes", "server_swap_in_bytes"), "seconds"),
+        "neither",
         unit="B/s",
-        formula="pages that the machine read from swap x page size / seconds",
-        better="neither",
-        kind="store",
-        expression=over(pl.coalesce("swap_in_bytes", "server_swap_in_bytes"), "seconds"),
-        per_interval=True,
     ),
-    Metric(
-        name="swap_out_bandwidth",
-        title="Swap-out bandwidth",
+    store_metric(
+        "swap_out_bandwidth",
+        "Swap-out bandwidth",
+        "pages that the machine wrote to swap x page size / seconds",
+        over(pl.coalesce("swap_out_bytes", "server_swap_out_bytes"), "seconds"),
+        "neither",
         unit="B/s",
-        formula="pages that the machine wrote to swap x page size / seconds",
-        better="neither",
-        kind="store",
-        expression=over(pl.coalesce("swap_out_bytes", "server_swap_out_bytes"), "seconds"),
-        per_interval=True,
     ),
-    Metric(
-        name="swap_in_pages_per_fault",
-        title="Pages read per major fault",
-        unit="",
-        formula="pages that the machine read from swap / major faults of measured accesses",
-        better="neither",
-        kind="store",
-        expression=pl.when(IS_PAGING).then(over(pl.col("swap_in_bytes") / pl.col("page_bytes"), "major_fault_count")),
+    store_metric(
+        "swap_in_pages_per_fault",
+        "Pages read per major fault",
+        "pages that the machine read from swap / major faults of measured accesses",
+        pl.when(IS_PAGING).then(over(pl.col("swap_in_bytes") / pl.col("page_bytes"), "major_fault_count")),
+        "neither",
+        per_interval=False,
     ),
     Metric(
         name="measuring_cost_ns",

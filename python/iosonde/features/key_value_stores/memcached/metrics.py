@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from iosonde.metrics.metric import Better, Metric, over
+from iosonde.metrics.metric import Better, Metric, over, store_metric
 from iosonde.metrics.server import SERVER_SECONDS
 
 _HITS = pl.col("get_hits") - pl.col("miss_from_extstore").fill_null(0)
@@ -12,35 +12,19 @@ _IN_MEMORY = pl.col("get_hits") - pl.col("get_extstore").fill_null(0)
 _IN_EXTSTORE = pl.col("get_extstore") - pl.col("miss_from_extstore").fill_null(0)
 
 
-def _metric(
-    name: str,
-    title: str,
-    formula: str,
-    expression: pl.Expr,
-    better: Better,
-    *,
-    unit: str = "",
-    per_interval: bool = True,
-) -> Metric:
-    return Metric(
-        name=name, title=title, unit=unit, formula=formula, better=better, kind="store", expression=expression,
-        per_interval=per_interval,
-    )  # fmt: skip
-
-
 def _ratio(name: str, title: str, formula: str, hits: pl.Expr) -> Metric:
-    return _metric(name, title, f"{formula} / gets", over(hits, "cmd_get"), "higher")
+    return store_metric(name, title, f"{formula} / gets", over(hits, "cmd_get"), "higher")
 
 
 def _per_second(
     name: str, title: str, formula: str, column: str, better: Better = "neither", *, unit: str = "1/s"
 ) -> Metric:
-    return _metric(name, title, f"{formula} / seconds", over(column, SERVER_SECONDS), better, unit=unit)
+    return store_metric(name, title, f"{formula} / seconds", over(column, SERVER_SECONDS), better, unit=unit)
 
 
 def _per_get(name: str, title: str, unit: str, formula: str, column: str, *, per_interval: bool = True) -> Metric:
     expression = over(column, "cmd_get")
-    return _metric(name, title, f"{formula} / gets", expression, "lower", unit=unit, per_interval=per_interval)
+    return store_metric(name, title, f"{formula} / gets", expression, "lower", unit=unit, per_interval=per_interval)
 
 
 METRICS = (
