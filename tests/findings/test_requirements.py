@@ -107,6 +107,8 @@ def test_each_requirement_passes_fails_or_is_undecided_and_the_worst_is_first(tm
     assert p99.value == metrics["value"].item()
     assert by_name["rate"].margin == pytest.approx(0.25, abs=0.05)
     assert by_name["p99 at the limit"].reason == "the interval contains the limit"
+    assert re.fullmatch("median flush [0-9]+ µs, median write [0-9]+ µs", by_name["p99 above"].reason)
+    assert by_name["high rate"].reason == ""
     assert overall(listed) == "fail"
     assert overall([each for each in listed if each.requirement.level == "recommended"]) == "fail"
 
@@ -170,7 +172,9 @@ def test_the_table_is_the_first_of_every_format(tmp_path: Path) -> None:
     shown = (tmp_path / "terminal.txt").read_text(encoding="utf-8")
     assert max(map(len, shown.splitlines())) <= 80
     assert re.search(r"Requirements\nResult +Requirement .*\nfail +p99 of flushes .*\npass +writes .*\n", shown)
-    assert "- p99 of flushes: Commits wait." in shown and shown.index("Requirements") < shown.index("Answer")
+    assert "- p99 of flushes: Commits wait. median flush" in shown and shown.index("Requirements") < shown.index(
+        "Answer"
+    )
     markdown.write(report, tmp_path / "report.md")
     written = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert written.index("## Requirements") < written.index("## Answer") and "Manual, Example, 1.0" in written

@@ -25,6 +25,7 @@ from iosonde.procedure.observations import RecordedObservations
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.study.model import Part, Requirement
+from iosonde.units import format_latency
 
 Outcome = Literal["fail", "undecided", "pass"]
 _OUTCOMES: Mapping[bool | None, Outcome] = {True: "pass", False: "fail", None: "undecided"}
@@ -49,7 +50,7 @@ class Result:
     margin: float | None = None
     """Distance from the limit as a share of it; negative where the value is beyond it."""
     reason: str = ""
-    """Why it is undecided."""
+    """Why it is undecided; of a failed one what was measured besides."""
 
     def text(self, value: float | None) -> str:
         """Write a value of its metric."""
@@ -131,7 +132,24 @@ def _of_blocks(
         latencies, counts = _merged([each.distribution(limit) for each in measured])
         beyond = (0.0, found.value - found.low, found.value - found.high)
         ends = [_quantile(latencies, counts, limit.limit + distance) for distance in beyond]
-    return _judged(requirement, condition, case, ends, holds=decision.holds, reason=decision.reason)
+    result = _judged(requirement, condition, case, ends, holds=decision.holds, reason=decision.reason)
+    if decision.holds is False and limit.operation == "flush":
+        return replace(result, reason=_flush_times(measured, records, limit))
+    return result
+
+
+def _flush_times(measured: Sequence[Measured], records: Sequence[Record], limit: Limit) -> str:
+    """State what the time of durable writes consists of, and the write cache that a flush has to empty."""
+    completion = replace(limit, kind="share", latency="completion_latency")
+    medians = [
+        _quantile(*_merged([each.distribution(replace(completion, operation=operation)) for each in measured]), 0.5)
+        for operation in ("flush", "write")
+    ]
+    devices = [device for each in records for device in each.target.get("devices", ())]
+    caches = sorted({str(device["write_cache"]) for device in devices if device.get("write_cache")})
+    texts = ["-" if each is None else format_latency(each) for each in medians]
+    cache = f"; write cache of the device: {', '.join(caches)}" if caches else ""
+    return f"median flush {texts[0]}, median write {texts[1]}{cache}"
 
 
 def _merged(distributions: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from iosonde.report.content.table import Cell, Table
+from iosonde.report.content.table import RESULT, Cell, Table
 
 if TYPE_CHECKING:
     from iosonde.findings.requirements import Result
@@ -32,7 +32,7 @@ def requirements_table(material: Material) -> Table | None:
     found = [(source, results_of(source.results)) for source in material.sources]
     several_sources = len(found) > 1
     several_cases = any(len({each.case_id for each in results}) > 1 for _, results in found)
-    labels = [*(["Result set"] if several_sources else []), "Result", NAME, *(["Case"] if several_cases else [])]
+    labels = [*(["Result set"] if several_sources else []), RESULT, NAME, *(["Case"] if several_cases else [])]
     rows = [
         [
             *([Cell(text=source.label)] if several_sources else []),

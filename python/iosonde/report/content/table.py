@@ -16,6 +16,8 @@ LIMITED_BY = {
     "undetermined": "undetermined",
 }
 """Verdicts as they are written under this head."""
+RESULT = "Result"
+"""Head of the column with pass, fail or undecided."""
 DEVICE_STATE = "Device state"
 """Head of the column with the device state that a case measured (`findings/device_state.py`)."""
 REPEATS = "Repeats"
@@ -51,8 +53,8 @@ class Table:
 def folded(table: Table) -> Table:
     """Move columns with one value in all rows to the caption, and drop columns without any value.
 
-    The column of verdicts stays, unless no case has any: a reader looks for it in every row. The first column of values
-    stays if all of them are constant.
+    The columns of verdicts and results stay, unless no case has any: a reader looks for them in every row. The first
+    column of values stays if all of them are constant.
     """
     if len(table.rows) < 2:
         return table
@@ -60,7 +62,7 @@ def folded(table: Table) -> Table:
     constant = [
         place
         for place, cells in enumerate(columns)
-        if _is_constant(cells) and (table.heads[place] != VERDICT or cells[0].text == "-")
+        if _is_constant(cells) and (table.heads[place] not in (VERDICT, RESULT) or cells[0].text == "-")
     ]
     values = [place for place in range(table.labels, len(columns)) if table.heads[place] != REPEATS]
     if values and set(values) <= set(constant):

@@ -19,7 +19,7 @@ from iosonde.report.content.provenance import completion, headline
 from iosonde.report.content.report import Chapter, Report, incomplete
 from iosonde.report.content.requirements import NAME, REASON, SHOWN
 from iosonde.report.content.sections import Labelled
-from iosonde.report.content.table import SCOPE, VERDICT, Cell, Table, folded
+from iosonde.report.content.table import RESULT, SCOPE, VERDICT, Cell, Table, folded
 from iosonde.report.material.result_sets import WARNING, Source
 
 FINDINGS = 8
@@ -70,11 +70,14 @@ def _requirements(chapter: Chapter, console: Console) -> None:
     if not table:
         return
     _table(console, table, list(table.rows), title=table.title, preferred=[*table.heads[: table.labels], *SHOWN])
+    why: dict[str, list[str]] = {}
     for row in table.rows[:ROWS]:
         cells = dict(zip(table.heads, (cell.text for cell in row), strict=True))
-        if cells["Result"] != "pass":
-            why = cells["Meaning"] if cells["Result"] == "fail" else cells[REASON]
-            _wrapped(console, f"{cells[NAME]}: {why}", first="- ", rest="  ")
+        if cells[RESULT] != "pass":
+            reasons = [cells["Meaning"]] * (cells[RESULT] == "fail") + [cells[REASON]] * (cells[REASON] != "-")
+            why.setdefault(" ".join(reasons), []).append(cells[NAME])
+    for reason, names in why.items():
+        _wrapped(console, f"{', '.join(names)}: {reason}", first="- ", rest="  ")
 
 
 def _answer(chapter: Chapter, console: Console) -> None:
