@@ -693,6 +693,14 @@ def test_writes_of_a_journal_are_not_anothers() -> None:
     assert codes(facts) == []
 
 
+def test_flushed_writes_of_the_page_cache_may_fit_in_memory() -> None:
+    """A write-ahead log: memory could serve its reads only, of which there are none."""
+    facts = as_writes(changed(buffered))
+    assert "span_fits_memory" in codes(facts)
+    stream(facts)["durability"] = {"kind": "flush", "every": 1, "data_only": True}
+    assert "span_fits_memory" not in codes(facts)
+
+
 def test_an_incompressible_payload_by_another_name_is_sound() -> None:
     facts = as_writes(sound())
     stream(facts)["payload"] = {"kind": "reducible", "compression_ratio": 1.0, "duplicate_fraction": 0.0}

@@ -458,6 +458,11 @@ class Evidence:
         return self.is_buffered or self.file_system.get("direct_writes") == "page cache"
 
     @property
+    def flushes_writes(self) -> bool:
+        """True if the data of every stream of block I/O reaches the device by synchronous writes or flushes."""
+        return all(stream.get("durability", {"kind": "none"})["kind"] != "none" for stream in self.streams.values())
+
+    @property
     def reducible_payloads(self) -> list[str]:
         """Payloads that could be compressed or deduplicated, by kind."""
         payloads = (stream["payload"] for stream in self.streams.values() if "payload" in stream)

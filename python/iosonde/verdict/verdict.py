@@ -366,6 +366,8 @@ def _span_fits_memory(evidence: Evidence) -> RunWarning | None:
     limits_known = [size for name in ("total_bytes", "limit_bytes") if (size := memory.get(name))]
     if not evidence.is_buffered or not limits_known or evidence.addressed_bytes > min(limits_known):
         return None
+    if not evidence.reads and evidence.flushes_writes:
+        return None
     return _warning(
         "span_fits_memory",
         f"buffered I/O on {_bytes(evidence.addressed_bytes)}, which fit into {_bytes(min(limits_known))} of memory",

@@ -268,7 +268,8 @@ _LIST = (
     WarningKind(
         code="span_fits_memory",
         title="The span fits in memory",
-        when="buffered I/O on a span no larger than the machine's memory, or than its control group's",
+        when="buffered I/O, other than flushed writes, on a span no larger than the machine's memory, or than its "
+        "control group's",
         hint="make the `span` several times the size of memory, or use direct I/O",
         points_to="note",
     ),

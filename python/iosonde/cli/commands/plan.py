@@ -167,10 +167,13 @@ def _requires_backend(workload: Mapping[str, Any]) -> bool:
 
 
 def _power_lines(plan: Plan) -> Iterator[str]:
-    """Which difference the repeats can show; simulated and null targets do not vary."""
+    """Yield the difference that the repeats can show; simulated and null targets do not vary.
+
+    A study with requirements compares with limits, not with another session.
+    """
     from pathlib import Path
 
-    if plan.target.startswith(("sim:", "simulated:", "null:")):
+    if plan.target.startswith(("sim:", "simulated:", "null:")) or plan.study.get("requirement"):
         return
     from iosonde.comparison.power import power_of
 
