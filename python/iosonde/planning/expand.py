@@ -192,7 +192,7 @@ def _values(drafts: Sequence[Draft], parameter: str) -> Iterator[Any]:
 
 def _installed(drafts: Sequence[Draft]) -> tuple[str, ...]:
     """Libraries and servers that cases use."""
-    used = ((each.installed, set(_values(drafts, each.subject))) for each in workloads().values())
+    used = ((each.installed, {*map(str, _values(drafts, each.subject))}) for each in workloads().values())
     return tuple(dict.fromkeys(level for levels, found in used for level in levels if level in found))
 
 
