@@ -48,7 +48,7 @@ class OltpWorkload(Workload[P]):
     counted = "transactions"
     subject = "server"
     titles: Mapping[str, str] = {"postgresql": "PostgreSQL", "mariadb": "MariaDB InnoDB"}
-    installed = ("postgresql", "mariadb")
+    installed = ("mariadb", "postgresql")
     worded = ("server",)
 
     def fit(self, streams: Mapping[str, P], target: Room, *, room_bytes: int) -> dict[str, P]:
