@@ -16,6 +16,7 @@ from iosonde.planning import expand, parse
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.schedule import Schedule, open_runs
 from iosonde.procedure.search import SearchConclusion
+from iosonde.report.content.provenance import headline
 from iosonde.report.content.report import incomplete
 from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
@@ -127,6 +128,7 @@ def test_a_report_counts_the_runs_that_a_search_requires_next(whole: ResultSet, 
     left = len(source.missing)
     assert left
     assert incomplete(source) == f"1 of {1 + left} runs are complete; {left} not run"
+    assert dict(headline(source, material, []))["Runs"] == f"1 of {1 + left} complete"
 
 
 def test_a_failed_run_counts_unless_it_is_retried(whole: ResultSet, tmp_path: Path) -> None:

@@ -341,4 +341,4 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 def _runs(source: Source) -> str:
     complete = sum(record.outcome == "complete" for record in source.records)
     impossible = f", {len(source.impossible)} unsupported" if source.impossible else ""
-    return f"{complete} of {len(source.runs)} complete{impossible}"
+    return f"{complete} of {source.planned} complete{impossible}"

@@ -357,7 +357,7 @@ class MissingRun:
 
 def incomplete(source: Source) -> str:
     """Return the number of missing runs in words, or nothing."""
-    planned = len({run.run_id for run in (*source.runs, *source.missing)}) - len(source.impossible)
+    planned = source.planned - len(source.impossible)
     done = sum(record.outcome == "complete" for record in source.records)
     parts = [
         f"{len(runs)} {what}"

@@ -54,6 +54,11 @@ class Source:
         return self.results.known_runs()
 
     @cached_property
+    def planned(self) -> int:
+        """Number of runs of the plan and of those that procedures have decided on or require next."""
+        return len({run.run_id for run in (*self.runs, *self.missing)})
+
+    @cached_property
     def procedures(self) -> Sequence[tuple[Case, Conclusion | None]]:
         """Cases with a procedure, and what each came to."""
         return conclusions(self.results)
