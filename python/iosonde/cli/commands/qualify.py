@@ -37,7 +37,7 @@ def command(
         str | None,
         typer.Option("--target", metavar="TARGET", help="What to measure: a directory, or as with `iosonde run`."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Qualify for all applications, in one table.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Qualify for all applications with limits.")] = False,
     time_limit: Annotated[
         str, typer.Option("--time-limit", metavar="TIME", help="Longest measurement of each load.")
     ] = "60s",
@@ -127,7 +127,7 @@ class _Loads:
         return qualification_of(name, ResultSet.open(directory))
 
     def qualify_all(self) -> list[Qualification]:
-        """Run the loads of all applications; one that cannot be measured is undecided."""
+        """Run the loads of all applications with limits; one that cannot be measured is undecided."""
         from dataclasses import replace
         from datetime import datetime
 
@@ -136,13 +136,19 @@ class _Loads:
 
         parent = self.output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
         found = []
-        for name in _applications(""):
+        studies = {name: load_application(name) for name in _applications("")}
+        for name, study in studies.items():
+            if not study.requirement:
+                continue
             try:
                 found.append(replace(self, output=parent / name).qualify(name))
             except IosondeError as error:
                 messages.warning(f"warning: {name}: {error}")
-                title = load_application(name).title
-                found.append(Qualification.without_result(name, title=title, target=self.target, reason=error.what))
+                found.append(
+                    Qualification.without_result(name, title=study.title, target=self.target, reason=error.what)
+                )
+        omitted = [name for name, study in studies.items() if not study.requirement]
+        messages.info(f"Not measured, because no limits are stated: {', '.join(omitted)}")
         return found
 
 
