@@ -613,6 +613,10 @@ PLANS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "rounds without a length": (_until(round_ns=None), "in `until` of the run `c0001-r1`: `round_ns` is missing"),
     "rounds of no length": (_until(round_ns=0), "`round_ns` is 0, below 1"),
+    "conditions as a text": (
+        lambda plan: plan["runs"][0].update(until={"conditions": "iops > 1", "streams": []}),
+        "in `until` of the run `c0001-r1`: `conditions` must be a valid list",
+    ),
     "criteria as a list": (_until(criteria=[]), "`criteria` must be a valid object, got []"),
     "window of one round": (
         _parameters(**{"rounds.window": 1}),
