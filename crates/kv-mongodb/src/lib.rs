@@ -31,7 +31,7 @@ use crate::settings::Settings;
 pub(crate) const NAME: &str = "MongoDB";
 /// The collection of the records.
 pub(crate) const COLLECTION: &str = "records";
-/// The collection that shows that iosonde created the database (`servers/mongodb.py`).
+/// The collection that shows that iosonde created the database (`features/key_value_stores/mongodb.py`).
 const OWNER: &str = "iosonde";
 /// The field with the value.
 pub(crate) const VALUE: &CStr = cstr!("value");

@@ -141,7 +141,7 @@ mod tests {
         contract::verify(&opener(&[]).unwrap(), &place(&directory));
     }
 
-    /// The shim, compiled as `workload/kv/shim.py` does.
+    /// The shim, compiled as `features/key_value_stores/shim.py` does.
     fn shim(directory: &tempfile::TempDir) -> std::fs::File {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../python/iosonde/data/shim/rocksdb.cc");
         let compiled = directory.path().join("shim.so");

@@ -89,7 +89,7 @@ mod tests {
     use iosonde_kv::{Code, contract};
     use iosonde_protocol::StoreDurability;
 
-    /// The shim, compiled once as `workload/kv/shim.py` does, with other macros in front of it.
+    /// The shim, compiled once as `features/key_value_stores/shim.py` does, with other macros in front of it.
     fn compile(prologue: &str) -> std::fs::File {
         let source = concat!(
             env!("CARGO_MANIFEST_DIR"),

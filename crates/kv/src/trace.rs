@@ -1,8 +1,8 @@
 //! A trace to replay: rows of fixed size in a file, read in order with a small buffer whatever the length of the file.
 //!
-//! The program that starts the engine converts traces (`python/iosonde/workload/kv/trace.py`). A row has an instant, an
-//! operation, a number for the key, and sizes. Keys and values of the trace itself are not in the file: contents
-//! follow from the number (`records`), so every value that is read can be verified.
+//! The program that starts the engine converts traces (`python/iosonde/features/key_value_stores/trace.py`). A row has
+//! an instant, an operation, a number for the key, and sizes. Keys and values of the trace itself are not in the file:
+//! contents follow from the number (`records`), so every value that is read can be verified.
 //!
 //! Each job has its own reader and takes the rows of its keys, so operations on one key stay in order.
 
