@@ -76,7 +76,7 @@ class Trust:
         undetermined = self.verdicts.get("undetermined", 0)
         total = wording.counted(self.judged, "run")
         if 2 * undetermined > self.judged and not self.external:
-            return f"{undetermined} of {total} were undetermined{self._bounds()}"
+            return f"{undetermined} of {total} {'was' if self.judged == 1 else 'were'} undetermined{self._bounds()}"
         counts = {kind: self.verdicts[kind] for kind in KINDS if self.verdicts.get(kind)}
         text = verdicts_text(counts, self.judged, verb="was " if self.judged == 1 else "were ")
         return f"{text}{self._bounds()}" if self.mostly_unlimited else text
