@@ -19,6 +19,7 @@ HAVE_JSON = {
     "show",
     "plan",
     "run",
+    "qualify",
     "suite",
     "resume",
     "report",
