@@ -37,11 +37,12 @@ def test_the_steps_of_the_container_image_end_in_a_measurement_by_its_user(debia
     text = (CHECKOUT / "packaging/container/Containerfile").read_text()
     assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"docker.io/library/debian:12-slim"}
     [user] = re.findall(r"^USER (\S+)$", text, re.MULTILINE)
+    [variables] = re.findall(r"^ENV (.+)$", text, re.MULTILINE)
     measure = "cd /data && iosonde run quick --target /data --profile quick --output /tmp/quick"
     steps = [
         f"cp -a {debian.checkout} /opt/iosonde",
         *re.findall(r"^RUN (.+)$", text, re.MULTILINE),
-        f"PATH=/opt/iosonde/.venv/bin:$PATH setpriv --reuid {user} --regid {user} --clear-groups bash -c '{measure}'",
+        f"export {variables} && setpriv --reuid {user} --regid 0 --clear-groups bash -c '{measure}'",
     ]
     for step in steps:
         done = debian.run(step)
