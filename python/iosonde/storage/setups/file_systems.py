@@ -54,7 +54,9 @@ def check_possible(setup: Setup) -> None:
 
 def is_known_to_kernel(file_system: str) -> bool:
     """Return True if it is registered, or there is a module of it."""
-    known = Path("/proc/filesystems").read_text(encoding="utf-8").split()
+    known: list[str] = []
+    with contextlib.suppress(OSError):  # Without /proc the modules decide.
+        known = Path("/proc/filesystems").read_text(encoding="utf-8").split()
     return file_system in known or state_of(file_system) != "missing"
 
 

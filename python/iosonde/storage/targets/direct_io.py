@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _CANDIDATES = (512, 1024, 2048, 4096)
+_PROBES = 4
+"""Direct writes that are tried."""
 _STATX_DIOALIGN = 0x2000
 _AT_EMPTY_PATH = 0x1000
 _MADV_POPULATE_READ = 22
@@ -40,21 +42,29 @@ def offset_alignment(directory: Path) -> int | None:
 def writes_to_page_cache(directory: Path) -> bool | None:
     """Return True if direct writes to new files in `directory` go through the page cache; None if unknown.
 
-    Recent kernels write files with checksums on btrfs that way, so that their contents do not change meanwhile. A
-    direct write invalidates the pages that it replaces, mapped or not; one through the page cache leaves mapped pages.
+    Recent kernels write files with checksums on btrfs that way, so that their contents do not change meanwhile. Others
+    do so for a single write whose page they cannot drop at once, so several writes decide.
     """
     with contextlib.suppress(OSError), _scratch_file(directory) as file:
-        os.pwrite(file, b"\xa5" * mmap.PAGESIZE, 0)
-        os.fsync(file)
-        with mmap.mmap(file, mmap.PAGESIZE) as mapped, mmap.mmap(-1, mmap.PAGESIZE) as buffer:
-            mapped.madvise(_MADV_POPULATE_READ)
-            direct = os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_DIRECT)
-            try:
-                os.pwritev(direct, [buffer], 0)
-            finally:
-                os.close(direct)
-            return _is_resident(mapped)
+        return all(_leaves_page(file, page * mmap.PAGESIZE) for page in range(_PROBES))
     return None
+
+
+def _leaves_page(file: int, offset: int) -> bool:
+    """Return True if a direct write at `offset` leaves the mapped page that it replaces in the page cache.
+
+    A direct write invalidates such pages; one through the page cache leaves them.
+    """
+    os.pwrite(file, b"\xa5" * mmap.PAGESIZE, offset)
+    os.fsync(file)
+    with mmap.mmap(file, mmap.PAGESIZE, offset=offset) as mapped, mmap.mmap(-1, mmap.PAGESIZE) as buffer:
+        mapped.madvise(_MADV_POPULATE_READ)
+        direct = os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_DIRECT)
+        try:
+            os.pwritev(direct, [buffer], offset)
+        finally:
+            os.close(direct)
+        return _is_resident(mapped)
 
 
 def _is_resident(mapped: mmap.mmap) -> bool:
