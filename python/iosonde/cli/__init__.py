@@ -150,7 +150,7 @@ _STARTS = """Commands to begin with:
 
   iosonde run quick --target .              measures this disk in two minutes
   iosonde run quick --target A --against B  compares two disks
-  iosonde qualify etcd --target .           decides whether it is good enough for etcd
+  iosonde qualify etcd --target .           decides if it is good for etcd
   iosonde plan quick --target .             states what a study would do
   iosonde doctor                            lists what this machine can measure
   iosonde list                              lists all studies

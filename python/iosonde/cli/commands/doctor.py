@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -101,7 +100,7 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
     found = {next((each for each in packages if each in known), "") for packages in choices} if known else set()
     chosen = found - {""} if known else {packages[0] for packages in choices}
     if chosen:
-        root = "" if shutil.which("sudo") is None else "sudo "
+        root = "sudo " if os.geteuid() else ""
         where = "" if known else " (names of Debian)"
         yield f"To install{where}: {root}apt install {' '.join(sorted(chosen))}"
     for packages in sorted(choices):
@@ -118,7 +117,7 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
 def _packages_of_distribution() -> set[str]:
     """Names that apt knows; none where it is not installed or has no lists."""
     try:
-        asked = subprocess.run(["apt-cache", "pkgnames"], capture_output=True, text=True, check=True, timeout=20)
+        asked = subprocess.run(["apt-cache", "pkgnames"], capture_output=True, encoding="utf-8", check=True, timeout=20)
     except (OSError, subprocess.SubprocessError):
         return set()
     return set(asked.stdout.split())
