@@ -96,7 +96,7 @@ def decided(minute: Minute) -> tuple[str, float]:
 
 
 def outcomes(device: Device, runs: int, seed: int) -> tuple[Counter[str], float]:
-    """How often the test ended which way, and the median time in seconds."""
+    """Return the number of tests by outcome, and the median time in seconds."""
     random = np.random.default_rng(seed)
     ended = [decided(simulated(device, random)) for _ in range(runs)]
     return Counter(side for side, _ in ended), float(np.median([seconds for _, seconds in ended]))

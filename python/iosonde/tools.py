@@ -335,7 +335,7 @@ USES: dict[str, dict[str, tuple[str, ...]]] = {
         "virtual machine": ("qemu-system-x86_64", "virtiofsd", "cpio", "depmod"),
     },
 }
-"""What users measure, by kind, with the tools that each needs."""
+"""Products that users measure, by kind, with the tools that each needs."""
 
 GUEST_TOOLS = ("lvm", "nvme", "vgcreate", "vgchange", "lvcreate")
 """Programs that tests call inside the virtual machine; its image contains their packages (`lab/build`)."""

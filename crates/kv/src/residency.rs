@@ -1,4 +1,4 @@
-//! How much of a database the page cache holds.
+//! Share of a database in the page cache.
 //!
 //! Both numbers are of the same bytes at the same time: holes are not counted as data, and their cached pages are not
 //! counted as cached. Allocated bytes are another matter: a file system that compresses allocates less than it caches.

@@ -48,7 +48,7 @@ impl ThreadMeter {
         }
     }
 
-    /// What the thread used since, and how long it waited for a CPU where the kernel reports it.
+    /// Returns the usage of the thread since the start, and its time of waiting for a CPU where the kernel reports it.
     pub fn stop(&self) -> (Usage, Option<u64>) {
         let waited_ns = thread_cpu_wait_ns()
             .zip(self.cpu_wait_ns)

@@ -1,4 +1,4 @@
-"""What `iosonde doctor` looks at on this machine."""
+"""Checks of `iosonde doctor`."""
 
 from __future__ import annotations
 

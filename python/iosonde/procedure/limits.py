@@ -39,7 +39,7 @@ RATES = {"iops": "count", "ops_per_sec": "count", "bandwidth": "bytes"}
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Whether a limit is met."""
+    """Decision on a limit."""
 
     holds: bool | None
     comparison: Comparison
@@ -59,7 +59,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """What a condition limits, and where."""
+    """Ratio that a condition limits, and its scope."""
 
     kind: Literal["share", "mean", "rate"]
     limit: float
@@ -144,14 +144,14 @@ def _of_metric(bound: MetricBound) -> Limit | None:
 
 @dataclass
 class Tally:
-    """What the intervals of one run contribute to a limit."""
+    """Sums of the intervals of one run for a limit."""
 
     limit: Limit
     begins_ns: list[int] = field(default_factory=list)
     amounts: list[float] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
     slow: dict[int, bool] = field(default_factory=dict)
-    """Whether a bucket is above the threshold."""
+    """True for buckets above the threshold."""
 
     def add(self, begin_ns: int, end_ns: int, operations: Iterable[Mapping[str, Any]]) -> None:
         """Add an interval: its operations as the engine reports them, those that the limit covers."""

@@ -1,4 +1,4 @@
-"""Whether storage is good enough for an application: its load, run until its requirements are decided.
+"""Qualification of storage for an application: its load runs until its requirements are decided.
 
 An application is a study in `data/applications`, with requirements from its documentation or none. Plan, session and
 report are those of any study; a run ends early when its requirements are decided (`procedure.watch`).

@@ -78,7 +78,7 @@ class ServerKind:
     has_sql = False
     """Its addresses have a user, by default the one who runs iosonde, and may be Unix sockets."""
     passwords = ""
-    """Where passwords come from, for hints; of servers without SQL an environment variable."""
+    """Source of passwords, for hints; of servers without SQL an environment variable."""
 
     def check(self, parts: SplitResult) -> None:
         """`ValueError` for an address that only other kinds can have."""

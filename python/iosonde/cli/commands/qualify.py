@@ -88,7 +88,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True)
 class _Loads:
-    """How the loads of applications are run."""
+    """Options of the runs of all loads."""
 
     target: str
     time_limit_ns: int

@@ -9,7 +9,7 @@ from iosonde.storage.block_layer.kernel import read
 
 
 def state_of(folder: Path) -> dict[str, Any]:
-    """How an array is now, by its directory in `/sys`, such as `/sys/block/md127/md`.
+    """Return the present state of an array, by its directory in `/sys`, such as `/sys/block/md127/md`.
 
     `level`, `raid_disks`, `chunk_bytes`, `array_state`, `degraded` (missing members), `sync_action`, `sync_done` (share
     from 0 to 1, while it synchronises), `sync_bytes_per_second`, and `members` with the state of each.
@@ -35,7 +35,7 @@ def health_of(folder: Path) -> dict[str, int]:
 
 
 def share_done(sync_completed: str) -> float | None:
-    """How far a synchronisation is: `1024 / 4096` sectors is a quarter; None where there is none."""
+    """Return the progress of a synchronisation: `1024 / 4096` sectors is a quarter; None where there is none."""
     done, slash, total = sync_completed.partition(" / ")
     if not slash or not done.strip().isdigit() or not total.strip().isdigit() or not int(total):
         return None

@@ -1,4 +1,4 @@
-"""What a spec of a received plan may name: another person may have edited it."""
+"""Targets and traces that a spec of a received plan may name: another person may have edited it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _database(case: Mapping[str, Any], named: Mapping[str, Any], place: Target) 
 
 
 def _running_server(case: Mapping[str, Any], named: Mapping[str, Any]) -> JsonObject:
-    """What names a database on a server of the user; which one is checked with the consent."""
+    """Return a target that names a database of iosonde on a server of the user; the consent names the server."""
     is_named = case.get("server_url") and re.fullmatch(r"iosonde_[0-9a-f]{8}", str(named["database"]))
     fields = {"kind", "host", "port", "database", "user"}
     return dict(named) if is_named and set(named) <= fields else {}

@@ -1,4 +1,4 @@
-"""What a key-value run took and left: the kernel's account of it, its database, and how often each byte was written.
+"""Facts of a key-value run: the kernel's account of it, its database, and how often each byte was written.
 
 A run that began with an empty database is the load, from the engine's start to its end, as `time(1)` accounts for a
 benchmark; of any other only the measurement counts, since what it began with may have been loaded by the same process.
@@ -19,7 +19,7 @@ _IS_STORE = pl.col("workload") == "kv"
 _STARTED_EMPTY = pl.col("started_empty").fill_null(value=False)
 
 SECTOR_BYTES = 512
-"""What a file-system input or output is counted in (getrusage(2))."""
+"""Bytes of a file-system input or output (getrusage(2))."""
 
 
 def _account(name: str) -> pl.Expr:

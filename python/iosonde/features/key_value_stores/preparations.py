@@ -1,4 +1,4 @@
-"""What surrounds a run on a store: the shim of its library while the engine runs, and the state of its database."""
+"""Surroundings of a run on a store: the shim of its library while the engine runs, and the state of its database."""
 
 from __future__ import annotations
 

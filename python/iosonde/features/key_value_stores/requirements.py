@@ -126,7 +126,7 @@ def layout(streams: Mapping[str, KvParameters]) -> Layout:
 
 
 def keeps_checkpoint(streams: Mapping[str, KvParameters]) -> bool:
-    """Whether later runs restore the database from a checkpoint (`database_state.py`)."""
+    """True if later runs restore the database from a checkpoint (`database_state.py`)."""
     whole = next(iter(streams.values()))
     is_loaded_again = whole.phase == "trace" or whole.in_memory
     if whole.store not in LOG_STRUCTURED or whole.carry_over or whole.database != "loaded" or is_loaded_again:

@@ -51,7 +51,7 @@ _COUNTERS = 1 << 24
 
 
 def directory() -> Path:
-    """Where converted traces are kept."""
+    """Return the directory of converted traces."""
     return cache_directory() / "traces"
 
 
