@@ -107,7 +107,7 @@ def test_applications_without_limits_do_not_count(outcomes: list[str], code: int
             outcome=outcome,
             metric="iops",
             limit=1.0,
-            is_upper=False,
+            comparison="≥",
         )
         results = [result] if each else []
         found.append(

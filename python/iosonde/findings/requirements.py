@@ -42,8 +42,8 @@ class Result:
     metric: str
     """Whose value it is; empty for a share of operations."""
     limit: float
-    is_upper: bool
-    """True if the value must be below the limit."""
+    comparison: str
+    """Sign between a value that is good enough and the limit, such as `≥`."""
     value: float | None = None
     low: float | None = None
     high: float | None = None
@@ -57,6 +57,11 @@ class Result:
         if value is None:
             return "-"
         return value_text(self.metric, value) if self.metric else f"{100 * value:.3g} %"
+
+    @property
+    def limit_text(self) -> str:
+        """The limit with its comparison."""
+        return f"{self.comparison} {self.text(self.limit)}"
 
 
 def results_of(results: ResultSet) -> list[Result]:
@@ -203,7 +208,8 @@ def _judged(
 ) -> Result:
     value, low, high = ends
     limit = _limit_value(condition)
-    is_upper = not isinstance(condition, MetricBound) or condition.compare in ("<", "<=")
+    compare = condition.compare if isinstance(condition, MetricBound) else "<"
+    is_upper = compare in ("<", "<=")
     margin = None if value is None or not limit else (limit - value if is_upper else value - limit) / limit
     return Result(
         requirement=requirement,
@@ -211,7 +217,7 @@ def _judged(
         outcome=_OUTCOMES[holds],
         metric=condition.metric if isinstance(condition, MetricBound) else "",
         limit=limit,
-        is_upper=is_upper,
+        comparison={"<=": "≤", ">=": "≥"}.get(compare, compare),
         value=value,
         low=low,
         high=high,

@@ -59,9 +59,8 @@ class Qualification:
         worst = self.worst
         if not worst:
             return self.reason
-        value, limit = worst.text(worst.value), f"{'<' if worst.is_upper else '>'} {worst.text(worst.limit)}"
         reason = f"; {worst.reason}" if worst.reason else ""
-        return f"{worst.requirement.name} {value} ({limit}){reason}"
+        return f"{worst.requirement.name} {worst.text(worst.value)} ({worst.limit_text}){reason}"
 
 
 def qualification_of(application: str, results: ResultSet) -> Qualification:

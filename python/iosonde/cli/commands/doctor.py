@@ -105,8 +105,8 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
         yield f"To install{where}: {root}apt install {' '.join(sorted(chosen))}"
     for packages in sorted(choices):
         if known and not known.intersection(packages):
-            names = ", ".join(sorted(name for name in tools if TOOLS[name].packages == packages))
-            yield f"No package of this distribution: {names}, for {TOOLS[names.split(', ')[0]].purpose}"
+            names = sorted(name for name in tools if TOOLS[name].packages == packages)
+            yield f"No package of this distribution: {', '.join(names)}, for {TOOLS[names[0]].purpose}"
     by_advice: dict[str, list[str]] = {}
     for each in dict.fromkeys(products):
         if each in lacking and not any(_not_found(group.get(each, ())) for group in USES.values()):

@@ -57,7 +57,7 @@ def _values(result: Result) -> Sequence[Cell]:
     margin = "-" if result.margin is None else f"{100 * result.margin:+.0f} %"
     return [
         Cell(text=result.text(result.value), number=result.value),
-        Cell(text=f"{'<' if result.is_upper else '>'} {result.text(result.limit)}", number=result.limit),
+        Cell(text=result.limit_text, number=result.limit),
         Cell(text=margin, number=result.margin),
         Cell(text=_interval(result)),
         Cell(text=result.requirement.level),
