@@ -16,5 +16,6 @@ FEATURES = (
     "iosonde.features.external_commands",
     "iosonde.features.swap_areas",
     "iosonde.features.nvme_driver",
+    "iosonde.features.rate_limits",
 )
 """Packages of the features, in the order in which what they contribute is listed."""
