@@ -15,9 +15,9 @@ from typing import Any
 import polars as pl
 
 from iosonde import protocol
+from iosonde.features.simulated_drives.target import SimulatedDriveTarget
 from iosonde.metrics.histogram import percentiles
 from iosonde.storage import open_target
-from iosonde.storage.simulated.target import SimulatedDriveTarget
 
 SECOND_NS = 10**9
 TAILS = {"p50": 500_000, "p99": 990_000, "p99_999": 999_990}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from simulated import Figures, Load, SimulationError, measure
 
+from iosonde.features.simulated_drives.target import SimulatedDriveTarget
 from iosonde.storage import open_target
-from iosonde.storage.simulated.target import SimulatedDriveTarget
 from published.points import HEAD, Point, markdown, rows, summary
 from published.steady_drives import SMALL, steady, with_own_blocks
 

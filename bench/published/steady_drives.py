@@ -11,7 +11,7 @@ from pathlib import Path
 
 from simulated import Load, measure
 
-from iosonde.storage.simulated.model import load_model, models
+from iosonde.features.simulated_drives.model import load_model, models
 
 SMALL = "16GB"
 SUPERBLOCKS = 24

@@ -148,9 +148,8 @@ def page_sources() -> Iterator[Path]:
     """Templates and scripts of pages, suites, adapters and models of devices: files with texts that users see."""
     package = ROOT / "python/iosonde"
     yield from sorted(path for ending in ("html", "js") for path in package.rglob(f"*.{ending}"))
-    yield from sorted(
-        path for name in ("suites", "adapters", "models") for path in (package / "data" / name).glob("*.toml")
-    )
+    folders = ("data/suites", "data/adapters", "features/simulated_drives/models")
+    yield from sorted(path for folder in folders for path in (package / folder).glob("*.toml"))
 
 
 def study_texts(path: Path) -> Iterator[str]:

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 from engines import real_engine
 
-from iosonde.data import data_folder
 from iosonde.execution import execute
+from iosonde.features.simulated_drives.model import models
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.observations.idle_recovery import IdleRecovery, idle_recoveries
@@ -100,7 +100,7 @@ def test_a_drive_that_collects_when_idle_is_faster_after_pauses_until_its_free_b
     So pauses of 100 ms change nothing. After 9.5 s a burst writes into free blocks at the rate of the controller, and
     the writes that follow without a pause are back where they were when these are used up.
     """
-    model = (data_folder("models") / "iodrive.toml").read_text().replace("fraction = 0.05", "fraction = 0.18")
+    model = models()["iodrive"].read_text().replace("fraction = 0.05", "fraction = 0.18")
     (tmp_path / "tidy.toml").write_text(model)
     [short, long], titles = recoveries(f"sim:{tmp_path}/tidy.toml,capacity=1GiB", tmp_path / "set")
     assert (short.burst_s, short.pause_s, long.pause_s) == pytest.approx((0.5, 0.1, 9.5))

@@ -1,4 +1,4 @@
-//! Small models for tests and examples; what is shipped is in `python/iosonde/data/models/`.
+//! Small models for tests and examples; what is shipped is in `python/iosonde/features/simulated_drives/models/`.
 
 use iosonde_protocol::*;
 

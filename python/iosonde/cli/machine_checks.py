@@ -29,8 +29,8 @@ def machine(target: Path) -> list[Check]:
 
 
 def software() -> list[Check]:
-    """Check simulated drives, libraries, features of the kernel and programs, which some studies use."""
-    return [_simulated_drives(), *_kernel_support(), *_feature_checks(), *tool_checks()]
+    """Check what features use, the kernel's support, and programs that some studies use."""
+    return [*_feature_checks(), *_kernel_support(), *tool_checks()]
 
 
 def _feature_checks() -> Iterator[Check]:
@@ -151,16 +151,6 @@ def _kernel_support() -> Iterator[Check]:
             found="available" if is_there else "not available; needed for setups of a study",
             advice="" if is_there else OTHER_KERNEL,
         )
-
-
-def _simulated_drives() -> Check:
-    """Models that can be measured without hardware."""
-    from iosonde.storage.simulated.model import models
-
-    names = ", ".join(models())
-    if not names:
-        return Check(name="simulated drives", state="missing", found="no models", advice="reinstall iosonde")
-    return Check(name="simulated drives", state="ok", found=names)
 
 
 def tool_checks() -> list[Check]:

@@ -17,3 +17,5 @@ class Check:
     state: Literal["ok", "note", "missing"]
     found: str
     advice: str = ""
+    is_use: bool = False
+    """True if what was found can be measured as it is."""

@@ -14,6 +14,7 @@ it adds in a tuple:
                      SIZES           names of parameters in bytes                both kinds of parameters
     servers.py       STARTERS        `execution.servers.running_server.ServerStarter`  runs on a server
     addresses.py     KINDS           `servers.url.ServerKind`                    addresses of running servers
+    targets.py       KINDS           `storage.targets.kind.TargetKind`           targets by the prefix of their names
     backends.py      BACKENDS        `workload.backend.Backend`                  block I/O
     probes.py        PROBES          `execution.checks.backend_probe.Probe`      `plan` and `doctor`
     planning.py      REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan

@@ -1,4 +1,4 @@
-"""Data files: studies, applications, suites, published values, models of drives, and scripts of the virtual machine."""
+"""Data files: studies, applications, suites, published values, and scripts of the virtual machine."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def reference_file(name: str) -> Path:
 
 
 def data_folder(name: str) -> Path:
-    """A folder of data: `studies`, `adapters`, `applications`, `suites`, `reference`, `models`, `lab`, `shim`."""
+    """A folder of data: `studies`, `adapters`, `applications`, `suites`, `reference`, `lab`, `shim`."""
     return _HERE / name

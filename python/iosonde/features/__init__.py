@@ -5,6 +5,7 @@ core is in `iosonde.core.features`.
 """
 
 FEATURES = (
+    "iosonde.features.simulated_drives",
     "iosonde.features.key_value_stores",
     "iosonde.features.arrays",
     "iosonde.features.block_caches",

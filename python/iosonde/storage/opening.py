@@ -8,9 +8,9 @@ from pathlib import Path
 
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.simulated.target import open_simulated
 from iosonde.storage.targets.device_target import open_devices
 from iosonde.storage.targets.file_target import open_existing, open_new
+from iosonde.storage.targets.kind import target_kinds
 from iosonde.storage.targets.target import Target
 from iosonde.storage.targets.virtual_target import open_null, open_queue
 from iosonde.text_files import expanded, is_utf8
@@ -19,7 +19,7 @@ DEVICES = Path("/dev")
 
 
 def open_target(text: str) -> Target:
-    """The target with this name: a directory, a new file, block devices, `null:SIZE`, `simulated:...` or `sim:...`."""
+    """The target with this name: a directory, a file, block devices, `null:SIZE`, `simulated:...`, or a feature's."""
     # The plan of a result set may contain anything, and a record contains the name of its target.
     if "\0" in text or not is_utf8(text):
         raise TargetError(f"the target `{text}` has a null character or is not UTF-8", hint="rename it")
@@ -38,8 +38,8 @@ def open_target(text: str) -> Target:
         return open_null(text, rest)
     if kind == "simulated":
         return open_queue(text, rest)
-    if kind == "sim":
-        return open_simulated(text)
+    if of_feature := target_kinds().get(kind):
+        return of_feature.open(text)
     names = [name.strip() for name in text.split(",") if name.strip()]
     if len(names) > 1 and not Path(text).exists():
         return open_devices(names)
@@ -69,7 +69,8 @@ def _check_is_file(path: Path, text: str) -> None:
             hint=f"name the device as `{DEVICES / text}`, or a new file as `./{text}`",
         )
     if kind := re.match("([a-z]+):", text):
+        *kinds, last = (f"`{each}`" for each in ("null", "simulated", *target_kinds()))
         raise TargetError(
             f"there is no kind of target `{kind[1]}`",
-            hint=f"the kinds are `null`, `simulated` and `sim`; name a new file as `./{text}`",
+            hint=f"the kinds are {', '.join(kinds)} and {last}; name a new file as `./{text}`",
         )

@@ -67,7 +67,7 @@ def _print_summary(machine: Sequence[Check], software: Sequence[Check]) -> None:
     lacking = {check.name.removesuffix(" in the kernel"): check for check in software if check.state != "ok"}
     usable = [check.name.removeprefix(_BACKEND) for check in backends if check.state == "ok"]
     rows = [["block I/O", ", ".join(usable)]]
-    rows += [[check.name, check.found] for check in software if check.name == "simulated drives"]
+    rows += [[check.name, check.found] for check in software if check.is_use]
     absent: list[tuple[str, list[str]]] = []
     for use, products in USES.items():
         missing = [each for each, tools in products.items() if each in lacking or _not_found(tools)]

@@ -118,10 +118,10 @@ def _list_suites(as_json: bool) -> None:
 
 
 def _list_drives(as_json: bool) -> None:
-    from iosonde.storage.simulated.model import load_model, models
+    from iosonde.storage.targets.kind import target_kinds
 
-    drives = [(f"sim:{name}", load_model(name, target=f"sim:{name}")) for name in models()]
+    drives = [drive for kind in target_kinds().values() for drive in kind.shipped()]
     if as_json:
-        print_json([{"target": target, "title": model.title, "class": model.class_} for target, model in drives])
+        print_json([{"target": drive.name, "title": drive.title, "class": drive.class_} for drive in drives])
     else:
-        print_table((target, f"{model.title} ({model.class_})") for target, model in drives)
+        print_table((drive.name, f"{drive.title} ({drive.class_})") for drive in drives)

@@ -1,1 +1,1 @@
-"""Simulated drives: models, targets that consist of them, and their state between runs."""
+"""State of simulated drives between runs."""

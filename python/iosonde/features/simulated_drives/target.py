@@ -3,7 +3,7 @@
     sim:NAME[*DRIVES][,raid=LEVEL][,chunk=SIZE][,capacity=SIZE][,bandwidth=SPEED][,parity=SPEED]
 
 NAME is a model of `models/` or the path of a TOML file. Whatever is measured on one is marked as simulated. A drive's
-state outlives a run: see `state.py`.
+state outlives a run (`storage/simulated/state.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from iosonde import memory
 from iosonde.errors import TargetError
+from iosonde.features.simulated_drives.model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage.simulated.model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
 from iosonde.storage.targets.target import Files, IoMode, Target
 from iosonde.units import compact_size, format_bytes, parse_size
 

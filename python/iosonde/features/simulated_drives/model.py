@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from iosonde import text_files
-from iosonde.data import data_folder
 from iosonde.errors import TargetError
 from iosonde.text_files import expanded
 from iosonde.units import format_bytes, parse_duration, parse_size
@@ -218,7 +217,7 @@ class DriveModel(_Part):
 
 def models() -> dict[str, Path]:
     """The models that come with iosonde, by name."""
-    return {file.stem: file for file in sorted(data_folder("models").glob("*.toml"))}
+    return {file.stem: file for file in sorted((Path(__file__).parent / "models").glob("*.toml"))}
 
 
 def load_model(name: str, *, target: str) -> DriveModel:

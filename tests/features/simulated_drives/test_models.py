@@ -9,14 +9,14 @@ from typing import NamedTuple
 import pytest
 from engines import real_engine
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
 
 from simulated import Figures, Load, measure
 
 from iosonde.errors import TargetError
+from iosonde.features.simulated_drives.model import load_model, models
+from iosonde.features.simulated_drives.target import SimulatedDriveTarget
 from iosonde.storage import open_target
-from iosonde.storage.simulated.model import load_model, models
-from iosonde.storage.simulated.target import SimulatedDriveTarget
 
 
 class Specification(NamedTuple):
@@ -120,7 +120,7 @@ def test_a_smaller_drive_is_as_fast_as_the_whole() -> None:
 
 
 def test_the_page_on_simulation_names_every_model() -> None:
-    page = (Path(__file__).parents[2] / "docs/simulation.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/simulation.md").read_text(encoding="utf-8")
     assert [name for name in models() if f"| `sim:{name}` |" not in page] == []
 
 
