@@ -9,12 +9,12 @@ import pytest
 from engines import real_engine
 
 from iosonde.execution import Interrupted, execute, resume
+from iosonde.features.simulated_drives.state import DIRECTORY, DriveState
 from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
-from iosonde.storage.simulated import state as drive_state
 
 MIB = 1 << 20
 
@@ -73,7 +73,7 @@ def test_each_setup_is_created_once_and_its_runs_share_the_drives(tmp_path: Path
         assert record.setup["simulated"] is True
     created_for = {record.setup["created_for"] for record in result_set.records()}
     assert created_for == {in_order(result_set)[0].run_id, in_order(result_set)[4].run_id}
-    assert not (tmp_path / "set" / drive_state.DIRECTORY).exists()
+    assert not (tmp_path / "set" / DIRECTORY).exists()
 
 
 @pytest.mark.parametrize(("fresh", "expected"), [("case", [8, 0] * 4), ("run", [8] * 8)])
@@ -123,9 +123,10 @@ def test_drives_of_another_setup_are_never_taken_for_these(tmp_path: Path) -> No
     """As after a kill between two setups: the leftovers are of an array that the next run does not use."""
     plan = planned()
     result_set = ResultSet.create(tmp_path / "set", plan)
-    drive_state.prepare(plan, result_set.directory)
-    drive_state.begin(result_set.directory, "another")
-    (result_set.directory / drive_state.DIRECTORY / "state").write_bytes(b"not a state")
+    state = DriveState(plan, result_set.directory)
+    state.create()
+    state.begin("another", is_fresh=False)
+    (state.path / "state").write_bytes(b"not a state")
     assert laid_out(resume(tmp_path / "set")) == [8, 0, 0, 0, 8, 0, 0, 0]
 
 

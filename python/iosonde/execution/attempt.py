@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -29,7 +28,7 @@ from iosonde.procedure.watch import watch_of
 from iosonde.protocol.event import Event
 from iosonde.results.schema import UNSUPPORTED, Failure, Record, RecordWarning
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.simulated import state as drive_state
+from iosonde.storage.targets.kind import TargetState
 
 _PREPARATIONS: tuple[Preparation, ...] = contributed("preparations", "PREPARATIONS")
 _ENCLOSURES: tuple[Enclosure, ...] = contributed("preparations", "ENCLOSURES")
@@ -40,8 +39,7 @@ class Equipment:
     """Common parameters of the attempts of a session."""
 
     plan: Plan
-    directory: Path
-    """Directory of the state of simulated drives."""
+    state: TargetState
     setups: Setups
     harness: Harness
     states: Sequence[DataState]
@@ -123,7 +121,7 @@ def _context(
         run=run,
         case=case,
         plan=equipment.plan,
-        directory=equipment.directory,
+        state=equipment.state,
         ready=ready,
         target=describe(ready.target) | describe_log(run),
         harness=equipment.harness,
@@ -205,7 +203,7 @@ def _drive(
             for enclose in _ENCLOSURES:
                 spec, ready = enclosed.enter_context(enclose(spec, ready, equipment.consent))
             return drive(
-                ready.with_claims(drive_state.with_state(spec, equipment.directory)),
+                ready.with_claims(equipment.state.with_state(spec)),
                 on_event=handle,
                 stop=equipment.stop,
                 on_start=instruments.engine_started,
@@ -233,7 +231,7 @@ def _not_started(
         run=run,
         case=case,
         plan=equipment.plan,
-        directory=equipment.directory,
+        state=equipment.state,
         ready=ReadyTarget(target=base, facts=facts),
         target=target,
         harness=equipment.harness,

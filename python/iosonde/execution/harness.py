@@ -24,14 +24,12 @@ from iosonde.execution.engine import ENGINE, drive
 from iosonde.execution.stop import Stop
 from iosonde.execution.timeouts import Timeouts
 from iosonde.workload import described
+from iosonde.workload.block.backends import VIRTUAL
 
 DURATION_NS = 60_000_000
 INTERVAL_NS = 100_000_000
 DEPTHS = (1, 4, 16, 64)
 """Queue depths that are calibrated: a stream uses the largest one that does not exceed its own."""
-
-_VIRTUAL = ("null", "simulated", "ssd")
-"""Backends without a device: there is nothing that the harness could take time from."""
 
 _TIMEOUTS = Timeouts(hello_s=5, silence_s=5, exit_s=2)
 
@@ -61,8 +59,8 @@ class Harness:
     def costs(self, spec: Json) -> dict[str, Any] | None:
         """Cost of an I/O of each stream, for the record; None for other engines and for virtual backends."""
         workload = spec["workload"]
-        if not self._is_ours or not described(workload).moves_blocks or workload["backend"]["kind"] in _VIRTUAL:
-            return None
+        if not self._is_ours or not described(workload).moves_blocks or workload["backend"]["kind"] in VIRTUAL:
+            return None  # Without a device there is nothing that the harness could take time from.
         costs = {stream["name"]: self._cost(spec, stream) for stream in workload["streams"]}
         if not any(costs.values()):
             return None

@@ -79,7 +79,8 @@ def judged(
 ) -> Record:
     """The record with its verdict and warnings; unchanged without a result or evidence."""
     from iosonde.verdict.judge import judge_of
-    from iosonde.verdict.verdict import ON_VIRTUAL_TIME, judge, with_disturbances
+    from iosonde.verdict.verdict import judge, with_disturbances
+    from iosonde.workload.block.backends import ON_VIRTUAL_TIME
 
     if record.result is None:
         return record

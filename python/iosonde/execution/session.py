@@ -6,15 +6,13 @@ created on the target, and discard the run in progress; `resume` continues, also
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from iosonde.errors import ResultsError, TargetError
+from iosonde.errors import TargetError
 from iosonde.execution import environment
 from iosonde.execution.attempt import Attempt, Equipment, carry_out
 from iosonde.execution.checks import engine_programs
@@ -36,8 +34,8 @@ from iosonde.results.schema import Record
 from iosonde.servers import foreign_database
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
-from iosonde.storage.simulated import state as drive_state
 from iosonde.storage.targets.device_target import DeviceTarget
+from iosonde.storage.targets.kind import state_of
 from iosonde.workload import described
 
 REPEATED_FAILURES = 3
@@ -140,37 +138,7 @@ def _put_back(result_set: ResultSet) -> None:
         if has_leftovers(plan):
             Admission.for_plan(plan, result_set.directory).check_plan()
             restore(plan)
-        _remove_drive_state(plan, result_set)
-
-
-def _drive_state_directory(plan: Plan, result_set: ResultSet) -> Path:
-    """Where simulated drives of the plan's target keep their state: those of arm `b` in a directory of their own."""
-    is_second = any(case.arm == "b" for case in plan.cases) and not any(case.arm == "a" for case in plan.cases)
-    return result_set.directory / "against" if is_second else result_set.directory
-
-
-def _create_drive_state_directory(directory: Path, result_set: ResultSet) -> None:
-    """Create that of arm `b`; `ResultsError` for anything else in its place, as in an edited result set."""
-    if directory == result_set.directory:
-        return
-    with contextlib.suppress(FileExistsError):
-        directory.mkdir()
-    if not stat.S_ISDIR(directory.lstat().st_mode):
-        raise ResultsError(
-            f"`{directory}` is not a directory",
-            where="it would contain the state of the simulated drive of arm `b`",
-            hint="the result set was edited, perhaps with intent; to measure here, run the study again",
-        )
-
-
-def _remove_drive_state(plan: Plan, result_set: ResultSet) -> None:
-    directory = _drive_state_directory(plan, result_set)
-    if directory != result_set.directory and (directory.is_symlink() or not directory.is_dir()):
-        return
-    drive_state.restore(plan, directory)
-    if directory != result_set.directory:
-        with contextlib.suppress(OSError):  # Something else is in it.
-            directory.rmdir()
+        state_of(plan, result_set.directory).remove()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,13 +277,13 @@ def _prepared(
     name: str,
     consent: Consent,
 ) -> Iterator[Equipment]:
-    directory = _drive_state_directory(plan, result_set)
+    state = state_of(plan, result_set.directory)
     engine = find_engine()
     facts = environment.capture(engine, engine_programs.clients_of(plan.specs()))
     equipment = Equipment(
         plan=plan,
-        directory=directory,
-        setups=Setups(plan, target, directory),
+        state=state,
+        setups=Setups(plan, target, state),
         harness=Harness(engine=engine, environment=facts, stop=stop),
         states=states(),
         servers=DatabaseServers(plan, stop=stop, note=observer.note),
@@ -329,8 +297,7 @@ def _prepared(
     try:
         prepare(plan)
         _wipe_for_stores(plan, target)
-        _create_drive_state_directory(directory, result_set)
-        drive_state.prepare(plan, directory)
+        state.create()
         equipment.harness.learn(run.spec for run in plan.runs)
         yield equipment
     finally:
@@ -340,7 +307,7 @@ def _prepared(
         finally:
             restore(plan)
         if not Schedule(result_set, retry_failed=False).next_run():
-            _remove_drive_state(plan, result_set)
+            state.remove()
 
 
 def _wipe_for_stores(plan: Plan, target: Target) -> None:

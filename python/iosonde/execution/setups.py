@@ -1,7 +1,7 @@
 """Creation of the setups of a plan's cases: layers, file system and mount between target and workload.
 
 A setup is created before the first run that needs it, and removed before the first run that needs another, or at the
-end of the session. For simulated drives a setup is a new array of them, whose state outlives the session.
+end of the session. Where iosonde keeps the data of a target, a setup is a new target, whose state outlives the session.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from iosonde.plan import Case, JsonObject, Plan, Run, target_of
 from iosonde.storage import Target
 from iosonde.storage.safety import journal
-from iosonde.storage.simulated import state as drive_state
 from iosonde.storage.targets.active_setup import ActiveSetup
 from iosonde.storage.targets.device_target import DeviceTarget
+from iosonde.storage.targets.kind import TargetState
 from iosonde.storage.targets.setup_target import SetupTarget
 from iosonde.storage.targets.workspace import provision, reused
 from iosonde.workload import described, streams_of
@@ -68,10 +67,9 @@ class ReadyTarget:
 class Setups:
     """Creates and removes the setups of a plan, one at a time, on one target."""
 
-    def __init__(self, plan: Plan, target: Target, directory: Path) -> None:
-        """`directory` is where simulated drives keep their state."""
+    def __init__(self, plan: Plan, target: Target, state: TargetState) -> None:
         self.base = target.called(plan.created_name)
-        self._directory = directory
+        self._state = state
         self._is_needed = any(case.setup for case in plan.cases)
         self._ready = ReadyTarget(target=self.base)
         self._building: ActiveSetup | None = None
@@ -134,8 +132,9 @@ class Setups:
         )
 
     def _create(self, run: Run, case: Case, *, is_fresh: bool) -> ReadyTarget:
+        setup = "\n".join(case.setup_key)
         if case.setup is None:
-            self._simulate(run, case, is_fresh=is_fresh)
+            self._state.begin(setup, is_fresh=is_fresh)
             return ReadyTarget(target=self.base)
         facts: dict[str, Any] = {
             "requested": case.setup.model_dump(),
@@ -151,18 +150,8 @@ class Setups:
             facts |= building.create()
             self._building = building
         else:
-            facts |= self._simulate(run, case, is_fresh=is_fresh)
+            facts |= self._state.begin(setup, is_fresh=is_fresh)
         return ReadyTarget(target=target, facts={"seconds": round(time.monotonic() - began, 3), **facts})
-
-    def _simulate(self, run: Run, case: Case, *, is_fresh: bool) -> dict[str, Any]:
-        """Start new drives, unless those of an earlier session are the same; nothing where none are simulated."""
-        if run.spec["workload"].get("backend", {}).get("kind") != "ssd":
-            return {}
-        wanted = "\n".join(case.setup_key)
-        if is_fresh or drive_state.setup_of(self._directory) != wanted:
-            drive_state.begin(self._directory, wanted)
-            return {"simulated": True}
-        return {"simulated": True, "kept_from_before": True}
 
 
 def _claims_of(target: Target) -> list[int]:

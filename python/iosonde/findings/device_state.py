@@ -24,6 +24,7 @@ from iosonde.planning.device_state import SMALLEST_RANGE, SPANS_TO_STEADY, is_sm
 from iosonde.procedure.preparation import STEP
 from iosonde.study.model import Part, Study
 from iosonde.units import format_bytes
+from iosonde.workload.block.backends import VIRTUAL_DRIVES
 from iosonde.workload.block.requirements import active_range_bytes
 
 NEARLY_ALL = 0.9
@@ -203,7 +204,7 @@ def _state(
 
 def _is_new(row: Mapping[str, Any]) -> bool:
     """True if the device holds nothing when the preparation of a case starts."""
-    return row.get("backend") == "ssd" or row.get("purge") not in (None, "none", "unneeded")
+    return row.get("backend") in VIRTUAL_DRIVES or row.get("purge") not in (None, "none", "unneeded")
 
 
 class _Device:

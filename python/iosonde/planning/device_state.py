@@ -13,6 +13,7 @@ from typing import Any
 from iosonde.plan import Case, DeviceState
 from iosonde.study.model import Part, Study
 from iosonde.units import format_bytes
+from iosonde.workload.block.backends import VIRTUAL_DRIVES
 from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.workload import Room
 
@@ -37,17 +38,17 @@ def attained(study: Study, part: Part, loads: Sequence[Mapping[str, Any]], targe
     streams = [stream for load in loads for stream in load.values()]
     blocks = [stream for stream in streams if isinstance(stream, BlockParameters)]
     given = target.backend()
-    is_simulated = given is not None and given.get("kind") == "ssd"
+    is_virtual_drive = given is not None and given["kind"] in VIRTUAL_DRIVES
     if blocks and not any(_writes(stream) for stream in blocks):
         return Attained(state="not_applicable")
-    if not is_simulated and (given is not None or any(stream.is_virtual for stream in blocks)):
+    if not is_virtual_drive and (given is not None or any(stream.is_virtual for stream in blocks)):
         return Attained(state="not_applicable")
     declared = part.device_state or study.device_state or "unknown"
     if declared == "unknown":
         return Attained(state="unknown")
     if not blocks or not part.rounds:
         return Attained(state="unknown", reason="nothing prepares the device before these runs")
-    if not is_simulated and target.direct_unit() is not None and getattr(target, "kind", "") not in ("device", ""):
+    if not is_virtual_drive and target.direct_unit() is not None and getattr(target, "kind", "") not in ("device", ""):
         return Attained(
             state="unknown", reason="the files occupy part of a device, and the state of its other blocks is unknown"
         )

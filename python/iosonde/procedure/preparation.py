@@ -13,7 +13,7 @@ from typing import Any
 from iosonde.plan import ASSUMED_BYTES_PER_SECOND, PREPARATION, Case, Cost, Run
 from iosonde.units import MIB
 from iosonde.workload.block import BLOCK
-from iosonde.workload.block.fields import VIRTUAL
+from iosonde.workload.block.backends import VIRTUAL
 from iosonde.workload.block.parameters import BlockParameters
 from iosonde.workload.block.spec import prepare
 

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 
 _SUBDIRECTORIES = ("records", "environments")
 
-SIMULATED_BACKENDS = ("simulated", "ssd")
-"""Backends of the engine that simulate storage."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Writable:
@@ -301,7 +298,9 @@ class ResultSet:
     @property
     def simulated(self) -> bool:
         """True if its storage is simulated: values of a model, not of a device."""
-        return any(spec["workload"].get("backend", {}).get("kind") in SIMULATED_BACKENDS for spec in self.plan.specs())
+        from iosonde.workload.block.backends import ON_VIRTUAL_TIME
+
+        return any(spec["workload"].get("backend", {}).get("kind") in ON_VIRTUAL_TIME for spec in self.plan.specs())
 
     @property
     def problems(self) -> list[str]:

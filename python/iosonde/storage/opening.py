@@ -10,7 +10,7 @@ from iosonde.errors import TargetError
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.targets.device_target import open_devices
 from iosonde.storage.targets.file_target import open_existing, open_new
-from iosonde.storage.targets.kind import target_kinds
+from iosonde.storage.targets.kind import kind_of, target_kinds
 from iosonde.storage.targets.target import Target
 from iosonde.storage.targets.virtual_target import open_null, open_queue
 from iosonde.text_files import expanded, is_utf8
@@ -38,7 +38,7 @@ def open_target(text: str) -> Target:
         return open_null(text, rest)
     if kind == "simulated":
         return open_queue(text, rest)
-    if of_feature := target_kinds().get(kind):
+    if of_feature := kind_of(text):
         return of_feature.open(text)
     names = [name.strip() for name in text.split(",") if name.strip()]
     if len(names) > 1 and not Path(text).exists():

@@ -21,6 +21,7 @@ from typing import Literal, get_args
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.evidence import COPYING_FILE_SYSTEMS, NETWORK_FILE_SYSTEMS, Evidence, VerdictFacts
 from iosonde.verdict.warning_kinds import WARNINGS, PointsTo
+from iosonde.workload.block.backends import ON_VIRTUAL_TIME
 
 Kind = Literal[
     "device-limited", "harness-limited", "cache-served", "server-CPU-limited", "lock-limited", "undetermined"
@@ -61,10 +62,6 @@ class Verdict:
     """Sentences, the most severe first."""
     warnings: tuple[RunWarning, ...]
     evidence: dict[str, float | None]
-
-
-ON_VIRTUAL_TIME = ("simulated", "ssd")
-"""Backends on a virtual clock."""
 
 
 def judge(facts: VerdictFacts) -> Verdict:

@@ -52,6 +52,9 @@ class Room(Protocol):
     def capacity(self) -> Capacity:
         """Capacity of which a fill level is a share."""
 
+    def over_provisioning(self) -> float | None:
+        """Spare capacity as a share of the capacity, where it is known."""
+
     def purges(self) -> Sequence[Purge]:
         """Means to give up what the target holds, the strongest first."""
 

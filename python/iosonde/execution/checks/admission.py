@@ -23,10 +23,7 @@ from iosonde.storage.targets.file_names import is_file_name
 from iosonde.storage.targets.target import Target
 from iosonde.storage.targets.workspace import journal_directory
 from iosonde.workload import described
-
-_VIRTUAL = ("null", "simulated", "ssd")
-"""Backends that reach no real target."""
-
+from iosonde.workload.block.backends import VIRTUAL
 
 SYSTEM_DIRECTORIES = ("/usr", "/lib", "/lib64", "/opt")
 """Where only administrators install libraries."""
@@ -119,7 +116,7 @@ class Admission:
         named = workload["target"]
         kind, size = named["kind"], named.get("size_bytes", 0)
         if kind == "virtual":
-            is_real = (workload.get("backend") or {}).get("kind") not in (None, *_VIRTUAL)
+            is_real = (workload.get("backend") or {}).get("kind") not in (None, *VIRTUAL)
             return {} if is_real else {"kind": "virtual", **({"size_bytes": size} if "size_bytes" in named else {})}
         target = self._place(case)
         own = described(workload).expected_target(workload, case.parameters, target)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -18,6 +17,7 @@ from iosonde.execution.setups import ReadyTarget
 from iosonde.plan import Case, Plan, Run
 from iosonde.protocol.event import Event
 from iosonde.results.schema import Failure, RecordPart, RecordWarning
+from iosonde.storage.targets.kind import TargetState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +31,7 @@ class RunContext:
     """With the spec that the engine gets."""
     case: Case
     plan: Plan
-    directory: Path
-    """Directory of the state of simulated drives."""
+    state: TargetState
     ready: ReadyTarget
     target: dict[str, Any]
     """Description of the target before the run."""

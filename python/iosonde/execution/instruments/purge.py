@@ -9,7 +9,6 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
 from iosonde.results.schema import RecordWarning
 from iosonde.storage.setups.purge import purge
-from iosonde.storage.simulated import state as drive_state
 
 
 class Purge(Instrument):
@@ -26,7 +25,7 @@ class Purge(Instrument):
             return
         means, target = run.parameters["purge"], run.spec["workload"]["target"]
         if target["kind"] == "virtual":
-            drive_state.forget(self.context.directory)
+            self.context.state.purge()
             return
         try:
             self._not_discarded = purge(

@@ -13,6 +13,7 @@ from iosonde.features.arrays.performance import LAYOUT, array_performance
 from iosonde.findings.question import Question
 from iosonde.metrics import wording
 from iosonde.study.model import Level
+from iosonde.workload.block.backends import VIRTUAL
 
 Row = Mapping[str, Any]
 LOSSES = (
@@ -29,8 +30,6 @@ LOSSES = (
 )
 """Metrics that show why throughput is below the expected value."""
 _OF_PROCESSOR = LOSSES[LOSSES.index("cpu_ns_per_byte") :]
-_VIRTUAL = ("ssd", "simulated", "null")
-"""Backends without a device."""
 EVERYTHING = "all loads"
 ALIKE = 0.10
 """Loads with shares that differ by no more than this share one sentence."""
@@ -99,7 +98,7 @@ class Loads:
         outcomes = self.question.outcomes
         if outcomes is None or "backend_in_effect" not in outcomes.columns:
             return set()
-        return set(outcomes.filter(pl.col("backend_in_effect").is_in(_VIRTUAL))["case_id"])
+        return set(outcomes.filter(pl.col("backend_in_effect").is_in(VIRTUAL))["case_id"])
 
     def _medians(self, metric: str) -> dict[str, float]:
         cells = self.question.cells(metric)

@@ -29,6 +29,7 @@ class DriverParameters(BaseModel):
 BACKENDS = (
     Backend(
         name=NAME,
+        title="the user-level NVMe driver",
         parameters=DriverParameters,
         durations=("command_timeout",),
         options={"data_pointers": "data_pointers", "interrupts": "interrupts", "command_timeout": "timeout_ns"},

@@ -3,7 +3,7 @@
     sim:NAME[*DRIVES][,raid=LEVEL][,chunk=SIZE][,capacity=SIZE][,bandwidth=SPEED][,parity=SPEED]
 
 NAME is a model of `models/` or the path of a TOML file. Whatever is measured on one is marked as simulated. A drive's
-state outlives a run (`storage/simulated/state.py`).
+state outlives a run: see `state.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from iosonde import memory
 from iosonde.errors import TargetError
+from iosonde.features.simulated_drives.backends import NAME
 from iosonde.features.simulated_drives.model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
 from iosonde.plan import Destroys, Purge, Setup
 from iosonde.storage.targets.target import Files, IoMode, Target
@@ -109,7 +110,7 @@ class SimulatedDriveTarget(Target):
     def backend(self) -> dict[str, Any]:
         """The complete description of the drive; the path of its state is added for each run."""
         return {
-            "kind": "ssd",
+            "kind": NAME,
             "model": self.model.for_engine(self.model_name),
             "array": {
                 "level": f"raid{self.level}",
@@ -120,6 +121,10 @@ class SimulatedDriveTarget(Target):
             },
             "state_path": None,
         }
+
+    def over_provisioning(self) -> float | None:
+        """That of its model; None for media that are overwritten in place."""
+        return self.model.translation.over_provisioning
 
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
         """Nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iosonde.features.simulated_drives.model import load_model, models
+from iosonde.features.simulated_drives.state import DriveState
 from iosonde.features.simulated_drives.target import open_simulated
 from iosonde.storage.targets.kind import ShippedTarget, TargetKind
 
@@ -12,4 +13,4 @@ def _shipped() -> list[ShippedTarget]:
     return [ShippedTarget(name=name, title=model.title, class_=model.class_) for name, model in drives.items()]
 
 
-KINDS = (TargetKind(prefix="sim", open=open_simulated, shipped=_shipped),)
+KINDS = (TargetKind(prefix="sim", open=open_simulated, shipped=_shipped, state=DriveState),)

@@ -63,6 +63,10 @@ class Target(ABC):
         """Capacity of which a fill level is a share."""
         return Capacity(bytes=self.free_bytes())
 
+    def over_provisioning(self) -> float | None:
+        """Spare capacity as a share of the capacity, where it is known."""
+        return None
+
     def purges(self) -> list[Purge]:
         """Methods to purge the target, the strongest first; none if it stores nothing."""
         return []

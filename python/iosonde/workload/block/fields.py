@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from iosonde.workload.block import notation
-from iosonde.workload.block.backends import BACKENDS
+from iosonde.workload.block.backends import BACKENDS, VIRTUAL, VIRTUAL_DRIVES
 from iosonde.workload.reading import (
     Cpus,
     Duration,
@@ -27,16 +27,21 @@ from iosonde.workload.reading import (
 Rate = Annotated[float | str, BeforeValidator(notation.parse_rate_or_steps)]
 
 
-VIRTUAL = ("null", "simulated", "ssd")
-"""Backends that reach no real target."""
-
 OF_BACKENDS = [name for each in BACKENDS.values() if each.parameters for name in each.parameters.model_fields]
 """Parameters of backends of features."""
+
+_TITLES = "; ".join(each.title for each in BACKENDS.values() if each.title)
+
+
+def _set_by_targets() -> str:
+    *targets, last = (f"`{each.target.partition(':')[0]}:`" for each in BACKENDS.values() if each.target)
+    return f"The targets {', '.join(targets)} and {last}"
+
 
 if TYPE_CHECKING:
     BackendName = str
 else:
-    BackendName = Literal[(*BACKENDS, *VIRTUAL)]
+    BackendName = Literal[(*BACKENDS,)]
 
 
 class BlockFields(BaseModel):
@@ -91,9 +96,7 @@ class BlockFields(BaseModel):
     )
     backend: BackendName = Field(
         "uring",
-        description="I/O interface (`docs/backends.md`): `io_uring`; `pread`/`pwrite` or polled `preadv2`, one at "
-        "a time in each job; Linux AIO; NVMe commands through `io_uring`; the user-level NVMe driver; none; a "
-        "simulated device; a simulated drive. The targets `null:`, `simulated:` and `sim:` set it themselves.",
+        description=f"I/O interface (`docs/backends.md`): {_TITLES}. {_set_by_targets()} set it themselves.",
     )
     fallback: Literal["allow", "refuse"] = Field(
         "allow",
@@ -249,7 +252,7 @@ class BlockFields(BaseModel):
     @property
     def has_files_on_drive(self) -> bool:
         """Return True if jobs with files of their own must be given parts of a drive, which has no files."""
-        return self.backend == "ssd" and self.files == "per_job"
+        return self.backend in VIRTUAL_DRIVES and self.files == "per_job"
 
     @property
     def smallest_span(self) -> int:

@@ -9,6 +9,7 @@ from iosonde.errors import StudyError
 from iosonde.plan import Capacity
 from iosonde.units import MIB, compact_size, format_bytes
 from iosonde.workload.block import rules
+from iosonde.workload.block.backends import BACKENDS, VIRTUAL_DRIVES
 from iosonde.workload.block.fields import WHOLE_WORKLOAD
 from iosonde.workload.block.notation import mix_of
 from iosonde.workload.block.parameters import BlockParameters
@@ -32,14 +33,17 @@ def _fitted(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -
     if forced:
         changes["backend"] = forced["kind"]
     backend = changes.get("backend", stream.backend)
+    described = BACKENDS[backend]
     if backend == "simulated":
         changes |= _simulated(stream, forced or {})
-    if backend in ("null", "simulated"):
-        changes |= {"layout": "never", "page_cache": "keep"}
-    if backend == "ssd":
-        if not forced:
-            raise StudyError("the backend `ssd` is a simulated drive", hint="name one as the target, like `sim:pm963`")
+    if described.is_virtual:
         changes["page_cache"] = "keep"
+    if not described.stores_data:
+        changes["layout"] = "never"
+    if backend in VIRTUAL_DRIVES and not forced:
+        raise StudyError(
+            f"the backend `{backend}` is {described.title}", hint=f"name one as the target, like `{described.target}`"
+        )
     if stream.start == "cold":
         changes |= {"ramp": 0, "ramp_bytes": None, "ramp_until": "time"}
         changes.setdefault("page_cache", "drop")
@@ -48,9 +52,11 @@ def _fitted(stream: BlockParameters, target: Room, room_bytes: int, jobs: int) -
         if stream.files == "per_job":
             share /= jobs
         changes["span"] = int((share - stream.offset) // MIB * MIB)
-    if stream.unaligned == "round_up" and stream.io_mode == "direct" and backend not in ("null", "simulated"):
+    if stream.unaligned == "round_up" and stream.io_mode == "direct" and described.stores_data:
         changes["block_size"] = _rounded_up(stream.block_size, target.direct_unit() or 1)
-    changes |= _prepared(stream, target, room_bytes, own_capacity=room_bytes if backend == "ssd" else stream.capacity)
+    changes |= _prepared(
+        stream, target, room_bytes, own_capacity=room_bytes if backend in VIRTUAL_DRIVES else stream.capacity
+    )
     if "aging" in (stream.access, stream.precondition_access) and not stream.over_provisioning:
         changes["over_provisioning"] = _over_provisioning(target)
     fitted = stream.model_copy(update=changes)
@@ -122,9 +128,7 @@ def _fill_bytes(percent: float, capacity: Capacity, room_bytes: int) -> int:
 
 
 def _over_provisioning(target: Room) -> float:
-    """That of a simulated drive; of real ones it is not known."""
-    model = (target.backend() or {}).get("model", {})
-    known: float | None = model.get("translation", {}).get("over_provisioning")
+    known = target.over_provisioning()
     if not known:
         raise StudyError(
             "preconditioning in one pass needs the drive's `over_provisioning`",

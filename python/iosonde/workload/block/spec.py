@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from iosonde.plan import JsonObject
 from iosonde.storage.targets.workspace import journal_directory
-from iosonde.workload.block.backends import BACKENDS
+from iosonde.workload.block.backends import BACKENDS, VIRTUAL_DRIVES
 from iosonde.workload.block.fitting import fit
 from iosonde.workload.block.notation import active_window, mix_of, rate_steps
 from iosonde.workload.block.parameters import BlockParameters
@@ -107,24 +107,11 @@ def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> Json
 
 def _backend(whole: BlockParameters, given: JsonObject | None) -> spec.Backend:
     """The spec's `backend`; `given` is that of a target that leaves no choice."""
-    match whole.backend:
-        case "ssd":
-            return cast("spec.SsdBackend", given or {})
-        case "simulated":
-            simulated = {
-                "kind": "simulated",
-                "servers": whole.servers,
-                "read_service_ns": whole.read_service,
-                "write_service_ns": whole.write_service,
-                "service": whole.service,
-            }
-            return cast("spec.SimulatedBackend", simulated)  # The target sets them (`fitting.py`).
-        case "null":
-            return {"kind": "null"}
-        case _:
-            chosen = {key: getattr(whole, name) for name, key in BACKENDS[whole.backend].options.items()}
-            required = {"required": True} if whole.backend == "uring" and whole.fallback == "refuse" else {}
-            return cast("spec.Backend", {"kind": whole.backend, **chosen, **required})
+    if whole.backend in VIRTUAL_DRIVES:
+        return cast("spec.Backend", given or {})
+    chosen = {key: getattr(whole, name) for name, key in BACKENDS[whole.backend].options.items()}
+    required = {"required": True} if whole.backend == "uring" and whole.fallback == "refuse" else {}
+    return cast("spec.Backend", {"kind": whole.backend, **chosen, **required})
 
 
 def _verification(whole: BlockParameters, target: JsonObject) -> spec.Verification | None:

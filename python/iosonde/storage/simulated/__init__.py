@@ -1,1 +1,0 @@
-"""State of simulated drives between runs."""
