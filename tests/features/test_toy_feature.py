@@ -97,6 +97,20 @@ def test_a_study_can_have_the_workload_of_the_toy(tmp_path: Path) -> None:
     assert "did you mean `toy_load`?" in done.stderr
 
 
+@pytest.mark.engine
+def test_a_target_can_be_of_the_kind_of_the_toy(tmp_path: Path) -> None:
+    plain, asked = STUDY.replace("factors.toy_mark = [2, 7]\n", ""), STUDY[STUDY.index("[[analysis]]") :]
+    plain = plain.replace('setup_size = "16MiB"\n', "").replace(asked, "[profiles.standard]\n")
+    (tmp_path / "toy.toml").write_text(plain)
+    output = tmp_path / "set"
+    done = iosonde_with_toy("run", str(tmp_path / "toy.toml"), "--target", "toy:box", "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    assert "A toy on toy:box" in done.stderr
+    assert "toy:box" in iosonde_with_toy("list", "--drives").stdout
+    refused = iosonde_with_toy("plan", "quick", "--target", "toys:x")
+    assert "the kinds are `null`, `simulated`, `sim` and `toy`" in " ".join(refused.stderr.split())
+
+
 CORE = [path for path in PYTHON.iterdir() if path.is_dir() and path.name not in ("features", "data", "__pycache__")]
 LEFT_OUT = ("protocol/event.py", "protocol/spec.py", "protocol/store_options.py")
 """Types of the engine's schema."""

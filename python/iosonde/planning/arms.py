@@ -232,8 +232,8 @@ def check_targets(target: Target, other: Target) -> None:
 
 
 def is_simulated(target: Target) -> bool:
-    """Return True if results on the target are of a model, and not of a device."""
-    return target.kind in ("simulated", "null")
+    """Return True if results on the target are not of a device."""
+    return target.is_model or target.kind == "null"
 
 
 def shared_storage(target: Target, other: Target) -> str:

@@ -1,6 +1,6 @@
 """Cases that a simulated target cannot tell apart, because their levels differ only in the host's path to a device.
 
-A simulated drive is reached without system calls, page cache and block layer. Measuring such cases would compare a
+A simulated device is reached without system calls, page cache and block layer. Measuring such cases would compare a
 model with itself, so each group is measured once, and a study that asks about nothing else is refused.
 """
 
@@ -28,7 +28,7 @@ def distinct_drafts(drafts: Sequence[Draft], study: Study, target: Target) -> tu
     Kept is the one with the fewest settings of the host. `TargetError` if every question of the study compares levels
     without effect.
     """
-    if target.kind != "simulated":
+    if not target.is_model:
         return list(drafts), []
     kept: dict[str, Draft] = {}
     for draft in drafts:
@@ -44,7 +44,7 @@ def distinct_drafts(drafts: Sequence[Draft], study: Study, target: Target) -> tu
 
 def check_arms(first: Sequence[Draft], second: Sequence[Draft], target: Target) -> None:
     """`TargetError` if the settings in which two arms differ have no effect on their simulated target."""
-    if target.kind != "simulated":
+    if not target.is_model:
         return
     pairs = list(zip(first, second, strict=True))
     differing = sorted({name for a, b in pairs for name in _differing(a, b)})

@@ -70,7 +70,7 @@ def performance(parameters: dict[str, Any], *, speed: float) -> tuple[float, flo
 
 def array(parameters: dict[str, Any]) -> Array | None:
     level, devices = parameters.get("array", "single"), parameters.get("devices", 1)
-    target = {"kind": "simulated", "size_bytes": int(480e9)}
+    target = {"kind": "simulated", "simulated": True, "size_bytes": int(480e9)}
     if level == "single" or devices == 1:
         return Array(target=target, members=[], shares=[])
     capacity = {"raid0": devices, "raid1": 1, "raid5": devices - 1}[level]
@@ -82,9 +82,10 @@ def array(parameters: dict[str, Any]) -> Array | None:
         if parameters["read_fraction"] == 0
         else {"reads": 1.0, "read_bytes": 1.0}
     )
+    members = [f"drive{number}" for number in range(devices)]
     return Array(
-        target={**target, "size_bytes": int(480e9 * capacity), "array": {"drives": devices}},
-        members=[f"drive{number}" for number in range(devices)],
+        target={**target, "size_bytes": int(480e9 * capacity), "devices": [{"device": each} for each in members]},
+        members=members,
         shares=[1 / devices] * devices,
         busy=0.5 if level == "raid1" else 0.98,
         **(work or plain),

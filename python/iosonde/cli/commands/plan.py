@@ -173,10 +173,12 @@ def _power_lines(plan: Plan) -> Iterator[str]:
     """
     from pathlib import Path
 
-    if plan.target.startswith(("sim:", "simulated:", "null:")) or plan.study.get("requirement"):
-        return
     from iosonde.comparison.power import power_of
+    from iosonde.planning import is_simulated
+    from iosonde.storage import open_target
 
+    if plan.study.get("requirement") or is_simulated(open_target(plan.target)):
+        return
     yield from _wrapped("power", power_of(plan, Path("iosonde-results")).text)
 
 

@@ -73,6 +73,10 @@ class SimulatedDriveTarget(Target):
     kind: Literal["simulated"] = "simulated"
 
     @property
+    def is_model(self) -> bool:
+        return True
+
+    @property
     def name(self) -> str:  # type: ignore[override]
         """As the user may write it again."""
         parts = [f"sim:{self.model_name}" + (f"*{self.drives}" if self.drives > 1 else "")]

@@ -70,10 +70,9 @@ def members_of(target: Json) -> list[str]:
     Of arrays on arrays those of the upper one. A btrfs over several devices has them as members; its `devices` are
     listed side by side.
     """
-    if target.get("kind") == "simulated":
-        drives = int((target.get("array") or {}).get("drives", 1))
-        return [f"drive{number}" for number in range(drives)] if drives > 1 else []
     devices: Sequence[Json] = target.get("devices") or []
+    if target.get("simulated"):
+        return [each["device"] for each in devices] if len(devices) > 1 else []
     for device in devices:
         if device.get("kind") == "md":
             under = set(device.get("under", []))

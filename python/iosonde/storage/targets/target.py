@@ -1,7 +1,7 @@
 """Where the I/O of a study goes: what every kind of target can do.
 
 `opening.open_target` turns what the user named into one of them: files (`file_target.py`), block devices
-(`device_target.py`), simulated drives (`simulated`), or no storage at all (`virtual_target.py`).
+(`device_target.py`), no storage at all (`virtual_target.py`), or a kind of target of a feature (`kind.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ class Target(ABC):
 
     kind: Kind
     name: str
-    """Absolute path, or `null:...`, `simulated:...`, `sim:...`: `open_target` takes it back."""
+    """Absolute path, or a text with a prefix such as `null:...`: `open_target` takes it back."""
+
+    @property
+    def is_model(self) -> bool:
+        """True if results are those of a model, which the host's I/O path does not reach; records are marked."""
+        return False
 
     @property
     def title(self) -> str:
@@ -92,7 +97,7 @@ class Target(ABC):
         return {}
 
     def file_system(self) -> int | None:
-        """Number of the file system that it is a part of; None for whole devices and simulated drives."""
+        """Number of the file system that it is a part of; None for whole devices and without any."""
         return None
 
     def notes(self) -> list[str]:

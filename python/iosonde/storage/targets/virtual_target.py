@@ -25,6 +25,10 @@ class VirtualTarget(Target):
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the simulated device that the user named; the rest comes from the workload's parameters."""
 
+    @property
+    def is_model(self) -> bool:
+        return self.kind == "simulated"
+
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Only the size is limited."""
         if bytes_needed > self.size_bytes:
@@ -60,7 +64,7 @@ class VirtualTarget(Target):
 
     def describe(self) -> dict[str, Any]:
         """Text that the user named."""
-        mark = {"simulated": True} if self.kind == "simulated" else {}
+        mark = {"simulated": True} if self.is_model else {}
         return {"kind": self.kind, **mark, "name": self.name, "size_bytes": self.size_bytes, "devices": []}
 
 
