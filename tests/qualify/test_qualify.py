@@ -13,7 +13,7 @@ from command_line import Iosonde
 from engines import real_engine
 
 from iosonde.data import applications
-from iosonde.findings.requirements import Result
+from iosonde.findings.outcome import Result
 from iosonde.qualify import Qualification, exit_code, load_application
 from iosonde.results import ResultSet
 

@@ -212,8 +212,8 @@ def targets_of(plan: Plan) -> list[str]:
     return [part.target for part in plan.by_target()]
 
 
-def read_time_limit(text: str | None) -> float | None:
-    """`--time-limit` in seconds."""
+def read_time_limit(text: str | None, *, option: str = "--time-limit") -> float | None:
+    """`--time-limit` or another length of time, in seconds."""
     from iosonde.units import parse_duration
 
     if text is None:
@@ -221,9 +221,9 @@ def read_time_limit(text: str | None) -> float | None:
     try:
         seconds = parse_duration(text) / 1e9
     except ValueError as error:
-        raise typer.BadParameter(f"`--time-limit {text}`: {error}") from None
+        raise typer.BadParameter(f"`{option} {text}`: {error}") from None
     if seconds <= 0:
-        raise typer.BadParameter(f"`--time-limit` must be greater than 0, such as `8h`; got `{text}`")
+        raise typer.BadParameter(f"`{option}` must be greater than 0, such as `8h`; got `{text}`")
     return seconds
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from iosonde.metrics.histogram import MILLION, PERCENTILES
@@ -181,55 +180,67 @@ class Tally:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurement of one recorded run."""
+    """The measurements of recorded runs: of each what its intervals contribute, as while they were measured."""
 
-    results: ResultSet
-    """Holds only this run."""
+    intervals: pl.DataFrame
+    histograms: pl.DataFrame
+    _blocks: dict[Limit, dict[str, Blocks]] = field(default_factory=dict, init=False, repr=False)
 
-    def tally(self, limit: Limit) -> Tally:
-        """Return what the recorded intervals contribute: the same as while they were measured."""
+    @classmethod
+    def of(cls, results: ResultSet) -> Measured:
+        """Read the measurements of all runs of a result set."""
         import polars as pl
 
-        if limit.kind == "share":
-            is_slow = pl.col("midpoint_ns") > limit.threshold_ns
-            slow = pl.col("count").filter(is_slow).sum()
-            sums = self._buckets(limit).group_by("interval").agg(amount=slow, weight=pl.col("count").sum())
-        else:
-            amount = limit.column or f"{limit.latency}_ns_sum"
-            sums = (
-                self._intervals.filter(_covered(limit))
-                .group_by("interval")
-                .agg(amount=pl.col(amount).sum(), weight=pl.col("count").filter(pl.col(amount).is_not_null()).sum())
-            )
-        times = self._intervals.select("interval", "begin_ns", "end_ns").unique()
-        rows = times.join(sums, on="interval", how="left").fill_null(0).sort("interval")
-        seconds = (rows["end_ns"] - rows["begin_ns"]) / 1e9
-        return Tally(
-            limit=limit,
-            begins_ns=rows["begin_ns"].to_list(),
-            amounts=rows["amount"].cast(pl.Float64).to_list(),
-            weights=(seconds if limit.kind == "rate" else rows["weight"].cast(pl.Float64)).to_list(),
-        )
+        return cls(*(table.filter(pl.col("phase") == "measure") for table in (results.intervals, results.histograms)))
+
+    def each(self) -> Mapping[str, Measured]:
+        """Return the measurement of each run, by its id."""
+        histograms = self.histograms.partition_by("run_id", as_dict=True)
+        none = self.histograms.clear()
+        intervals = self.intervals.partition_by("run_id", as_dict=True)
+        return {str(key[0]): Measured(rows, histograms.get(key, none)) for key, rows in intervals.items()}
+
+    def blocks(self, limit: Limit) -> Mapping[str, Blocks]:
+        """Return the blocks of each run, by its id."""
+        import polars as pl
+
+        if limit not in self._blocks:
+            times = self.intervals.select("run_id", "interval", "begin_ns", "end_ns").unique()
+            rows = times.join(self._sums(limit), on=["run_id", "interval"], how="left").fill_null(0)
+            seconds = (pl.col("end_ns") - pl.col("begin_ns")) / 1e9
+            weight = seconds if limit.kind == "rate" else pl.col("weight")
+            rows = rows.with_columns(pl.col("amount").cast(pl.Float64), weight=weight.cast(pl.Float64))
+            self._blocks[limit] = {
+                str(key[0]): blocks_of(*(run[name].to_list() for name in ("begin_ns", "amount", "weight")))
+                for key, run in rows.sort("run_id", "interval").partition_by("run_id", as_dict=True).items()
+            }
+        return self._blocks[limit]
 
     def distribution(self, limit: Limit) -> tuple[Floats, Floats]:
-        """Return the latencies of a limited share in ascending order, and how many operations took each."""
+        """Return the latencies of a limited share in ascending order, and how many operations of all runs took each."""
         import polars as pl
 
         merged = self._buckets(limit).group_by("midpoint_ns").agg(pl.col("count").sum()).sort("midpoint_ns")
         latencies, counts = (merged[name].cast(pl.Float64).to_numpy() for name in ("midpoint_ns", "count"))
         return latencies, counts
 
-    @cached_property
-    def _intervals(self) -> pl.DataFrame:
+    def _sums(self, limit: Limit) -> pl.DataFrame:
+        """Sum up each interval with covered operations."""
         import polars as pl
 
-        return self.results.intervals.filter(pl.col("phase") == "measure")
+        if limit.kind == "share":
+            slow = pl.col("count").filter(pl.col("midpoint_ns") > limit.threshold_ns).sum()
+            buckets = self._buckets(limit).group_by("run_id", "interval")
+            return buckets.agg(amount=slow, weight=pl.col("count").sum())
+        amount = pl.col(limit.column or f"{limit.latency}_ns_sum")
+        covered = self.intervals.filter(_covered(limit)).group_by("run_id", "interval")
+        return covered.agg(amount=amount.sum(), weight=pl.col("count").filter(amount.is_not_null()).sum())
 
     def _buckets(self, limit: Limit) -> pl.DataFrame:
         import polars as pl
 
         kind = limit.latency.removesuffix("_latency")
-        return self.results.histograms.filter(pl.col("phase") == "measure", pl.col("latency") == kind, _covered(limit))
+        return self.histograms.filter(pl.col("latency") == kind, _covered(limit))
 
 
 def _covered(limit: Limit) -> pl.Expr:

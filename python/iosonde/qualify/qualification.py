@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from iosonde.findings.requirements import Outcome, Result, decisive, overall, results_of
+from iosonde.findings.outcome import Outcome, Result
+from iosonde.findings.requirements import decisive, overall, results_of
 from iosonde.foreign_text import printable
 from iosonde.results import ResultSet
 

@@ -25,6 +25,9 @@ Parameters = dict[str, Any]
 """Parameters of a workload as written in TOML: sizes and times may be text with a unit (`"4KiB"`, `"1s"`)."""
 
 
+MOST_REPEATS = 10_000
+"""Runs of a case: a week of windows of one minute."""
+
 DeclaredState = Literal["fresh", "preconditioned", "steady", "unknown"]
 
 
@@ -413,6 +416,8 @@ class Requirement(_Strict):
     level: RequirementLevel = "required"
     means: str
     """Its meaning for the application, in one sentence."""
+    every_run: bool = False
+    """Each run must meet the limit by itself; otherwise all runs together."""
     source: RequirementSource
 
 
@@ -429,7 +434,7 @@ class Study(_Repeated):
     """Group of `iosonde list`."""
     workload: WorkloadName = "block"
     """Workload of the parameters."""
-    repeats: int = Field(default=3, ge=1, le=1000)
+    repeats: int = Field(default=3, ge=1, le=MOST_REPEATS)
     """Runs of each case, or `until`: repeat until confidence intervals are narrow enough."""
     repeats_until: bool = False
     """Set by `repeats = "until"`; `repeats` is then the minimum."""

@@ -14,7 +14,10 @@ from iosonde.cli.messages import messages
 from iosonde.cli.tables import AsJson, print_json, print_table, stdout
 
 if TYPE_CHECKING:
+    from iosonde.plan import Plan
     from iosonde.qualify import Qualification
+    from iosonde.storage import Target
+    from iosonde.study.model import Study
 
 
 def _applications(incomplete: str) -> list[str]:
@@ -37,10 +40,20 @@ def command(
         str | None,
         typer.Option("--target", metavar="TARGET", help="What to measure: a directory, or as with `iosonde run`."),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Qualify for all applications with limits.")] = False,
+    several: Annotated[bool, typer.Option("--all", help="Qualify for all applications with limits.")] = False,
     time_limit: Annotated[
-        str, typer.Option("--time-limit", metavar="TIME", help="Longest measurement of each load.")
-    ] = "60s",
+        str | None,
+        typer.Option("--time-limit", metavar="TIME", help="Longest measurement of each load, such as `60s`."),
+    ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            "--duration", metavar="TIME", help="Watch for this time, such as `24h`, and report the worst windows."
+        ),
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="TIME", help="Length of a window of `--duration`, such as `1m`.")
+    ] = None,
     settings: options.Settings = None,
     output: options.Output = None,
     keep: options.Keep = False,
@@ -53,23 +66,27 @@ def command(
 
     Exit codes: 0 pass, 1 fail, 2 undecided (including errors).
 
-    Applies the load of the application until its requirements are decided: after 10 s in a clear case. With `--quiet`
-    prints one line.
+    Applies the load of the application until its requirements are decided: after 10 s in a clear case, after 60 s at
+    the latest. With `--duration` the load is applied all the time, and each window must meet the requirements. With
+    `--quiet` prints one line.
     """
     from iosonde.errors import IosondeError
     from iosonde.qualify import exit_code
 
-    if name is None and not every:
+    if name is None and not several:
         _list(as_json=as_json)
         return
     if target is None:
         raise typer.BadParameter("`--target` is required to qualify storage, such as `--target /var/lib/etcd`")
-    if name is not None and every:
+    if name is not None and several:
         raise typer.BadParameter("`--all` qualifies for every application; omit the name")
+    overrides = options.read_settings(settings)
+    _check_watch(duration, every, time_limit, several=several, is_set="duration" in overrides)
     loads = _Loads(
         target=target,
-        time_limit_ns=round(1e9 * (options.read_time_limit(time_limit) or 0)),
-        settings=options.read_settings(settings),
+        time_limit_ns=_nanoseconds("--time-limit", time_limit or "60s"),
+        watch=(_nanoseconds("--duration", duration), _nanoseconds("--every", every or "1min")) if duration else None,
+        settings=overrides,
         output=Path(output) if output else None,
         keep=keep,
         destroy=destroy,
@@ -82,8 +99,25 @@ def command(
     except IosondeError as error:
         messages.warning(f"error: {error}")
         raise typer.Exit(2) from None  # 1 would be read as a failed requirement
-    _print(found, as_json=as_json, several=every)
+    _print(found, as_json=as_json, several=several)
     raise typer.Exit(exit_code(found))
+
+
+def _check_watch(
+    duration: str | None, every: str | None, time_limit: str | None, *, several: bool, is_set: bool
+) -> None:
+    """Refuse options that contradict each other."""
+    if every is not None and duration is None:
+        raise typer.BadParameter("`--every` is the length of a window of `--duration`: give both")
+    if duration is not None and is_set:
+        raise typer.BadParameter("`--every` is the length of a window; omit `--set duration`")
+    if duration is not None and (several or time_limit is not None):
+        other = "--all" if several else "--time-limit"
+        raise typer.BadParameter(f"`--duration` watches one application for a fixed time; omit `{other}`")
+
+
+def _nanoseconds(option: str, text: str) -> int:
+    return round(1e9 * (options.read_time_limit(text, option=option) or 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +126,8 @@ class _Loads:
 
     target: str
     time_limit_ns: int
+    watch: tuple[int, int] | None
+    """Length of a watch and of its windows, in nanoseconds."""
     settings: dict[str, str]
     output: Path | None
     keep: bool
@@ -103,13 +139,13 @@ class _Loads:
         from iosonde.cli.commands.plan import summary
         from iosonde.execution import default_directory, execute
         from iosonde.procedure.schedule import Remaining
-        from iosonde.qualify import load_application, plan_of, qualification_of
+        from iosonde.qualify import load_application, qualification_of
         from iosonde.results import ResultSet
         from iosonde.storage import open_target
 
         study = load_application(name)
         target = open_target(self.target)
-        plan = plan_of(study, target, time_limit_ns=self.time_limit_ns, settings=self.settings, keep=self.keep)
+        plan = self._plan(study, target)
         consent = options.consent(self.destroy, self.confirm, targets=options.targets_of(plan))
         messages.info("\n".join([f"{study.title} on {plan.target}", *summary(plan)]))
         directory = self.output or default_directory(plan.study_name)
@@ -125,6 +161,16 @@ class _Loads:
             if ended.exit_code != reference.EXIT_RUNS_FAILED:
                 raise
         return qualification_of(name, ResultSet.open(directory))
+
+    def _plan(self, study: Study, target: Target) -> Plan:
+        from iosonde.qualify import plan_of, watch_plan
+
+        if self.watch is None:
+            return plan_of(study, target, time_limit_ns=self.time_limit_ns, settings=self.settings, keep=self.keep)
+        length_ns, every_ns = self.watch
+        return watch_plan(
+            study, target, duration_ns=length_ns, every_ns=every_ns, settings=self.settings, keep=self.keep
+        )
 
     def qualify_all(self) -> list[Qualification]:
         """Run the loads of all applications with limits; one that cannot be measured is undecided."""

@@ -23,7 +23,7 @@ from iosonde.report.content.omitted import Omitted, computed
 from iosonde.report.content.pooled_sessions import session_tables
 from iosonde.report.content.published import improvements_table, limits_table
 from iosonde.report.content.repeats import repeat_tables
-from iosonde.report.content.requirements import requirements_table
+from iosonde.report.content.requirements import requirements_table, windows_table
 from iosonde.report.content.sections import Labelled, Section, assigned
 from iosonde.report.content.store_statistics import statistics_tables
 from iosonde.report.content.summary import summary
@@ -54,7 +54,10 @@ Part = TypeVar("Part")
 HEADLINES = ("table", "accounts")
 """Those that may be the summary of a study."""
 
-PARTS = ("requirements", "answers", "summary", "sections", "drift", "detail_tables", "comparison", "verdicts")
+PARTS = (
+    *("requirements", "windows", "answers", "summary", "sections"),
+    *("drift", "detail_tables", "comparison", "verdicts"),
+)
 """Properties of a chapter that are computed before it is written."""
 
 
@@ -104,16 +107,7 @@ class Chapter:
 
     def compute(self) -> None:
         """Compute every part, so that `omitted` is complete."""
-        for part in (
-            "requirements",
-            "answers",
-            "summary",
-            "sections",
-            "drift",
-            "detail_tables",
-            "comparison",
-            "verdicts",
-        ):
+        for part in PARTS:
             getattr(self, part)
 
     def _computed(self, title: str, compute: Callable[[], Part], *, instead: Part) -> Part:
@@ -131,6 +125,16 @@ class Chapter:
     def requirements(self) -> Table | None:
         """The requirements of the study, the worst first; None for a study without any."""
         return self._computed("Requirements", lambda: requirements_table(self.material), instead=None)
+
+    @cached_property
+    def windows(self) -> Table | None:
+        """The worst windows of requirements that each run must meet."""
+        return self._computed("Worst windows", lambda: windows_table(self.material), instead=None)
+
+    @property
+    def required(self) -> list[Table]:
+        """Tables of requirements, the first of a report."""
+        return [table for table in (self.requirements, self.windows) if table]
 
     @cached_property
     def answers(self) -> list[tuple[str, Answer]]:
@@ -279,8 +283,7 @@ class Chapter:
     def tables(self) -> list[Table]:
         """Every table: requirements first, then the comparison of two result sets."""
         asked = (table for table in self._asked_tables if table.rows)
-        required = [self.requirements] if self.requirements else []
-        return [*required, *self.comparison_tables, *asked, *self.detail_tables]
+        return [*self.required, *self.comparison_tables, *asked, *self.detail_tables]
 
     @cached_property
     def _asked_tables(self) -> list[Table]:

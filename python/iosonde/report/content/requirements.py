@@ -1,14 +1,16 @@
-"""The table of the study's requirements: the first of a report that has any."""
+"""The tables of the study's requirements: the first of a report that has any."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from iosonde.report.content.table import RESULT, Cell, Table
 
 if TYPE_CHECKING:
-    from iosonde.findings.requirements import Result
+    from iosonde.findings.outcome import Result, Window
     from iosonde.report.material.result_sets import Material
     from iosonde.study.model import RequirementSource
 
@@ -21,6 +23,14 @@ CAPTION = (
     "Margin: distance from the limit, negative beyond it. Intervals are those of the sequential test "
     "(docs/requirements.md); a limit within one is undecided."
 )
+
+WINDOWS = "Worst windows"
+START = "Start"
+OBSERVED = "Observed"
+SHOWN_OF_WINDOWS = (START, RESULT, NAME, "Value", "Margin")
+"""Heads of the columns of windows that a terminal has room for."""
+WORST = 50
+"""Windows in the table."""
 
 
 def requirements_table(material: Material) -> Table | None:
@@ -53,12 +63,68 @@ def requirements_table(material: Material) -> Table | None:
     )
 
 
+def windows_table(material: Material) -> Table | None:
+    """Return the worst windows of requirements that each run must meet; None without any."""
+    from iosonde.findings.requirements import badness, results_of
+
+    found = [
+        (replace(result, outcome=window.outcome, value=window.value, margin=window.margin), window, source.label)
+        for source in material.sources
+        for result in results_of(source.results)
+        for window in result.windows
+    ]
+    found.sort(key=lambda each: badness(each[0]))
+    if not found:
+        return None
+    several = len(material.sources) > 1
+    heads = [
+        *(["Result set"] if several else []),
+        START,
+        RESULT,
+        NAME,
+        "Value",
+        "Limit",
+        "Margin",
+        OBSERVED,
+        REASON,
+        "Run",
+    ]
+    return Table(
+        title=WINDOWS,
+        caption=f"The worst {WORST} of {len(found):,}." if len(found) > WORST else "",
+        heads=heads,
+        labels=3 + several,
+        rows=[
+            [*([Cell(text=label)] if several else []), *_window(result, window)]
+            for result, window, label in found[:WORST]
+        ],
+    )
+
+
+def _window(result: Result, window: Window) -> Sequence[Cell]:
+    return [
+        Cell(text=f"{datetime.fromisoformat(window.started_at):%Y-%m-%d %H:%M:%S}"),
+        Cell(text=result.outcome),
+        Cell(text=result.requirement.name),
+        Cell(text=result.text(result.value), number=result.value),
+        Cell(text=result.limit_text, number=result.limit),
+        Cell(text=margin_text(result), number=result.margin),
+        Cell(text="; ".join(window.observed) or "-"),
+        Cell(text=window.reason or "-"),
+        Cell(text=window.run_id),
+    ]
+
+
+def margin_text(result: Result) -> str:
+    """Write the distance from the limit."""
+    return "-" if result.margin is None else f"{100 * result.margin:+.0f} %"
+
+
 def _values(result: Result) -> Sequence[Cell]:
-    margin = "-" if result.margin is None else f"{100 * result.margin:+.0f} %"
     return [
         Cell(text=result.text(result.value), number=result.value),
         Cell(text=result.limit_text, number=result.limit),
-        Cell(text=margin, number=result.margin),
+        Cell(text=margin_text(result), number=result.margin),
         Cell(text=_interval(result)),
         Cell(text=result.requirement.level),
         Cell(text=result.reason or "-"),

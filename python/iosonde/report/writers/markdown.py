@@ -59,8 +59,8 @@ def _lines(report: Report, folder: str) -> Iterator[str]:
 
 
 def _answer(chapter: Chapter, several: bool) -> Iterator[str]:
-    if chapter.requirements:
-        yield from _table(chapter.requirements, heading="## Requirements")
+    for table in chapter.required:
+        yield from _table(table, heading=f"## {table.title}")
     yield from ("", "## Answer", "", markdown_paragraph(chapter.study.question), "")
     yield from (f"- {escape(line)}" for line in chapter.comparison)
     for label, answer in chapter.answers:

@@ -17,7 +17,7 @@ from iosonde.metrics.registry import known_names, metric, named_among
 from iosonde.metrics.wording import counted, unbroken
 from iosonde.report.content.provenance import completion, headline
 from iosonde.report.content.report import Chapter, Report, incomplete
-from iosonde.report.content.requirements import NAME, REASON, SHOWN
+from iosonde.report.content.requirements import NAME, OBSERVED, REASON, SHOWN, SHOWN_OF_WINDOWS, START
 from iosonde.report.content.sections import Labelled
 from iosonde.report.content.table import RESULT, SCOPE, VERDICT, Cell, Table, folded
 from iosonde.report.material.result_sets import WARNING, Source
@@ -39,6 +39,7 @@ def show(report: Report, console: Console, *, report_path: Path | None = None, b
         for source in chapter.sources:
             _incomplete(source, console)
         _requirements(chapter, console)
+        _windows(chapter, console)
         if not brief:
             _results(chapter, console)
         _warnings(chapter, console)
@@ -78,6 +79,17 @@ def _requirements(chapter: Chapter, console: Console) -> None:
             why.setdefault(" ".join(reasons), []).append(cells[NAME])
     for reason, names in why.items():
         _wrapped(console, f"{', '.join(names)}: {reason}", first="- ", rest="  ")
+
+
+def _windows(chapter: Chapter, console: Console) -> None:
+    """Print the worst windows, and what else was observed in them."""
+    table = chapter.windows
+    if not table:
+        return
+    _table(console, table, list(table.rows), title=table.title, preferred=SHOWN_OF_WINDOWS)
+    cells = (dict(zip(table.heads, (cell.text for cell in row), strict=True)) for row in table.rows[:ROWS])
+    for start, text in {each[START]: each[OBSERVED] for each in cells if each[OBSERVED] != "-"}.items():
+        _wrapped(console, f"{start}: {text}", first="- ", rest="  ")
 
 
 def _answer(chapter: Chapter, console: Console) -> None:
