@@ -1,7 +1,8 @@
 //! Brings a simulated drive to the jobs: its state file, its layout, and its requests.
 
+use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use iosonde_harness::{Run, RunError};
 use iosonde_load::Io;
@@ -61,22 +62,39 @@ fn open(
             error.hint,
         )
     })?;
-    let file = match state.map(|path| targets.open(path, OFlags::RDONLY)) {
-        None => return Ok((storage, true)),
-        Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => return Ok((storage, true)),
-        Some(Err(error)) => return Err(unusable(state, &error.to_string())),
-        Some(Ok(file)) => file,
+    let Some(path) = state else {
+        return Ok((storage, true));
+    };
+    if let Some(mut file) = existing(&limits_path(path), targets)? {
+        storage
+            .load_limits(&mut file)
+            .map_err(|error| unusable(&limits_path(path), &error.to_string()))?;
+    }
+    let Some(mut file) = existing(path, targets)? else {
+        return Ok((storage, true));
     };
     storage
-        .load(&mut BufReader::with_capacity(1 << 20, file))
-        .map_err(|error| unusable(state, &error.to_string()))?;
+        .load(&mut file)
+        .map_err(|error| unusable(path, &error.to_string()))?;
     Ok((storage, false))
 }
 
-fn unusable(state: Option<&Path>, reason: &str) -> RunError {
-    let path = state.unwrap_or(Path::new("")).display();
+/// The state of the limits, which outlives a purge of the drive.
+fn limits_path(state: &Path) -> PathBuf {
+    state.with_extension("limits")
+}
+
+fn existing(path: &Path, targets: &Targets) -> Result<Option<BufReader<File>>, RunError> {
+    match targets.open(path, OFlags::RDONLY) {
+        Ok(file) => Ok(Some(BufReader::with_capacity(1 << 20, file))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unusable(path, &error.to_string())),
+    }
+}
+
+fn unusable(path: &Path, reason: &str) -> RunError {
     RunError::invalid(
-        format!("the drive's state in `{path}` cannot be used: {reason}"),
+        format!("the drive's state in `{}` cannot be used: {reason}", path.display()),
         "`backend.state_path`",
         "remove the file, and the drive begins as new; or name the model that it was written with",
     )
@@ -136,8 +154,21 @@ fn lay_out(workload: &BlockWorkload, storage: &mut Storage, run: &mut Run<'_>) -
 /// Under a temporary name first, so that a crash leaves the state of the run before.
 fn save(storage: &mut Storage, targets: &Targets, path: &Path) -> Result<(), RunError> {
     storage.settle();
-    let temporary = path.with_extension("writing");
-    let written = write_state(storage, targets, &temporary).and_then(|()| std::fs::rename(&temporary, path));
+    if storage.has_limits() {
+        replace(&limits_path(path), targets, |writer| storage.save_limits(writer))?;
+    }
+    replace(path, targets, |writer| storage.save(writer))
+}
+
+fn replace(
+    path: &Path,
+    targets: &Targets,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), RunError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".writing");
+    let temporary = PathBuf::from(temporary);
+    let written = write_state(write, targets, &temporary).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|error| {
         // An incomplete file is useless; if it cannot be removed, the first error suffices.
         let _ = std::fs::remove_file(&temporary);
@@ -145,14 +176,18 @@ fn save(storage: &mut Storage, targets: &Targets, path: &Path) -> Result<(), Run
     })
 }
 
-fn write_state(storage: &Storage, targets: &Targets, path: &Path) -> io::Result<()> {
+fn write_state(
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    targets: &Targets,
+    path: &Path,
+) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let file = targets.open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
     let mut writer = BufWriter::with_capacity(1 << 20, file);
-    storage.save(&mut writer)?;
+    write(&mut writer)?;
     writer.flush()?;
     writer.get_ref().sync_all()
 }

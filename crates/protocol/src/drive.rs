@@ -19,6 +19,12 @@ pub struct DriveModel {
     pub buffer: BufferModel,
     /// What lies between host and buffer.
     pub interface: InterfaceModel,
+    /// Rules that limit the rate, as of a cloud volume; all of them hold at once.
+    #[serde(default)]
+    pub limits: Vec<LimitModel>,
+    /// Time of the first access to each region; absent: none.
+    #[serde(default)]
+    pub first_touch: Option<FirstTouchModel>,
 }
 
 /// Dies behind channels. A die does one thing at a time; a channel moves one transfer at a time.
@@ -139,6 +145,97 @@ pub struct InterfaceModel {
     pub queue_depth: u32,
     /// The host divides larger I/Os into commands of this many bytes.
     pub command_bytes: u64,
+}
+
+/// A rate limit with credits: a token bucket that starts full. Reads and writes are counted; trims and flushes pass.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitModel {
+    /// What is counted.
+    pub counts: Counted,
+    /// Credits that are added in each second.
+    pub rate: f64,
+    /// Highest rate while there are credits in the bucket; absent: no limit then.
+    #[serde(default)]
+    pub burst_rate: Option<f64>,
+    /// Credits that are saved while less than `rate` is used.
+    #[serde(default)]
+    pub bucket: f64,
+    /// An operation is counted once for each of these bytes that it begins; absent: once.
+    #[serde(default)]
+    pub unit_bytes: Option<u64>,
+    /// Sequential operations that follow each other are counted as one, up to `unit_bytes`.
+    #[serde(default)]
+    pub merge: bool,
+    /// Credits of a read, as a multiple; 0: not limited.
+    #[serde(default = "one")]
+    pub read_weight: f64,
+    /// Credits of a write, as a multiple; 0: not limited.
+    #[serde(default = "one")]
+    pub write_weight: f64,
+    /// Where requests wait for credits.
+    #[serde(default)]
+    pub style: LimitStyle,
+    /// Who has the limit.
+    #[serde(default)]
+    pub shared_by: SharedBy,
+    /// Later changes of `rate`, in order.
+    #[serde(default)]
+    pub changes: Vec<LimitChange>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// What a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Counted {
+    Operations,
+    Bytes,
+}
+
+/// Where requests wait for credits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitStyle {
+    /// Before the drive: its latency comes on top.
+    #[default]
+    Queue,
+    /// After the drive: completions come in fixed intervals.
+    Paced,
+}
+
+/// Who has a limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SharedBy {
+    /// Each drive of an array has its own.
+    #[default]
+    Volume,
+    /// All drives of an array share it.
+    Machine,
+}
+
+/// A limit changes its rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitChange {
+    /// Virtual time since the drive was new, in nanoseconds.
+    pub after_ns: u64,
+    /// Credits that are added in each second from then on.
+    pub rate: f64,
+}
+
+/// Blocks that are fetched on their first access, as of a volume made from a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FirstTouchModel {
+    /// Time that the first access to a region takes on top, in nanoseconds.
+    pub time_ns: u64,
+    /// Size of a region, in bytes.
+    pub region_bytes: u64,
 }
 
 /// Several alike simulated drives as one.

@@ -1,6 +1,6 @@
 //! Refuses models and arrays that could not be built.
 
-use iosonde_protocol::{ArrayModel, DriveModel, RaidLevel, Translation};
+use iosonde_protocol::{ArrayModel, Counted, DriveModel, LimitModel, LimitStyle, RaidLevel, SharedBy, Translation};
 
 use crate::PAGE_BYTES;
 use crate::geometry::{logical_pages, superblock_pages, superblocks};
@@ -30,7 +30,8 @@ pub(crate) fn check(model: &DriveModel, array: &ArrayModel) -> Result<(), ModelE
     check_media(model)?;
     check_translation(model)?;
     check_interface(model)?;
-    check_array(array)
+    check_array(array)?;
+    check_limits(model, array)
 }
 
 fn check_media(model: &DriveModel) -> Result<(), ModelError> {
@@ -175,6 +176,67 @@ fn check_array(array: &ArrayModel) -> Result<(), ModelError> {
         "array.bytes_per_second",
         "an array that moves nothing".into(),
         "leave the limit out, or give one above 0",
+    )
+}
+
+fn check_limits(model: &DriveModel, array: &ArrayModel) -> Result<(), ModelError> {
+    for limit in &model.limits {
+        check_limit(limit)?;
+        let alone = array.drives == 1 || limit.shared_by == SharedBy::Machine;
+        let slower = array.bytes_per_second.or(array.parity_bytes_per_second).is_some();
+        require(
+            limit.style == LimitStyle::Queue || (alone && !slower),
+            "limits",
+            "a paced limit of each drive of an array, or one on an array with a limit of its own".into(),
+            "use `style = \"queue\"`; `paced` needs one drive or `shared_by = \"machine\"`",
+        )?;
+    }
+    require(
+        model.first_touch.is_none_or(|touch| touch.region_bytes >= PAGE_BYTES),
+        "first_touch.region_bytes",
+        "regions of less than a page".into(),
+        "it is at least 4 KiB",
+    )
+}
+
+fn check_limit(limit: &LimitModel) -> Result<(), ModelError> {
+    let rates = limit.changes.iter().map(|change| change.rate);
+    require(
+        rates
+            .chain([limit.rate])
+            .chain(limit.burst_rate)
+            .all(|rate| rate > 0.0 && rate.is_finite()),
+        "limits.rate",
+        "a limit that lets nothing pass".into(),
+        "every rate is above 0",
+    )?;
+    require(
+        limit.bucket >= 0.0 && limit.bucket.is_finite() && limit.burst_rate.is_none_or(|burst| burst >= limit.rate),
+        "limits.bucket",
+        format!("a bucket of {} credits, or a burst below the rate", limit.bucket),
+        "`bucket` is at least 0, `burst_rate` at least `rate`",
+    )?;
+    require(
+        [limit.read_weight, limit.write_weight]
+            .iter()
+            .all(|weight| *weight >= 0.0 && weight.is_finite()),
+        "limits.read_weight",
+        "a weight below 0".into(),
+        "weights are at least 0; 0 is not limited",
+    )?;
+    require(
+        limit.unit_bytes != Some(0)
+            && (limit.counts == Counted::Operations || limit.unit_bytes.is_none())
+            && (!limit.merge || limit.unit_bytes.is_some()),
+        "limits.unit_bytes",
+        "a limit by bytes with a unit, or one that merges without a unit".into(),
+        "only operations are counted in units, and merged up to one",
+    )?;
+    require(
+        limit.changes.windows(2).all(|pair| pair[0].after_ns < pair[1].after_ns),
+        "limits.changes",
+        "changes that are not in order".into(),
+        "each change comes later than the one before it",
     )
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`Storage`] is what a host sees: it takes [`Request`]s, lets time pass and returns which are complete. Inside it an
 //! `array` divides requests among drives, a `drive` takes time for them (link, controller, channels, dies, buffer), and
-//! a `translation` decides where pages lie and what must be copied to make room. Everything follows from the model, the
+//! a `translation` decides where pages lie and what must be copied to make room. `limits` throttles requests as the rules
+//! of a cloud volume do. Everything follows from the model, the
 //! seed and the requests; nothing here reads a clock or a file, and saving the state is left to a writer of the caller's.
 //!
 //! The mapping unit is 4 KiB, two tables of 4 bytes a page: 400 GB with 28 % over-provisioning take 0.89 GB of memory,
@@ -21,6 +22,7 @@ mod check;
 mod die;
 mod drive;
 mod geometry;
+mod limits;
 pub mod sample;
 mod state;
 mod storage;

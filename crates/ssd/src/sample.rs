@@ -55,6 +55,8 @@ pub fn flash() -> DriveModel {
             queue_depth: 4096,
             command_bytes: 128 << 10,
         },
+        limits: Vec::new(),
+        first_touch: None,
     }
 }
 

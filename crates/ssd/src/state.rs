@@ -9,10 +9,12 @@ use std::io::{self, Read, Write};
 use iosonde_protocol::{ArrayModel, DriveModel};
 
 use crate::drive::Drive;
+use crate::limits::{FirstTouch, Gate};
 use crate::storage::Storage;
 use crate::translation::{Erasures, Frontier, Gathered, PageMap, Victim};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"iosonSSD");
+const LIMITS_MAGIC: u64 = u64::from_le_bytes(*b"iosonLIM");
 const VERSION: u64 = 1;
 /// Nothing valid here.
 const HOLE: u32 = u32::MAX;
@@ -85,11 +87,80 @@ impl Storage {
         }
         Ok(())
     }
+
+    /// True if the model has limits, whose state [`Storage::save_limits`] writes.
+    pub fn has_limits(&self) -> bool {
+        self.limits.exist()
+    }
+
+    /// Writes the state of the limits: credits, clock, touched regions. It is apart from that of the drives, since a
+    /// purge gives a volume neither credits nor its snapshot back. Call [`Storage::settle`] first.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn save_limits(&self, writer: &mut impl Write) -> io::Result<()> {
+        let mut words = Writer { writer, sum: 0 };
+        words.long(LIMITS_MAGIC)?;
+        words.long(VERSION)?;
+        words.long(self.limits_fingerprint())?;
+        words.longs(&self.limits.before.as_ref().map_or_else(Vec::new, Gate::state))?;
+        words.longs(&self.limits.after.as_ref().map_or_else(Vec::new, Gate::state))?;
+        words.longs(self.limits.first_touch.as_ref().map_or(&[], FirstTouch::state))?;
+        let sum = words.sum;
+        words.long(sum)
+    }
+
+    /// Takes over what [`Storage::save_limits`] wrote for the same limits.
+    ///
+    /// # Errors
+    /// When it is not that.
+    pub fn load_limits(&mut self, reader: &mut impl Read) -> Result<(), StateError> {
+        let mut words = Reader { reader, sum: 0 };
+        if words.long().map_err(|_| StateError::Foreign)? != LIMITS_MAGIC {
+            return Err(StateError::Foreign);
+        }
+        let version = words.long()?;
+        if version != VERSION {
+            return Err(StateError::Version(version));
+        }
+        if words.long()? != self.limits_fingerprint() {
+            return Err(StateError::OtherModel);
+        }
+        let (before, after, touched) = (words.longs()?, words.longs()?, words.longs()?);
+        let sum = words.sum;
+        if words.long()? != sum {
+            return Err(StateError::Damaged);
+        }
+        let limits = &mut self.limits;
+        let restored = [
+            limits.before.as_mut().map(|gate| gate.restore(&before)),
+            limits.after.as_mut().map(|gate| gate.restore(&after)),
+            limits.first_touch.as_mut().map(|touch| touch.restore(&touched)),
+        ];
+        if restored.into_iter().flatten().any(|done| done.is_none()) {
+            return Err(StateError::Damaged);
+        }
+        Ok(())
+    }
+
+    fn limits_fingerprint(&self) -> u64 {
+        let (model, array) = self.model();
+        hash(&format!(
+            "{:?} {:?} {} {}",
+            model.limits,
+            model.first_touch,
+            array.drives,
+            self.capacity_bytes()
+        ))
+    }
 }
 
 /// FNV-1a over the model's and the array's own description: any other parameter makes another drive.
 fn fingerprint(model: &DriveModel, array: &ArrayModel) -> u64 {
-    let text = format!("{model:?} {array:?}");
+    hash(&format!("{model:?} {array:?}"))
+}
+
+fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     })
@@ -228,6 +299,11 @@ impl<W: Write> Writer<'_, W> {
         self.word((long >> 32) as u32)
     }
 
+    fn longs(&mut self, list: &[u64]) -> io::Result<()> {
+        self.long(list.len() as u64)?;
+        list.iter().try_for_each(|&long| self.long(long))
+    }
+
     fn list(&mut self, list: impl ExactSizeIterator<Item = u32>) -> io::Result<()> {
         self.word(list.len() as u32)?;
         list.into_iter().try_for_each(|word| self.word(word))
@@ -258,6 +334,12 @@ impl<R: Read> Reader<'_, R> {
 
     fn long(&mut self) -> io::Result<u64> {
         Ok(u64::from(self.word()?) | u64::from(self.word()?) << 32)
+    }
+
+    fn longs(&mut self) -> Result<Vec<u64>, StateError> {
+        let length = self.long()?;
+        // Read one by one: a damaged length ends with the file, not with memory.
+        (0..length).map(|_| Ok(self.long()?)).collect()
     }
 
     fn list(&mut self, longest: u32) -> Result<Vec<u32>, StateError> {

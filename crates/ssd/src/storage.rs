@@ -3,12 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use iosonde_protocol::{ArrayModel, DeviceUsage, DriveModel, RaidLevel};
+use iosonde_protocol::{ArrayModel, DeviceUsage, DriveModel, LimitStyle, RaidLevel};
 
 use crate::PAGE_BYTES;
 use crate::array::{Array, MemberIo};
 use crate::check::{self, ModelError};
 use crate::drive::{Command, Drive, time_ns};
+use crate::limits::{Claim, FirstTouch, Gate};
 
 /// A request of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +51,7 @@ pub struct Storage {
     array: Array,
     array_model: ArrayModel,
     drives: Vec<Drive>,
+    pub(crate) limits: Limits,
     requests: Vec<Pending>,
     vacant: Vec<u32>,
     /// Pending requests: (time, order, number).
@@ -62,6 +64,39 @@ pub struct Storage {
     in_flight: u64,
     busy_since_ns: u64,
     done: Vec<u32>,
+}
+
+/// Where requests are throttled; each is None where the model has no such rule.
+pub(crate) struct Limits {
+    /// Requests of the host, before they are divided.
+    pub first_touch: Option<FirstTouch<u32>>,
+    /// I/Os before their drive.
+    pub before: Option<Gate<(u32, MemberIo)>>,
+    /// Requests that the drives are done with.
+    pub after: Option<Gate<u32>>,
+}
+
+impl Limits {
+    fn new(model: &DriveModel, drives: u32, capacity_bytes: u64) -> Limits {
+        Limits {
+            first_touch: model.first_touch.map(|model| FirstTouch::new(model, capacity_bytes)),
+            before: Gate::new(model, LimitStyle::Queue, drives),
+            after: Gate::new(model, LimitStyle::Paced, 1),
+        }
+    }
+
+    pub(crate) fn exist(&self) -> bool {
+        self.first_touch.is_some() || self.before.is_some() || self.after.is_some()
+    }
+
+    fn next_event(&self) -> Option<u64> {
+        let of_each = [
+            self.first_touch.as_ref().and_then(FirstTouch::next_event),
+            self.before.as_ref().and_then(Gate::next_event),
+            self.after.as_ref().and_then(Gate::next_event),
+        ];
+        of_each.into_iter().flatten().min()
+    }
 }
 
 struct Pending {
@@ -79,9 +114,11 @@ impl Storage {
     /// When the model contradicts itself.
     pub fn new(model: &DriveModel, array: &ArrayModel, seed: u64) -> Result<Storage, ModelError> {
         check::check(model, array)?;
+        let divided = Array::new(*array, model.capacity_bytes);
         Ok(Storage {
             now_ns: 0,
-            array: Array::new(*array, model.capacity_bytes),
+            limits: Limits::new(model, array.drives, divided.capacity_bytes()),
+            array: divided,
             drives: (0..array.drives)
                 .map(|number| Drive::new(model, seed, number.into()))
                 .collect(),
@@ -116,35 +153,28 @@ impl Storage {
             self.busy_since_ns = self.now_ns;
         }
         self.in_flight += 1;
-        let drives = &self.drives;
-        let least_busy = |first: u32, count: u32| {
-            let among = first..first + count;
-            among
-                .min_by_key(|&drive| drives[drive as usize].pending())
-                .unwrap_or(first)
-        };
-        let Request {
-            operation,
-            offset_bytes,
-            bytes,
-            ..
-        } = *request;
-        let steps = self.array.divide(operation, offset_bytes, bytes, least_busy);
         let number = self.number(Pending {
             token,
             request: *request,
             submitted_ns: self.now_ns,
             commands: 0,
-            second: steps.second,
+            second: Vec::new(),
         });
-        self.send(number, &steps.first);
+        match &mut self.limits.first_touch {
+            None => self.divide(number),
+            Some(first_touch) => {
+                if let Some(number) = first_touch.arrive(self.now_ns, &claim_of(request), number) {
+                    self.divide(number);
+                }
+            }
+        }
     }
 
     /// Lets time pass until a request is complete, but not beyond `limit_ns`.
     pub fn advance(&mut self, limit_ns: u64) {
         loop {
             let completion_ns = self.completions.peek().map(|Reverse((at_ns, ..))| *at_ns);
-            let event_ns = self.drives.iter().filter_map(Drive::next_event).min();
+            let event_ns = self.next_event();
             match (completion_ns, event_ns) {
                 (Some(at_ns), event_ns) if at_ns <= limit_ns && event_ns.is_none_or(|event_ns| at_ns < event_ns) => {
                     self.now_ns = self.now_ns.max(at_ns);
@@ -201,16 +231,19 @@ impl Storage {
     pub fn usage(&self) -> Vec<DeviceUsage> {
         let mut all = Vec::new();
         if self.drives.len() > 1 {
-            let mut usage = self.usage.clone();
+            let mut usage = self.host_usage();
             usage.device = "array".into();
-            usage.in_flight = self.in_flight;
-            if self.in_flight > 0 {
-                usage.busy_ns += self.now_ns - self.busy_since_ns;
-            }
             all.push(usage);
         }
         for (number, drive) in self.drives.iter().enumerate() {
             let mut usage = drive.usage();
+            if self.drives.len() == 1 && self.limits.exist() {
+                // A host counts what a volume throttles as in flight.
+                usage = DeviceUsage {
+                    media: usage.media,
+                    ..self.host_usage()
+                };
+            }
             usage.device = format!("drive{number}");
             all.push(usage);
         }
@@ -224,6 +257,12 @@ impl Storage {
             while self.completed().is_some() {}
         }
         self.drives.iter_mut().for_each(Drive::settle);
+        if let Some(gate) = &mut self.limits.before {
+            gate.restart(self.now_ns);
+        }
+        if let Some(gate) = &mut self.limits.after {
+            gate.restart(self.now_ns);
+        }
         (self.now_ns, self.common_free_ns, self.parity_free_ns) = (0, 0, 0);
     }
 
@@ -237,6 +276,23 @@ impl Storage {
 
     pub(crate) fn drives_mut(&mut self) -> &mut [Drive] {
         &mut self.drives
+    }
+
+    fn host_usage(&self) -> DeviceUsage {
+        let mut usage = self.usage.clone();
+        usage.in_flight = self.in_flight;
+        if self.in_flight > 0 {
+            usage.busy_ns += self.now_ns - self.busy_since_ns;
+        }
+        usage
+    }
+
+    fn next_event(&self) -> Option<u64> {
+        let drives_ns = self.drives.iter().filter_map(Drive::next_event).min();
+        match (drives_ns, self.limits.next_event()) {
+            (Some(drives_ns), Some(limits_ns)) => Some(drives_ns.min(limits_ns)),
+            (drives_ns, limits_ns) => drives_ns.or(limits_ns),
+        }
     }
 
     /// How far the first bytes of the array reach into each drive.
@@ -258,29 +314,73 @@ impl Storage {
         self.requests.len() as u32 - 1
     }
 
-    /// Sends I/Os to the drives, in commands as long as the host makes them.
+    /// Divides a request among the drives.
+    fn divide(&mut self, number: u32) {
+        let drives = &self.drives;
+        let least_busy = |first: u32, count: u32| {
+            let among = first..first + count;
+            among
+                .min_by_key(|&drive| drives[drive as usize].pending())
+                .unwrap_or(first)
+        };
+        let Request {
+            operation,
+            offset_bytes,
+            bytes,
+            ..
+        } = self.requests[number as usize].request;
+        let steps = self.array.divide(operation, offset_bytes, bytes, least_busy);
+        self.requests[number as usize].second = steps.second;
+        self.send(number, &steps.first);
+    }
+
+    /// Sends I/Os to the drives, unless they must wait for credits.
     fn send(&mut self, number: u32, ios: &[MemberIo]) {
+        if self.limits.before.is_none() {
+            return ios.iter().for_each(|io| self.issue(number, io));
+        }
+        // All of them are open before the first is issued, or the request would seem to be complete.
+        self.requests[number as usize].commands += ios.len() as u32;
+        for &io in ios {
+            let claim = Claim {
+                operation: io.operation,
+                offset_bytes: io.offset_bytes,
+                bytes: io.bytes,
+            };
+            let gate = self.limits.before.as_mut();
+            if let Some((number, io)) = gate.and_then(|gate| gate.arrive(io.drive as usize, claim, (number, io))) {
+                self.issue_held(number, &io);
+            }
+        }
+        self.release();
+    }
+
+    fn issue_held(&mut self, number: u32, io: &MemberIo) {
+        self.issue(number, io);
+        self.requests[number as usize].commands -= 1;
+    }
+
+    /// Divides an I/O into commands as long as the host makes them.
+    fn issue(&mut self, number: u32, io: &MemberIo) {
         let Pending { request, .. } = self.requests[number as usize];
         let longest = self.model.interface.command_bytes;
-        for io in ios {
-            let drive = &mut self.drives[io.drive as usize];
-            drive.advance(self.now_ns);
-            let (mut at, end) = (io.offset_bytes, io.offset_bytes + io.bytes);
-            loop {
-                let whole = io.operation == Action::Trim || io.operation == Action::Flush;
-                let bytes = if whole { end - at } else { (end - at).min(longest) };
-                self.requests[number as usize].commands += 1;
-                drive.submit(Command {
-                    token: number,
-                    operation: io.operation,
-                    offset_bytes: at,
-                    bytes,
-                    durable: request.durable && io.operation == Action::Write,
-                });
-                at += bytes;
-                if at >= end {
-                    break;
-                }
+        let drive = &mut self.drives[io.drive as usize];
+        drive.advance(self.now_ns);
+        let (mut at, end) = (io.offset_bytes, io.offset_bytes + io.bytes);
+        loop {
+            let whole = io.operation == Action::Trim || io.operation == Action::Flush;
+            let bytes = if whole { end - at } else { (end - at).min(longest) };
+            self.requests[number as usize].commands += 1;
+            drive.submit(Command {
+                token: number,
+                operation: io.operation,
+                offset_bytes: at,
+                bytes,
+                durable: request.durable && io.operation == Action::Write,
+            });
+            at += bytes;
+            if at >= end {
+                break;
             }
         }
     }
@@ -296,6 +396,21 @@ impl Storage {
             self.command_done(number);
         }
         self.done = done;
+        while let Some(number) = self.limits.first_touch.as_mut().and_then(|touch| touch.pass(at_ns)) {
+            self.divide(number);
+        }
+        self.release();
+    }
+
+    /// Lets pass what has its credits by now.
+    fn release(&mut self) {
+        let now_ns = self.now_ns;
+        while let Some((number, io)) = self.limits.before.as_mut().and_then(|gate| gate.pass(now_ns)) {
+            self.issue_held(number, &io);
+        }
+        while let Some(number) = self.limits.after.as_mut().and_then(|gate| gate.pass(now_ns)) {
+            self.complete(number, now_ns);
+        }
     }
 
     fn command_done(&mut self, number: u32) {
@@ -305,14 +420,23 @@ impl Storage {
             return;
         }
         let second = std::mem::take(&mut pending.second);
-        if second.is_empty() {
-            let request = pending.request;
-            let at_ns = self.through_common_link(request.bytes).max(self.with_parity(&request));
-            self.completed += 1;
-            self.completions.push(Reverse((at_ns, self.completed, number)));
-        } else {
-            self.send(number, &second);
+        if !second.is_empty() {
+            return self.send(number, &second);
         }
+        let request = pending.request;
+        let at_ns = self.through_common_link(request.bytes).max(self.with_parity(&request));
+        let held = match &mut self.limits.after {
+            Some(gate) => gate.arrive(0, claim_of(&request), number),
+            None => Some(number),
+        };
+        if let Some(number) = held {
+            self.complete(number, at_ns);
+        }
+    }
+
+    fn complete(&mut self, number: u32, at_ns: u64) {
+        self.completed += 1;
+        self.completions.push(Reverse((at_ns, self.completed, number)));
     }
 
     /// What all drives together may move.
@@ -361,5 +485,13 @@ impl Storage {
             }
             Action::Flush => usage.flushes += 1,
         }
+    }
+}
+
+fn claim_of(request: &Request) -> Claim {
+    Claim {
+        operation: request.operation,
+        offset_bytes: request.offset_bytes,
+        bytes: request.bytes,
     }
 }

@@ -66,6 +66,9 @@ Collection: TypeAlias = Literal["greedy", "least_recently_written"]
 CommitOperation: TypeAlias = Literal["insert", "update"]
 
 
+Counted: TypeAlias = Literal["operations", "bytes"]
+
+
 Coverage: TypeAlias = Literal["with_replacement", "each_once"]
 
 
@@ -136,6 +139,9 @@ KvOperation: TypeAlias = Literal[
 Layout: TypeAlias = Literal["missing", "always", "never"]
 
 
+LimitStyle: TypeAlias = Literal["queue", "paced"]
+
+
 Lists: TypeAlias = Literal["out", "in", "both"]
 
 
@@ -196,6 +202,9 @@ ServerLoss: TypeAlias = Literal["fail", "end"]
 
 
 Service: TypeAlias = Literal["constant", "exponential"]
+
+
+SharedBy: TypeAlias = Literal["volume", "machine"]
 
 
 Sharing: TypeAlias = Literal["shared", "split"]
@@ -397,6 +406,11 @@ class RmatEdgeSource(TypedDict):
 EdgeSource: TypeAlias = RmatEdgeSource | EdgeListEdgeSource
 
 
+class FirstTouchModel(TypedDict):
+    region_bytes: Uint64
+    time_ns: Uint64
+
+
 class Graph(TypedDict):
     lists: Lists
     source: EdgeSource
@@ -465,6 +479,25 @@ class KvTrace(TypedDict):
     digest: str
     path: str
     rows: Uint64
+
+
+class LimitChange(TypedDict):
+    after_ns: Uint64
+    rate: Double
+
+
+class LimitModel(TypedDict):
+    bucket: NotRequired[Double]
+    burst_rate: NotRequired[Double | None]
+    changes: NotRequired[list[LimitChange]]
+    counts: Counted
+    merge: NotRequired[bool]
+    rate: Double
+    read_weight: NotRequired[Double]
+    shared_by: NotRequired[SharedBy]
+    style: NotRequired[LimitStyle]
+    unit_bytes: NotRequired[Uint64 | None]
+    write_weight: NotRequired[Double]
 
 
 class MediaModel(TypedDict):
@@ -737,7 +770,9 @@ class CommitMeasurement(TypedDict):
 class DriveModel(TypedDict):
     buffer: BufferModel
     capacity_bytes: Uint64
+    first_touch: NotRequired[FirstTouchModel | None]
     interface: InterfaceModel
+    limits: NotRequired[list[LimitModel]]
     media: MediaModel
     name: str
     translation: Translation

@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from iosonde import text_files
 from iosonde.errors import TargetError
 from iosonde.text_files import expanded
-from iosonde.units import format_bytes, parse_duration, parse_size
+from iosonde.units import format_bytes, parse_duration, parse_rate, parse_size
 
 PAGE_BYTES = 4096
 BLOCKS_MIN = 256
@@ -31,6 +31,12 @@ def parse_bandwidth(value: Any) -> int:
     if not text.endswith("/s"):
         raise ValueError(f"`{value}` is not a speed; write it like `530MB/s`")
     return parse_size(text.removesuffix("/s"))
+
+
+def _amount(value: Any) -> float:
+    """Operations (`3000`, `5.4M`) or bytes (`1TiB`), per second with `/s` (`128MiB/s`)."""
+    text = str(value).removesuffix("/s")
+    return parse_size(text) if text.endswith("B") else parse_rate(value)
 
 
 def _positive(value: int) -> int:
@@ -126,6 +132,62 @@ class Interface(_Part):
     command: Size = Field(128 << 10, description="The host divides larger I/Os into commands of this size.")
 
 
+Amount = Annotated[float, BeforeValidator(lambda value: float(_amount(value)))]
+Weight = Annotated[float, Field(ge=0, lt=float("inf"))]
+
+
+class LimitChange(_Part):
+    """A later change of a limit's rate."""
+
+    after: Time = Field(description="Virtual time since the drive was new.")
+    rate: Amount = Field(description="The rate from then on.")
+
+
+class Limit(_Part):
+    """A rate limit with credits, as of a cloud volume. Several limits hold at once."""
+
+    counts: Literal["operations", "bytes"] = Field(description="What it counts.")
+    rate: Amount = Field(gt=0, description="Sustained rate: operations per second, or bytes such as `128MiB/s`.")
+    burst_rate: Amount | None = Field(None, gt=0, description="Highest rate while there are credits; absent: none.")
+    bucket: Amount = Field(
+        0.0, ge=0, description="Credits saved while less than `rate` is used: operations or bytes. Full at first."
+    )
+    unit: Size | None = Field(None, description="Operations are counted once for each started unit of this size.")
+    merge: bool = Field(False, description="Sequential operations are counted as one, up to `unit`.")
+    read_weight: Weight = Field(1.0, description="Credits of a read; 0: reads are not limited.")
+    write_weight: Weight = Field(1.0, description="Credits of a write; 0: writes are not limited.")
+    style: Literal["queue", "paced"] = Field(
+        "queue", description="Requests wait before the drive, or are completed at fixed intervals."
+    )
+    shared_by: Literal["volume", "machine"] = Field(
+        "volume", description="Each drive of an array has the limit, or all drives share it."
+    )
+    change: tuple[LimitChange, ...] = Field((), description="Later changes of `rate`.")
+
+    def for_engine(self) -> dict[str, Any]:
+        """One of the spec's `limits`."""
+        return {
+            "counts": self.counts,
+            "rate": self.rate,
+            "burst_rate": self.burst_rate,
+            "bucket": self.bucket,
+            "unit_bytes": self.unit,
+            "merge": self.merge,
+            "read_weight": self.read_weight,
+            "write_weight": self.write_weight,
+            "style": self.style,
+            "shared_by": self.shared_by,
+            "changes": [{"after_ns": change.after, "rate": change.rate} for change in self.change],
+        }
+
+
+class FirstTouch(_Part):
+    """Blocks that are fetched on their first access, as of a volume made from a snapshot."""
+
+    time: Time = Field(description="Time that the first access to a region takes in addition.")
+    region: Size = Field(description="Size of a region.")
+
+
 class DriveModel(_Part):
     """A simulated drive."""
 
@@ -137,6 +199,8 @@ class DriveModel(_Part):
     translation: Translation
     buffer: Buffer
     interface: Interface
+    limit: tuple[Limit, ...] = ()
+    first_touch: FirstTouch | None = None
 
     def scaled(self, capacity: int) -> DriveModel:
         """The same drive with another capacity: as many dies, as fast, and the same share of spare capacity.
@@ -189,7 +253,16 @@ class DriveModel(_Part):
                 "queue_depth": interface.queue_depth,
                 "command_bytes": interface.command,
             },
+            **self._limits(),
         }
+
+    def _limits(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.limit:
+            found["limits"] = [limit.for_engine() for limit in self.limit]
+        if self.first_touch:
+            found["first_touch"] = {"time_ns": self.first_touch.time, "region_bytes": self.first_touch.region}
+        return found
 
     def _translation(self) -> dict[str, Any]:
         flash = self.translation

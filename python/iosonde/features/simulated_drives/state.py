@@ -24,7 +24,7 @@ from iosonde.storage.targets.kind import TargetState
 DIRECTORY = "temporary-drive-state"
 """Its name in a result set."""
 
-FILES = ("state", "state.writing", "setup")
+FILES = ("state", "state.limits", "state.writing", "state.limits.writing", "setup")
 """Names of the files in it, which the engine replaces."""
 
 
@@ -71,12 +71,13 @@ class DriveState(TargetState):
             return {"simulated": True, "kept_from_before": True}
         # A kill in between leaves new drives without a setup.
         (self.path / "setup").unlink(missing_ok=True)
+        (self.path / "state.limits").unlink(missing_ok=True)
         self.purge()
         (self.path / "setup").write_text(setup, encoding="utf-8")
         return {"simulated": True}
 
     def purge(self) -> None:
-        """The next run starts with a new drive."""
+        """The next run starts with a new drive. Credits of its rate limits remain as they are."""
         (self.path / "state").unlink(missing_ok=True)
 
     def with_state(self, spec: JsonObject) -> JsonObject:
