@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iosonde.storage.block_layer import cgroup_limits
-from iosonde.storage.block_layer.cgroup_limits import limits
+from iosonde.storage.block_layer.cgroup_limits import controls, limits
 
 
 @pytest.fixture
@@ -32,6 +32,14 @@ def test_limits_of_version_2_count_where_they_are_not_max(groups: dict[str, list
     own, _ = groups[""]
     (own / "io.max").write_text("259:0 rbps=max wbps=1048576 riops=2000 wiops=max\n")
     assert limits("259:0") == ["wbps=1048576", "riops=2000"]
+
+
+def test_latency_targets_and_cost_models_are_settings_and_no_limits(groups: dict[str, list[Path]]) -> None:
+    own, root = groups[""]
+    (own / "io.latency").write_text("259:0 target=5000\n8:0 target=100\n")
+    (root / "io.cost.qos").write_text("259:0 enable=1 ctrl=user rpct=95.00 rlat=2500\n")
+    assert controls("259:0") == ["io.latency target=5000", "io.cost.qos enable=1 ctrl=user rpct=95.00 rlat=2500"]
+    assert limits("259:0") == []
 
 
 def test_this_process_is_in_some_group_or_none_and_nothing_fails() -> None:

@@ -85,6 +85,7 @@ def describe(device: str) -> dict[str, Any]:
         **_temperature(disk),
         **_array(path),
         "limits": cgroup_limits.limits(device),
+        "io_control": cgroup_limits.controls(device),
     }
     return {name: value for name, value in facts.items() if value not in (None, "", [])}
 

@@ -10,11 +10,29 @@ from pathlib import Path
 
 THROTTLES = ("read_bps_device", "write_bps_device", "read_iops_device", "write_iops_device")
 
+CONTROLS = ("io.latency", "io.cost.model", "io.cost.qos")
+"""The last two are only in the root group."""
+
 
 def limits(device: str) -> list[str]:
     """Every limit on a device (`major:minor`), such as `read_iops_device 2000`."""
     found = [limit for group in _groups("blkio") for limit in _version_1(group, device)]
     return list(dict.fromkeys(found + [limit for group in _groups("") for limit in _version_2(group, device)]))
+
+
+def controls(device: str) -> list[str]:
+    """Further settings of the kernel's I/O controllers for a device: `io.latency`, `io.cost.model`, `io.cost.qos`.
+
+    They protect other groups rather than state a rate, so they are no limits; they may still slow this process down.
+    """
+    found = [
+        f"{file} {setting}"
+        for group in _groups("")
+        for file in CONTROLS
+        for line in _lines(group / file)
+        if line.split()[0] == device and (setting := " ".join(line.split()[1:]))
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _groups(controller: str) -> list[Path]:
