@@ -39,6 +39,7 @@ def reached(
     prepared: int = 8 * GIB,
     purge: str = "format",
     stage: bool = False,
+    bursting: bool = False,
     **parameters: Any,
 ) -> tuple[DeviceStates, list[FreshDevice], list[str]]:
     """States of a pass: a purge between writes of so many bytes, rounds with these rates, perhaps a stage."""
@@ -66,7 +67,8 @@ def reached(
                 ("all", "seconds", 1.0),
             )
         ]
-        outcomes.append({**known, "step": name if part == PREPARATION else None, "target_bytes": capacity})
+        step = name if part == PREPARATION else None
+        outcomes.append({**known, "step": step, "target_bytes": capacity, "rate_is_transient": bursting})
     frames = [pl.DataFrame(each, infer_schema_length=None) for each in (cases, runs, outcomes)]
     states = device_states(STUDY, *frames)
     found = findings(STUDY, frames[0], frames[1], runs=None, states=states)
@@ -148,3 +150,10 @@ def test_a_case_without_a_result_has_no_state() -> None:
 
 def test_without_a_known_capacity_the_plan_is_believed() -> None:
     assert state(capacity=None, span=GIB) == ("steady",)
+
+
+@pytest.mark.parametrize("planned", ["steady", "not_applicable"])
+def test_a_burst_rate_is_not_steady_state(planned: str) -> None:
+    states, _, (sentence,) = reached(planned=planned, bursting=True)
+    assert states.of_case("main/round6") == ("unknown",)
+    assert sentence == "Queue depth 1: stable, SNIA's criterion met in rounds 2 to 6; device state unknown"

@@ -137,7 +137,15 @@ def device_states(
         for each, evidence in zip(passes, written, strict=True):
             states |= {run: _state(run, states[run], each, evidence, achieved) for run in each.runs}
         found += _unsettled(study, part, passes, written, states)
-    return DeviceStates(states, tuple(found))
+    # A stable rate is not steady state while burst credits last.
+    return DeviceStates(states | dict.fromkeys(_bursting(outcomes) & states.keys(), "unknown"), tuple(found))
+
+
+def _bursting(outcomes: pl.DataFrame | None) -> set[tuple[str, int]]:
+    """Return the runs whose rate drops when the credits of the volume are spent."""
+    if outcomes is None or "rate_is_transient" not in outcomes.columns:
+        return set()
+    return set(outcomes.filter(pl.col("rate_is_transient")).select("case_id", "repeat").iter_rows())
 
 
 @dataclass(frozen=True)

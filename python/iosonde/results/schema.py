@@ -70,6 +70,8 @@ class RecordWarning(BaseModel):
     hint: str = ""
     is_lasting: bool = False
     """True if it holds for the following runs on the same setup too, such as a failed device."""
+    is_transient: bool = False
+    """True if the rate of the run cannot last, such as one that spends burst credits."""
 
 
 class RecordVerdict(BaseModel):

@@ -234,6 +234,12 @@ RUNS = Table(
         ),
         Column("warning_count", U32, "Number of warnings", lambda run: len(run.record.warnings)),
         Column(
+            "rate_is_transient",
+            FLAG,
+            "True if the rate of the run cannot last, by a warning: a published burst rate",
+            lambda run: any(warning.is_transient for warning in run.record.warnings),
+        ),
+        Column(
             "verdict",
             TEXT,
             "`device-limited`, `harness-limited`, `cache-served`, `server-CPU-limited`, `lock-limited` or "
