@@ -51,7 +51,7 @@ SPECIFICATIONS = {
     "x25m": Specification(250, 100, 35_000, 8_600, 65, None, bound=0.06, write_span=0.05),
 }
 LIMITED = {"gp2-100g"}
-"""Specified by limits, which `test_limits.py` compares."""
+"""Specified by limits, which `test_simulated_limits.py` compares."""
 CAPACITY = "1GiB"
 """Written in a moment."""
 

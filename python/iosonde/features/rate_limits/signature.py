@@ -36,7 +36,7 @@ DROP = 1.1
 """Earlier rate, as a multiple of the later one, that is a drop."""
 
 DEVICE_OPERATIONS = 20_000
-DEVICE_BYTES = 200_000_000
+DEVICE_BYTES = 82_000_000
 """Above these rates a controller or link may be as constant: not judged on a device that may be a physical one."""
 VIRTUAL_OPERATIONS = 400_000
 VIRTUAL_BYTES = 5_000_000_000
