@@ -10,11 +10,14 @@ from engines import real_engine
 
 from iosonde.execution import execute
 from iosonde.features.simulated_drives.model import models
+from iosonde.features.sustained_load.idle_recovery import IdleRecovery, idle_recoveries
+from iosonde.features.sustained_load.lasting_drop import lasting_drops
+from iosonde.features.sustained_load.questions import OF_RESULTS
+from iosonde.features.sustained_load.stimulus import find as changes
+from iosonde.findings.device_state import device_states
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.observations.idle_recovery import IdleRecovery, idle_recoveries
-from iosonde.findings.observations.lasting_drop import lasting_drops
-from iosonde.findings.observations.stimulus import find as changes
+from iosonde.findings.question import Results
 from iosonde.findings.questions.steady import SteadyRun, WriteCliff
 from iosonde.metrics.facts import Facts
 from iosonde.metrics.metrics import run_metrics
@@ -43,14 +46,14 @@ def study_of(result_set: ResultSet) -> Study:
 
 def findings_of(result_set: ResultSet) -> list[Finding]:
     study = study_of(result_set)
-    found = findings(
-        study,
-        result_set.cases,
-        run_metrics(result_set),
-        long_runs=long_runs(Facts(result_set)),
-        recovered=idle_recoveries(study, result_set),
+    facts, metrics = Facts(result_set), run_metrics(result_set)
+    judged = long_runs(facts)
+    states = device_states(study, result_set.cases, metrics, None, judged)
+    measured = Results(
+        study=study, result_set=result_set, facts=facts, metrics=metrics, long_runs=judged, states=states
     )
-    return found
+    of_results = [each for find in OF_RESULTS for each in find(measured)]
+    return findings(study, result_set.cases, metrics, long_runs=judged, of_results=of_results, states=states)
 
 
 PAUSES = """

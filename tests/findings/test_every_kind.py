@@ -27,11 +27,12 @@ import iosonde.findings
 from iosonde.features.database_transactions import questions as transactions
 from iosonde.features.key_value_stores import observations
 from iosonde.features.key_value_stores.durability import DifferentDurability, difference
+from iosonde.features.sustained_load import idle_recovery, lasting_drop, stimulus
 from iosonde.findings import questions
 from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
-from iosonde.findings.observations import disturbance, idle_recovery, lasting_drop, quality, search, stimulus
+from iosonde.findings.observations import disturbance, quality, search
 from iosonde.findings.question import Question
 from iosonde.findings.questions import steady
 from iosonde.findings.support import Support

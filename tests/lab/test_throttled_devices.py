@@ -24,7 +24,7 @@ from needs import BTRFS
 
 from iosonde.errors import LabError
 from iosonde.execution import execute
-from iosonde.findings.observations.lasting_drop import lasting_drops
+from iosonde.features.sustained_load.lasting_drop import lasting_drops
 from iosonde.lab import Limits, ThrottledDevice, device, throttled_devices
 from iosonde.metrics.facts import Facts
 from iosonde.planning import expand, load

@@ -34,6 +34,7 @@ it adds in a tuple:
     intervals.py     FACTS           `metrics.intervals.IntervalFacts`           metrics of intervals
     questions.py     KINDS           `findings.question.QuestionKind`            answers of a study
                      OBSERVATIONS    `findings.question.Observation`             what is stated about every result set
+                     OF_RESULTS      `findings.question.OfResults`               the same, from records and intervals
                      NOT_RANKED      functions from a question to a finding      questions that compare named levels
     words.py         WORDS           functions from a factor and its level       sentences
                                      to words, or None

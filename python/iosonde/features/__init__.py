@@ -17,6 +17,7 @@ FEATURES = (
     "iosonde.features.external_commands",
     "iosonde.features.swap_areas",
     "iosonde.features.nvme_driver",
+    "iosonde.features.sustained_load",
     "iosonde.features.rate_limits",
 )
 """Packages of the features, in the order in which what they contribute is listed."""

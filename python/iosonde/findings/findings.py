@@ -15,19 +15,14 @@ from iosonde.findings.cells import under_own_names
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import FIRST, STRENGTHS, Finding, Topic
 from iosonde.findings.observations import (
-    idle_recovery,
-    lasting_drop,
     media,
     named_values,
     open_loop,
     quality,
     reference,
     search,
-    stimulus,
 )
 from iosonde.findings.observations.disturbance import Interference
-from iosonde.findings.observations.idle_recovery import IdleRecovery
-from iosonde.findings.observations.lasting_drop import LastingDrop
 from iosonde.findings.observations.search import Ended
 from iosonde.findings.question import Observation, Question
 from iosonde.findings.questions import one_level, peak, saturation, steady
@@ -104,8 +99,7 @@ def findings(
     procedures: Sequence[Ended] = (),
     long_runs: Sequence[LongRun] = (),
     disturbed: Sequence[Interference] = (),
-    recovered: Sequence[IdleRecovery] = (),
-    drops: Sequence[LastingDrop] = (),
+    of_results: Sequence[Finding] = (),
     states: DeviceStates | None = None,
     simulated: bool = False,
 ) -> list[Finding]:
@@ -113,9 +107,8 @@ def findings(
 
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
     same, `procedures` from `procedure.observations.conclusions`, `long_runs` from `sustained.long_runs`, `disturbed`
-    from `disturbance.disturbances`, `recovered` from `idle_recovery.idle_recoveries`, `drops` from
-    `lasting_drop.lasting_drops`, `states` from `device_state.device_states` (derived if missing). Questions about
-    arguments that are not given are left out.
+    from `disturbance.disturbances`, `of_results` from features (`question.OfResults`), `states` from
+    `device_state.device_states` (derived if missing). Questions about arguments that are not given are left out.
     """
     # Verdicts are about the device; the values of a command are its own, whatever limited it.
     support = support_of(metrics, None if _is_external(study) else runs, long_runs)
@@ -143,9 +136,7 @@ def findings(
         *open_loop.find(study, cases, measured, support),
         *(each for part in study.parts if part.rounds for each in steady.find_rounds(part, cases, metrics, states)),
         *steady.find_long_runs(long_runs, cases, study.parts, states),
-        *stimulus.find(study, long_runs, cases),
-        *idle_recovery.find(recovered, states),
-        *lasting_drop.find(drops, measured=metrics["run_id"].n_unique()),
+        *of_results,
         *reference.find(study, cases, metrics, support),
         *quality.find(metrics, outcomes=runs, warnings=warnings, probes=probes, simulated=simulated),
     ]

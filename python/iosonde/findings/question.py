@@ -15,9 +15,12 @@ from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.finding import Finding, Strength, weakest
 from iosonde.findings.support import Support
 from iosonde.metrics import wording
+from iosonde.metrics.facts import Facts
 from iosonde.metrics.registry import metric as metric_of
 from iosonde.metrics.scopes import ALL
 from iosonde.metrics.statistics import Estimate
+from iosonde.metrics.sustained import LongRun
+from iosonde.results import ResultSet
 from iosonde.study.model import ROUND, STAGE, Analysis, Level, Part, Study
 from iosonde.workload import workloads
 
@@ -27,6 +30,25 @@ _WORDED = frozenset(name for each in workloads().values() for name in each.worde
 
 Observation = Callable[[pl.DataFrame, pl.DataFrame, pl.DataFrame | None, Support], Iterable[Finding]]
 """Returns what is stated about a result set without a question, from cases, metrics, the view `runs` and `Support`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """One result set, for what is stated about it from its records and intervals."""
+
+    study: Study
+    result_set: ResultSet
+    facts: Facts
+    metrics: pl.DataFrame
+    """Those of its runs."""
+    long_runs: Sequence[LongRun]
+    """Runs that are judged by their own rounds."""
+    states: DeviceStates
+
+
+OfResults = Callable[[Results], Iterable[Finding]]
+"""Returns what is stated about a result set without a question, from more than its metrics; listed in `OF_RESULTS` of a
+feature's `questions.py`."""
 
 
 @dataclass(frozen=True, kw_only=True)

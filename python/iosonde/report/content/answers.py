@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from iosonde.core.features import contributed
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.study.model import Study
 
@@ -33,21 +34,29 @@ def answer(material: Material, source: Source) -> Answer:
     """Return the answer of one result set, with every other finding."""
     from iosonde.findings.findings import answer
     from iosonde.findings.observations.disturbance import disturbances
-    from iosonde.findings.observations.idle_recovery import idle_recoveries
-    from iosonde.findings.observations.lasting_drop import lasting_drops
+    from iosonde.findings.question import OfResults, Results
 
     results = source.results
+    run_metrics = material.run_metrics.filter(pl.col("result_set") == source.label)
+    measured = Results(
+        study=material.study,
+        result_set=results,
+        facts=source.facts,
+        metrics=run_metrics,
+        long_runs=source.long_runs,
+        states=material.device_states[source.label],
+    )
+    of_features: tuple[OfResults, ...] = contributed("questions", "OF_RESULTS")
     return answer(
         material.study,
         results.cases,
-        material.run_metrics.filter(pl.col("result_set") == source.label),
+        run_metrics,
         runs=results.runs,
         warnings=results.warnings,
         procedures=source.procedures,
         long_runs=source.long_runs,
         disturbed=disturbances(results),
-        recovered=idle_recoveries(material.study, results),
-        drops=lasting_drops(source.facts),
-        states=material.device_states[source.label],
+        of_results=[each for find in of_features for each in find(measured)],
+        states=measured.states,
         simulated=source.simulated,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from iosonde.findings.observations.idle_recovery import IdleDecay, decay_of
+from iosonde.features.sustained_load.idle_recovery import IdleDecay, decay_of
 
 S = 10**9
 

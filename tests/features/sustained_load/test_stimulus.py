@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde.findings.observations.stimulus import LoadChange, _recovered, find
+from iosonde.features.sustained_load.stimulus import LoadChange, _recovered, find
 from iosonde.metrics.steady_state import steady_state
 from iosonde.metrics.sustained import LongRun
 from iosonde.study.model import Study

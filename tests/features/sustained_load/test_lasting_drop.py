@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from iosonde.findings.observations import lasting_drop
-from iosonde.findings.observations.lasting_drop import LastingDrop, drop_of
+from iosonde.features.sustained_load import lasting_drop
+from iosonde.features.sustained_load.lasting_drop import LastingDrop, drop_of
 from iosonde.metrics.facts import Facts
 
 NOISE = np.random.default_rng(1).normal(1, 0.05, 40)
