@@ -7,6 +7,7 @@ it adds in a tuple:
     __init__.py      ANALYSES        names of the kinds in questions.py          `[[analysis]]` of studies
                      WITH_DEVICE_PART  those of them with a `device_part`        the same
                      TOPICS          pairs of a topic and its heading            `topic` of studies
+                     PROCEDURES      names of the kinds in procedures.py         `[parts.procedure]` of studies
     workload.py      WORKLOADS       objects of a subclass of `Workload`         studies, plans, runs and records
     setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
                      EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
@@ -17,6 +18,8 @@ it adds in a tuple:
     targets.py       KINDS           `storage.targets.kind.TargetKind`           targets by the prefix of their names
     backends.py      BACKENDS        `workload.backend.Backend`                  block I/O
     probes.py        PROBES          `execution.checks.backend_probe.Probe`      `plan` and `doctor`
+    procedures.py    KINDS           pairs of a name and a `procedure.Kind`      cases whose next run depends on records
+                     SETTINGS        pairs of a name and the type of settings    the plan of a result set, before use
     planning.py      REQUIREMENTS    `planning.feasible.Requirements`            each case of a plan
     layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
     undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
@@ -35,6 +38,8 @@ it adds in a tuple:
     questions.py     KINDS           `findings.question.QuestionKind`            answers of a study
                      OBSERVATIONS    `findings.question.Observation`             what is stated about every result set
                      OF_RESULTS      `findings.question.OfResults`               the same, from records and intervals
+                     CONCLUSIONS     functions from cases with their conclusions to  the same, from procedures
+                                     findings
                      NOT_RANKED      functions from a question to a finding      questions that compare named levels
     words.py         WORDS           functions from a factor and its level       sentences
                                      to words, or None

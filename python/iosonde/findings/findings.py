@@ -42,6 +42,7 @@ __all__ = ["Answer", "Finding", "answer", "findings"]
 _QUESTIONS = questions.kinds()
 
 _OBSERVATIONS: tuple[Observation, ...] = contributed("questions", "OBSERVATIONS")
+_CONCLUSIONS: tuple[Callable[[Sequence[Ended]], Iterator[Finding]], ...] = contributed("questions", "CONCLUSIONS")
 _NOT_RANKED: tuple[Callable[[Question], Finding | None], ...] = contributed("questions", "NOT_RANKED")
 """Findings that levels of a question must not be ranked; None where they may."""
 
@@ -127,6 +128,7 @@ def findings(
     found: list[Finding] = [
         *states.findings,
         *search.find(procedures),
+        *(each for concluded in _CONCLUSIONS for each in concluded(procedures)),
         *throughput.find(study, cases, metrics, support),
         *(each for observe in _OBSERVATIONS for each in observe(cases, metrics, runs, support)),
         *named_values.find(study, cases, metrics, support),

@@ -45,11 +45,12 @@ def laid_out_bytes(drafts: Sequence[Draft], order: Sequence[Draft]) -> int:
 
 def preparation_cost(draft: Draft, study: Study) -> Cost:
     """Return the cost of preparation and of stages after the rounds, in all repeats."""
-    if draft.kind != "rounds":
+    if draft.kind != "rounds" and not draft.following:
         return Cost(seconds=0, write_bytes=0)
     from iosonde.procedure import preparation
 
-    each = [preparation.cost(draft.streams), *map(draft.workload.cost, draft.following)]
+    prepared = [preparation.cost(draft.streams)] if draft.kind == "rounds" else []
+    each = [*prepared, *map(draft.workload.cost, draft.following)]
     written = None if any(cost.write_bytes is None for cost in each) else sum(cost.write_bytes or 0 for cost in each)
     return Cost(
         seconds=sum(cost.seconds for cost in each) * study.repeats,

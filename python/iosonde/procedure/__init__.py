@@ -18,6 +18,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from iosonde.core.features import contributed
 from iosonde.errors import IosondeError, ResultsError, StudyError
 from iosonde.plan import Case, Run
 from iosonde.procedure import derived, rounds, search, until
@@ -54,13 +55,17 @@ class Kind(Protocol):
         """The runs of the procedure, one after the other."""
 
 
-KINDS: Mapping[str, Kind] = {"derived": derived, "rounds": rounds, "search": search, "until": until}
-"""Every kind by its name, which is the key of a part in a study file."""
+_OF_PARTS: Mapping[str, Kind] = {"derived": derived, "rounds": rounds, "search": search, "until": until}
+"""Kinds by their names, which are keys of a part in a study file."""
+
+KINDS: Mapping[str, Kind] = {**_OF_PARTS, **dict(contributed("procedures", "KINDS", tuple))}
+"""Every kind by its name, those of features too."""
 
 
 def kind_of(part: Part) -> str:
     """The kind of procedure of a part's cases; empty if the plan lists all their runs."""
-    kinds = [name for name in KINDS if getattr(part, name, None)]
+    kinds = [name for name in _OF_PARTS if getattr(part, name, None)]
+    kinds += [part.procedure.name] if part.procedure else []
     if len(kinds) > 1:
         raise StudyError(f"a part cannot have both `{kinds[0]}` and `{kinds[1]}`", hint="split it into two parts")
     return kinds[0] if kinds else ""

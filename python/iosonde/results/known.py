@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from iosonde.plan import Case, Plan, Run
 from iosonde.results.schema import Record
 
+_OF_NUMBERS = ("search", "derived", "until")
+"""Procedures whose levels are numbers, by which their cases are ordered; those of others are in the order of runs."""
+
 
 def cases(plan: Plan, records: Sequence[Record]) -> list[Case]:
     """The plan's cases in order; what a procedure has tried takes the place of its case."""
@@ -19,7 +22,7 @@ def cases(plan: Plan, records: Sequence[Record]) -> list[Case]:
 
 def mismatch(case: Case, record: Record) -> str:
     """Return the first level that a procedure cannot have tried; empty if there is none. Searches try numbers."""
-    if not case.procedure or case.procedure.kind == "rounds":
+    if not case.procedure or case.procedure.kind not in _OF_NUMBERS:
         return ""
     tried = {name: level for name, level in record.levels.items() if name not in case.levels}
     wrong = (name for name, level in tried.items() if not isinstance(level, int | float))
@@ -34,7 +37,7 @@ def run(record: Record) -> Run:
 def _tried(case: Case, plan: Plan, records: Sequence[Record]) -> list[Case]:
     own = [record for record in records if plan.case_of(record.run_id) is case]
     tried = {record.case_id: record for record in own}
-    if case.procedure and case.procedure.kind == "rounds":
+    if case.procedure and case.procedure.kind not in _OF_NUMBERS:
         return [_case(case, record) for record in tried.values()] or [case]
     return sorted((_case(case, record) for record in tried.values()), key=lambda each: _place(case, each)) or [case]
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
+from iosonde.core.features import contributed
 from iosonde.plan import Case, Plan, Scalar, Setup
 from iosonde.protocol.validation import mismatch as mismatch_of
 
@@ -141,10 +142,12 @@ def _of_procedure(case: Case) -> Iterator[str]:
     if not case.procedure:
         return
     kind, settings = case.procedure.kind, case.procedure.settings
-    if kind not in SETTINGS:
+    of_features: Mapping[str, Any] = dict(contributed("procedures", "SETTINGS", tuple))
+    known = {**SETTINGS, **of_features}
+    if kind not in known:
         yield f"`procedure.kind` of the case `{case.case_id}` is {kind[:20]!r}"
         return
-    problem = mismatch_of(settings, SETTINGS[kind], is_closed=True) or _of_bounds(settings)
+    problem = mismatch_of(settings, known[kind], is_closed=True) or _of_bounds(settings)
     yield f"in the procedure of the case `{case.case_id}`: {problem}" if problem else ""
 
 

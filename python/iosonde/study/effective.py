@@ -29,6 +29,11 @@ def effective(study: Study, *, profile: str, settings: Mapping[str, str]) -> Stu
     study = with_until_settings(study, {name: value for name, value in settings.items() if name.startswith(PREFIX)})
     settings = {name: value for name, value in settings.items() if not name.startswith(PREFIX)}
     chosen = _profile(study, profile)
+    if any(part.procedure for part in study.parts):
+        of_procedure = {name: value for name, value in settings.items() if name.startswith(PROCEDURE_PREFIX)}
+        settings = {name: value for name, value in settings.items() if name not in of_procedure}
+        given = {name.removeprefix(PROCEDURE_PREFIX): value for name, value in of_procedure.items()}
+        chosen = chosen.model_copy(update={"procedure": {**chosen.procedure, **given}})
     levels = _set_levels(study, chosen, settings)
     parameters = _set_parameters(study, settings)
     parts = [_with_bounds(_part(study, part, chosen, levels[part.name], parameters), chosen) for part in study.parts]
@@ -94,6 +99,9 @@ def with_until_settings(study: Study, settings: Mapping[str, str]) -> Study:
 PREFIX = "until."
 """Settings of `--set` with this prefix belong to the study's `until`."""
 
+PROCEDURE_PREFIX = "procedure."
+"""Settings of `--set` with this prefix belong to the procedures of features."""
+
 
 def read_level(factor: str, level: Scalar | Level, workload: Workload = BLOCK) -> Scalar:
     """A level as in results. Procedures, which are for block I/O, need not name the workload."""
@@ -148,6 +156,9 @@ def _with_bounds(part: Part, profile: Profile) -> Part:
     changes: dict[str, Any] = {}
     if part.search and profile.precision is not None:
         changes["search"] = part.search.model_copy(update={"precision": profile.precision})
+    if part.procedure and profile.procedure:
+        settings = {**part.procedure.settings, **profile.procedure}
+        changes["procedure"] = part.procedure.model_copy(update={"settings": settings})
     if part.rounds and part.rounds.max_rounds and profile.max_rounds is not None:
         changes["rounds"] = part.rounds.model_copy(update={"max_rounds": profile.max_rounds})
     return part.model_copy(update=changes)

@@ -149,6 +149,20 @@ class Derived(_Strict):
     """The best value of this metric in that part; empty: what its search found."""
 
 
+PROCEDURES = contributed("", "PROCEDURES", str)
+"""Procedures of features."""
+
+ProcedureName = Annotated[str, AfterValidator(lambda name: _one_of(name, PROCEDURES, "procedure"))]
+
+
+class FeatureProcedure(_Strict):
+    """A procedure of a feature that decides on the runs of each case."""
+
+    name: ProcedureName
+    settings: Parameters = Field(default_factory=dict)
+    """Its settings as written: times and sizes have units."""
+
+
 class Part(_Strict):
     """A grid of cases: the measurement, and the factors that vary over it."""
 
@@ -171,6 +185,8 @@ class Part(_Strict):
     """Parameters whose values an earlier part finds out."""
     rounds: Rounds | None = None
     """Each case is prepared, and then measured in rounds until it is steady."""
+    procedure: FeatureProcedure | None = None
+    """A procedure of a feature decides on the runs of each case."""
     device_state: DeclaredState | None = None
     """Instead of the study's."""
     optional: bool = False
@@ -243,6 +259,8 @@ class Profile(_Repeated):
     """Levels that this profile uses for a factor instead (fewer points of the same axis)."""
     max_rounds: int | None = Field(default=None, ge=1, le=10_000)
     """The most rounds of all parts instead of their own."""
+    procedure: Parameters = Field(default_factory=dict)
+    """Settings of the parts' procedures of features, on top of their own."""
     precision: float | None = Field(default=None, ge=0.001, le=1)
     """Precision of all searches instead of their own."""
 

@@ -1,0 +1,94 @@
+"""How often the identification of limits names the right rule: random token buckets, and devices without a rule.
+
+    python bench/limits_identification.py [--volumes 100] [--devices 200] [--first 0] [--show SEED]
+
+Neither storage nor the engine is needed: the stages are answered by `tests/features/rate_limits/volume_models.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "features" / "rate_limits"))
+
+from volume_models import Limit, Volume, random_device, random_volume, run
+
+from iosonde.features.rate_limits.identify import Settings
+from iosonde.features.rate_limits.rules import Identification
+
+SETTINGS = Settings(probe_s=5, drain_s=900, rest_s=7200, writes=True)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--volumes", type=int, default=100)
+    options.add_argument("--devices", type=int, default=200)
+    options.add_argument("--first", type=int, default=0)
+    options.add_argument("--show", type=int)
+    given = options.parse_args()
+    if given.show is not None:
+        show(given.show)
+        return
+    outcomes: dict[str, list[int]] = {}
+    for seed in range(given.first, given.first + given.volumes):
+        volume = random_volume(seed)
+        for each in mistakes(volume, run(SETTINGS, volume)) or ["right"]:
+            outcomes.setdefault(each, []).append(seed)
+    print("limited volumes:", *(f"\n  {name}: {len(seeds)} {seeds[:12]}" for name, seeds in sorted(outcomes.items())))
+    devices: dict[str, list[int]] = {}
+    for seed in range(given.first, given.first + given.devices):
+        found = run(SETTINGS, random_device(seed))
+        devices.setdefault(found.verdict, []).append(seed)
+    print("devices:", *(f"\n  {name}: {len(seeds)} {seeds[:12]}" for name, seeds in sorted(devices.items())))
+
+
+def show(seed: int) -> None:
+    trace: list[str] = []
+    volume = random_volume(seed)
+    print(*volume.limits, sep="\n")
+    found = run(SETTINGS, volume, trace)
+    print(*trace, sep="\n")
+    print(found, mistakes(volume, found))
+
+
+def mistakes(volume: Volume, found: Identification) -> list[str]:
+    """What was concluded wrongly or not at all."""
+    if found.verdict != "limited":
+        return [found.verdict]
+    truth = volume.limits[0]
+    rule = found.rules[0]
+    wrong = []
+    if rule.counts != truth.counts or rule.unit_bytes != truth.unit_bytes:
+        wrong.append(f"wrong rule: {rule.counts} {rule.unit_bytes} for {truth.counts} {truth.unit_bytes}")
+        return wrong
+    if abs(rule.rate.value / truth.rate - 1) > 0.02:
+        wrong.append("rate")
+    if truth.bucket:
+        if not rule.bucket or abs(rule.bucket.value / truth.bucket - 1) > 0.05:
+            wrong.append("bucket")
+        if not rule.refill or abs(rule.refill.value / truth.rate - 1) > 0.05:
+            wrong.append("refill")
+    elif rule.burst_rate:
+        wrong.append("wrong burst")
+    if truth.merge and rule.merges is not True:
+        wrong.append(f"merge {rule.merges}")
+    both = [each for each in volume.limits if each.counts == "bytes"] if truth.counts == "operations" else []
+    if both and (len(found.rules) < 2 or abs(found.rules[1].rate.value / both[0].rate - 1) > 0.02):
+        wrong.append("second limit")
+    shared = truth.write_weight > 0
+    if found.sharing == "unknown":
+        wrong.append("sharing undecided")
+    elif (found.sharing == "shared") is not shared:
+        wrong.append("wrong sharing")
+    elif shared and (not found.write_weight or abs(found.write_weight.value / truth.write_weight - 1) > 0.05):
+        wrong.append("weight")
+    if found.change:
+        wrong.append("change")
+    return wrong
+
+
+if __name__ == "__main__":
+    assert Limit
+    main()

@@ -1,0 +1,263 @@
+"""The procedure `identify_limits`: runs for the stages of an identification, and series from their records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, cast
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import TypedDict
+
+from iosonde.errors import StudyError
+from iosonde.features.rate_limits import identify as identification
+from iosonde.features.rate_limits.rules import Identification
+from iosonde.features.rate_limits.series import Latency, Series, Stage
+from iosonde.plan import Case, Run, target_of
+from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.forecast import Forecast
+from iosonde.procedure.observations import Observation, Observations, RecordObservation
+from iosonde.procedure.probe import probe
+from iosonde.study.model import STAGE, Part, Study
+from iosonde.units import format_duration, parse_duration, parse_size
+from iosonde.workload.block import BLOCK
+
+NAME = "identify_limits"
+INTERVAL_MS = 100
+"""Shortest interval of the time series."""
+_MOST_INTERVALS = 3000
+_MOST_RUNS = 400
+_SECOND = 1_000_000_000
+
+
+class Written(BaseModel):
+    """Settings as a study writes them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    probe: str = Field("5s", description="Length of a short stage.")
+    drain: str = Field("170s", description="Longest time to drain one bucket.")
+    rest: str = Field("2min", description="Longest rest; `0s`: none.")
+    total: str = Field("1h", description="Bound of all stages together.")
+    largest: str = Field("1MiB", description="Largest block size.")
+    queue_depth: int = Field(64, ge=4, le=4096, description="I/Os in flight; a quarter of it is tried as well.")
+    operations: Literal["reads", "writes", "both"] = Field("both", description="Which limits to identify.")
+
+
+class Resolved(TypedDict):
+    """Settings in the plan."""
+
+    probe_s: int | float
+    drain_s: int | float
+    rest_s: int | float
+    total_s: int | float
+    smallest: int
+    largest: int
+    queue_depth: int
+    reads: bool
+    writes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsConclusion(Conclusion):
+    """Conclusion of an identification."""
+
+    found: Identification
+    stages: tuple[tuple[str, Series], ...]
+    """The case of each stage, and its series."""
+
+
+def resolved(written: Mapping[str, Any], smallest: int) -> Resolved:
+    """Read the settings; `StudyError` where they are invalid."""
+    try:
+        read = Written.model_validate(written)
+        seconds = {name: parse_duration(getattr(read, name)) / _SECOND for name in ("probe", "drain", "rest", "total")}
+        largest = parse_size(read.largest)
+    except (ValidationError, ValueError) as error:
+        known = ", ".join(f"`{name}`" for name in Written.model_fields)
+        raise StudyError(f"invalid settings of `{NAME}`: {error}", hint=f"its settings are {known}") from None
+    if not 1 <= seconds["probe"] <= seconds["drain"] <= seconds["total"]:
+        raise StudyError(
+            "`probe` must be at least 1 s, at most `drain`, and `drain` at most `total`",
+            hint=f"got {read.probe}, {read.drain} and {read.total}",
+        )
+    return Resolved(
+        probe_s=seconds["probe"],
+        drain_s=seconds["drain"],
+        rest_s=seconds["rest"],
+        total_s=seconds["total"],
+        smallest=smallest,
+        largest=largest,
+        queue_depth=read.queue_depth,
+        reads=read.operations != "writes",
+        writes=read.operations != "reads",
+    )
+
+
+def _settings(part: Part, study: Study) -> Resolved:
+    assert part.procedure, "a part with a procedure"
+    written = {**study.measurement, **part.measurement}.get("block_size", "4KiB")
+    size = BLOCK.read_value("block_size", written)
+    if not isinstance(size, int):
+        raise StudyError(f"`{NAME}` requires a single `block_size`, the smallest one", hint='set `block_size = "4KiB"`')
+    return resolved(part.procedure.settings, size)
+
+
+class _Kind:
+    INTERLEAVED = False
+
+    def forecast(self, part: Part, study: Study) -> Forecast:
+        """Return the bounds: runs depend on what is found, their time does not exceed `total`."""
+        settings = _settings(part, study)
+        fractions = [1.0] * settings["reads"] + [0.0] * settings["writes"]
+        extremes = [
+            {"block_size": size, "read_fraction": fraction, "queue_depth": settings["queue_depth"], "ramp": 0}
+            for fraction in fractions
+            for size in (settings["smallest"], settings["largest"])
+        ]
+        total = {"duration": f"{settings['total_s']:g}s", "ramp": 0, "read_fraction": fractions[-1]}
+        return Forecast(
+            settings=cast("dict[str, Any]", settings),
+            extremes=extremes,
+            stages=[total],
+            decided=["block_size", "read_fraction", "queue_depth", "access", "active", "duration", "interval"],
+            max_runs=_MOST_RUNS,
+            preparing=_MOST_RUNS,
+            rates_known=False,
+            text=_text(settings),
+        )
+
+    def runs(self, case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
+        """One run for each stage of the identification."""
+        assert case.procedure, "a case with a procedure"
+        stages = identification.identify(identification.Settings(**cast("Any", case.procedure.settings)))
+        is_virtual = target_of(case.procedure.spec["workload"])["kind"] == "virtual"
+        before: RecordObservation | None = None
+        known: list[tuple[str, Series]] = []
+        failure = ""
+        try:
+            stage = next(stages)
+            while True:
+                run = _run(case, stage, len(known) + 1)
+                observation = yield run
+                assert isinstance(observation, RecordObservation), "an observation of a record"
+                series = None if observation.failure else series_of(observation, stage, before, is_virtual=is_virtual)
+                before = observation
+                if series is None:
+                    failure = observation.failure or f"no I/O completed in the stage {stage.name}"
+                    break
+                known.append((run.case_id, series))
+                stage = stages.send(series)
+        except StopIteration as end:
+            found: Identification = end.value
+        if failure:
+            found = Identification(verdict="undecided", reason=failure, failure=failure)
+        return LimitsConclusion(
+            case_id=case.case_id,
+            reached=not found.failure,
+            reason=found.reason,
+            value=found.rules[0].rate.value if found.rules else None,
+            found=found,
+            stages=tuple(known),
+        )
+
+
+KINDS = ((NAME, _Kind()),)
+SETTINGS = ((NAME, Resolved),)
+
+
+def _text(settings: Resolved) -> str:
+    """What takes how long."""
+
+    def time(name: Literal["probe_s", "drain_s", "rest_s", "total_s"]) -> str:
+        return format_duration(round(settings[name] * _SECOND))
+
+    rests = f"refill and bucket size: rests of up to {time('rest_s')} each"
+    skipped = "refill and bucket size: not measured, because no rest is allowed"
+    return (
+        f"identifies rate limits in at most {time('total_s')}: sustained rate and burst: a drain of up to "
+        f"{time('drain_s')} for each limit; what is counted: up to 20 stages of {time('probe_s')} or more with blocks "
+        f"of {settings['smallest'] // 1024} to {settings['largest'] // 1024} KiB; "
+        f"{rests if settings['rest_s'] >= 1 else skipped}"
+    )
+
+
+def _run(case: Case, stage: Stage, number: int) -> Run:
+    interval_ms = max(1, math.ceil(stage.seconds * 1000 / _MOST_INTERVALS / INTERVAL_MS)) * INTERVAL_MS
+    rest_ms = math.ceil(stage.rest_s * 1000 / interval_ms) * interval_ms
+    load_ms = max(3, round(stage.seconds * 1000 / interval_ms)) * interval_ms
+    parameters = {
+        "block_size": stage.load.block_size,
+        "read_fraction": stage.load.read_fraction,
+        "queue_depth": stage.load.queue_depth,
+        "access": "sequential" if stage.load.is_sequential else "random",
+        "active": f"{rest_ms}ms-" if rest_ms else None,
+        "duration": (rest_ms + load_ms) * 1_000_000,
+        "interval": interval_ms * 1_000_000,
+        "ramp": 0,
+    }
+    name = f"s{number:03}"
+    return probe(case, name, 1, levels={STAGE: f"{number:03} {stage.name}"}, parameters=parameters)
+
+
+def series_of(
+    observation: RecordObservation, stage: Stage, before: RecordObservation | None, *, is_virtual: bool
+) -> Series | None:
+    """Operations of a stage over time; None if none completed."""
+    bins = _bins(observation)
+    if bins.is_empty():
+        return None
+    start_ns = int(bins["begin_ns"].min())  # type: ignore[arg-type]
+    rest_ns = _rest_ns(observation)
+    loaded = bins.filter(pl.col("begin_ns") >= start_ns + rest_ns)
+    if loaded.is_empty() or not (loaded["read"] + loaded["write"]).sum():
+        return None
+    # Between runs of a simulated drive no time passes.
+    gap_s = 0.0 if is_virtual or before is None else max(0.0, _started(observation, start_ns) - _ended(before))
+    return Series(
+        load=stage.load,
+        idle_s=gap_s + rest_ns / _SECOND,
+        seconds=tuple(((loaded["end_ns"] - loaded["begin_ns"]) / _SECOND).to_list()),
+        reads=tuple(map(float, loaded["read"].to_list())),
+        writes=tuple(map(float, loaded["write"].to_list())),
+        latency=_latency(observation),
+        name=stage.name,
+    )
+
+
+def _bins(observation: RecordObservation) -> pl.DataFrame:
+    """One row for each interval of the measurement, with completed reads and writes."""
+    memo = observation.results.memo
+    if "rate_limit_bins" not in memo:
+        measured = observation.results.intervals.filter(pl.col("phase") == "measure")
+        counts = {
+            name: pl.col("count").filter(pl.col("operation") == name).sum().alias(name) for name in ("read", "write")
+        }
+        memo["rate_limit_bins"] = measured.group_by("begin_ns", "end_ns").agg(*counts.values()).sort("begin_ns")
+    bins: pl.DataFrame = memo["rate_limit_bins"]
+    return bins
+
+
+def _rest_ns(observation: RecordObservation) -> int:
+    active = observation.record.parameters.get("active")
+    return parse_duration(str(active).removesuffix("-")) if active else 0
+
+
+def _started(observation: RecordObservation, start_ns: int) -> float:
+    """Time of the first interval's start."""
+    return datetime.fromisoformat(observation.record.started_at).timestamp() + start_ns / _SECOND
+
+
+def _ended(observation: RecordObservation) -> float:
+    return _started(observation, int(_bins(observation)["end_ns"].max()))  # type: ignore[arg-type]
+
+
+def _latency(observation: RecordObservation) -> Latency | None:
+    names = ("completion_latency_ns_mean", "completion_latency_ns_p50", "completion_latency_ns_p99")
+    mean, p50, p99 = (observation.value(name) for name in names)
+    if mean is None or p50 is None or p99 is None:
+        return None
+    return Latency(mean=mean, p50=p50, p99=p99)

@@ -1,0 +1,196 @@
+"""Findings about rate limits: the rule and its parameters, what was rejected, and what is not decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from iosonde.features.rate_limits.procedures import LimitsConclusion
+from iosonde.features.rate_limits.rules import Change, Identification, Parameter, Rule
+from iosonde.findings.finding import FIRST, Finding, Strength
+from iosonde.plan import Case
+from iosonde.procedure.conclusion import Conclusion
+from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration
+
+_PLURAL = {"read": "reads", "write": "writes"}
+
+
+def rate_text(rule: Rule, value: float) -> str:
+    """A rate in the unit that the rule counts."""
+    return f"{format_bandwidth(value)}" if rule.counts == "bytes" else f"{format_count(value)} IOPS"
+
+
+def amount_text(rule: Rule, value: float) -> str:
+    """Credits."""
+    return format_bytes(round(value)) if rule.counts == "bytes" else f"{format_count(value)} I/Os"
+
+
+def seconds_text(seconds: float) -> str:
+    return format_duration(round(seconds) * 1_000_000_000) if seconds >= 1 else f"{1000 * seconds:.0f} ms"
+
+
+def counted_text(rule: Rule) -> str:
+    """What one unit of the limit is."""
+    if rule.counts == "bytes":
+        return "bytes"
+    return f"operations, one for each {format_bytes(rule.unit_bytes)} begun" if rule.unit_bytes else "operations"
+
+
+class SustainedLimit(Finding, kind="sustained limit", topic="limits", place=FIRST):
+    """A rate limit and what it counts."""
+
+    rule: Rule
+    constant_s: float
+
+    def _sentence(self) -> str:
+        rule = self.rule
+        rate = rate_text(rule, rule.rate.value)
+        counted = f", counted in units of {format_bytes(rule.unit_bytes)}" if rule.unit_bytes else ""
+        if rule.may_be_burst:
+            return (
+                f"{_PLURAL[rule.operation]} are constant at {rate} for {seconds_text(self.constant_s)}{counted}: "
+                f"a limit of {rate}, or a burst that lasts longer"
+            )
+        return f"{_PLURAL[rule.operation]} are limited to {rate} sustained{_interval(rule, rule.rate)}{counted}"
+
+    def _evidence(self) -> str:
+        return _estimates(self.rule, self.rule.rate)
+
+
+class BurstCredits(Finding, kind="burst credits", topic="limits", place=FIRST):
+    """The bucket of a rate limit."""
+
+    rule: Rule
+
+    def _sentence(self) -> str:
+        rule, bucket = self.rule, self.rule.bucket
+        assert bucket, "a rule with a bucket"
+        burst = ""
+        if rule.burst_rate:
+            source = "" if rule.is_burst_limited else " (limited by the device)"
+            burst = f"bursts reach {rate_text(rule, rule.burst_rate.value)}{source} and "
+        lasting = f"last {seconds_text(rule.seconds_until_empty)}" if rule.seconds_until_empty else "end"
+        full = f", {seconds_text(rule.seconds_until_full)} to refill" if rule.seconds_until_full else ""
+        least = "" if bucket.is_confirmed else "at least "
+        return (
+            f"{burst}{lasting} from a full bucket of {least}{amount_text(rule, bucket.value)}"
+            f"{_interval(rule, bucket, amount=True)}{full}"
+        )
+
+    def _evidence(self) -> str:
+        assert self.rule.bucket, "a rule with a bucket"
+        parts = [_estimates(self.rule, self.rule.bucket, amount=True)]
+        if self.rule.refill:
+            parts.append(f"refill: {_estimates(self.rule, self.rule.refill)}")
+        return "; ".join(parts)
+
+
+class SharedBudget(Finding, kind="shared budget", topic="limits", place=1):
+    """Whether reads and writes count against the same limit."""
+
+    sharing: str
+    weight: Parameter | None
+
+    def _sentence(self) -> str:
+        if self.sharing == "separate" or self.weight is None:
+            return "reads and writes have separate budgets"
+        return f"reads and writes share a budget, in which a write counts as {self.weight.value:.3g} reads"
+
+    def _evidence(self) -> str:
+        if self.weight is None:
+            return "a mix of reads and writes reaches the sum of both rates"
+        return ", ".join(f"{each.method}: {each.value:.3g}" for each in self.weight.estimates)
+
+
+class ChangedLimit(Finding, kind="changed limit", topic="limits", place=FIRST):
+    """A limit that changed during the study."""
+
+    change: Change
+    part_of: str = ""
+
+    def _sentence(self) -> str:
+        before, after = (f"{format_count(each)} IOPS" for each in (self.change.before, self.change.after))
+        return f"the limit changed during the study, from {before} to {after}; values are not averaged over both"
+
+    def _evidence(self) -> str:
+        return f"rates under the same load, in the stage `{self.change.stage}` and before"
+
+
+class NotLimited(Finding, kind="not limited", topic="limits", place=FIRST):
+    """No rule, or none that differs from a device."""
+
+    is_decided: bool
+    reason: str
+
+    def _sentence(self) -> str:
+        what = "no rate limit found" if self.is_decided else "not decided whether a rate limit applies"
+        return f"{what}: {self.reason}"
+
+    def _evidence(self) -> str:
+        return "rates over time, block size and queue depth"
+
+
+class RejectedRules(Finding, kind="rejected rules", topic="limits"):
+    """Rules that the data contradict."""
+
+    rejected: tuple[str, ...]
+    undecided: tuple[str, ...]
+
+    def _sentence(self) -> str:
+        parts = [f"rejected: {each}" for each in self.rejected] + [f"not decided: {each}" for each in self.undecided]
+        return "; ".join(parts)
+
+    def _evidence(self) -> str:
+        return f"{len(self.rejected)} rejected, {len(self.undecided)} not decided"
+
+
+def _interval(rule: Rule, found: Parameter, *, amount: bool = False) -> str:
+    if not found.is_confirmed:
+        return ""
+    text = amount_text if amount else rate_text
+    return f" ({text(rule, found.low)} to {text(rule, found.high)} by {len(found.estimates)} estimates)"
+
+
+def _estimates(rule: Rule, found: Parameter, *, amount: bool = False) -> str:
+    text = amount_text if amount else rate_text
+    return ", ".join(f"{each.method}: {text(rule, each.value)}" for each in found.estimates)
+
+
+def conclusions(procedures: Sequence[tuple[Case, Conclusion | None]]) -> Iterator[Finding]:
+    """Return the findings of each identification that has ended."""
+    for case, conclusion in procedures:
+        if isinstance(conclusion, LimitsConclusion) and not conclusion.found.failure:
+            yield from _of(case, conclusion, conclusion.found)
+
+
+def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iterator[Finding]:
+    part, ids = case.part, tuple(case_id for case_id, _ in conclusion.stages)
+
+    def strength(confirmed: bool) -> Strength:
+        return "strong" if confirmed else "moderate"
+
+    for rule in found.rules:
+        sure = strength(rule.rate.is_confirmed)
+        yield SustainedLimit(rule=rule, constant_s=found.constant_s, strength=sure, case_ids=ids[:1], part=part)
+        if rule.bucket and rule.burst_rate:
+            sure = strength(rule.bucket.is_confirmed)
+            yield BurstCredits(rule=rule, strength=sure, case_ids=ids[:1], part=part)
+    if not found.rules:
+        decided = found.verdict == "not limited"
+        yield NotLimited(is_decided=decided, reason=found.reason, strength="moderate", case_ids=ids[:1], part=part)
+    if found.change:
+        yield ChangedLimit(change=found.change, strength="strong", case_ids=ids[:1], part=part)
+    if found.sharing != "unknown":
+        yield SharedBudget(
+            sharing=found.sharing, weight=found.write_weight, strength="strong", case_ids=ids[-1:], part=part
+        )
+    if found.rejected or found.undecided:
+        yield RejectedRules(
+            rejected=tuple(found.rejected),
+            undecided=tuple(found.undecided),
+            strength="strong",
+            case_ids=ids[:1],
+            part=part,
+        )
+
+
+CONCLUSIONS = (conclusions,)

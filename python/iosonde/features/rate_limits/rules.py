@@ -1,0 +1,114 @@
+"""Conclusion of an identification: rules with their parameters, and what was rejected or not decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Counted = Literal["operations", "bytes"]
+Verdict = Literal["limited", "not limited", "undecided"]
+LatencyStyle = Literal["even", "bursts", "unknown"]
+Sharing = Literal["shared", "separate", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """One way in which a parameter was determined."""
+
+    method: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A parameter with the estimates that agree on it."""
+
+    value: float
+    low: float
+    high: float
+    estimates: tuple[Estimate, ...]
+
+    @property
+    def is_confirmed(self) -> bool:
+        """True if two estimates or more agree."""
+        return len(self.estimates) > 1
+
+
+def parameter(*estimates: Estimate, error: float = 0.0) -> Parameter:
+    """The first estimate, with an interval that holds the others."""
+    values = [each.value for each in estimates]
+    return Parameter(value=values[0], low=min(values) - error, high=max(values) + error, estimates=tuple(estimates))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rate limit."""
+
+    counts: Counted
+    operation: Literal["read", "write"]
+    """The operation that the parameters were determined with."""
+    rate: Parameter
+    """Sustained, per second."""
+    unit_bytes: int | None = None
+    """Operations are counted once for each of these bytes that they begin; None: once."""
+    burst_rate: Parameter | None = None
+    """Rate while there are credits; None: no burst was seen."""
+    is_burst_limited: bool = False
+    """True if the burst rate is constant, and so a rule; otherwise the device limits bursts."""
+    bucket: Parameter | None = None
+    refill: Parameter | None = None
+    """Credits per second that came back during rests of known length."""
+    merges: bool | None = None
+    """True if sequential operations are merged before they are counted; None: not known."""
+    may_be_burst: bool = False
+    """True if a burst that lasts longer than the measurement would look the same."""
+
+    @property
+    def seconds_until_empty(self) -> float | None:
+        if not self.bucket or not self.burst_rate or self.burst_rate.value <= self.rate.value:
+            return None
+        return self.bucket.value / (self.burst_rate.value - self.rate.value)
+
+    @property
+    def seconds_until_full(self) -> float | None:
+        return self.bucket.value / self.rate.value if self.bucket else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A limit that changed during the study."""
+
+    before: float
+    after: float
+    stage: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identification:
+    """Everything that was concluded."""
+
+    verdict: Verdict
+    reason: str
+    """Why it is not limited, or undecided."""
+    rules: Sequence[Rule] = ()
+    sharing: Sharing = "unknown"
+    """Whether reads and writes share a budget."""
+    write_weight: Parameter | None = None
+    """Cost of a write in reads, where they share a budget."""
+    latency_style: LatencyStyle = "unknown"
+    """How operations are released: in equal intervals, or several at once."""
+    change: Change | None = None
+    constant_s: float = 0.0
+    """How long the rate was constant, in seconds."""
+    rejected: Sequence[str] = ()
+    undecided: Sequence[str] = ()
+    failure: str = ""
+
+
+@dataclass
+class Notes:
+    """Statements that accumulate during an identification."""
+
+    rejected: list[str] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)

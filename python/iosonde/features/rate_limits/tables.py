@@ -1,0 +1,92 @@
+"""Table of rules: each parameter with its interval and estimates, and each stage that led to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iosonde.features.rate_limits.procedures import LimitsConclusion
+from iosonde.features.rate_limits.questions import amount_text, counted_text, rate_text, seconds_text
+from iosonde.features.rate_limits.rules import Identification, Parameter, Rule
+from iosonde.report.content.table import Cell, Table
+from iosonde.report.material.result_sets import Material, Source
+
+_CAPTION = (
+    "Interval: all estimates with their errors. A parameter with one estimate is not confirmed by a second method. "
+    "Rejected: rules that the data contradict."
+)
+
+
+def tables(material: Material) -> list[Table]:
+    """Return the rules of each identification."""
+    return [
+        _table(source, conclusion, named=len(material.sources) > 1)
+        for source in material.sources
+        for _, conclusion in source.procedures
+        if isinstance(conclusion, LimitsConclusion)
+    ]
+
+
+def _table(source: Source, conclusion: LimitsConclusion, *, named: bool) -> Table:
+    rows = [list(map(_cell, row)) for row in _rows(conclusion.found)]
+    of = f"{source.label}: " if named else ""
+    return Table(
+        title=f"{of}Rate limits",
+        caption=_CAPTION,
+        heads=["Parameter", "Value", "Interval", "Estimates"],
+        labels=1,
+        rows=rows,
+        keys=[f"{source.label}\n{conclusion.case_id}"] * len(rows),
+    )
+
+
+def _cell(text: str) -> Cell:
+    return Cell(text=text or "-")
+
+
+def _rows(found: Identification) -> Iterator[tuple[str, str, str, str]]:
+    for rule in found.rules:
+        yield from _of_rule(rule)
+    if found.sharing != "unknown":
+        yield "Budget of reads and writes", found.sharing, "", ""
+    if found.write_weight:
+        weight = found.write_weight
+        estimates = "; ".join(f"{each.method}: {each.value:.3g}" for each in weight.estimates)
+        yield "Cost of a write in reads", f"{weight.value:.3g}", f"{weight.low:.3g} to {weight.high:.3g}", estimates
+    if found.latency_style != "unknown" and found.rules:
+        released = "one at a time" if found.latency_style == "even" else "several at once"
+        yield "Completions", released, "", "p99 over p50 of completion latency, with an empty bucket"
+    if found.change:
+        yield "Change", f"{found.change.before:,.0f} to {found.change.after:,.0f} IOPS", "", found.change.stage
+    for each in found.rejected:
+        yield "Rejected", each, "", ""
+    for each in found.undecided:
+        yield "Not decided", each, "", ""
+    if not found.rules:
+        yield "Result", found.verdict, "", found.reason
+
+
+def _of_rule(rule: Rule) -> Iterator[tuple[str, str, str, str]]:
+    name = f"{rule.operation.capitalize()} limit in {rule.counts}"
+    yield f"{name}: counted", counted_text(rule), "", ""
+    yield f"{name}: sustained rate", *_parameter(rule, rule.rate)
+    if rule.burst_rate:
+        yield f"{name}: burst rate", *_parameter(rule, rule.burst_rate)
+    if rule.bucket:
+        yield f"{name}: bucket", *_parameter(rule, rule.bucket, amount=True)
+    if rule.refill:
+        yield f"{name}: refill rate", *_parameter(rule, rule.refill)
+    if rule.seconds_until_empty is not None:
+        yield f"{name}: time until empty", seconds_text(rule.seconds_until_empty), "", "bucket / (burst - sustained)"
+    if rule.seconds_until_full is not None:
+        yield f"{name}: time until full", seconds_text(rule.seconds_until_full), "", "bucket / sustained"
+    if rule.merges is not None:
+        yield f"{name}: sequential operations", "merged" if rule.merges else "not merged", "", "sequential over random"
+
+
+def _parameter(rule: Rule, found: Parameter, *, amount: bool = False) -> tuple[str, str, str]:
+    text = amount_text if amount else rate_text
+    interval = f"{text(rule, found.low)} to {text(rule, found.high)}"
+    return text(rule, found.value), interval, "; ".join(f"{e.method}: {text(rule, e.value)}" for e in found.estimates)
+
+
+TABLES = (tables,)
