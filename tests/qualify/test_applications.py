@@ -11,7 +11,7 @@ from iosonde.data import applications
 from iosonde.errors import StudyError
 from iosonde.procedure.condition import parse
 from iosonde.procedure.limits import limit_of
-from iosonde.qualify import describe, load_application, plan_of
+from iosonde.qualify import SharedTime, describe, load_application, plan_of
 from iosonde.storage import open_target
 
 NAMES = list(applications())
@@ -65,3 +65,32 @@ def test_a_file_with_requirements_is_an_application(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text(applications()["etcd"].read_text(encoding="utf-8").replace("10ms", "7ms"), encoding="utf-8")
     assert load_application(str(own)).requirement[0].holds.endswith("7ms")
+
+
+LOADS = {f"qualify-{name}": 2 for name in ("cockroachdb", "consul", "ethereum", "openshift", "vault")} | {
+    "qualify-sap-hana": 6
+}
+"""Applications with several loads."""
+
+
+@pytest.mark.parametrize("decided_after_s", [None, 10])
+def test_all_applications_are_measured_within_ten_minutes(decided_after_s: int | None) -> None:
+    """Loads that are not decided use their whole limit."""
+    studies = [study for study in map(load_application, NAMES) if study.requirement]
+    now_ns = 0
+    shared = SharedTime(studies, limit_ns=None, now_ns=lambda: now_ns)
+    assert shared.text == "8 applications with 18 loads, at most about 10 min"
+    limits = []
+    for study in studies:
+        limits.append(shared.limit_of(study))
+        length_ns = limits[-1] if decided_after_s is None else decided_after_s * 10**9
+        now_ns += LOADS.get(study.name, 1) * (length_ns + 2_200_000_000)
+    assert now_ns <= 600 * 10**9
+    assert min(limits) > 10 * 10**9 and limits == sorted(limits), "what is not used is left to later loads"
+    assert decided_after_s is None or limits[-1] == 60 * 10**9
+
+
+def test_a_time_limit_of_the_user_is_not_shared() -> None:
+    shared = SharedTime([load_application("sap-hana")], limit_ns=90 * 10**9)
+    assert shared.text == "1 application with 6 loads, at most about 9 min 18 s"
+    assert shared.limit_of(load_application("sap-hana")) == 90 * 10**9

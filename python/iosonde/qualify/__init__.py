@@ -8,7 +8,18 @@ the load for hours: every run is a window of it, and must meet the requirements 
 from __future__ import annotations
 
 from iosonde.qualify.applications import describe, load_application
-from iosonde.qualify.plan import plan_of, watch_plan
+from iosonde.qualify.plan import USUAL_LIMIT_NS, plan_of, watch_plan
 from iosonde.qualify.qualification import Qualification, exit_code, qualification_of
+from iosonde.qualify.shared_time import SharedTime
 
-__all__ = ["Qualification", "describe", "exit_code", "load_application", "plan_of", "qualification_of", "watch_plan"]
+__all__ = [
+    "USUAL_LIMIT_NS",
+    "Qualification",
+    "SharedTime",
+    "describe",
+    "exit_code",
+    "load_application",
+    "plan_of",
+    "qualification_of",
+    "watch_plan",
+]

@@ -13,6 +13,8 @@ from iosonde.storage import Target
 from iosonde.study.model import MOST_REPEATS, Study
 from iosonde.units import format_bytes, format_count, format_duration, parse_duration
 
+USUAL_LIMIT_NS = 60 * 10**9
+"""Longest measurement of a load, unless the user names another one."""
 _EXAMPLE_BYTES_PER_SECOND = 100 * 10**6
 
 

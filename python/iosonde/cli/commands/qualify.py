@@ -84,7 +84,7 @@ def command(
     _check_watch(duration, every, time_limit, several=several, is_set="duration" in overrides)
     loads = _Loads(
         target=target,
-        time_limit_ns=_nanoseconds("--time-limit", time_limit or "60s"),
+        time_limit_ns=_nanoseconds("--time-limit", time_limit) if time_limit else None,
         watch=(_nanoseconds("--duration", duration), _nanoseconds("--every", every or "1min")) if duration else None,
         settings=overrides,
         output=Path(output) if output else None,
@@ -125,7 +125,8 @@ class _Loads:
     """Options of the runs of all loads."""
 
     target: str
-    time_limit_ns: int
+    time_limit_ns: int | None
+    """Longest measurement of each load, where the user names it."""
     watch: tuple[int, int] | None
     """Length of a watch and of its windows, in nanoseconds."""
     settings: dict[str, str]
@@ -163,10 +164,11 @@ class _Loads:
         return qualification_of(name, ResultSet.open(directory))
 
     def _plan(self, study: Study, target: Target) -> Plan:
-        from iosonde.qualify import plan_of, watch_plan
+        from iosonde.qualify import USUAL_LIMIT_NS, plan_of, watch_plan
 
         if self.watch is None:
-            return plan_of(study, target, time_limit_ns=self.time_limit_ns, settings=self.settings, keep=self.keep)
+            limit_ns = self.time_limit_ns or USUAL_LIMIT_NS
+            return plan_of(study, target, time_limit_ns=limit_ns, settings=self.settings, keep=self.keep)
         length_ns, every_ns = self.watch
         return watch_plan(
             study, target, duration_ns=length_ns, every_ns=every_ns, settings=self.settings, keep=self.keep
@@ -178,23 +180,24 @@ class _Loads:
         from datetime import datetime
 
         from iosonde.errors import IosondeError
-        from iosonde.qualify import Qualification, load_application
+        from iosonde.qualify import Qualification, SharedTime, load_application
 
         parent = self.output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
         found = []
         studies = {name: load_application(name) for name in _applications("")}
-        for name, study in studies.items():
-            if not study.requirement:
-                continue
+        measured = {name: study for name, study in studies.items() if study.requirement}
+        omitted = [name for name, study in studies.items() if not study.requirement]
+        shared = SharedTime(list(measured.values()), limit_ns=self.time_limit_ns)
+        messages.info(f"{shared.text}. No limits, not measured: {', '.join(omitted)}")
+        for name, study in measured.items():
+            load = replace(self, output=parent / name, time_limit_ns=shared.limit_of(study))
             try:
-                found.append(replace(self, output=parent / name).qualify(name))
+                found.append(load.qualify(name))
             except IosondeError as error:
                 messages.warning(f"warning: {name}: {error}")
                 found.append(
                     Qualification.without_result(name, title=study.title, target=self.target, reason=error.what)
                 )
-        omitted = [name for name, study in studies.items() if not study.requirement]
-        messages.info(f"Not measured, because no limits are stated: {', '.join(omitted)}")
         return found
 
 
