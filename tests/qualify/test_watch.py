@@ -177,7 +177,7 @@ def test_the_windows_are_in_every_format_of_the_report(iosonde: Iosonde, tmp_pat
     [table] = [each for each in report.chapters[0].required if each.title == "Worst windows"]
     assert len(table.rows) == 6, "two windows of each of three requirements"
     page = html.render(report)
-    assert 'id="table-windows-1"' in page and results.records()[0].run_id in page
+    assert 'id="table-worst-windows-1"' in page and results.records()[0].run_id in page
     markdown.write(report, tmp_path / "report.md")
     assert "## Worst windows" in (tmp_path / "report.md").read_text(encoding="utf-8")
 

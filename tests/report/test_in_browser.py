@@ -17,6 +17,7 @@ from fabricate import FAILED, result_set, small_study
 from iosonde.execution import execute
 from iosonde.plan import Plan
 from iosonde.planning import expand
+from iosonde.qualify import load_application, watch_plan
 from iosonde.report import figures, write
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
@@ -89,6 +90,23 @@ def test_nothing_runs_over_the_edge_of_a_phone(page_with_missing_cases: Path, br
         " chart.getBoundingClientRect().right > window.innerWidth + 1).length"
     )
     assert wider == 0
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("width", [800, 1280])
+def test_tables_of_requirements_are_not_wider_than_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Start, width: int
+) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    target = open_target("simulated:servers=1,write=9ms,service=exponential,size=1GiB")
+    plan = watch_plan(load_application("openshift"), target, duration_ns=60 * 10**9, every_ns=15 * 10**9)
+    written = write([execute(plan, tmp_path / "set")], tmp_path / "report.html")[0]
+    tables = browser(written, width=width).run(
+        "return [...document.querySelectorAll('#answer .scroll')].map((each) =>"
+        " [each.getAttribute('aria-label'), each.scrollWidth - each.clientWidth])"
+    )
+    names = ["Requirements (requirements-1)", "Worst windows (worst-windows-1)"]
+    assert tables == [[name, 0] for name in (*names, "Reasons and sources (reasons-and-sources-1)")]
 
 
 def test_figures_follow_the_colour_scheme_of_the_reader(page: Path, browser: Start) -> None:

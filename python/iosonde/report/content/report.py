@@ -23,7 +23,7 @@ from iosonde.report.content.omitted import Omitted, computed
 from iosonde.report.content.pooled_sessions import session_tables
 from iosonde.report.content.published import improvements_table, limits_table
 from iosonde.report.content.repeats import repeat_tables
-from iosonde.report.content.requirements import requirements_table, windows_table
+from iosonde.report.content.requirements import requirements_tables, windows_table
 from iosonde.report.content.sections import Labelled, Section, assigned
 from iosonde.report.content.store_statistics import statistics_tables
 from iosonde.report.content.summary import summary
@@ -122,9 +122,10 @@ class Chapter:
         return self.material.sources
 
     @cached_property
-    def requirements(self) -> Table | None:
-        """The requirements of the study, the worst first; None for a study without any."""
-        return self._computed("Requirements", lambda: requirements_table(self.material), instead=None)
+    def requirements(self) -> list[Table]:
+        """The requirements of the study, the worst first, then their reasons and sources; empty without any."""
+        none: list[Table] = []
+        return self._computed("Requirements", lambda: requirements_tables(self.material), instead=none)
 
     @cached_property
     def windows(self) -> Table | None:
@@ -134,7 +135,8 @@ class Chapter:
     @property
     def required(self) -> list[Table]:
         """Tables of requirements, the first of a report."""
-        return [table for table in (self.requirements, self.windows) if table]
+        values, notes = self.requirements[:1], self.requirements[1:]
+        return [*values, *([self.windows] if self.windows else []), *notes]
 
     @cached_property
     def answers(self) -> list[tuple[str, Answer]]:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 TITLE = "Requirements"
 NAME = "Requirement"
 SHOWN = ("Value", "Limit", "Margin", "Interval", "Level")
-"""Heads of the columns that a terminal has room for, the most important first."""
-REASON = "Reason"
+"""Heads of the columns of values, the most important first."""
+NOTES = "Reasons and sources"
+REASON, MEANING = "Reason", "Meaning"
 CAPTION = (
     "Margin: distance from the limit, negative beyond it. Intervals are those of the sequential test "
     "(docs/requirements.md); a limit within one is undecided."
@@ -33,34 +34,31 @@ WORST = 50
 """Windows in the table."""
 
 
-def requirements_table(material: Material) -> Table | None:
-    """Return every requirement in each case, the worst first; None for a study without requirements."""
+def requirements_tables(material: Material) -> list[Table]:
+    """Return every requirement in each case, the worst first, with its values, and with reason and source."""
     from iosonde.findings.requirements import results_of
 
     if not material.study.requirement:
-        return None
-    found = [(source, results_of(source.results)) for source in material.sources]
-    several_sources = len(found) > 1
-    several_cases = any(len({each.case_id for each in results}) > 1 for _, results in found)
-    labels = [*(["Result set"] if several_sources else []), RESULT, NAME, *(["Case"] if several_cases else [])]
-    rows = [
+        return []
+    found = [(source.label, result) for source in material.sources for result in results_of(source.results)]
+    several_sources = len(material.sources) > 1
+    several_cases = len({result.case_id for _, result in found}) > 1
+    names = [
         [
-            *([Cell(text=source.label)] if several_sources else []),
+            *([Cell(text=label)] if several_sources else []),
             Cell(text=result.outcome),
             Cell(text=result.requirement.name),
             *([Cell(text=result.case_id)] if several_cases else []),
-            *_values(result),
         ]
-        for source, results in found
-        for result in results
+        for label, result in found
     ]
-    return Table(
-        title=TITLE,
-        caption=CAPTION,
-        heads=[*labels, *SHOWN, REASON, "Meaning", "Source"],
-        labels=len(labels),
-        rows=rows,
-    )
+    labels = [*(["Result set"] if several_sources else []), RESULT, NAME, *(["Case"] if several_cases else [])]
+    values = [[*name, *_values(result)] for name, (_, result) in zip(names, found, strict=True)]
+    notes = [[*name, *_notes(result)] for name, (_, result) in zip(names, found, strict=True)]
+    return [
+        Table(title=TITLE, caption=CAPTION, heads=[*labels, *SHOWN], labels=len(labels), rows=values),
+        Table(title=NOTES, heads=[*labels, REASON, MEANING, "Source"], labels=len(labels), rows=notes),
+    ]
 
 
 def windows_table(material: Material) -> Table | None:
@@ -77,18 +75,7 @@ def windows_table(material: Material) -> Table | None:
     if not found:
         return None
     several = len(material.sources) > 1
-    heads = [
-        *(["Result set"] if several else []),
-        START,
-        RESULT,
-        NAME,
-        "Value",
-        "Limit",
-        "Margin",
-        OBSERVED,
-        REASON,
-        "Run",
-    ]
+    heads = [*(["Result set"] if several else []), START, RESULT, NAME, "Value", "Margin", OBSERVED, "Run"]
     return Table(
         title=WINDOWS,
         caption=f"The worst {WORST} of {len(found):,}." if len(found) > WORST else "",
@@ -107,12 +94,17 @@ def _window(result: Result, window: Window) -> Sequence[Cell]:
         Cell(text=result.outcome),
         Cell(text=result.requirement.name),
         Cell(text=result.text(result.value), number=result.value),
-        Cell(text=result.limit_text, number=result.limit),
         Cell(text=margin_text(result), number=result.margin),
-        Cell(text="; ".join(window.observed) or "-"),
-        Cell(text=window.reason or "-"),
+        Cell(text=_observed(window)),
         Cell(text=window.run_id),
     ]
+
+
+def _observed(window: Window) -> str:
+    """Write why a window is undecided and what else happened; a verdict with its reasons."""
+    verdict, _, because = window.reason.partition(": ")
+    reason = verdict if because in window.observed else window.reason
+    return ": ".join(filter(None, (reason, "; ".join(window.observed)))) or "-"
 
 
 def margin_text(result: Result) -> str:
@@ -127,6 +119,11 @@ def _values(result: Result) -> Sequence[Cell]:
         Cell(text=margin_text(result), number=result.margin),
         Cell(text=_interval(result)),
         Cell(text=result.requirement.level),
+    ]
+
+
+def _notes(result: Result) -> Sequence[Cell]:
+    return [
         Cell(text=result.reason or "-"),
         Cell(text=result.requirement.means),
         Cell(text=source_text(result.requirement.source)),

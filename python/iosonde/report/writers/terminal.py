@@ -17,7 +17,7 @@ from iosonde.metrics.registry import known_names, metric, named_among
 from iosonde.metrics.wording import counted, unbroken
 from iosonde.report.content.provenance import completion, headline
 from iosonde.report.content.report import Chapter, Report, incomplete
-from iosonde.report.content.requirements import NAME, OBSERVED, REASON, SHOWN, SHOWN_OF_WINDOWS, START
+from iosonde.report.content.requirements import MEANING, NAME, OBSERVED, REASON, SHOWN, SHOWN_OF_WINDOWS, START
 from iosonde.report.content.sections import Labelled
 from iosonde.report.content.table import RESULT, SCOPE, VERDICT, Cell, Table, folded
 from iosonde.report.material.result_sets import WARNING, Source
@@ -67,15 +67,15 @@ def _incomplete(source: Source, console: Console) -> None:
 
 def _requirements(chapter: Chapter, console: Console) -> None:
     """Print the table of requirements, and why those that are not met or undecided are so."""
-    table = chapter.requirements
-    if not table:
+    if not chapter.requirements:
         return
+    table, notes = chapter.requirements
     _table(console, table, list(table.rows), title=table.title, preferred=[*table.heads[: table.labels], *SHOWN])
     why: dict[str, list[str]] = {}
-    for row in table.rows[:ROWS]:
-        cells = dict(zip(table.heads, (cell.text for cell in row), strict=True))
+    for row in notes.rows[:ROWS]:
+        cells = dict(zip(notes.heads, (cell.text for cell in row), strict=True))
         if cells[RESULT] != "pass":
-            reasons = [cells["Meaning"]] * (cells[RESULT] == "fail") + [cells[REASON]] * (cells[REASON] != "-")
+            reasons = [cells[MEANING]] * (cells[RESULT] == "fail") + [cells[REASON]] * (cells[REASON] != "-")
             why.setdefault(" ".join(reasons), []).append(cells[NAME])
     for reason, names in why.items():
         _wrapped(console, f"{', '.join(names)}: {reason}", first="- ", rest="  ")
