@@ -890,7 +890,8 @@ def drops(rng: Rng) -> Made:
                                  moved_bytes=(n + 1) << 30, before=4e8, after=4e8 * rng.choice([0.2, 0.5]))
         for n in range(rng.randint(1, 3))
     ]  # fmt: skip
-    [each] = lasting_drop.find(found, measured=measured)
+    words = {drop.case_id: f"`{drop.case_id}`" for drop in found}
+    [each] = lasting_drop.find(found, measured=measured, words=words)
     deepest = [drop for drop in found if f"`{drop.case_id}`" in each.sentence]
     right = len(deepest) == 1 and deepest[0].after == min(drop.after for drop in found)
     numbers = [

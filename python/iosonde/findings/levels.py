@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping
 from typing import Any
 
@@ -24,13 +25,23 @@ def unstated_levels(part: Part, case: Mapping[str, Any], *, stated: Container[st
 
 
 def case_words(study: Study, cases: pl.DataFrame) -> dict[str, str]:
-    """Return words for the levels of each case; its id where it has none."""
+    """Return words for each case: its levels; the title of its part where it has none or another case has the same."""
     parts = {part.name: part for part in study.parts}
-    return {
+    rows = under_own_names(cases).to_dicts()
+    levels = {
         row["case_id"]: ", ".join(unstated_levels(parts[row["part"]], row) if row["part"] in parts else [])
-        or f"`{row['case_id']}`"
-        for row in under_own_names(cases).to_dicts()
+        for row in rows
     }
+    counts = Counter(levels.values())
+    titles = {row["case_id"]: _title(parts.get(row["part"]), row["case_id"]) for row in rows}
+    return {
+        case_id: words if words and counts[words] == 1 else ", ".join(filter(None, (titles[case_id], words)))
+        for case_id, words in levels.items()
+    }
+
+
+def _title(part: Part | None, case_id: str) -> str:
+    return part.title if part and part.title else f"`{case_id}`"
 
 
 def _sets(factor: str, level: Any) -> list[str]:

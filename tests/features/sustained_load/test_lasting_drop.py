@@ -48,15 +48,15 @@ def drop(run_id: str, after: float) -> LastingDrop:
 
 
 def test_the_deepest_drop_comes_first() -> None:
-    [found] = lasting_drop.find([drop("a", 300e6), drop("b", 100e6)], measured=9)
+    [found] = lasting_drop.find([drop("a", 300e6), drop("b", 100e6)], measured=9, words={"main": "block size 4 KiB"})
     assert isinstance(found, lasting_drop.LastingDrops)
     assert [each.run_id for each in found.drops] == ["b", "a"]
     assert (found.measured, found.case_ids) == (9, ("main",))
     assert found.sentence == (
         "Throughput dropped in 2 of 9 runs and stayed low to the end, so their means mix two regimes: "
-        "`main` to 25 % after 4 s and 1 GiB"
+        "block size 4 KiB to 25 % after 4 s and 1 GiB"
     )
-    assert list(lasting_drop.find([], measured=9)) == []
+    assert list(lasting_drop.find([], measured=9, words={})) == []
 
 
 class FactsOfOneRun:

@@ -6,7 +6,7 @@ too few intervals for the steady-state rule, so this looks for one change of lev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,10 +59,12 @@ class LastingDrops(Finding, kind="lasting drops", topic="state"):
     """The deepest first."""
     measured: int
     """Runs in all."""
+    words: str
+    """Of the case with the deepest drop."""
 
     def _sentence(self) -> str:
         deepest, runs = self.drops[0], f"{len(self.drops)} of {wording.counted(self.measured, 'run')}"
-        to = f"`{deepest.case_id}` to {wording.percent_text(deepest.fraction)} after {_when(deepest)}"
+        to = f"{self.words} to {wording.percent_text(deepest.fraction)} after {_when(deepest)}"
         return f"Throughput dropped in {runs} and stayed low to the end, so their means mix two regimes: {to}"
 
     def _evidence(self) -> str:
@@ -75,12 +77,14 @@ class LastingDrops(Finding, kind="lasting drops", topic="state"):
         return "; ".join([*listed, *more, "measure longer, with `round_length`, for the level at the end"])
 
 
-def find(drops: Sequence[LastingDrop], *, measured: int) -> Iterator[Finding]:
+def find(drops: Sequence[LastingDrop], *, measured: int, words: Mapping[str, str]) -> Iterator[Finding]:
+    """Return one finding for all runs; `words` are those of the cases."""
     if drops:
         deepest = tuple(sorted(drops, key=lambda each: each.fraction))
         yield LastingDrops(
             drops=deepest,
             measured=measured,
+            words=words.get(deepest[0].case_id, f"`{deepest[0].case_id}`"),
             strength="moderate",
             case_ids=tuple(dict.fromkeys(each.case_id for each in deepest)),
             part=deepest[0].part,

@@ -8,6 +8,7 @@ import polars as pl
 
 from iosonde.features.sustained_load import idle_recovery, lasting_drop, stimulus
 from iosonde.findings.finding import Finding
+from iosonde.findings.levels import case_words
 from iosonde.findings.question import Results
 from iosonde.plan import PREPARATION
 
@@ -22,7 +23,8 @@ def _recoveries(results: Results) -> Iterable[Finding]:
 
 def _drops(results: Results) -> Iterable[Finding]:
     measured = results.metrics.filter(pl.col("part") != PREPARATION)["run_id"].n_unique()
-    return lasting_drop.find(lasting_drop.lasting_drops(results.facts), measured=measured)
+    words = case_words(results.study, results.result_set.cases)
+    return lasting_drop.find(lasting_drop.lasting_drops(results.facts), measured=measured, words=words)
 
 
 OF_RESULTS = (_load_changes, _recoveries, _drops)
