@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from iosonde.features.sustained_load.tables import row_of_run
 from iosonde.findings.device_state import DeviceStates
 from iosonde.findings.questions.steady import of_run
 from iosonde.metrics.steady_state import steady_state
 from iosonde.metrics.sustained import LongRun
-from iosonde.report.content.sustained import row_of_run
 
 STEADY = [100.0] * 8
 

@@ -5,6 +5,7 @@ core is in `iosonde.core.features`.
 """
 
 FEATURES = (
+    "iosonde.features.sustained_load",
     "iosonde.features.simulated_drives",
     "iosonde.features.key_value_stores",
     "iosonde.features.arrays",
@@ -17,7 +18,6 @@ FEATURES = (
     "iosonde.features.external_commands",
     "iosonde.features.swap_areas",
     "iosonde.features.nvme_driver",
-    "iosonde.features.sustained_load",
     "iosonde.features.rate_limits",
 )
 """Packages of the features, in the order in which what they contribute is listed."""

@@ -27,7 +27,6 @@ from iosonde.report.content.requirements import requirements_tables, windows_tab
 from iosonde.report.content.sections import Labelled, Section, assigned
 from iosonde.report.content.store_statistics import statistics_tables
 from iosonde.report.content.summary import summary
-from iosonde.report.content.sustained import tables as round_tables
 from iosonde.report.content.table import Table
 from iosonde.report.content.tables import case_tables, cross_table, search_tables
 from iosonde.report.material.result_sets import Material, Source, gather, require_distinct
@@ -271,7 +270,6 @@ class Chapter:
             ("Sessions", session_tables),
             ("Repeats", repeat_tables),
             ("Searches", search_tables),
-            ("Rounds", round_tables),
             *(("Tables of features", tables) for tables in _FEATURE_TABLES),
         ]
         found = [table for title, make in makers for table in self._tables(title, make)]

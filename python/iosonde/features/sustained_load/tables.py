@@ -29,7 +29,7 @@ METRICS = (
 )
 
 
-def tables(material: Material) -> list[Table]:
+def _tables(material: Material) -> list[Table]:
     """Return the tables of each part with rounds and each result set, then those of runs with rounds of their own."""
     found = [
         table
@@ -236,3 +236,6 @@ def _levels(factors: Any, levels: Mapping[str, Any]) -> list[Cell]:
         else Cell(text="-")
         for name in factors
     ]
+
+
+TABLES = (_tables,)
