@@ -46,6 +46,7 @@ it adds in a tuple:
     tables.py        TABLES          functions from `Material` to tables         the report
     figures.py       FIGURES         functions from `Material` and the number    the report
                                      of the first figure to figures
+    exports.py       EXPORTS         objects with `NAME`, `WHAT`, `SUFFIX`, `files`  `iosonde export`
     checks.py        CHECKS          functions that return checks                `iosonde doctor`
 
 The application registers its features, and those that the environment variable `IOSONDE_FEATURES` names, when it is

@@ -271,12 +271,12 @@ def _check_fresh(setup: Setup | None, kind: str) -> None:
 
 
 def _forecast(part: Part, study: Study, *, is_control: bool) -> tuple[str, Forecast | None]:
-    from iosonde.procedure import KINDS, kind_of
+    from iosonde.procedure import kind_of, kinds
 
     kind = kind_of(part)
     if not kind and study.repeats_until and not is_control:
         kind = UNTIL
-    return kind, KINDS[kind].forecast(part, study) if kind else None
+    return kind, kinds()[kind].forecast(part, study) if kind else None
 
 
 def _fitted(workload: Workload, streams: Mapping[str, Parameters], target: Room, room_bytes: int) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from iosonde import workload as workloads
 from iosonde.errors import StudyError
 from iosonde.metrics.named import declare_all
 from iosonde.metrics.registry import METRICS
-from iosonde.procedure import KINDS, condition, kind_of
+from iosonde.procedure import condition, kind_of, kinds
 from iosonde.results.columns import RESERVED
 from iosonde.study.load import read, read_text, validate
 from iosonde.study.location import Keys, StudyFile
@@ -80,6 +80,6 @@ def _check_procedures(study: Study, source: StudyFile) -> None:
             )
         try:
             if kind:
-                KINDS[kind].forecast(part, study)
+                kinds()[kind].forecast(part, study)
         except StudyError as error:
             raise StudyError(error.what, where=source.where("parts", index, kind), hint=error.hint) from None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 from iosonde.core.features import contributed
@@ -28,7 +29,6 @@ from iosonde.procedure.observations import Observation, Observations, RecordedOb
 from iosonde.study.model import Part, Study
 
 __all__ = [
-    "KINDS",
     "Conclusion",
     "Forecast",
     "Observation",
@@ -36,6 +36,7 @@ __all__ = [
     "RecordedObservations",
     "conclusion",
     "kind_of",
+    "kinds",
     "next_run",
     "progress",
 ]
@@ -58,8 +59,14 @@ class Kind(Protocol):
 _OF_PARTS: Mapping[str, Kind] = {"derived": derived, "rounds": rounds, "search": search, "until": until}
 """Kinds by their names, which are keys of a part in a study file."""
 
-KINDS: Mapping[str, Kind] = {**_OF_PARTS, **dict(contributed("procedures", "KINDS", tuple))}
-"""Every kind by its name, those of features too."""
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Every kind by its name, those of features too.
+
+    They are looked up when they are needed: a module of a feature may be imported first, and imports this one.
+    """
+    return {**_OF_PARTS, **dict(contributed("procedures", "KINDS", tuple))}
 
 
 def kind_of(part: Part) -> str:
@@ -102,7 +109,7 @@ def progress(case: Case, observations: Observations) -> Progress:
 
 def _replay(case: Case, observations: Observations) -> Progress:
     assert case.procedure, f"`{case.case_id}` has no procedure"
-    runs = KINDS[case.procedure.kind].runs(case, observations)
+    runs = kinds()[case.procedure.kind].runs(case, observations)
     done: list[Observation] = []
     planned = 0
     try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iosonde.plan import Case, Plan, Run
-from iosonde.procedure import KINDS, Progress, RecordedObservations, progress, until
+from iosonde.procedure import Progress, RecordedObservations, kinds, progress, until
 from iosonde.results.result_set import ResultSet
 
 
@@ -89,7 +89,7 @@ class Schedule:
     def _of_part(self, cases: Sequence[Case]) -> Run | None:
         """Interleaved cases each run once before any runs again, in another order each time."""
         found = (self._progress(case) for case in cases)
-        if not KINDS[_kind(cases[0])].INTERLEAVED:
+        if not kinds()[_kind(cases[0])].INTERLEAVED:
             return next((each.next_run for each in found if each.next_run), None)
         asking = [(len(each.done), each.next_run) for each in found if each.next_run]
         least = min((done for done, _ in asking), default=0)

@@ -30,7 +30,7 @@ FORMATS = {
 
 def export(result_set: Source, format: str, directory: Path) -> list[Path]:
     """Write every table, or every run, into a new or empty directory; returns the files."""
-    of_runs = provided("interop").EXPORTS
+    of_runs = provided("interop").exports()
     if format not in FORMATS and format not in of_runs:
         known = ", ".join(f"`{name}`" for name in (*FORMATS, *of_runs))
         raise ResultsError(f"unknown export format `{format}`", hint=f"use {known}")
@@ -87,7 +87,7 @@ def _tables(result_set: Source, format: str, directory: Path) -> tuple[list[Path
 
 
 def _runs(result_set: Source, format: str, directory: Path) -> tuple[list[Path], str]:
-    module = provided("interop").EXPORTS[format]()
+    module = provided("interop").exports()[format]()
     written = []
     for name, content in module.files(result_set):
         files.write_file(directory / name, content)
@@ -96,8 +96,11 @@ def _runs(result_set: Source, format: str, directory: Path) -> tuple[list[Path],
     return written, "\n".join(_about_runs(result_set, module.WHAT, module.SUFFIX, names)) + "\n"
 
 
-def _about_runs(result_set: Source, what: str, suffix: str, names: set[str]) -> Iterator[str]:
+def _about_runs(result_set: Source, what: str, suffix: str | None, names: set[str]) -> Iterator[str]:
     yield from _origin(result_set)
+    if suffix is None:
+        yield from ("", f"{what}.", "", *(f"- {markdown_code(name)}" for name in sorted(names)))
+        return
     yield from ("", f"{what}. docs/fio.md of iosonde explains them.", "", "| file | case | |", "|---|---|---|")
     for record in result_set.records():
         name = record.run_id + suffix

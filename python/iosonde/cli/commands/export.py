@@ -11,7 +11,7 @@ import typer
 def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set.")],
     format: Annotated[
-        Literal["csv", "parquet", "json", "fio-json", "hdr"], typer.Option("--format", help="File format.")
+        Literal["csv", "parquet", "json", "fio-json", "hdr", "limits"], typer.Option("--format", help="File format.")
     ],
     output: Annotated[
         Path | None,
@@ -21,7 +21,9 @@ def command(
     """Export a result set to files.
 
     `csv`, `parquet` and `json` write one file per table and a description of the columns. `fio-json` (fio's json+) and
-    `hdr` (HdrHistogram logs) write one file per run. Prints the path of every file written.
+    `hdr` (HdrHistogram logs) write one file per run. `limits` writes identified rate limits for other tools:
+    `io.cost.model` and `io.cost.qos`, ScyllaDB's `io_properties.yaml`, and a simulated drive. Prints the path of every
+    file written.
     """
     from iosonde.cli.session import warn_of_problems
     from iosonde.results import ResultSet

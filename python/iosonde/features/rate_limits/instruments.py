@@ -10,7 +10,7 @@ import polars as pl
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
-from iosonde.features.rate_limits import context, published
+from iosonde.features.rate_limits import PROCEDURES, context, published
 from iosonde.features.rate_limits.record import RateLimits
 from iosonde.features.rate_limits.signature import Load, Signature, signature
 from iosonde.results.schema import RecordWarning
@@ -29,6 +29,10 @@ class LimitSignature(Instrument):
         """Look at the intervals."""
         target, workload = self.context.target, self.context.run.spec["workload"]
         surroundings = context.described(target)
+        procedure = self.context.case.procedure
+        if procedure is not None and procedure.kind in PROCEDURES:
+            # The study looks for limits, and concludes from all of its runs.
+            return Reading(parts=[RateLimits(context=surroundings)] if surroundings else [])
         is_virtual = surroundings.get("volume_kind") == context.NETWORK_VOLUME
         load = load_of(workload, done.intervals) if done.is_complete or done.was_enough else None
         found = signature(load, is_virtual=is_virtual) if load else None
