@@ -155,6 +155,8 @@ def in_schema() -> dict[str, dict[str, set[str]]]:
 
 def names_of(definition: dict[str, Any]) -> dict[str, set[str]]:
     """The fields of a type, or its values, or its variants with their fields."""
+    if "enum" in definition:
+        return {value: set() for value in definition["enum"]}
     if "oneOf" not in definition:
         return {field: set() for field in definition["properties"]}
     return dict(variant_of(variant) for variant in definition["oneOf"])
