@@ -20,6 +20,7 @@ from iosonde.report.writers import html, markdown, terminal
 from iosonde.results import ResultSet
 from iosonde.results.schema import RecordVerdict
 from iosonde.storage import open_target
+from iosonde.units import format_latency
 
 pytestmark = pytest.mark.engine
 
@@ -139,6 +140,28 @@ def test_a_run_that_the_device_did_not_limit_neither_passes_nor_fails(tmp_path: 
     [result] = results_of(results.only(list(judged)))
     assert (result.outcome, result.reason) == ("undecided", f"{kind}: something else did")
     assert result.value
+
+
+@pytest.mark.parametrize("write_cache", ["write back", "write through", None])
+def test_a_failed_limit_on_flushes_states_what_was_measured_and_no_cause(
+    tmp_path: Path, write_cache: str | None
+) -> None:
+    """A slow flush after a fast write is what a drive without power-loss protection shows, and not proof of one."""
+    results = measured(tmp_path, study(("p99", "flush.completion_latency_ns_p99 < 3ms", "required")))
+    device = {"name": "sda"} | ({"write_cache": write_cache} if write_cache else {})
+    changed = {
+        key: each.model_copy(update={"target": {**each.target, "devices": [device]}})
+        for key, each in results._contents.records.items()
+    }
+    results._contents.records.update(changed)
+    [result] = results_of(results.only(list(changed)))
+    rows = results.sql(
+        "SELECT operation, value FROM metrics WHERE metric = 'completion_latency_ns_p50' AND operation <> 'all'"
+    )
+    p50 = {name: format_latency(value) for name, value in rows.iter_rows()}
+    shown = f"; write cache of the device: {write_cache}" if write_cache else ""
+    assert result.outcome == "fail"
+    assert result.reason == f"median flush {p50['flush']}, median write {p50['write']}{shown}"
 
 
 def test_a_case_that_was_not_measured_is_undecided(tmp_path: Path) -> None:

@@ -80,10 +80,11 @@ def _has(levels: Mapping[str, Scalar], where: Mapping[str, Scalar]) -> bool:
 def _of_each_run(judges: Sequence[_Judge], records: Sequence[Record]) -> Iterator[Result]:
     """Judge each run by itself."""
     windows: list[list[tuple[Record, Result]]] = [[] for _ in judges]
+    limits = {limit for judge in judges for limit in judge.limits}
     blocks: list[dict[Limit, list[Blocks]]] = [{} for _ in judges]
     for begin in range(0, len(records) if judges else 0, _BATCH):
         batch, results = records[begin : begin + _BATCH], judges[0].results
-        measured = Measured.of(results.only([each.run_id for each in batch])).each()
+        measured = Measured.of(results.only([each.run_id for each in batch])).each(limits)
         for record, (place, judge) in itertools.product(batch, enumerate(judges)):
             run = measured.get(record.run_id)
             windows[place].append((record, judge.result([record], run)))

@@ -193,12 +193,16 @@ class Measured:
 
         return cls(*(table.filter(pl.col("phase") == "measure") for table in (results.intervals, results.histograms)))
 
-    def each(self) -> Mapping[str, Measured]:
-        """Return the measurement of each run, by its id."""
+    def each(self, limits: Iterable[Limit]) -> Mapping[str, Measured]:
+        """Return the measurement of each run by its id, with the blocks of some limits, computed for all at once."""
         histograms = self.histograms.partition_by("run_id", as_dict=True)
         none = self.histograms.clear()
         intervals = self.intervals.partition_by("run_id", as_dict=True)
-        return {str(key[0]): Measured(rows, histograms.get(key, none)) for key, rows in intervals.items()}
+        found = {str(key[0]): Measured(rows, histograms.get(key, none)) for key, rows in intervals.items()}
+        for limit in limits:
+            for run_id, blocks in self.blocks(limit).items():
+                found[run_id]._blocks[limit] = {run_id: blocks}
+        return found
 
     def blocks(self, limit: Limit) -> Mapping[str, Blocks]:
         """Return the blocks of each run, by its id."""

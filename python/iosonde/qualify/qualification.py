@@ -56,12 +56,15 @@ class Qualification:
 
     @property
     def detail(self) -> str:
+        """The requirement that decides, with its value and its reason."""
+        reason = self.worst.reason if self.worst else ""
+        return "; ".join(filter(None, (self.decided_by, reason)))
+
+    @property
+    def decided_by(self) -> str:
         """The requirement that decides, with its value."""
         worst = self.worst
-        if not worst:
-            return self.reason
-        reason = f"; {worst.reason}" if worst.reason else ""
-        return f"{worst.requirement.name} {worst.text(worst.value)} ({worst.limit_text}){reason}"
+        return f"{worst.requirement.name} {worst.text(worst.value)} ({worst.limit_text})" if worst else self.reason
 
 
 def qualification_of(application: str, results: ResultSet) -> Qualification:

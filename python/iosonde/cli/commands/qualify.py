@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,10 +233,25 @@ def _print(found: Sequence[Qualification], *, as_json: bool, several: bool) -> N
     elif messages.quiet:
         print("\n".join(each.line for each in found))
     elif several:
-        rows = [[each.application, each.outcome, each.margin, each.detail] for each in found]
+        rows = [[each.application, each.outcome, each.margin, each.decided_by] for each in found]
         print_table(rows, heads=["Application", "Result", "Margin", "Decided by"], right=[2])
+        for reason, names in _reasons(found).items():
+            print(textwrap.fill(f"{', '.join(names)}: {reason}", 80, subsequent_indent="  "))
     else:
         _print_report(found[0])
+
+
+def _reasons(found: Sequence[Qualification]) -> dict[str, list[str]]:
+    """Return why applications are undecided; of a verdict its meaning, and the reports have the numbers."""
+    from iosonde.verdict.verdict import MEANING
+
+    meanings: dict[str, str] = {kind: f"{kind}: {meaning}" for kind, meaning in MEANING.items()}
+    reasons: dict[str, list[str]] = {}
+    for each in found:
+        if each.worst and each.outcome == "undecided":
+            reason = each.worst.reason
+            reasons.setdefault(meanings.get(reason.partition(":")[0], reason), []).append(each.application)
+    return reasons
 
 
 def _print_report(qualification: Qualification) -> None:
