@@ -260,9 +260,7 @@ def _of_bytes_only(walk: Walk, small: Load, first: Series) -> Stages:
             reason="the bandwidth is constant, but so high that the controller or the link may be the limit",
         )
         return
-    drained = [each for each in walk.history if each.name.startswith("large-")]
-    constant_s = max(each.loaded_s for each in drained)
-    walk.known = replace(walk.known, verdict="limited", reason="", rules=(rule,), constant_s=constant_s)
+    walk.known = replace(walk.known, verdict="limited", reason="", rules=(rule,), constant_s=rule.constant_s)
 
 
 def _not_constant(walk: Walk, series: Series) -> None:
@@ -377,7 +375,7 @@ def _counted(walk: Walk, points: list[Point], settings: Settings) -> Counting:
         notes.rejected.append(
             f"a limit in bytes: {plateau // KIB} KiB blocks complete as many operations as small ones"
         )
-        return Counting(counts="operations", unit_bytes=None, plateau=plateau, proven=len(steady) >= 3)
+        return Counting(counts="operations", unit_bytes=None, plateau=plateau, proven=True)
     knee = above[0]
     is_unit = knee.size - plateau <= settings.smallest and _is_fraction(base.rate / knee.rate) == 2
     if is_unit:
@@ -392,7 +390,9 @@ def _counted(walk: Walk, points: list[Point], settings: Settings) -> Counting:
             counts="operations", unit_bytes=unit, plateau=plateau, proven=True, other_bytes=bool(off), other_size=other
         )
     notes.rejected.append(f"units of {plateau // KIB} KiB: the rate falls gradually, not to half, above that size")
-    proven = plateau > base.size and len([each for each in steady if each.size <= plateau]) >= 2
+    # A device completes fewer operations of 16 times the size, even where its single rates vary too much to be sure.
+    alike = len([each for each in steady if each.size <= plateau])
+    proven = plateau >= 16 * base.size or (plateau > base.size and alike >= 2)
     return Counting(
         counts="operations",
         unit_bytes=None,
@@ -519,6 +519,8 @@ def _verdict(evidence: _Evidence, load: Load) -> tuple[Verdict, str]:
         )
     if bucket.refills:
         return "limited", ""
+    if not counted.proven and counted.plateau > load.block_size:
+        return "undecided", "larger blocks reach the same rate, but it is not constant enough for a rule"
     if not counted.proven:
         return "not limited", "the rate depends on the block size as a device's does, neither by operations nor bytes"
     if not evidence.independent:
@@ -550,6 +552,7 @@ def _rule(counts: Counted, unit_bytes: int | None, fraction: float, bucket: Buck
         is_burst_limited=bool(bucket.burst and bucket.burst.is_constant),
         bucket=parameter(*reversed(sizes)) if sizes else None,
         refill=parameter(*refills) if refills else None,
+        constant_s=tail.segment.seconds,
         may_be_burst=not bucket.credits,
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import Change, Identification, Parameter, Rule
 from iosonde.findings.finding import FIRST, Finding, Strength
+from iosonde.metrics import wording
 from iosonde.plan import Case
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration
@@ -39,7 +40,6 @@ class SustainedLimit(Finding, kind="sustained limit", topic="limits", place=FIRS
     """A rate limit and what it counts."""
 
     rule: Rule
-    constant_s: float
 
     def _sentence(self) -> str:
         rule = self.rule
@@ -47,7 +47,7 @@ class SustainedLimit(Finding, kind="sustained limit", topic="limits", place=FIRS
         counted = f", counted in units of {format_bytes(rule.unit_bytes)}" if rule.unit_bytes else ""
         if rule.may_be_burst:
             return (
-                f"{_PLURAL[rule.operation]} are constant at {rate} for {seconds_text(self.constant_s)}{counted}: "
+                f"{_PLURAL[rule.operation]} are constant at {rate} for {seconds_text(rule.constant_s)}{counted}: "
                 f"a limit of {rate}, or a burst that lasts longer"
             )
         return f"{_PLURAL[rule.operation]} are limited to {rate} sustained{_interval(rule, rule.rate)}{counted}"
@@ -136,8 +136,9 @@ class RejectedRules(Finding, kind="rejected rules", topic="limits"):
     undecided: tuple[str, ...]
 
     def _sentence(self) -> str:
-        parts = [f"rejected: {each}" for each in self.rejected] + [f"not decided: {each}" for each in self.undecided]
-        return "; ".join(parts)
+        rejected = f"rejected by the data: {'; '.join(self.rejected)}" if self.rejected else ""
+        undecided = f"not decided: {'; '.join(self.undecided)}" if self.undecided else ""
+        return ". ".join(filter(None, [rejected, wording.sentence(undecided) if rejected else undecided]))
 
     def _evidence(self) -> str:
         return f"{len(self.rejected)} rejected, {len(self.undecided)} not decided"
@@ -147,7 +148,8 @@ def _interval(rule: Rule, found: Parameter, *, amount: bool = False) -> str:
     if not found.is_confirmed:
         return ""
     text = amount_text if amount else rate_text
-    return f" ({text(rule, found.low)} to {text(rule, found.high)} by {len(found.estimates)} estimates)"
+    low, high = text(rule, found.low), text(rule, found.high)
+    return f" ({len(found.estimates)} estimates: {low if low == high else f'{low} to {high}'})"
 
 
 def _estimates(rule: Rule, found: Parameter, *, amount: bool = False) -> str:
@@ -170,7 +172,7 @@ def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iter
 
     for rule in found.rules:
         sure = strength(rule.rate.is_confirmed)
-        yield SustainedLimit(rule=rule, constant_s=found.constant_s, strength=sure, case_ids=ids[:1], part=part)
+        yield SustainedLimit(rule=rule, strength=sure, case_ids=ids[:1], part=part)
         if rule.bucket and rule.burst_rate:
             sure = strength(rule.bucket.is_confirmed)
             yield BurstCredits(rule=rule, strength=sure, case_ids=ids[:1], part=part)

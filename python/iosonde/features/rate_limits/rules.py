@@ -61,6 +61,8 @@ class Rule:
     """Credits per second that came back during rests of known length."""
     merges: bool | None = None
     """True if sequential operations are merged before they are counted; None: not known."""
+    constant_s: float = 0.0
+    """How long the sustained rate was constant."""
     may_be_burst: bool = False
     """True if a burst that lasts longer than the measurement would look the same."""
 

@@ -1,0 +1,109 @@
+"""The study `limits` on simulated volumes: what its report states, and that it resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iosonde.execution import Observer, execute, resume
+from iosonde.features.rate_limits.figures import figures
+from iosonde.features.rate_limits.procedures import LimitsConclusion
+from iosonde.features.rate_limits.tables import tables
+from iosonde.plan import Plan, Run
+from iosonde.planning import expand, load
+from iosonde.procedure.observations import conclusions
+from iosonde.report.content.answers import answer
+from iosonde.report.material.result_sets import gather
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
+from iosonde.storage import open_target
+
+VOLUME = """
+title = "Volume with credits for 20 s"
+class = "cloud volume"
+capacity = "64MiB"
+sources = "Assumed."
+media = { channels = 8, dies = 64, channel_bandwidth = "2GB/s", program = "16KiB", read_time = "200us", program_time = "200us", time_spread = 0.1 }
+translation = { kind = "in_place" }
+buffer = { size = 0 }
+interface = { read_bandwidth = "2GB/s", write_bandwidth = "2GB/s", read_latency = "50us", write_latency = "50us", queue_depth = 1024, command = "1MiB" }
+
+[[limit]]
+counts = "operations"
+rate = 200
+burst_rate = 1000
+bucket = 16_000
+unit = "64KiB"
+write_weight = 2.0
+"""
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> str:
+    (tmp_path / "volume.toml").write_text(VOLUME)
+    return f"sim:{tmp_path}/volume.toml"
+
+
+def planned(target: str, **settings: str) -> Plan:
+    given = {"span": "32MiB", **{f"procedure.{name}": value for name, value in settings.items()}}
+    return expand(load("limits"), open_target(target), profile="quick", settings=given)
+
+
+class StopAfter(Observer):
+    def __init__(self, runs: int) -> None:
+        self.left = runs
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+def concluded(results: ResultSet) -> LimitsConclusion:
+    [(_, found)] = conclusions(results)
+    assert isinstance(found, LimitsConclusion)
+    return found
+
+
+@pytest.mark.engine
+def test_a_volume_with_credits_is_identified_and_the_study_resumes(volume: str, tmp_path: Path) -> None:
+    plan = planned(volume, rest="5min", total="2h", operations="both")
+    whole = execute(plan, tmp_path / "whole")
+    found = concluded(whole).found
+    [rule] = found.rules
+    assert (rule.counts, rule.unit_bytes, rule.is_burst_limited) == ("operations", 64 << 10, True)
+    assert rule.rate.value == pytest.approx(200, rel=0.02)
+    assert rule.burst_rate and rule.burst_rate.value == pytest.approx(1000, rel=0.02)
+    assert rule.bucket and rule.bucket.is_confirmed and rule.bucket.value == pytest.approx(16_000, rel=0.05)
+    assert rule.refill and rule.refill.is_confirmed and rule.refill.value == pytest.approx(200, rel=0.05)
+    assert found.sharing == "shared" and found.write_weight
+    assert found.write_weight.value == pytest.approx(2, rel=0.05)
+    with pytest.raises(KeyboardInterrupt):
+        execute(plan, tmp_path / "stopped", observer=StopAfter(9))
+    assert concluded(resume(tmp_path / "stopped")).found == found
+    [material] = gather([whole])
+    assert [row[0].text for row in tables(material)[0].rows][:2] == [
+        "Read limit in operations: counted",
+        "Read limit in operations: sustained rate",
+    ]
+    [figure] = figures(material, 1)
+    assert {"measured", "identified rule"} == set(figure.rows["series"])
+    first = [each.sentence for each in answer(material, material.sources[0]).findings][:2]
+    assert first[0].startswith("Reads are limited to 200 IOPS sustained")
+    assert first[1].startswith("Bursts reach 1,000 IOPS and last 20 s from a full bucket of 16")
+
+
+@pytest.mark.engine
+def test_a_short_study_states_that_a_burst_may_last_longer(volume: str, tmp_path: Path) -> None:
+    results = execute(planned(volume, probe="1s", drain="8s", total="12s"), tmp_path / "set")
+    found = concluded(results).found
+    assert sum(series.loaded_s for _, series in concluded(results).stages) <= 12
+    assert found.rules == () or found.rules[0].may_be_burst
+    assert any("the time bound was reached" in each for each in found.undecided)
+
+
+@pytest.mark.engine
+def test_a_simulated_drive_is_not_called_limited(tmp_path: Path) -> None:
+    results = execute(planned("sim:x25m,capacity=1GiB", probe="1s", drain="4s"), tmp_path / "set")
+    assert concluded(results).found.verdict != "limited"
