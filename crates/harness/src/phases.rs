@@ -391,10 +391,10 @@ impl<'a> JobPhases<'a> {
         if self.stage == Stage::Drain {
             return;
         }
-        if self.stage == Stage::Measure {
-            if let Some(meter) = self.meter.take() {
-                (self.outcome.usage, self.outcome.pacing.cpu_wait_ns) = meter.stop();
-            }
+        if self.stage == Stage::Measure
+            && let Some(meter) = self.meter.take()
+        {
+            (self.outcome.usage, self.outcome.pacing.cpu_wait_ns) = meter.stop();
         }
         self.outcome.end_ns = at_ns;
         self.recorder.end_phase(at_ns);
