@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iosonde.features.simulated_drives.model import models
+from iosonde.features.simulated_drives.model import load_model, models
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 
@@ -91,3 +91,20 @@ def test_the_same_drive_without_limits_has_no_warning(measured: Callable[..., Re
 
 def test_a_load_below_the_limit_has_no_warning(measured: Callable[..., Record]) -> None:
     assert codes(measured("gp2-100g", depth=1)) == []
+
+
+def test_the_study_of_limits_concludes_instead_of_warning_and_its_drive_can_be_measured(
+    tmp_path: Path, iosonde: Callable[..., Any]
+) -> None:
+    path, output, exported = tmp_path / "mine.toml", tmp_path / "result", tmp_path / "exported"
+    text = models()["gp2-100g"].read_text(encoding="utf-8").partition("[[limit]]")[0]
+    path.write_text(text + '[[limit]]\ncounts = "operations"\nrate = 800\n', encoding="utf-8")
+    options = ("--profile", "quick", "--set", "procedure.operations=both", "--output", str(output))
+    done = iosonde("run", "limits", "--target", f"sim:{path}", *options)
+    assert done.returncode == 0, done.stderr
+    assert [codes(record) for record in ResultSet.open(output).records() if codes(record)] == []
+    done = iosonde("export", str(output), "--format", "limits", "--output", str(exported))
+    assert done.returncode == 0, done.stderr
+    (drive,) = exported.glob("*.drive.toml")
+    (limit, *_) = load_model(str(drive), target="sim:exported").limit
+    assert limit.rate == pytest.approx(800, rel=0.02)

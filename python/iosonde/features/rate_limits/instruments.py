@@ -97,7 +97,7 @@ def _warning(part: RateLimits) -> RecordWarning:
         return RecordWarning(
             code=BURST,
             message=f"constant at {level} for {length}, a published burst rate{agreeing}",
-            hint=f"a full bucket lasts {lasts}, then the rate drops; measure longer than that for the sustained rate",
+            hint=f"a full bucket lasts {lasts}, then the rate drops; `iosonde run limits` measures the sustained rate",
             is_transient=True,
         )
     if part.before_iops is not None:
@@ -106,13 +106,13 @@ def _warning(part: RateLimits) -> RecordWarning:
             code=DROP,
             message=f"dropped from {part.before_iops:,.0f} IOPS to a constant {level} after {at}: burst credits that "
             f"were spent, or a rate limit that changed{agreeing}",
-            hint="the mean over both levels holds for no other length: look at the rate over time",
+            hint="the mean over both levels holds for no other length; `iosonde run limits` identifies the rule",
         )
     return RecordWarning(
         code=LIMIT,
         message=f"constant at {level} for {length}, more so than devices are: a rate limit, or a burst that lasts "
         f"longer{agreeing}",
-        hint="results are those of the limit, not of the device; compare with the limits of the volume and its machine",
+        hint="results are those of the limit, not of the device; `iosonde run limits` identifies the rule",
     )
 
 
