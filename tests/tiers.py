@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             of_folder = FOLDERS.get(item.path.parent.name, "unit")
             item.add_marker(max([tier for tier, _ in fixtures] or [of_folder], key=TIERS.index))
         if item.get_closest_marker("lab") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(1800))  # The first one waits for all that the guest does.
+            item.add_marker(pytest.mark.timeout(3600))  # The first one waits for all that the guest does.
     items.sort(key=_place)
     left_out = [name for name in ON_REQUEST if name not in config.getoption("also")]
     kept = [item for item in items if not any(item.get_closest_marker(name) for name in left_out)]
