@@ -23,6 +23,7 @@ One device
 Latency under load
   act                           ≤72 min  Highest passing Aerospike ACT load
   latency-curve                  16 min  Response latency over offered load
+  limits                         ≤4.0 h  Rate limits of a volume
   write-stress                    9 min  Read latency under write saturation
 
 Sustained performance

@@ -437,7 +437,7 @@ hint: name a new directory with `--output DIR`\
     assert refusal(lambda: result_set.export("xlsx", tmp_path / "other")) == snapshot("""\
 unknown export format `xlsx`
 
-hint: use `csv`, `parquet`, `json`, `fio-json`, `hdr`\
+hint: use `csv`, `parquet`, `json`, `fio-json`, `hdr`, `limits`\
 """)
 
 
