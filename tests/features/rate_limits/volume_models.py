@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from iosonde.features.rate_limits.identify import Settings, identify
 from iosonde.features.rate_limits.rules import Identification
-from iosonde.features.rate_limits.series import Latency, Load, Series, Stage
+from iosonde.features.rate_limits.series import Load, Series, Stage
 
 KIB, MIB = 1024, 1 << 20
 
@@ -82,7 +82,6 @@ class Volume:
             seconds=(length,) * bins,
             reads=tuple(each * share for each in counts),
             writes=tuple(each * (1 - share) for each in counts),
-            latency=Latency(mean=1e6, p50=1e6, p99=1e6),
         )
 
     def _rate(self, limit: Limit) -> float:

@@ -23,7 +23,6 @@ from iosonde.features.rate_limits.rules import (
     Counted,
     Estimate,
     Identification,
-    LatencyStyle,
     Notes,
     Parameter,
     Rule,
@@ -200,9 +199,7 @@ def _identify(walk: Walk) -> Stages:
     small = Load(block_size=settings.smallest, read_fraction=fraction, queue_depth=settings.queue_depth)
     first = yield from walk.drain("drain", small, settings.drain_s)
     tail = walk.tail(first)
-    walk.known = replace(
-        walk.known, constant_s=tail.segment.seconds if tail.segment.is_constant else 0.0, latency_style=_style(first)
-    )
+    walk.known = replace(walk.known, constant_s=tail.segment.seconds if tail.segment.is_constant else 0.0)
     if not tail.segment.is_constant:
         return (yield from _of_bytes_only(walk, small, first))
     if tail.rate > 1.03 * min(each.rate for each in first.segments()):
@@ -641,10 +638,3 @@ def _again(walk: Walk, small: Load, tail: Tail, has_burst: bool) -> Generator[St
         segment = _last(walk.history[-1])
         return Point(size=small.block_size, rate=segment.rate, segment=segment)
     return (yield from walk.probe("last", small, tail.rate))
-
-
-def _style(series: Series) -> LatencyStyle:
-    """Equal latencies mean operations are released one by one; short and very long ones, several at once."""
-    if series.latency is None or series.latency.p50 <= 0:
-        return "unknown"
-    return "even" if series.latency.p99 <= 1.25 * series.latency.p50 else "bursts"

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from iosonde.errors import StudyError
 from iosonde.features.rate_limits import identify as identification
 from iosonde.features.rate_limits.rules import Identification
-from iosonde.features.rate_limits.series import Latency, Series, Stage
+from iosonde.features.rate_limits.series import Series, Stage
 from iosonde.plan import Case, Run, target_of
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.forecast import Forecast
@@ -223,7 +223,6 @@ def series_of(
         seconds=tuple(((loaded["end_ns"] - loaded["begin_ns"]) / _SECOND).to_list()),
         reads=tuple(map(float, loaded["read"].to_list())),
         writes=tuple(map(float, loaded["write"].to_list())),
-        latency=_latency(observation),
         name=stage.name,
     )
 
@@ -253,11 +252,3 @@ def _started(observation: RecordObservation, start_ns: int) -> float:
 
 def _ended(observation: RecordObservation) -> float:
     return _started(observation, int(_bins(observation)["end_ns"].max()))  # type: ignore[arg-type]
-
-
-def _latency(observation: RecordObservation) -> Latency | None:
-    names = ("completion_latency_ns_mean", "completion_latency_ns_p50", "completion_latency_ns_p99")
-    mean, p50, p99 = (observation.value(name) for name in names)
-    if mean is None or p50 is None or p99 is None:
-        return None
-    return Latency(mean=mean, p50=p50, p99=p99)

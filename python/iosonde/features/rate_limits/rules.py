@@ -8,7 +8,6 @@ from typing import Literal
 
 Counted = Literal["operations", "bytes"]
 Verdict = Literal["limited", "not limited", "undecided"]
-LatencyStyle = Literal["even", "bursts", "unknown"]
 Sharing = Literal["shared", "separate", "unknown"]
 
 
@@ -98,8 +97,6 @@ class Identification:
     """Whether reads and writes share a budget."""
     write_weight: Parameter | None = None
     """Cost of a write in reads, where they share a budget."""
-    latency_style: LatencyStyle = "unknown"
-    """How operations are released: in equal intervals, or several at once."""
     change: Change | None = None
     constant_s: float = 0.0
     """How long the rate was constant, in seconds."""

@@ -44,15 +44,6 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Latency:
-    """Completion latency of a stage in nanoseconds."""
-
-    mean: float
-    p50: float
-    p99: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Series:
     """Operations over time under one load. Idle time between runs is part of the time axis."""
 
@@ -65,7 +56,6 @@ class Series:
     writes: tuple[float, ...]
     idle: tuple[bool, ...] = ()
     """True for bins between runs, without load; empty: none."""
-    latency: Latency | None = None
     name: str = ""
 
     def then(self, other: Series) -> Series:
@@ -78,7 +68,6 @@ class Series:
             reads=(*self.reads, *none, *other.reads),
             writes=(*self.writes, *none, *other.writes),
             idle=(*self._idle, *(True,) * len(gap), *other._idle),
-            latency=other.latency,
         )
 
     @property

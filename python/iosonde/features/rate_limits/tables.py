@@ -52,9 +52,6 @@ def _rows(found: Identification) -> Iterator[tuple[str, str, str, str]]:
         weight = found.write_weight
         estimates = "; ".join(f"{each.method}: {each.value:.3g}" for each in weight.estimates)
         yield "Cost of a write in reads", f"{weight.value:.3g}", f"{weight.low:.3g} to {weight.high:.3g}", estimates
-    if found.latency_style != "unknown" and found.rules:
-        released = "one at a time" if found.latency_style == "even" else "several at once"
-        yield "Completions", released, "", "p99 over p50 of completion latency, with an empty bucket"
     if found.change:
         yield "Change", f"{found.change.before:,.0f} to {found.change.after:,.0f} IOPS", "", found.change.stage
     for each in found.rejected:
