@@ -56,7 +56,7 @@ def of(found: Identification, *, device: str, size_bytes: int) -> Iterator[tuple
         yield (
             ".txt",
             f"`io.cost.model`, `io.cost.qos` and `io_properties.yaml` require the {', the '.join(missing)}, which no "
-            'identified rule states: run the study with `operations = "both"` and longer\n',
+            'identified rule states: run the study with `operations = "both"` and a larger `total`\n',
         )
     else:
         yield ".io.cost.model", cost_model(device, reads, writes)

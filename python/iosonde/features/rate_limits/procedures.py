@@ -22,7 +22,7 @@ from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations, RecordObservation
 from iosonde.procedure.probe import probe
 from iosonde.study.model import STAGE, Part, Study
-from iosonde.units import format_duration, parse_duration, parse_size
+from iosonde.units import format_bytes, format_duration, parse_duration, parse_size
 from iosonde.workload.block import BLOCK
 
 NAME = "identify_limits"
@@ -43,7 +43,6 @@ class Written(BaseModel):
     rest: str = Field("2min", description="Longest rest; `0s`: none.")
     total: str = Field("1h", description="Bound of all stages together.")
     largest: str = Field("1MiB", description="Largest block size.")
-    queue_depth: int = Field(64, ge=4, le=4096, description="I/Os in flight; a quarter of it is tried as well.")
     operations: Literal["reads", "writes", "both"] = Field("both", description="Which limits to identify.")
 
 
@@ -70,19 +69,33 @@ class LimitsConclusion(Conclusion):
     """The case of each stage, and its series."""
 
 
-def resolved(written: Mapping[str, Any], smallest: int) -> Resolved:
+def resolved(written: Mapping[str, Any], *, smallest: int, queue_depth: int) -> Resolved:
     """Read the settings; `StudyError` where they are invalid."""
     try:
         read = Written.model_validate(written)
         seconds = {name: parse_duration(getattr(read, name)) / _SECOND for name in ("probe", "drain", "rest", "total")}
         largest = parse_size(read.largest)
-    except (ValidationError, ValueError) as error:
-        known = ", ".join(f"`{name}`" for name in Written.model_fields)
-        raise StudyError(f"invalid settings of `{NAME}`: {error}", hint=f"its settings are {known}") from None
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        name = ".".join(map(str, problem["loc"]))
+        what = "is no setting of it" if problem["type"] == "extra_forbidden" else problem["msg"]
+        raise _invalid(f"`{name}`: {what}" if what == problem["msg"] else f"`{name}` {what}") from None
+    except ValueError as error:
+        raise _invalid(str(error)) from None
     if not 1 <= seconds["probe"] <= seconds["drain"] <= seconds["total"]:
         raise StudyError(
             "`probe` must be at least 1 s, at most `drain`, and `drain` at most `total`",
             hint=f"got {read.probe}, {read.drain} and {read.total}",
+        )
+    if largest < 4 * smallest:
+        raise StudyError(
+            "`largest` must be at least 4 times `block_size`",
+            hint=f"got {read.largest} and {format_bytes(smallest)}: what a limit counts shows over block sizes",
+        )
+    if not 4 <= queue_depth <= 4096:
+        raise StudyError(
+            f"`{NAME}` requires a `queue_depth` from 4 to 4,096: a quarter of it is tried as well",
+            hint=f"got {queue_depth}",
         )
     return Resolved(
         probe_s=seconds["probe"],
@@ -91,19 +104,25 @@ def resolved(written: Mapping[str, Any], smallest: int) -> Resolved:
         total_s=seconds["total"],
         smallest=smallest,
         largest=largest,
-        queue_depth=read.queue_depth,
+        queue_depth=queue_depth,
         reads=read.operations != "writes",
         writes=read.operations != "reads",
     )
 
 
+def _invalid(what: str) -> StudyError:
+    known = ", ".join(f"`{name}`" for name in Written.model_fields)
+    return StudyError(f"invalid settings of `{NAME}`: {what}", hint=f"its settings are {known}")
+
+
 def _settings(part: Part, study: Study) -> Resolved:
     assert part.procedure, "a part with a procedure"
-    written = {**study.measurement, **part.measurement}.get("block_size", "4KiB")
-    size = BLOCK.read_value("block_size", written)
-    if not isinstance(size, int):
-        raise StudyError(f"`{NAME}` requires a single `block_size`, the smallest one", hint='set `block_size = "4KiB"`')
-    return resolved(part.procedure.settings, size)
+    written = {"block_size": "4KiB", "queue_depth": 64, **study.measurement, **part.measurement}
+    values = {name: BLOCK.read_value(name, written[name]) for name in ("block_size", "queue_depth")}
+    for name, value in values.items():
+        if not isinstance(value, int):
+            raise StudyError(f"`{NAME}` requires a single `{name}`", hint=f"got {written[name]}")
+    return resolved(part.procedure.settings, smallest=values["block_size"], queue_depth=values["queue_depth"])
 
 
 class _Kind:
