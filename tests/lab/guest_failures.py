@@ -23,7 +23,7 @@ def fail_members(engine: str) -> None:
             failing = threading.Timer(AFTER_S, stop_answering, [member])
             failing.start()
             try:
-                iops = measure(engine, path, queue_depth=32, read_fraction=0.5, seconds=4).iops
+                iops = measure(engine, path, queue_depth=32, read_fraction=0.5, seconds=10).iops
                 failure = None
             except EngineFailedError as error:
                 iops, failure = 0.0, error.failure
