@@ -27,6 +27,9 @@ import iosonde.findings
 from iosonde.features.database_transactions import questions as transactions
 from iosonde.features.key_value_stores import observations
 from iosonde.features.key_value_stores.durability import DifferentDurability, difference
+from iosonde.features.rate_limits import questions as rate_limit_questions
+from iosonde.features.rate_limits.procedures import LimitsConclusion
+from iosonde.features.rate_limits.rules import Change, Estimate, Identification, Parameter, Rule, parameter
 from iosonde.features.sustained_load import idle_recovery, lasting_drop, stimulus
 from iosonde.findings import questions
 from iosonde.findings.device_state import FreshDevice, Written
@@ -742,6 +745,64 @@ def searches(rng: Rng) -> Made:
     return [Claim(each, true[each.kind]) for each in found]
 
 
+def rate_limits(rng: Rng) -> Made:
+    is_found, may_be_burst, counts_bytes = (rng.random() < share for share in (0.6, 0.3, 0.3))
+    rate = rng.uniform(2e6, 5e7) if counts_bytes else rng.uniform(50, 50_000)
+    burst, bucket, constant_s = rate * rng.uniform(2, 20), rate * rng.uniform(100, 5000), rng.uniform(10, 600)
+    weight, after = rng.uniform(0.5, 4), rate * rng.uniform(1.2, 3)
+    unit = None if counts_bytes else rng.choice([None, 16 << 10, 256 << 10])
+    rule = Rule(
+        counts="bytes" if counts_bytes else "operations", operation=rng.choice(["read", "write"]),
+        rate=estimated(rng, rate), unit_bytes=unit, constant_s=constant_s, may_be_burst=may_be_burst,
+        burst_rate=None if may_be_burst else parameter(Estimate(method="start", value=burst)),
+        bucket=None if may_be_burst else estimated(rng, bucket),
+    )  # fmt: skip
+    decided = rng.random() < 0.5
+    identified = Identification(
+        verdict="limited" if is_found else "not limited" if decided else "undecided",
+        reason="" if is_found else "the rate depends on the queue depth",
+        rules=[rule] if is_found else [],
+        sharing=rng.choice(["shared", "separate", "unknown"]),
+        write_weight=parameter(Estimate(method="rates", value=weight)),
+        change=Change(before=rate, after=after, stage="last") if rng.random() < 0.5 else None,
+        rejected=["a limit in bytes: 64 KiB blocks complete as many operations"] * rng.randint(0, 1),
+        undecided=["a limit of large blocks"] * rng.randint(0, 1),
+    )
+    case = Case(
+        case_id="main", part="main", control=False, levels={}, parameters={}, cost=Cost(seconds=1, write_bytes=0)
+    )
+    conclusion = LimitsConclusion(case_id="main", reached=True, reason="", value=rate, found=identified, stages=())
+    true: dict[str, list[float]] = {
+        "sustained limit": [rate, 1.01 * rate, 2, unit or 0, *parts_of(constant_s)],
+        "burst credits": [
+            burst,
+            bucket,
+            1.01 * bucket,
+            2,
+            *parts_of(bucket / (burst - rate)),
+            *parts_of(bucket / rate),
+        ],
+        "shared budget": [weight],
+        "changed limit": [rate, after],
+        "not limited": [],
+        "rejected rules": [64 << 10],
+    }
+    return [Claim(each, true[each.kind]) for each in rate_limit_questions.conclusions([(case, conclusion)])]
+
+
+def estimated(rng: Rng, value: float) -> Parameter:
+    """One estimate, or two that differ by 1 %."""
+    others = [Estimate(method="rest", value=1.01 * value)] * rng.randint(0, 1)
+    return parameter(Estimate(method="drain", value=value), *others)
+
+
+def parts_of(seconds: float) -> list[float]:
+    """Hours, minutes and seconds of a duration in nanoseconds: text has seconds below an hour, else minutes."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, after = divmod(round(round(seconds) / 60), 60)
+    return [1e9 * each for each in (minutes * 60, rest, hours * 3600, after * 60, seconds)]
+
+
 class Judgement:
     """As a search judges a condition."""
 
@@ -906,7 +967,7 @@ MAKERS: Sequence[Callable[[Rng], Made]] = (
     amplification, array_efficiency, backends, cache_gain, cache_tier, commits, device_share, drops, durabilities,
     durable_writes,
     fastest_and_no_differences, fault_overhead, idle, interference, load_changes, log_gain, mapped_reads, memory_extension,
-    memory_share, named_values, offered_rates, one_level, osd_cpu, path, published, quality_of_runs, read_cache,
+    memory_share, named_values, offered_rates, one_level, osd_cpu, path, published, quality_of_runs, rate_limits, read_cache,
     rounds_and_fresh, searches, server_limit, share_of_peak, software_share, steady_runs, store_outcomes, stores, think_time,
     too_few_samples, unknown_media,
 )  # fmt: skip

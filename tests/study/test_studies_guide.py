@@ -42,6 +42,13 @@ def test_the_piece_on_arrays_works_on_simulated_drives() -> None:
     assert "arrays/array=raid5/devices=4" in [case.case_id for case in plan.cases]
 
 
+def test_the_piece_on_procedures_can_be_planned() -> None:
+    (part,) = re.findall(r"^```toml of a part with a procedure\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+    [case] = expand(parse(TOML[0] + part + "[profiles.quick]\n"), open_target("null:1TiB"), profile="quick").cases
+    assert case.procedure
+    assert case.procedure.settings["drain_s"] == 600
+
+
 def test_commands_print_the_output_in_the_guide(iosonde: Iosonde, tmp_path: Path) -> None:
     assert CONSOLE
     for command, output in CONSOLE:

@@ -14,7 +14,7 @@ from iosonde.features.rate_limits.procedures import resolved
     ("written", "message"),
     [
         ({"rest": "abc"}, "`abc` is not a time"),
-        ({"rests": "1min"}, "`rests` is no setting of it"),
+        ({"rests": "1min"}, "`rests` is not a setting of it"),
         ({"operations": "all"}, "`operations`: Input should be 'reads', 'writes' or 'both'"),
         ({"probe": "10min"}, "`probe` must be at least 1 s, at most `drain`"),
         ({"largest": "8KiB"}, "`largest` must be at least 4 times `block_size`"),

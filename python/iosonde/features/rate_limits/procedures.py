@@ -78,7 +78,7 @@ def resolved(written: Mapping[str, Any], *, smallest: int, queue_depth: int) -> 
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         name = ".".join(map(str, problem["loc"]))
-        what = "is no setting of it" if problem["type"] == "extra_forbidden" else problem["msg"]
+        what = "is not a setting of it" if problem["type"] == "extra_forbidden" else problem["msg"]
         raise _invalid(f"`{name}`: {what}" if what == problem["msg"] else f"`{name}` {what}") from None
     except ValueError as error:
         raise _invalid(str(error)) from None
