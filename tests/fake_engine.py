@@ -187,7 +187,7 @@ def misbehave_later(how: str, spec: dict) -> None:
             send("phase", phase="measure", edge="begin", at_ns=now_ns(), bytes=0)
             if marker := os.environ.get("FAKE_ENGINE_MARKER"):
                 Path(marker).touch()
-            time.sleep(60)
+            time.sleep(600)
         case "closed output":
             result(0)
             os.close(1)
