@@ -1,4 +1,4 @@
-"""How often a run on a drive without rate limits has the signature of one: simulated drives of every model and load.
+"""Share of runs on drives without rate limits that have the signature of one: simulated drives of every model and load.
 
     python bench/limit_alarms.py [--runs 200] [--first 0] [--output FILE.csv]
 
@@ -81,7 +81,7 @@ def drawn(seed: int, directory: Path) -> tuple[str, Asked, float]:
 
 
 def load_of(events: list[dict[str, Any]], asked: Asked) -> Load:
-    """What the run did over time."""
+    """Operations of the run over time."""
     measured = [event for event in events if event["event"] == "interval" and event["phase"] == "measure"]
     of_bins = [[each for stream in event["streams"] for each in stream["operations"]] for event in measured]
     least = [

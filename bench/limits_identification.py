@@ -1,4 +1,4 @@
-"""How often the identification of limits names the right rule: random token buckets, and devices without a rule.
+"""Share of right answers of the identification of limits: random token buckets, and devices without a rule.
 
     python bench/limits_identification.py [--volumes 100] [--devices 200] [--first 0] [--show SEED]
 
@@ -54,7 +54,7 @@ def show(seed: int) -> None:
 
 
 def mistakes(volume: Volume, found: Identification) -> list[str]:
-    """What was concluded wrongly or not at all."""
+    """Wrong and missing conclusions."""
     if found.verdict != "limited":
         return [found.verdict]
     truth = volume.limits[0]

@@ -12,7 +12,7 @@ use iosonde_protocol::{Counted, DriveModel, FirstTouchModel, LimitModel, LimitSt
 
 use crate::Action;
 
-/// What waits for credits.
+/// A request that waits for credits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claim {
     pub operation: Action,
@@ -242,7 +242,7 @@ impl<T> Gate<T> {
         self.origin_ns += now_ns;
     }
 
-    /// What must outlive a run.
+    /// State that outlives a run.
     pub(crate) fn state(&self) -> Vec<u64> {
         let mut words = vec![self.origin_ns];
         for limit in &self.limits {

@@ -24,7 +24,7 @@ class Window:
     reason: str
     """Why it is undecided."""
     observed: Sequence[str]
-    """What else happened: I/O of other processes, steal time, stalls, temperature."""
+    """Other events: I/O of other processes, steal time, stalls, temperature."""
 
 
 @dataclass(frozen=True, kw_only=True)

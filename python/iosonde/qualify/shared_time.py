@@ -35,7 +35,7 @@ class SharedTime:
             f"{counted(len(studies), 'application')} with {counted(self._loads, 'load')}, "
             f"at most about {format_duration(most_ns)}"
         )
-        """What is measured, and for how long."""
+        """Loads and their longest time, in words."""
 
     def limit_of(self, study: Study) -> int:
         """Return the longest measurement of each load of the next study."""

@@ -14,7 +14,7 @@ class Backend:
 
     name: str
     title: str = ""
-    """What it is, for the description of the parameter `backend`; empty if another row's title covers it."""
+    """Noun for the description of the parameter `backend`; empty if another row's title covers it."""
     target: str = ""
     """A target that sets it, such as `null:1GiB`; empty if a study may set it."""
     options: Mapping[str, str] = field(default_factory=dict)

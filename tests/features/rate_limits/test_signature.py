@@ -22,7 +22,7 @@ def bucket(rate: float, *, burst: float = 0, credits: float = 0) -> Model:
 
 
 def load(done: Model, *, seconds: float = 60, bin_s: float = 1, depth: int = 32, lowest_s: float = 5e-4) -> Load:
-    """What a run with a full queue sees of it."""
+    """Series that a run with a full queue sees of it."""
     edges = [number * bin_s for number in range(round(seconds / bin_s) + 1)]
     counts = [done(after) - done(before) for before, after in itertools.pairwise(edges)]
     bins = [bin_s] * len(counts)

@@ -1,4 +1,4 @@
-"""What surrounds a volume: cloud or hypervisor of the machine, kind of its devices, and limits of control groups.
+"""Surroundings of a volume: cloud or hypervisor of the machine, kind of its devices, and limits of control groups.
 
 Read from DMI (`/sys/class/dmi/id`), the devices' model strings, and control groups; no network is used. Values of DMI
 are compared and not recorded, since asset tags and versions can identify a machine.

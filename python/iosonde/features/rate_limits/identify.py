@@ -91,7 +91,7 @@ class Walk:
     history: list[Series] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
     known: Identification = field(default_factory=lambda: Identification(verdict="undecided", reason=""))
-    """What is known so far, apart from notes."""
+    """Conclusions so far, apart from notes."""
     used_s: float = 0.0
 
     def run(self, stage: Stage) -> Generator[Stage, Series, Series]:
@@ -289,7 +289,7 @@ def _rose(walk: Walk, series: Series) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Counting:
-    """What the limit of small blocks counts."""
+    """Unit in which the limit of small blocks counts."""
 
     counts: Counted
     unit_bytes: int | None

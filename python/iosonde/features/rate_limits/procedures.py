@@ -189,7 +189,7 @@ SETTINGS = ((NAME, Resolved),)
 
 
 def _text(settings: Resolved) -> str:
-    """What takes how long."""
+    """Time of each stage, in words."""
 
     def time(name: Literal["probe_s", "drain_s", "rest_s", "total_s"]) -> str:
         return format_duration(round(settings[name] * _SECOND))

@@ -46,7 +46,7 @@ class PublishedLimit:
         return self.bucket / (self.burst_rate - self.rate)
 
     def agreeing(self, rate: float) -> Literal["rate", "burst rate"] | None:
-        """What of it a measured rate agrees with."""
+        """Limits of it that agree with a measured rate."""
         if abs(rate / self.rate - 1) <= AGREEMENT:
             return "rate"
         if self.burst_seconds and self.burst_rate and abs(rate / self.burst_rate - 1) <= AGREEMENT:

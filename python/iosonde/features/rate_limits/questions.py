@@ -30,7 +30,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def counted_text(rule: Rule) -> str:
-    """What one unit of the limit is."""
+    """One unit of the limit, in words."""
     if rule.counts == "bytes":
         return "bytes"
     return f"operations, one for each {format_bytes(rule.unit_bytes)} begun" if rule.unit_bytes else "operations"
@@ -85,7 +85,7 @@ class BurstCredits(Finding, kind="burst credits", topic="limits", place=FIRST):
 
 
 class SharedBudget(Finding, kind="shared budget", topic="limits", place=1):
-    """Whether reads and writes count against the same limit."""
+    """Reads and writes that count against the same limit, or do not."""
 
     sharing: str
     weight: Parameter | None

@@ -1,4 +1,4 @@
-"""What a record has about rate limits: what surrounds the volume, and the signature of a limit in the run."""
+"""Part of a record about rate limits: what surrounds the volume, and the signature of a limit in the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RateLimits(RecordPart):
     """Constant rate that the run ended with; null without the signature of a limit."""
     suspected_bytes_per_second: float | None = None
     constant_s: float | None = None
-    """How long it was constant."""
+    """Time for which it was constant, in seconds."""
     before_iops: float | None = None
     """Rate before it dropped to that one."""
     dropped_at_s: float | None = None
@@ -30,7 +30,7 @@ class RateLimits(RecordPart):
     sources: list[str] = Field(default_factory=list)
     """Where they are published, with dates."""
     burst_s: float | None = None
-    """How long the run's rate lasts from a full bucket, where it is a published burst rate."""
+    """Time that the run's rate lasts from a full bucket, where it is a published burst rate."""
 
 
 PARTS = (RateLimits,)

@@ -61,7 +61,7 @@ class Rule:
     merges: bool | None = None
     """True if sequential operations are merged before they are counted; None: not known."""
     constant_s: float = 0.0
-    """How long the sustained rate was constant."""
+    """Time for which the sustained rate was constant, in seconds."""
     may_be_burst: bool = False
     """True if a burst that lasts longer than the measurement would look the same."""
 
@@ -94,12 +94,12 @@ class Identification:
     """Why it is not limited, or undecided."""
     rules: Sequence[Rule] = ()
     sharing: Sharing = "unknown"
-    """Whether reads and writes share a budget."""
+    """Budgets of reads and writes: one, or one each."""
     write_weight: Parameter | None = None
     """Cost of a write in reads, where they share a budget."""
     change: Change | None = None
     constant_s: float = 0.0
-    """How long the rate was constant, in seconds."""
+    """Time for which the rate was constant, in seconds."""
     rejected: Sequence[str] = ()
     undecided: Sequence[str] = ()
     failure: str = ""

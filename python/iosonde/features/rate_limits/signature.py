@@ -45,7 +45,7 @@ VIRTUAL_BYTES = 5_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a closed loop did over time; one element of each sequence for a bin."""
+    """Operations of a closed loop over time; one element of each sequence for a bin."""
 
     seconds: Sequence[float]
     operations: Sequence[float]
@@ -65,7 +65,7 @@ class Signature:
     """Operations per second."""
     bytes_per_second: float
     seconds: float
-    """How long it was constant."""
+    """Time for which it was constant, in seconds."""
     before: float | None = None
     """Rate before it dropped."""
     dropped_at_s: float | None = None
