@@ -20,6 +20,20 @@ if TYPE_CHECKING:
     from iosonde.storage import Target
     from iosonde.study.model import Study
 
+TimeLimit = Annotated[
+    str | None,
+    typer.Option("--time-limit", metavar="TIME", help="Longest measurement of each load, such as `60s`."),
+]
+Duration = Annotated[
+    str | None,
+    typer.Option(
+        "--duration", metavar="TIME", help="Watch for this time, such as `24h`, and report the worst windows."
+    ),
+]
+Every = Annotated[
+    str | None, typer.Option("--every", metavar="TIME", help="Length of a window of `--duration`, such as `1m`.")
+]
+
 
 def _applications(incomplete: str) -> list[str]:
     """Names for shell completion."""
@@ -42,19 +56,9 @@ def command(
         typer.Option("--target", metavar="TARGET", help="What to measure: a directory, or as with `iosonde run`."),
     ] = None,
     several: Annotated[bool, typer.Option("--all", help="Qualify for all applications with limits.")] = False,
-    time_limit: Annotated[
-        str | None,
-        typer.Option("--time-limit", metavar="TIME", help="Longest measurement of each load, such as `60s`."),
-    ] = None,
-    duration: Annotated[
-        str | None,
-        typer.Option(
-            "--duration", metavar="TIME", help="Watch for this time, such as `24h`, and report the worst windows."
-        ),
-    ] = None,
-    every: Annotated[
-        str | None, typer.Option("--every", metavar="TIME", help="Length of a window of `--duration`, such as `1m`.")
-    ] = None,
+    time_limit: TimeLimit = None,
+    duration: Duration = None,
+    every: Every = None,
     settings: options.Settings = None,
     output: options.Output = None,
     keep: options.Keep = False,
