@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("host_devices")
     [(Limits(iops=400), "operations", 400), (Limits(bandwidth=20_000_000), "bytes", 20_000_000)],
     ids=["iops", "bandwidth"],
 )
-def test_the_limit_of_a_throttled_device_is_identified(
+def test_no_other_rule_is_named_for_a_throttled_device(
     limits: Limits, counts: str, value: float, tmp_path: Path
 ) -> None:
     """Other load on the machine may make the rate vary, so that nothing is named. No other rule may be."""
