@@ -174,7 +174,7 @@ def _listen(child: ChildProcess, conversation: Conversation, stop: Stop) -> None
             selector.register(source, selectors.EVENT_READ)
         while True:
             ready = {key.fd for key, _ in selector.select(conversation.seconds_left())}
-            if stop.fileno() in ready:
+            if stop.fileno() in ready and stop.woken():
                 selector.unregister(stop)
                 child.send(b'"stop"\n')
                 conversation.stopped(keeping=stop.is_time_over)

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from iosonde.errors import ServerError
@@ -24,12 +24,13 @@ class Stop:
         self._is_set = False
         self.is_time_over = False
         """True if the time limit was the reason: a long run in progress is then kept."""
-        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._reading, self.writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def set(self) -> None:
         """Request to stop."""
         self._is_set = True
-        os.eventfd_write(self._event, 1)
+        with suppress(BlockingIOError):  # Full, so it is readable.
+            os.write(self.writing, b"\0")
 
     def time_is_over(self) -> None:
         """Stop because of the time limit."""
@@ -46,12 +47,21 @@ class Stop:
             raise ServerError("the session was stopped while it waited for a server", code="stopped")
 
     def fileno(self) -> int:
-        """Readable once it is set."""
-        return self._event
+        """Readable once it is set; after another signal too, so ask `woken`."""
+        return self._reading
+
+    def woken(self) -> bool:
+        """Return True if it is set, after its descriptor has become readable; otherwise the descriptor waits again."""
+        if not self._is_set:
+            with suppress(BlockingIOError):
+                os.read(self._reading, 4096)
+        # A handler that ran meanwhile has written after it set this, so the descriptor is readable again.
+        return self._is_set
 
     def close(self) -> None:
-        """Close the descriptor."""
-        os.close(self._event)
+        """Close the descriptors."""
+        os.close(self._reading)
+        os.close(self.writing)
 
 
 @contextmanager
@@ -84,6 +94,9 @@ def stop_on_signals() -> Iterator[Stop]:
     # An ignored signal stays ignored: that is what nohup(1) does to SIGHUP.
     before = {number: signal.getsignal(number) for number in handled}
     before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    # Python calls `handle` between two instructions. A signal just before `select` would wait for the engine's next
+    # event without the byte that the interpreter's own handler writes at once.
+    woken_before = signal.set_wakeup_fd(stop.writing, warn_on_full_buffer=False) if handled else -1
     try:
         for number in before:
             signal.signal(number, handle)
@@ -91,4 +104,6 @@ def stop_on_signals() -> Iterator[Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if handled:
+            signal.set_wakeup_fd(woken_before)
         stop.close()
