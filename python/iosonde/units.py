@@ -79,7 +79,7 @@ def format_bytes(size_bytes: float) -> str:
 
 def format_bandwidth(bytes_per_second: float) -> str:
     """`123 MB/s`, `1.5 GB/s`: decimal, as data sheets have it."""
-    return _scaled(bytes_per_second, ["B/s", "KB/s", "MB/s", "GB/s", "TB/s"], 1000)
+    return _scaled(bytes_per_second, ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"], 1000)
 
 
 def format_count(count: float) -> str:

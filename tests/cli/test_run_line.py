@@ -33,15 +33,15 @@ def test_overlapping_intervals_count_once() -> None:
     rates = Rates()
     for each in (interval(2000, 2600, 60), interval(2100, 2900, 20), interval(2200, 3000, 20)):
         rates.add(each)
-    assert rates.text().split() == ["100", "IOPS", "410", "KB/s", "p99", "-"]
+    assert rates.text().split() == ["100", "IOPS", "410", "kB/s", "p99", "-"]
 
 
 def test_readers_and_writer_are_listed_side_by_side() -> None:
     rates = Rates()
     rates.add(interval(0, 1000, 50, ("readers", "writer")))
     readers, writer = rates.text().split(" | ")
-    assert readers.split() == ["readers:", "50", "IOPS", "205", "KB/s", "p99", "-"]
-    assert writer.split() == ["writer:", "50", "IOPS", "205", "KB/s", "p99", "-"]
+    assert readers.split() == ["readers:", "50", "IOPS", "205", "kB/s", "p99", "-"]
+    assert writer.split() == ["writer:", "50", "IOPS", "205", "kB/s", "p99", "-"]
 
 
 def test_writes_with_flushes_have_the_rate_of_the_writes_and_the_latency_of_the_flushes() -> None:

@@ -245,7 +245,7 @@ def ends_text(metric: str, low: float | None, high: float | None) -> str:
 
 def _bandwidth_scale(title: str, metric: str, maximum: float) -> Scale:
     """Decimal, as data sheets and papers have it; gigabytes only where megabytes would have five digits."""
-    unit, divisor = ("GB", 1e9) if maximum >= 1e10 else ("MB", 1e6) if maximum >= 5e5 else ("KB", 1e3)
+    unit, divisor = ("GB", 1e9) if maximum >= 1e10 else ("MB", 1e6) if maximum >= 5e5 else ("kB", 1e3)
     column = f"{metric}_{unit.lower()}_per_s"
     return Scale(title=f"{title} ({unit}/s)", divisor=divisor, column=column, format=",~r")
 
