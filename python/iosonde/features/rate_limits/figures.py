@@ -61,7 +61,19 @@ def _sketch(source: Source, part: str, conclusion: LimitsConclusion) -> Sketch:
         tooltip=[("series", "Rate"), ("x_text", "Time"), ("text", "IOPS")],
     )
     heads = {"panel": "stage", "series": "rate", "x": "seconds", "y": scale.column}
-    return Sketch(draw=vega.timeseries, rows=rows, frame=frame, heads=heads, part=part, metric="iops")
+    return Sketch(draw=_rule_below, rows=rows, frame=frame, heads=heads, part=part, metric="iops")
+
+
+def _rule_below(frame: Frame) -> vega.Chart:
+    """The rule as a wide pale line: the measured one covers a thin line that it follows."""
+    chart = vega.timeseries(frame)
+    line, *others = chart["layer"]
+    is_rule = f"datum.series == '{RULE}'"
+    widths = {
+        "size": {"condition": {"test": is_rule, "value": 6}, "value": 1.3},
+        "strokeOpacity": {"condition": {"test": is_rule, "value": 0.45}, "value": 1},
+    }
+    return {**chart, "layer": [{**line, "encoding": {**line["encoding"], **widths}}, *others]}
 
 
 def _drains(conclusion: LimitsConclusion) -> Iterator[tuple[str, Series, Rule | None]]:
@@ -69,7 +81,7 @@ def _drains(conclusion: LimitsConclusion) -> Iterator[tuple[str, Series, Rule | 
     parts: dict[str, Series] = {}
     for _, series in conclusion.stages:
         name = series.name if series.name in DRAINS else series.name.rpartition("-")[0]
-        if name in DRAINS:
+        if name in DRAINS and (name not in parts or parts[name].load == series.load):
             parts[name] = parts[name].then(series) if name in parts else series
     rules = list(conclusion.found.rules)
     for name, series in parts.items():
@@ -96,10 +108,10 @@ def _lines(source: Source, title: str, series: Series, rule: Rule | None, scale:
     for place in range(0, len(lengths), step):
         length, count = sum(lengths[place : place + step]), sum(counts[place : place + step])
         at += length
-        yield _row(source, title, MEASURED, at, count / length, scale)
         if rule:
             allowed, credits = _allowed(rule, series.load, credits, length)
             yield _row(source, title, RULE, at, allowed, scale)
+        yield _row(source, title, MEASURED, at, count / length, scale)
 
 
 def _credits(series: Series, rule: Rule | None) -> float:
