@@ -153,7 +153,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _total(result_set: ResultSet) -> str:
-    """How many runs there will be; each unfinished procedure adds at least one."""
+    """Total number of runs; a lower bound while procedures are unfinished, each of which adds at least one."""
     from iosonde.procedure.schedule import open_runs
 
     unfinished = len(open_runs(result_set))

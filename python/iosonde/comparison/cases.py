@@ -50,7 +50,7 @@ MOST_DRIFT = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """How two systems were measured, and what is known about their sessions."""
+    """Measurement design of two systems, with verdicts and control-case drift of their sessions."""
 
     paired: bool = False
     """True if both were measured in one session, pair by pair."""
@@ -81,7 +81,7 @@ class Cell:
     contender: Sessions
     spread: Spread
     reason: str
-    """Why it decides nothing; empty if it does."""
+    """Reason for excluding the case from the comparison; empty if it counts."""
 
     @property
     def ratio(self) -> Ratio:

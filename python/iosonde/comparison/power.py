@@ -1,4 +1,4 @@
-"""How small a difference between two systems a study can show, before it runs.
+"""Power analysis: the smallest difference between two systems that a study can detect, computed before it runs.
 
 The noise of a run comes from the last result set of the same study and target, or is assumed.
 """

@@ -1,4 +1,4 @@
-"""Which of two systems to choose for which workload: the ratio of their rates and of their tails, over all its cases.
+"""Choice between two systems by workload: the ratio of their rates and of their tails, over all its cases.
 
 A workload is what cases have in common besides quantities and the layout of an array: random reads, sequential
 buffered writes. Its ratio is the geometric mean over its cases, so a device that wins at one queue depth and loses at
@@ -37,7 +37,7 @@ class Recommendation:
     workload: str
     choice: Choice
     by: By
-    """Which of the two values decided."""
+    """Deciding ratio: rate, tail, or both."""
     against: bool
     """True if rate and tail favour different systems."""
     metric: str
@@ -48,7 +48,7 @@ class Recommendation:
     repeats: int
     """Fewest of any case."""
     excluded: Sequence[str] = ()
-    """Why cases of the workload decide nothing, each reason once."""
+    """Reasons for excluding cases of the workload, without duplicates."""
 
 
 def recommend(

@@ -1,4 +1,4 @@
-"""How much the mean of a cell varies between sessions of the same system.
+"""Variance of a cell's mean between sessions of the same system.
 
 Each cell has few sessions, so its own variance is poorly known. The variances of all cells of a metric are moderated:
 shrunk towards their common value by the empirical-Bayes method of Smyth (2004, "Linear models and empirical Bayes

@@ -227,7 +227,7 @@ def _version(package: str) -> str | None:
 
 
 def _distinct(cpus: Path, *names: str) -> int | None:
-    """How many different values these files have over the processors that are online."""
+    """Number of distinct values in these files over all online processors; None without any."""
     online = [cpu for cpu in cpus.glob("cpu[0-9]*") if (cpu / "topology").exists()]
     return len({tuple(_read(cpu / name) for name in names) for cpu in online}) or None
 

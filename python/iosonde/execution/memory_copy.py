@@ -1,4 +1,4 @@
-"""How fast this machine copies memory: what buffered I/O, where every byte is copied once, can reach at most.
+"""Memory copy throughput of this machine: the upper limit of buffered I/O, which copies every byte once.
 
 As many threads as the load has jobs, but no more than there are processors, copy blocks larger than any cache for a
 fraction of a second; the best of three passes counts, because other work only makes it slower. It is remembered next to

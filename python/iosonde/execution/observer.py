@@ -1,4 +1,4 @@
-"""What a caller may watch of a study while it runs."""
+"""Interface for observing a running study."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ class _Failures:
         self._printed: set[str] = set()
 
     def text(self, record: Record) -> str:
-        """Why a run has no result; empty if it has one."""
+        """Outcome and message of a failed run, with each hint only once; empty if the run has a result."""
         failure = record.failure
         if failure is None:
             return ""

@@ -1,4 +1,4 @@
-"""How long an engine may take for each of its steps."""
+"""Timeouts of the engine's steps."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Window:
     value: float | None
     margin: float | None
     reason: str
-    """Why it is undecided."""
+    """Reason for an undecided outcome."""
     observed: Sequence[str]
     """Other events: I/O of other processes, steal time, stalls, temperature."""
 
@@ -35,7 +35,7 @@ class Result:
     case_id: str
     outcome: Outcome
     metric: str
-    """Whose value it is; empty for a share of operations."""
+    """Metric of the value; empty for a share of operations."""
     limit: float
     comparison: str
     """Sign between a value that is good enough and the limit, such as `≥`."""
@@ -45,7 +45,7 @@ class Result:
     margin: float | None = None
     """Distance from the limit as a share of it; negative where the value is beyond it."""
     reason: str = ""
-    """Why it is undecided; of a failed one what was measured besides, and of several windows how many passed."""
+    """Reason for an undecided outcome; other observations of a failed one; the number of windows that passed."""
     windows: Sequence[Window] = ()
     """Each run, the worst first, where every run must meet the limit."""
 

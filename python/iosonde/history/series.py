@@ -51,7 +51,7 @@ class Point:
     runs: int
     verdict: str
     excluded: str
-    """Why it does not count; empty if it does."""
+    """Reason for its exclusion; empty if it counts."""
 
 
 @dataclass(frozen=True, kw_only=True)

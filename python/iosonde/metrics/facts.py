@@ -106,7 +106,7 @@ class Facts:
 
     @cached_property
     def are_small(self) -> bool:
-        """Whether the intervals of all runs are few enough to stay in memory."""
+        """True if the intervals of all runs together fit in memory: less than `_SMALL_BYTES`."""
         sets = zip(self._sets, self._records, strict=True)
         return sum(one.table_bytes("intervals", records) for (_, one), records in sets) < _SMALL_BYTES
 
@@ -392,7 +392,7 @@ _OF_ROUNDS = ("active", "span", "files", "jobs", *Rounds().criteria)
 
 
 def _is_read(parameter: str) -> bool:
-    """Whether a parameter of cases is read here; of a stream it is named `STREAM.NAME`."""
+    """Return True for a parameter of cases that is used here; a parameter of a stream is named `STREAM.NAME`."""
     own_name = parameter.rpartition(".")[2]
     return own_name in ("queue_depth", "active", STAGE) or parameter in _ROUNDS or parameter in _OF_ROUNDS
 

@@ -27,17 +27,17 @@ class Metric:
         "rate", "count", "time", "latency", "concurrency", "cpu", "device", "spread", "sustained", "store", "named"
     ]
     expression: pl.Expr | None = field(default=None, compare=False, repr=False)
-    """How it follows from the sums and facts of a scope; None where the facts already have it under its name."""
+    """Formula over sums and facts of a scope; None if the facts already contain the metric under its name."""
     can_be_negative: bool = False
-    """Whether values below 0 are possible; otherwise confidence intervals are cut off at 0."""
+    """True if values below 0 are possible; otherwise confidence intervals are truncated at 0."""
     counted: str = ""
     """Unit of counted values in sentences: `operations/s`."""
     is_rate: bool = False
-    """Of a feature: whether it is the rate by which a whole load is judged, as `iops` is for block I/O."""
+    """Of a feature: True for the rate by which a whole load is judged, as `iops` is for block I/O."""
     is_compared: bool = False
-    """Of a feature: whether cases are compared by it."""
+    """Of a feature: True if cases are compared by it."""
     per_interval: bool = False
-    """Whether counts, sums and percentiles suffice, so that each interval of a run has it too."""
+    """True if counts, sums and percentiles suffice to compute it, also for each interval of a run."""
 
 
 def store_metric(

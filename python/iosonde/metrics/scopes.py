@@ -47,7 +47,7 @@ def of_operation(metrics: pl.DataFrame, operation: str) -> pl.DataFrame:
 
 
 def _has_several_streams(metrics: pl.DataFrame) -> pl.Expr:
-    """Whether a row's run, or its case, has rows for all streams together besides those of its streams."""
+    """True for rows whose run, or case, has rows of single streams besides those of all streams together."""
     each = [name for name in ("result_set", "run_id", "case_id") if name in metrics.columns]
     return (pl.col("stream") == ALL).any().over(each) & (pl.col("stream") != ALL).any().over(each)
 
@@ -140,7 +140,7 @@ def _both_latencies(histogram: pl.DataFrame, parts: Mapping[str, int]) -> pl.Dat
 
 
 def of_usual_length(keys: Sequence[str]) -> pl.Expr:
-    """Whether an interval is at least half as long as the usual one of `keys`: other rates are mostly chance."""
+    """True for intervals of at least half the median length within `keys`: rates of shorter ones are mostly noise."""
     return pl.col("seconds") >= pl.col("seconds").median().over(keys) / 2
 
 

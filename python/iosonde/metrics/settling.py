@@ -1,4 +1,4 @@
-"""Settling: whether the level that a series has at its end is the one that it keeps.
+"""Settling: test whether the level at the end of a series is its final level.
 
 A window of a few rounds cannot tell a slow decline from a level: within five rounds little happens. So the level at
 half of the elapsed time is compared with that of the last quarter, and a change across the second half is tested. Where

@@ -1,4 +1,4 @@
-"""How many I/Os were slow in each slice of a measurement: what pass rules such as Aerospike's require."""
+"""Number of slow I/Os in each slice of a measurement, for pass rules such as Aerospike's."""
 
 from __future__ import annotations
 

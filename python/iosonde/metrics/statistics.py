@@ -68,25 +68,25 @@ class Estimate:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the interval spans more than a factor of `WIDE`: its ends are not informative."""
+        """True if the interval spans more than a factor of `WIDE`: its ends are not informative."""
         return is_wide(self.low, self.high)
 
     @property
     def certain(self) -> bool:
-        """Whether there is an interval at all."""
+        """True if the estimate has an interval."""
         return self.low is not None and self.high is not None
 
     @property
     def is_noise(self) -> bool:
-        """Whether the interval of a ratio contains 1: it shows no direction."""
+        """True if the interval of a ratio contains 1, so that the direction of the change is unknown."""
         return self.certain and not self.above(1) and not self.below(1)
 
     def above(self, limit: float) -> bool:
-        """Whether the whole interval is above the limit."""
+        """Return True if the whole interval is above the limit; False without an interval."""
         return self.low is not None and self.low > limit
 
     def below(self, limit: float) -> bool:
-        """Whether the whole interval is below the limit."""
+        """Return True if the whole interval is below the limit; False without an interval."""
         return self.high is not None and self.high < limit
 
 

@@ -1,4 +1,4 @@
-"""Steady state: whether a series of rounds has settled, since when, and what it fell from.
+"""Steady state: detection in a series of rounds, its start, and the level before it.
 
 The criterion is that of SNIA's Solid State Storage Performance Test Specification, stated there with a window of five
 rounds: within the window the tracking variable spans at most 20 % of its mean, and the least-squares line through it
@@ -53,7 +53,7 @@ class Criteria:
         return cls(**{name: named[name](value) for name, value in given.items() if value is not None})
 
     def has_enough(self, *, round_ns: float, moved_bytes: float, range_bytes: int | None) -> bool:
-        """Whether a window that moved this many bytes is long enough to be judged."""
+        """Return True if the window suffices: rounds of `min_length`, which move `min_written` of the range each."""
         least = self.window * self.min_written * (range_bytes or 0)
         return round_ns >= self.min_length and moved_bytes >= least
 
@@ -102,17 +102,17 @@ class Window:
 
     @property
     def range_holds(self) -> bool:
-        """Whether the first criterion is met."""
+        """True if the range criterion is met: the values differ by at most `range_allowed`."""
         return self._within(self.range, self.range_allowed)
 
     @property
     def slope_holds(self) -> bool:
-        """Whether the second criterion is met."""
+        """True if the slope criterion is met: the fitted line changes by at most `drift_allowed`."""
         return self._within(self.drift, self.drift_allowed)
 
     @property
     def steady(self) -> bool:
-        """Whether both criteria are met, by finite values of a load that made progress."""
+        """True if both criteria are met, by finite values of a load that made progress."""
         return all(map(math.isfinite, self.values)) and self.mean > 0 and self.range_holds and self.slope_holds
 
     @property
@@ -175,7 +175,7 @@ class SteadyState:
 
     @property
     def achieved(self) -> bool:
-        """Whether steady state was reached and held to the end."""
+        """True if steady state was reached and held to the end."""
         return self.measured is not None
 
     @property

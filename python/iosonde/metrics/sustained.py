@@ -56,7 +56,7 @@ class LongRun:
     written_bytes: int
     """In the whole measurement."""
     range_bytes: int | None
-    """What the load addresses: of a whole drive its capacity; None where streams have ranges of their own."""
+    """Address range of the load, for a whole drive its capacity; None if streams have ranges of their own."""
     level: Estimate | None
     """Tracking variable over the last quarter since the last step, with the interval from all rounds at that level."""
 
@@ -228,12 +228,12 @@ class Series:
         self.stalled.append(stalled_ns)
 
     def whole_rounds(self, length_ns: float) -> int:
-        """How many rounds of that length are over; a shortfall of 5 % of one is forgiven."""
+        """Number of complete rounds of that length; the last may be up to 5 % shorter."""
         return int((self.end[-1] - self.begin[0] + 0.05 * length_ns) // length_ns)
 
     @property
     def stalled_intervals(self) -> NDArray[np.bool_]:
-        """Which intervals are not the target's, because the engine did not run for a part of them."""
+        """Mask of the intervals to exclude because the engine itself did not run for part of them."""
         begin, end, stalled = (np.asarray(each, dtype=np.float64) for each in (self.begin, self.end, self.stalled))
         return stalled >= STALLED_SHARE * np.maximum(end - begin, 1)
 

@@ -13,7 +13,7 @@ from iosonde.plan.target import DeviceState
 
 
 class Procedure(Frozen):
-    """How the runs of a case are decided during the study, each from the records so far (`iosonde.procedure`)."""
+    """Procedure that decides each run of a case during the study, from the records so far (`iosonde.procedure`)."""
 
     kind: str
     settings: JsonObject
@@ -53,7 +53,7 @@ class Case(Frozen):
     device_state: DeviceState = "unknown"
     """State of the device that it measures, as far as the plan can bring it about."""
     device_state_reason: str = ""
-    """Why that is not the state that the study declares."""
+    """Reason for a state other than the one that the study declares."""
     procedure: Procedure | None = None
     """None if the plan lists all its runs."""
     setup: Setup | None = None

@@ -30,7 +30,7 @@ class Attained:
 
     state: DeviceState
     reason: str = ""
-    """Why it is not the declared one."""
+    """Reason for a state other than the declared one."""
 
 
 def attained(study: Study, part: Part, loads: Sequence[Mapping[str, Any]], target: Room) -> Attained:

@@ -138,7 +138,7 @@ def _check_target(drafts: Sequence[Draft], stages: SetupTargets[Target], study: 
 
 @dataclass(frozen=True, kw_only=True)
 class StudySize:
-    """How large a study is, whatever the target."""
+    """Size of a study, independent of the target."""
 
     cases: int
     runs: int
@@ -146,21 +146,21 @@ class StudySize:
     seconds: float
     """Ramps, measurements and starts, without layout."""
     bounded: bool = False
-    """Whether runs and time are an upper bound, because procedures decide how many there are."""
+    """True if runs and time are upper bounds, because procedures decide the number of runs."""
     ramps_vary: bool = False
-    """Whether time is an upper bound, because ramps end once they are steady."""
+    """True if time is an upper bound, because ramps end at steady state."""
     devices: int = 1
     """Largest number of devices that a case uses."""
     needs_root: bool = False
     """True if cases need arrays, file systems or loop devices, or change settings of the machine."""
     limits_memory: bool = False
-    """Whether runs are limited in memory, which needs a control group: root, or one that was delegated."""
+    """True if runs have a memory limit, which requires a control group: root, or a delegated one."""
     installed: tuple[str, ...] = ()
     """Libraries of stores and servers that cases use."""
 
 
 def study_size(study: Study, *, profile: str) -> StudySize:
-    """How large a study is with a profile, without the work of planning it."""
+    """Size of a study with a profile, computed without planning it."""
     whole = effective(study, profile=profile, settings={})
     drafts = drafts_of(whole, SetupTargets(UnknownTarget()))
     order = run_order(whole, drafts)

@@ -22,7 +22,7 @@ class SetupTargets(Generic[AnyTarget]):
 
     def on(self, setup: Setup | None) -> AnyTarget:
         """With that setup; `TargetError` where the target cannot have it."""
-        # How often it is created again does not change it.
+        # The frequency of its recreation does not change it.
         key = setup and setup.model_copy(update={"fresh": "study"})
         if key not in self._made:
             assert key, "the target without a setup is known"

@@ -13,6 +13,6 @@ class Conclusion:
     reached: bool
     """True if it succeeded."""
     reason: str = ""
-    """Why not."""
+    """Reason for failure; empty if it succeeded."""
     value: float | None = None
     """The value that it searched for, if it found one."""

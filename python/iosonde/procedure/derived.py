@@ -38,7 +38,7 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
 
 
 def forecast(part: Part, study: Study) -> Forecast:
-    """Which parameters come from which part."""
+    """Settings and bounds; the text names the source part of each derived parameter."""
     earlier = {each.name: each for each in itertools.takewhile(lambda each: each.name != part.name, study.parts)}
     for name, source in part.derived.items():
         _check(name, source, part, earlier)

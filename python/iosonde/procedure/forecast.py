@@ -24,7 +24,7 @@ class Forecast:
     rates_known: bool = True
     """True if the extremes bound the load on the target."""
     preparing: int = 0
-    """How many of them prepare the target or are stages, which take a different time."""
+    """Number of runs among them that prepare the target or are stages, whose duration differs."""
     stages: Sequence[Parameters] = ()
     """The stages after the rounds of each repeat, as written."""
     uncertain: bool = True

@@ -47,7 +47,7 @@ class Decision:
 
     @property
     def reason(self) -> str:
-        """Why it is undecided."""
+        """Reason for an undecided outcome."""
         length, shortest, usual = map(format_duration, (self.length_ns, SHORTEST_NS, USUAL_NS))
         if self.length_ns < SHORTEST_NS:
             return f"measured for {length}; at least {shortest} required"

@@ -29,7 +29,7 @@ class Observation(Protocol):
 
     @property
     def failure(self) -> str:
-        """Why it has no result; empty if it has one."""
+        """Reason for a missing result; empty if there is one."""
 
     @property
     def session(self) -> str:

@@ -21,7 +21,7 @@ STEP = "step"
 """Level with the name of the step."""
 
 PASSES = 2
-"""How often preconditioning writes the range: SNIA's workload-independent preconditioning requires twice."""
+"""Preconditioning writes of the whole range: SNIA's workload-independent preconditioning requires two."""
 
 AGING_QUEUE_DEPTH = 32
 """Small random writes need more in flight than large ordered ones."""

@@ -123,7 +123,7 @@ class Settings:
 
 
 def forecast(part: Part, study: Study) -> Forecast:
-    """How many rounds of what there are at most."""
+    """Settings and bounds of preparation, rounds and stages."""
     settings = _settings(part, study)
     assert part.rounds, "a part with rounds"
     most = settings.max_rounds * len(settings.loads)

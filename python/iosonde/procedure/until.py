@@ -36,7 +36,7 @@ Reason = Literal["precise", "maximum", "budget", "no result"]
 
 @dataclass(frozen=True, kw_only=True)
 class UntilConclusion(Conclusion):
-    """Why the repeats of a case ended; `reached` if they are precise."""
+    """Stop reason of a case's repeats; `reached` if they met the required precision."""
 
     stopped_by: Reason
     repeats: int
@@ -91,7 +91,7 @@ def runs(case: Case, observations: Observations) -> Generator[Run, Observation, 
 
 
 def _reason(case: Case, seen: Sequence[Observation], observations: Observations) -> Reason | None:
-    """Why no further repeat follows."""
+    """Reason to stop; None if another repeat follows."""
     assert case.procedure, "checked by the caller"
     if all(each.failure for each in seen):
         return "no result"

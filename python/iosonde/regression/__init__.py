@@ -1,4 +1,4 @@
-"""Regression check: whether a result set is slower than its baselines, with exit codes for continuous integration.
+"""Regression check: comparison of a result set with its baselines, with exit codes for continuous integration.
 
 The unit of observation is the session (one result set), because repeats within a session share whatever was particular
 to that session. `sessions.py` reduces result sets to one value per cell and session, `variance.py` estimates how much

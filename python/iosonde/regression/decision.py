@@ -63,7 +63,7 @@ class Cell:
     metric: str
     outcome: Outcome
     reason: str = ""
-    """Why it is undecided."""
+    """Reason for an undecided outcome."""
     baseline: float | None = None
     """Geometric mean over baseline sessions, in the metric's unit."""
     candidate: float | None = None

@@ -49,5 +49,5 @@ def midpoint_ns(buckets: npt.ArrayLike) -> Buckets:
 
 
 def _octave(number: Buckets) -> Buckets:
-    """Which power of two above `EXACT` a bucket is in, from 0; 0 for the exact buckets too."""
+    """Octave of a bucket: power of two above `EXACT`, counted from 0; 0 for the exact buckets, too."""
     return (np.maximum(number, np.uint64(EXACT)) - np.uint64(EXACT)) // np.uint64(PER_OCTAVE)

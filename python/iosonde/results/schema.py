@@ -88,7 +88,7 @@ class RecordVerdict(BaseModel):
 
 
 class Failure(BaseModel):
-    """Why a run has no result."""
+    """Reason for a run without a result."""
 
     model_config = ConfigDict(frozen=True)
     code: str
@@ -142,7 +142,7 @@ class Record(BaseModel):
     outcome: Literal["complete", "stopped", "failed"]
     failure: Failure | None
     end_reason: Literal["", "steady", "decided", "time_limit", "server_killed"] = ""
-    """Why iosonde stopped the measurement before its planned end; empty if it did not."""
+    """Reason if iosonde stopped the measurement before its planned end; otherwise empty."""
     engine: dict[str, Any]
     """The engine's `hello`, unchanged; empty if it sent none."""
     phases: list[dict[str, Any]]
@@ -153,8 +153,8 @@ class Record(BaseModel):
     """The kernel's account of the engine process (`wait4`): wall_ns, user_ns, system_ns, switches, inputs, outputs,
     max_rss_bytes, exit status."""
     target: dict[str, Any]
-    """What the target is: file system, mount options, block-device stack with model, firmware, sizes, queue settings,
-    temperature where the device reports it (storage/targets/describe.py)."""
+    """Description of the target: file system, mount options, block-device stack with model, firmware, sizes, queue
+    settings, temperature where the device reports it (storage/targets/describe.py)."""
     setup: dict[str, Any] = {}
     """Setup between target and workload (execution/setups.py): `requested` (the case's `Setup`), `target` (the
     target below it), when and for which run it was created, in how many seconds and by which commands, and the result.
@@ -170,19 +170,19 @@ class Record(BaseModel):
     harness: dict[str, Any] | None = None
     """Cost of an I/O of each stream on the null backend, and where it was measured (execution/harness.py)."""
     memory: dict[str, Any] | None = None
-    """What the control group of its memory limit counted (control_groups/control_group.py); None without a limit."""
+    """Counters of the control group of its memory limit (control_groups/control_group.py); None without a limit."""
     server: dict[str, Any] | None = None
     """Workloads on a database server: version, settings, open files, restored template, statistics at the start and the
     end of the measurement, control group, shutdown, durability (execution/instruments/database_server.py)."""
     device_totals: list[dict[str, Any]] = []
-    """Key-value workloads: what each block device did from before the start until all was durable
+    """Key-value workloads: I/O of each block device from before the start until all data was durable
     (execution/instruments/device_totals.py)."""
     own_io: dict[str, Any] | None = None
     """Bytes of each device that holds the target, and the engine's own of them, over the run and over the measurement
     (execution/instruments/own_io.py); None without a device."""
     drives: list[dict[str, Any]] = []
-    """What each drive under the target reported of its media, wear and temperature before and after the run, or why it
-    reported nothing, and what the kernel sent to it in the same time (execution/instruments/drive_counters.py)."""
+    """Media, wear and temperature reported by each drive under the target before and after the run, or the reason for
+    their absence, and the kernel's requests to the drive in the same time (execution/instruments/drive_counters.py)."""
     queue_settings: list[dict[str, Any]] = []
     """Settings of block queues that were changed for the run, with their values before it
     (execution/instruments/block_queue.py)."""

@@ -1,4 +1,4 @@
-"""Flags with which a server has opened its data and log files: whether direct I/O is really in effect.
+"""Flags with which a server has opened its data and log files, which show if direct I/O is in effect.
 
 `/proc/PID/fdinfo` has the flags of each descriptor in octal (proc_pid_fdinfo(5)). Every process of the server is read,
 because PostgreSQL has one per connection.

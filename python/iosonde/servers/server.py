@@ -68,7 +68,7 @@ class ServerDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """Why a server failed, as its messages show."""
+    """Cause of a server failure, from the server's messages."""
 
     code: str
     message: str

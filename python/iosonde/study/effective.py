@@ -152,7 +152,7 @@ def _replaced(factors: Mapping[str, Levels], replaced: Mapping[str, Levels], wor
 
 
 def _with_bounds(part: Part, profile: Profile) -> Part:
-    """How precise searches are and how many rounds there may be, where the profile sets it."""
+    """Apply the profile's search precision, procedure settings and maximum of rounds to a part."""
     changes: dict[str, Any] = {}
     if part.search and profile.precision is not None:
         changes["search"] = part.search.model_copy(update={"precision": profile.precision})

@@ -244,7 +244,7 @@ class _Repeated(_Strict):
 
 
 class Profile(_Repeated):
-    """How large and how long: never which factors."""
+    """Size and duration of a study; a profile never changes its factors."""
 
     title: str = ""
     repeats: int | None = Field(default=None, ge=1, le=1000)

@@ -17,7 +17,7 @@ LIMIT = "limit"
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
-    """How many times higher a limit is, with the bounds that the precision of both searches leaves."""
+    """Ratio by which a limit is higher, with the bounds that follow from the precision of both searches."""
 
     ratio: float
     low: float

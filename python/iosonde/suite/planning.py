@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iosonde.study.model import Study
 
 Role = Literal["both", "a", "b"]
-"""Which targets a result set is of: both in alternation, or one of them."""
+"""Targets of a result set: both in alternation, or one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +30,9 @@ class Planned:
     plans: Mapping[Role, Plan]
     """One plan of both targets in alternation, or one for each; empty if the study cannot run here."""
     skipped: str = ""
-    """Why it cannot run here."""
+    """Reason if the study cannot run here."""
     hint: str = ""
-    """Hint: how to make it run."""
+    """Imperative that removes the reason."""
 
     @property
     def seconds(self) -> float:

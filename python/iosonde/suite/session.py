@@ -48,7 +48,7 @@ class SuiteFile(Strict):
     skipped: Mapping[str, str] = Field(max_length=MOST_STUDIES)
     """Entries that could not be planned, with the reason."""
     alternating: Mapping[str, bool] = Field(max_length=MOST_STUDIES)
-    """The other entries: whether one result set has both targets."""
+    """Remaining entries: True for one result set with both targets."""
 
     @model_validator(mode="after")
     def _known(self) -> SuiteFile:

@@ -49,11 +49,11 @@ class Line:
     notes: tuple[str, str] = ("", "")
     """Differences between the two values besides the target."""
     improvement: float | None = None
-    """How many times better the second target is: above 1 is more throughput or less latency."""
+    """Factor by which the second target is better: above 1 is more throughput or less latency."""
     low: float | None = None
     high: float | None = None
     reason: str = ""
-    """Why the outcome is `excluded`, `unexplained` or `missing`."""
+    """Reason for an outcome of `excluded`, `unexplained` or `missing`."""
     limits: Mapping[str, str] = field(default_factory=dict)
     """Limiting factor of the runs of the case, by target."""
     uses: Mapping[str, TimeUse] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Line:
 
     @property
     def gain_limit(self) -> str:
-        """Why there is little or no gain, from the runs on the first target; empty where there is a clear one."""
+        """Cause of a small or missing gain, from the runs on the first target; empty where the gain is clear."""
         use = next(iter(self.uses.values()), None)
         if use is None or self.improvement is None or self.improvement >= SMALL_GAIN:
             return ""
@@ -79,7 +79,7 @@ class StudySummary:
     question: str = ""
     result_sets: Sequence[Path] = ()
     skipped: str = ""
-    """Why it was not run, or is not complete."""
+    """Reason for skipping it, or for its incompleteness."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,7 +441,7 @@ def _uses(material: Material, case_id: str) -> dict[str, TimeUse]:
 
 
 def gain_limit(use: TimeUse) -> str:
-    """How much a faster device could gain at most, and what takes the time instead."""
+    """Upper bound of the gain from a faster device, and the largest consumer of the remaining time."""
     if use.device_busy is None or use.most_gain is None:
         return ""
     parts = {

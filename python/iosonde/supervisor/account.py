@@ -92,7 +92,7 @@ def device_counters(device: str) -> Usage:
 
 
 def group_cpu() -> Callable[[], tuple[int, int]] | None:
-    """How to read user and system time of this process's own control group; None where it has none of its own."""
+    """Return a reader of user and system time of this process's own control group; None if it has none of its own."""
     for line in _lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not Path(path).name.startswith(_GROUP):

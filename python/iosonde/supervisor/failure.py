@@ -1,4 +1,4 @@
-"""Why a run has no result, and the first lines of output that explain it."""
+"""Failure of a run, and the first lines of output that explain it."""
 
 from __future__ import annotations
 

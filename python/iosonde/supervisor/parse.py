@@ -21,7 +21,7 @@ Point = dict[str, Any]
 
 
 class UnparsableError(ValueError):
-    """Why the output has no value: a clause."""
+    """The output contains no value; the message is a clause with the reason."""
 
 
 def steps(path: str) -> list[str | int]:

@@ -358,7 +358,7 @@ class Evidence:
         """Temperature of the hottest device, before or after the run."""
         return max((value for _, value, _ in self.temperatures), default=None)
 
-    # What the numbers are made of, and what rules ask besides
+    # Inputs of the numbers, and of rules
 
     @property
     def _stall_candidate(self) -> Interval | None:
@@ -415,7 +415,7 @@ class Evidence:
 
     @property
     def backend(self) -> str:
-        """How I/O was really done."""
+        """Kind of backend in effect, as the engine reported it."""
         return str(self.facts.result.get("backend", {}).get("kind", ""))
 
     @property

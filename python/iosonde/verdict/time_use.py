@@ -40,7 +40,7 @@ class TimeUse:
 
     @property
     def most_gain(self) -> float | None:
-        """How many times faster the run would be at most on a device that takes no time."""
+        """Upper bound of the speedup, for a device with zero latency; None if unknown or unbounded."""
         if self.device_busy is None:
             return None
         return 1 / (1 - self.device_busy) if self.device_busy < 1 - IDLE else None

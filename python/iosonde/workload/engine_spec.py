@@ -1,4 +1,4 @@
-"""What the engine specs of all workloads have in common."""
+"""Common parts of the engine specs of all workloads."""
 
 from __future__ import annotations
 

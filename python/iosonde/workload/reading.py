@@ -106,7 +106,7 @@ class WithRules(BaseModel):
         return self
 
     def _rules(self) -> Sequence[tuple[bool, str]]:
-        """Each rule: whether it is broken, and the message."""
+        """Each rule: True if it is broken, and the message."""
         raise NotImplementedError
 
 

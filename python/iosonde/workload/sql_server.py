@@ -20,7 +20,7 @@ EMPTY_BYTES = 160 << 20
 """A data directory without tables, including its first log files."""
 
 CONNECT_S = 30
-"""How long the engine tries to connect while the server is starting."""
+"""Timeout, in seconds, of the engine's connection attempts while the server is starting."""
 
 DECIDED_AT_CREATION = ("wal_segment_size", "innodb_page_size", "innodb_checksum_algorithm", "innodb_data_file_path")
 """Settings that belong to a data directory: others do not need a template of their own."""

@@ -66,10 +66,10 @@ class Workload(Generic[P]):
     """
 
     name = ""
-    """What studies and specs call it."""
+    """Name in studies and specs."""
 
     title = ""
-    """What errors call it: `block I/O`."""
+    """Name in error messages: `block I/O`."""
 
     parameters: type[P]
     """Every parameter of a stream with default and description."""
@@ -87,13 +87,13 @@ class Workload(Generic[P]):
     """Parameters that name files, directories, servers or code: only who runs a study decides about them."""
 
     smaller = ""
-    """How to need less room."""
+    """Hint for reducing the required space."""
 
     sized_by = ""
     """A clause that names the parameters which decide how much room is needed: `by the parameter `size``."""
 
     less_memory = ""
-    """How to need less memory; empty where `buffer_bytes` is 0."""
+    """Hint for reducing the required memory; empty where `buffer_bytes` is 0."""
 
     moves_blocks = False
     """Block I/O: its rate is IOPS, its backend is chosen, and the cost of the harness for each I/O is known."""
@@ -126,16 +126,16 @@ class Workload(Generic[P]):
     """It refuses a raw device with anything but its own data, so the device is wiped before the first run."""
 
     has_statistics = False
-    """What it measures reports statistics about itself, which reports show over time."""
+    """True if the measured program reports statistics about itself, which reports show over time."""
 
     rate_unit = "IOPS"
-    """What progress counts per second."""
+    """Unit of the rate in progress messages."""
 
     shows_bandwidth = True
     """Progress shows bandwidth, too."""
 
     counted = "I/Os"
-    """What latencies are measured of."""
+    """Operations whose latency is measured, in the plural."""
 
     accesses_memory = False
     """Its operations are accesses to memory, of which the kernel does I/O for some."""
@@ -188,7 +188,7 @@ class Workload(Generic[P]):
         raise NotImplementedError
 
     def files(self, streams: Mapping[str, P]) -> dict[str, int]:
-        """What a run keeps on disk, by name, with sizes."""
+        """Names and sizes, in bytes, of the files that a run keeps on disk."""
         return {}
 
     def room_by(self, files: int) -> str:
@@ -204,11 +204,11 @@ class Workload(Generic[P]):
         return 0
 
     def must_align(self, stream: P) -> dict[str, list[int]]:
-        """What direct I/O needs in multiples of its own unit, by parameter; nothing where I/O is not direct."""
+        """Sizes that must be multiples of the unit of direct I/O, by parameter; empty where I/O is not direct."""
         return {}
 
     def layout(self, streams: Mapping[str, P]) -> Layout:
-        """Which part of its files a run writes before it measures."""
+        """Part of its files that a run writes before it measures."""
         return "never"
 
     def notes(self, streams: Mapping[str, P]) -> list[str]:
@@ -216,7 +216,7 @@ class Workload(Generic[P]):
         return []
 
     def prepares(self, stream: P) -> bool:
-        """Whether the target is to be prepared before the first run."""
+        """Return True if the target must be prepared before the first run."""
         return False
 
     def streams(self, workload: Spec) -> Sequence[Mapping[str, Any]]:
@@ -236,7 +236,7 @@ class Workload(Generic[P]):
         return "iosonde-engine"
 
     def rules(self, workload: Spec) -> str:
-        """How the verdict on a run is found: from `evidence` of the engine about its I/O, by shares of a `server`, or
+        """Basis of the verdict on a run: `evidence` of the engine about its I/O, shares of a `server`, or
         by rules of its feature (`verdict.judge.Judge`).
         """
         return "evidence"
@@ -250,7 +250,7 @@ class Workload(Generic[P]):
         return None
 
     def problem(self, workload: Spec, case: Mapping[str, Any], place: Target) -> str:
-        """Why a received spec must not be carried out: it names other files than its case, besides its target."""
+        """Reason to refuse a received spec: files outside its case, besides its target; empty if there is none."""
         return ""
 
     def file_name(self, workload: Spec) -> str | None:

@@ -59,7 +59,7 @@ def command(
 
 
 def _preview(paths: list[Path], show: Callable[[str], None]) -> bool:
-    """Print the kept files that would be removed; whether there are any."""
+    """Print the kept files that would be removed; return True if there are any."""
     from iosonde.storage.safety.journal import kept_below
     from iosonde.units import format_bytes
 

@@ -1,4 +1,4 @@
-"""Which I/O backends a target and this machine have: the engine tries each of its own by a real read."""
+"""I/O backends available on a target and this machine: the engine tries each of its own with a real read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProbedBackend:
     lacks: tuple[str, ...] = ()
     """Features that it lacks, with the reason."""
     reason: str = ""
-    """Why it is not available."""
+    """Reason for its unavailability; empty if it is available."""
     hint: str = ""
     note: str = ""
     """For plans that use it where it is available: `takes ... from the kernel`."""

@@ -81,7 +81,7 @@ class OwnIo(Instrument):
         if event["event"] in ("hello", "phase", "interval", "result"):
             if event["event"] != "hello":
                 self._in_flight = self._of_load
-            # What was read last before the measurement counts.
+            # The last sample before the measurement counts.
             self._samples[name] = self._sample()
             if time.monotonic() >= self._next_look:
                 self._look()

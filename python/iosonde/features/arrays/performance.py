@@ -34,7 +34,7 @@ BOUND_WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the expected throughput of a case depends on; sizes are bytes."""
+    """Parameters that determine the expected throughput of a case; sizes in bytes."""
 
     array: str
     array_kind: str
@@ -69,12 +69,12 @@ class Setting:
 
     @property
     def is_single(self) -> bool:
-        """Whether this is one device by itself."""
+        """True for a single device without an array, and for an array of one device."""
         return self.array == SINGLE or self.devices == 1
 
     @property
     def copies(self) -> int | None:
-        """How often a mirror of btrfs holds each block."""
+        """Copies of each block in a btrfs mirror, which has two on any number of devices; None for other arrays."""
         return 2 if self.array_kind == "btrfs" else None
 
     @property
@@ -83,7 +83,7 @@ class Setting:
         return expected(self.array, self.devices, copies=self.copies)
 
     def work(self, *, writes: bool) -> Work | None:
-        """What its requests bring to the members; None where members are missing, or sizes differ."""
+        """Member I/O of its requests; None if members are missing or block sizes are mixed."""
         if self.block is None or self.failed:
             return None
         merged = self.sequential or self.buffered
@@ -224,7 +224,7 @@ def _bound(
         return None, None, None
     busy = float(setting.devices)
     if not setting.buffered:
-        # What waits for its completion is all that is in flight.
+        # In-flight I/O is limited to requests that wait for completion.
         busy = min(busy, setting.concurrency * work.members)
     write_speed, read_speed = (single, reading or single) if writes else (single, single)
     # A device may read and write at the same time, at full speed each: many links and some media do.

@@ -46,7 +46,7 @@ class ArrayEfficiency(Finding):
     """Smallest and largest of all cells."""
     devices: tuple[int, int]
     applies: bool
-    """Whether the model applies: no cell exceeds it by more than a fifth, with an interval above it."""
+    """True if no cell is more than 20 % above the model with its whole interval above the model."""
     reason: str
     """Limit of the cell with the lowest efficiency, or why the model does not apply there; empty if unknown."""
     lowest: Row

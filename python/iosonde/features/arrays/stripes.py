@@ -1,4 +1,4 @@
-"""What one request takes of an array's members: arithmetic of the layout, no time.
+"""Member I/O of one array request, derived from the layout without timing.
 
 The expected model of a level (`expected.py`) considers its parity only. A write that covers a whole stripe
 needs to read nothing; a smaller one reads either what it replaces, with the parity (read-modify-write), or the rest of
@@ -22,7 +22,7 @@ _POSITIONS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a request brings to the members, on average over its position in the stripe."""
+    """Member I/O of a request, averaged over its position in the stripe."""
 
     reads: float
     """I/Os, if each member gets what is adjacent in one."""

@@ -1,4 +1,4 @@
-"""Which of the kernel's threads worked for the array under a run, and how busy they were.
+"""Kernel threads that worked for the array during a run, and their CPU utilization.
 
 md names its threads after the array (`md127_raid5`, `md127_resync`) and btrfs after itself; what workers do for either
 goes by the work queue that they served. No name ties a worker to one of several arrays of a kind, so where others are

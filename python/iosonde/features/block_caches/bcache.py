@@ -37,7 +37,7 @@ SMALLEST_BYTES = 64 << 20
 BUCKETS = ((256 << 20, "128k"), (1 << 60, "512k"))
 """Bucket size for cache devices below a size: a set needs 128 buckets, and 512 KiB is the default of make-bcache."""
 COUNTERS_UPDATE_S = 300 / 22
-"""How often the kernel adds what was counted to the counters in `/sys` (`drivers/md/bcache/stats.c`)."""
+"""Update period, in seconds, of the counters in `/sys` (`drivers/md/bcache/stats.c`)."""
 COUNTERS = ("cache_hits", "cache_misses", "cache_bypass_hits", "cache_bypass_misses", "cache_miss_collisions")
 DETACHED = str(uuid.UUID(int=0))
 """UUID of the cache set in the superblock of a detached backing device."""

@@ -1,4 +1,4 @@
-"""Which block caches this kernel has: loaded, built in, or as modules that can be loaded."""
+"""Block caches available in this kernel: loaded, built in, or as modules that can be loaded."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _CLOEXEC = 1
 
 
 class NoTracingError(Exception):
-    """Why the kernel cannot be traced: a clause."""
+    """Kernel tracing is unavailable; the message is a clause with the reason."""
 
 
 def directory() -> Path:

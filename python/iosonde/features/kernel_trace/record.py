@@ -13,7 +13,7 @@ class TraceReading(RecordPart):
     name = "kernel_trace"
 
     reason: str
-    """Why there are none; empty if there are some."""
+    """Reason for the lack of stages; empty if there are some."""
     unseen: dict[str, str] = Field(default_factory=dict)
     """Stages that were not visible, with the reason."""
     events: int | None = None

@@ -1,4 +1,4 @@
-"""What a run on a store takes: time, and bytes written."""
+"""Cost of a run on a store: time, and bytes written."""
 
 from __future__ import annotations
 

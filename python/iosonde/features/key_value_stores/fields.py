@@ -314,7 +314,7 @@ class KvFields(BaseModel):
 
     @property
     def is_running_server(self) -> bool:
-        """Whether the store is a server of the user, in a database that is created for the records."""
+        """True if the store is a server run by the user, with a database created for the records."""
         return self.store == "mongodb" or (self.store == "cassandra" and self.server_url is not None)
 
     @property

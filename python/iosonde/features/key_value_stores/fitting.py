@@ -1,4 +1,4 @@
-"""What phases and the target decide of the parameters of a load on a store."""
+"""Parameters of a load on a store that follow from its phases and the target."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _by_phase(stream: KvParameters, *, is_virtual: bool) -> KvParameters:
 
 
 def _by_trace(stream: KvParameters) -> dict[str, Any]:
-    """What a trace decides: its operations, and about how many records of which size it has."""
+    """Parameters that follow from a trace: operations, approximate record count, key and value size in bytes."""
     changes: dict[str, Any] = {"operations": PHASES["trace"].operations}
     if stream.database is None:
         changes["database"] = "empty" if stream.store in CACHES else "loaded"

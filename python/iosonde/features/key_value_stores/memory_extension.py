@@ -1,4 +1,4 @@
-"""What a store keeps of its throughput when a device extends a memory that is too small for its data."""
+"""Throughput that a store retains when a device extends a memory that is too small for its data."""
 
 from __future__ import annotations
 

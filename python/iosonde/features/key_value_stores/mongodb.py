@@ -28,7 +28,7 @@ DEFAULT_AUTH_SOURCE = "admin"
 CONNECT_MS = 10_000
 
 ABSENT_S = 1.0
-"""How long a dropped database must stay absent. A batch of an engine that was stopped creates it again within that."""
+"""Seconds that a dropped database must stay absent; within them, a last batch of a stopped engine recreates it."""
 
 DROP_S = 60.0
 """Timeout of dropping a database."""

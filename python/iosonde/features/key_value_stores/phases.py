@@ -28,7 +28,7 @@ Phase = Literal[
 ]
 
 OPERATIONS = ("read", "update", "update_field", "insert", "delete", "scan", "iterate", "read_modify_write")
-"""What may be done with a record."""
+"""Operations on records; a phase is a mix of them."""
 
 WRITES = {"update", "update_field", "insert", "delete", "read_modify_write"}
 

@@ -1,4 +1,4 @@
-"""What a run on a store needs of its target and of memory, and the database that it keeps there."""
+"""Target and memory requirements of a run on a store, and the database that it keeps on the target."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def identity(stream: KvParameters) -> str:
 
 
 def layout(streams: Mapping[str, KvParameters]) -> Layout:
-    """What is written before the measurement: the records that a run is to begin with."""
+    """Return when to load the records before a run: never, always, or only if the database is missing."""
     whole = next(iter(streams.values()))
     if whole.database != "loaded" or whole.store == "null":
         return "never"
@@ -135,7 +135,7 @@ def keeps_checkpoint(streams: Mapping[str, KvParameters]) -> bool:
 
 
 def notes(streams: Mapping[str, KvParameters]) -> list[str]:
-    """What a trace consists of, and what its store ignores of it."""
+    """Contents of each stream's trace, and the parts of it that the store ignores."""
     return [text for stream in streams.values() if stream.trace for text in _notes_on_trace(stream)]
 
 

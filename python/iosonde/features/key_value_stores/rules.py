@@ -128,6 +128,6 @@ def _batched(store: str) -> set[str]:
 
 
 def _has_room(stream: KvFields) -> bool:
-    """Whether every field has the same size, with room for what identifies it."""
+    """Return True if all fields have the same size, with space for the prefix that identifies each."""
     size = stream.value_size
     return isinstance(size, int) and size % stream.fields == 0 and size // stream.fields >= SMALLEST_FIELD

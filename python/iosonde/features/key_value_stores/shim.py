@@ -57,9 +57,9 @@ class Shim:
     function: str
     """The same, in messages."""
     otherwise: str
-    """What to do if it does not."""
+    """Hint for libraries that do not export it."""
     is_linked: bool
-    """Whether the shim is linked with the library, or bound to it by the engine."""
+    """True if the shim is linked with the library; False if the engine binds it at run time."""
 
     def options(self, version: str) -> list[str]:
         """Options of the compiler for headers of this version."""
@@ -110,7 +110,7 @@ SHIMS = {shim.store: shim for shim in (ROCKSDB, WIREDTIGER)}
 
 
 class UnavailableError(Exception):
-    """Why there is no shim: one clause."""
+    """No shim is available; the message is a clause with the reason."""
 
     def __init__(self, reason: str, *, hint: str) -> None:
         super().__init__(reason)

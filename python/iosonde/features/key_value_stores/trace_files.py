@@ -48,11 +48,9 @@ class Block:
 
     @property
     def rows(self) -> int:
-        """How many."""
         return len(self.table)
 
     def has(self, column: str) -> bool:
-        """Whether the trace has that column."""
         return column in self.table.columns
 
     def texts(self, column: str) -> pl.Series:

@@ -37,9 +37,9 @@ VFIO, KERNEL_DRIVER = "vfio-pci", "nvme"
 _BRIDGE = "0x0604"
 """Class of PCI-to-PCI bridges, which may be in the IOMMU group of a device behind them."""
 _CLOSE_S = 10.0
-"""How long a process may still have the device open after its iosonde was killed."""
+"""Seconds to wait for a process to close the device after its iosonde was killed."""
 _RETURN_S = 60
-"""How long the kernel may take to find the namespaces again."""
+"""Seconds to wait for the kernel to find the namespaces again."""
 
 
 @dataclass(frozen=True, kw_only=True)

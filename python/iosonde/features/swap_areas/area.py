@@ -41,7 +41,7 @@ ZRAM_CONTROL = Path("/sys/class/zram-control")
 FILE_NAME = "swap"
 HIGHEST_PRIORITY = 0x7FFF
 RETRIES_S = 5.0
-"""How long another program, such as udev, may keep a zram device open."""
+"""Seconds to retry while another program, such as udev, keeps a zram device open."""
 RETRY_S = 0.05
 
 _UUID_OFFSET = 1036

@@ -1,4 +1,4 @@
-"""Open loop: whether the target kept up with the offered rate, and at which latency."""
+"""Open loop: started share of the operations due, and response latency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steady state: whether it was reached, when, at which level, and whether it lasted to the end of the run.
+"""Steady state: time and level at which it was reached, and its stability to the end of the run.
 
 SNIA's criterion is reported as such. "Steady" requires in addition that the level lasts (`metrics.settling`).
 """
@@ -162,7 +162,7 @@ class WriteCliff(Finding):
 
 @dataclass(frozen=True, kw_only=True)
 class SteadyRounds(Finding):
-    """One pass of a part with rounds: whether all tracking variables met the criterion together, and last."""
+    """One pass of a part with rounds: joint steady state of all tracking variables, and its stability."""
 
     kind: ClassVar[str] = "steady rounds"
     topic: ClassVar[Topic] = "state"

@@ -1,4 +1,4 @@
-"""What a database server counted in each interval of a run, from its statistics at the end of each.
+"""Counters of a database server per interval of a run, from its statistics at the end of each interval.
 
 PostgreSQL publishes the counters of a session once a second at most: shorter intervals show steps.
 """

@@ -1,4 +1,4 @@
-"""The control case through the study: whether the machine stayed the same."""
+"""The control case through the study, as a check of the machine's stability."""
 
 from __future__ import annotations
 

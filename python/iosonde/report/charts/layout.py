@@ -1,4 +1,4 @@
-"""Which factor separates the lines of a figure, which its panels, and what a row of it holds."""
+"""Assignment of factors to lines, panels and row fields of a figure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNKNOWN: Row = {"published": False, "low": None, "high": None, "repeats": None, 
 
 @dataclass(frozen=True, kw_only=True)
 class ChartLayout:
-    """Which factor separates lines, and which separates panels."""
+    """Assignment of factors to lines and panels."""
 
     series_factor: str
     series_title: str

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PANELS_AT_MOST = 24
 ROOM = 1.5
-"""How far an axis goes beyond the values, as a ratio, to show their intervals."""
+"""Extent of an axis beyond the values, as a ratio, which leaves space for their intervals."""
 Draw = Callable[[Frame], Chart]
 
 

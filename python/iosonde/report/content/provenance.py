@@ -112,7 +112,7 @@ def provenance(source: Source) -> list[FactGroup]:
 
 
 def _preparations(source: Source) -> list[FactGroup]:
-    """How the target was prepared, if it was: SNIA's specification requires it at the head of every page."""
+    """Preparation of the target, if any: SNIA's specification requires it at the head of every page."""
     prepared = [case.parameters for case in source.cases if case.parameters.get("purge", "none") != "none"]
     if not prepared:
         return []

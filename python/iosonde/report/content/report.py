@@ -154,7 +154,7 @@ class Chapter:
 
     @property
     def no_answer(self) -> str:
-        """Why a result set has no answer."""
+        """Reason for a report without an answer."""
         if self.omitted:
             return "its findings are missing"
         is_complete = all(record.outcome == "complete" for source in self.sources for record in source.records)

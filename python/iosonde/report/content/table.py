@@ -47,7 +47,7 @@ class Table:
     keys: Sequence[str] = ()
     """Case of each row, as in the page: label of the result set, a newline, case."""
     columns_left_out: int = 0
-    """How many more columns the table has of which this is a summary."""
+    """Number of columns that this summary of a larger table omits."""
 
 
 def folded(table: Table) -> Table:

@@ -1,4 +1,4 @@
-"""How factors, levels and metrics are called and scaled where people read them: axes, table heads, cells.
+"""Names and scales of factors, levels and metrics for readers: axes, table heads, cells.
 
 Sizes are binary (KiB), bandwidth is decimal (MB/s), as in `iosonde.units`. A figure's columns have their unit
 (`bandwidth_mb_per_s`), so its CSV needs no explanation.
@@ -55,7 +55,7 @@ _TIME = re.compile(r"(^|_)(duration|interval|ramp|service|ns)$")
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How the values of a metric are shown on an axis."""
+    """Scale of a metric on an axis."""
 
     title: str
     """With the unit."""

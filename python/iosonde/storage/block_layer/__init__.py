@@ -1,1 +1,1 @@
-"""What the kernel reports: devices and their stacks, loops, volumes, mounts, limits; contents by their signatures."""
+"""Block devices as the kernel reports them: stacks, loops, volumes, mounts, limits; their contents by signatures."""

@@ -1,4 +1,4 @@
-"""What the kernel reports about block devices and their users: `/sys`, `/proc`, the loop driver, read at each call."""
+"""Block devices and their users as the kernel reports them: `/sys`, `/proc`, the loop driver, read at each call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each loop device is attached to, by the kernel's own answer (`LOOP_GET_STATUS64`, loop(4)).
+"""Backing file or device of each loop device, as the kernel itself reports it (`LOOP_GET_STATUS64`, loop(4)).
 
 `/sys/block/loopN/loop/backing_file` is only the path at which the file was opened. The file may have been renamed,
 replaced or deleted since, the path may belong to another mount namespace, and a device node may have any name. The
@@ -41,7 +41,7 @@ class LoopStatus:
     path: str = ""
     """Path at which the backing file was opened, for messages."""
     problem: str = ""
-    """Why the kernel's answer is not available; then only `path` is known."""
+    """Reason for the lack of a status from the kernel; then only `path` is known."""
 
     @property
     def backing_file(self) -> str:

@@ -1,4 +1,4 @@
-"""Which bytes of its members a device mapper volume consists of, by the kernel's own table (`DM_TABLE_STATUS`).
+"""Byte ranges of members in device mapper volumes, from the kernel's own table (`DM_TABLE_STATUS`).
 
 `/sys` names the members of a volume, and not which part of each. The targets `linear`, `striped`, `crypt`, `delay` and
 `flakey` map ranges of their members as they are. What others map depends on their metadata, and is not followed: they

@@ -1,4 +1,4 @@
-"""Which bytes a block device consists of, and whether two devices share any.
+"""Extents of block devices on disks and files, and detection of devices that share data.
 
 A partition is a range of its disk, a loop device a range of a file or of another device, a volume ranges of its members
 (`mapper_tables.py`), and an array or cache consists of its members. Following these downward gives the *extents* of a

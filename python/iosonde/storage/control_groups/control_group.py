@@ -141,7 +141,7 @@ class MemoryGroup:
         return None if together is None else max(0, together - self._limit_bytes)
 
     def _reclaims(self) -> int | None:
-        """How often memory was reclaimed at the limit, of version 1: charges that failed, where the kernel counts them.
+        """Number of reclaims at the limit in version 1: failed charges, where the kernel counts them.
 
         Linux 6.18 no longer does; there it is the number of reclaim notifications, one for each 512 pages or so.
         """

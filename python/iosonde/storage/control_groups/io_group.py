@@ -23,7 +23,7 @@ Bytes = tuple[int, int]
 
 
 class UnavailableError(Exception):
-    """Why I/O cannot be attributed."""
+    """I/O cannot be attributed to the engine; `reason` explains it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

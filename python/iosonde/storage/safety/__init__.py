@@ -1,1 +1,1 @@
-"""Whether a device may be written, what was created on it, and how that is removed: guard, consent, claims, journal."""
+"""Device safety: write guard, consent, claims, and the journal of created objects with their removal."""

@@ -47,11 +47,11 @@ class Device:
     parts: list[DevicePart]
     """The device itself, then its partitions."""
     refusals: list[str]
-    """Why it must not be written; none if it may be."""
+    """Reasons that forbid writing to it; empty if writes are allowed."""
     contents: str
     """Its contents that would be lost, for a reader."""
     problem: str = ""
-    """Why it is unknown whether it may be written."""
+    """Error that prevented the check; then it is unknown if it may be written."""
 
     @property
     def directory(self) -> str | None:

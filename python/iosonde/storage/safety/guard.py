@@ -1,4 +1,4 @@
-"""Whether a block device may be written: everything that uses it, and everything on it that must not be lost.
+"""Write guard of block devices: everything that uses a device, and everything on it that must not be lost.
 
 All of it is read at every call, from the kernel and the device itself, and nothing is written. A device is refused
 

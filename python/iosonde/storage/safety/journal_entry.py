@@ -82,7 +82,7 @@ def kinds() -> Mapping[str, JournalKind]:
 
 
 class EntryError(ValueError):
-    """Why a file of the journal is not an entry that may be acted on: a clause."""
+    """A journal file is not a valid entry and must not be acted on; the message is a clause with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)

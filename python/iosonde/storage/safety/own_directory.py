@@ -175,7 +175,7 @@ def _remove_emptied(parent: int, name: str) -> None:
 
 
 def _remove_own(directory: int, name: str, files: Mapping[str, int]) -> bool:
-    """Remove one thing if it is iosonde's; whether it was."""
+    """Remove one thing if it is iosonde's; return True if it was."""
     found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     if stat.S_ISDIR(found.st_mode):
         is_ours = DATABASE.fullmatch(name) and is_unchanged(directory, name, files.get(name), is_directory=True)

@@ -192,7 +192,7 @@ def room(setup: Setup, device_bytes: int) -> int:
         case "xfs":
             left = device_bytes - device_bytes // 40 - 96 * MIB
         case "btrfs":
-            # What is overwritten is first written elsewhere.
+            # Copy-on-write: new data is written elsewhere before old data is freed.
             left = (device_bytes - min(device_bytes * 13 // 100, 4 << 30) - 64 * MIB) * 3 // 4
         case "bluestore":  # The object daemons use all of their devices.
             left = setup.devices * device_bytes + bluestore.CONTROL_BYTES

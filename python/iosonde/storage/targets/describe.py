@@ -1,4 +1,4 @@
-"""What a target is, for the record: the file system, and every block device under it."""
+"""Description of a target for the record: the file system, and every block device under it."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class FileTarget(_OnDisk):
         return [Destroys(path=self.name, what=f"{does} {format_bytes(size_bytes)}, and {_afterwards(keep)}")]
 
     def free_bytes(self) -> int:
-        """What a file kept from an earlier run occupies is room as well."""
+        """Free bytes of the file system, plus those that a file kept from an earlier run occupies."""
         kept = Path(self.name)
         return super().free_bytes() + (kept.stat().st_blocks * 512 if kept.exists() else 0)
 

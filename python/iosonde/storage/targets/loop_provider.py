@@ -48,7 +48,7 @@ class LoopProvider:
 
     @property
     def purges(self) -> list[Purge]:
-        """Whether a loop device supports discards is unknown before it exists."""
+        """Overwriting only: support for discards is unknown before the loop device exists."""
         return ["overwrite"]
 
     @property

@@ -1,4 +1,4 @@
-"""What a plan's runs need on disk before an engine starts: created, checked before each run, and removed.
+"""Files and directories that a plan's runs need before an engine starts: created, checked before each run, and removed.
 
 A directory target gets a fresh subdirectory `iosonde-XXXXXXXX`, which only its owner can enter, and each run finds its
 files there, empty at first. A file target is an empty file. The engine fills them, and keeps its journal of a verified

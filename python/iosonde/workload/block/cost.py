@@ -1,4 +1,4 @@
-"""What a run of block I/O takes: time, and bytes written."""
+"""Cost of a run of block I/O: time, and bytes written."""
 
 from __future__ import annotations
 

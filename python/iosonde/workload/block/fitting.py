@@ -1,4 +1,4 @@
-"""What the target decides of the parameters of block I/O: the backend, and bytes for shares of the room."""
+"""Parameters of block I/O that depend on the target: the backend, and bytes for shares of its capacity."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _rounded_up(block_size: int | str, unit: int) -> int | str:
 
 
 def _prepared(stream: BlockParameters, target: Room, room_bytes: int, *, own_capacity: int | None) -> dict[str, Any]:
-    """What preparation decides: means of the purge, the span that `fill` comes to, and that nothing else lays out."""
+    """Parameters that follow from preparation: purge method, span of `fill` in bytes, and no other layout."""
     if not prepares(stream):
         return {}
     changes: dict[str, Any] = {"layout": "never"}

@@ -1,4 +1,4 @@
-"""What a run of block I/O needs of its target and of memory; streams must be fitted to the target."""
+"""Target and memory requirements of a run of block I/O; streams must be fitted to the target."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def buffer_bytes(streams: Mapping[str, BlockParameters]) -> int:
 
 
 def must_align(stream: BlockParameters) -> dict[str, list[int]]:
-    """What direct I/O needs in multiples of its own unit, by parameter; nothing where I/O is buffered."""
+    """Sizes that must be multiples of the unit of direct I/O, by parameter; empty for buffered I/O."""
     if stream.io_mode != "direct":
         return {}
     sizes = {"block_size": stream.block_sizes, "stride": [stream.stride or 0], "offset": [stream.offset]}

@@ -88,7 +88,7 @@ def _rules(stream: BlockFields) -> list[Rule]:
 
 
 def _verification_rules(stream: BlockFields) -> list[Rule]:
-    """What can be verified: data that is kept and known, with room for a seal in each sector."""
+    """Rules of data verification: it requires stored data of known contents, with space for a seal in each sector."""
     if stream.verify == "none":
         return []
     sizes = [*stream.block_sizes, stream.offset]

@@ -1,4 +1,4 @@
-"""What is particular to Cassandra: settings of the node that iosonde starts, options of its table, and rules."""
+"""Cassandra: settings of the node that iosonde starts, table options, and rules."""
 
 from __future__ import annotations
 

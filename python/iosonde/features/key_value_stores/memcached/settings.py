@@ -1,4 +1,4 @@
-"""What is particular to caches: the settings of the server, its rules, and the room that it needs."""
+"""Caches: server settings, rules, and the disk space of the flash tier."""
 
 from __future__ import annotations
 
