@@ -1,4 +1,4 @@
-"""What open loop and verification add to an I/O, in paired, interleaved runs of the engine on one pinned core.
+"""Added cost per I/O of open loop and of verification, in paired, interleaved engine runs on one pinned core.
 
     python bench/added_cost.py [--pairs 7] [--seconds 2] [--cpu 1] [--directory DIR] [--output FILE.json]
 

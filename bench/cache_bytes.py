@@ -1,4 +1,4 @@
-"""Whether the bytes of extstore and of swap agree between the server, its control group and the device.
+"""Compare bytes of extstore and of swap as counted by the server, its control group and the device.
 
 usage: bench/cache_bytes.py DIRECTORY [--seconds 10] [--value 262144]
 
@@ -113,7 +113,7 @@ class Counts:
         return f"| {self.what} | {self.server:,} | {group} | {self.device:,} | {shown[0]} | {shown[1]} |"
 
     def agrees(self) -> bool:
-        """Whether all three are within the aim."""
+        """Return True if group and device are within the aim of the server's count."""
         return all(each is not None and abs(each / self.server - 1) <= AIM for each in (self.group, self.device))
 
 

@@ -1,4 +1,4 @@
-"""What measuring itself costs: the harness, its memory, and how exact and fast the simulated device is.
+"""Cost of measuring: the harness, its memory, and the accuracy and speed of the simulated device.
 
     python bench/engine_cost.py [--repeats 5] [--seconds 2] [--cpu 1] [--directory DIR] [--output FILE.json]
 
@@ -52,7 +52,7 @@ FIGURE_HEAD = ("quantity", "value")
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What all figures share; keeps every result for the JSON file."""
+    """Settings shared by all benchmarks; keeps every result for the JSON file."""
 
     engine: Path
     cpu: int
@@ -118,7 +118,7 @@ def closed_loop(bench: Bench) -> list[list[str]]:
 
 
 def open_loop(bench: Bench) -> list[list[str]]:
-    """How exactly a schedule is kept when nothing else is in the way."""
+    """Accuracy of an open-loop schedule on an otherwise unloaded backend."""
     return [open_loop_row(bench, kind, rate) for kind in ("constant", "poisson") for rate in RATES]
 
 
@@ -162,7 +162,7 @@ def simulation_speed(bench: Bench) -> list[str]:
 
 
 def memory(bench: Bench) -> list[str]:
-    """What the engine holds besides I/O buffers when very many I/Os are in flight."""
+    """Memory of the engine besides I/O buffers with very many I/Os in flight."""
     size = 64 << 20
     path = bench.directory / "data"
     spec = random_read_spec(
@@ -185,7 +185,7 @@ def stores(bench: Bench) -> list[list[str]]:
 
 
 def load_memory(bench: Bench) -> list[str]:
-    """What the engine holds while ten million records are loaded into a store that keeps nothing."""
+    """Peak memory of the engine while ten million records are loaded into a store that keeps nothing."""
     result = bench.events(store_spec(phase="load"))[-1]
     return [f"memory while {STORE_RECORDS:,} records are loaded", f"{result['peak_memory_bytes'] / 1e6:.0f} MB"]
 

@@ -53,7 +53,7 @@ URING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is measured."""
+    """Parameters of a measurement."""
 
     target: dict[str, Any]
     scale: int
@@ -144,7 +144,7 @@ def shown(found: dict[str, Any]) -> int:
 
 
 def cpu_facts() -> list[str]:
-    """What decides the speed of random accesses to memory: virtual machines report models of CPUs by one name."""
+    """CPU properties that determine the speed of random memory accesses; virtual machines share one model name."""
     info = dict(line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line)
     known = {name.strip(): value.strip() for name, value in info.items()}
     family, model = known.get("cpu family"), known.get("model")

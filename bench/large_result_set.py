@@ -1,4 +1,4 @@
-"""How long a large result set takes to open and to answer: 2,000 runs of 60 intervals.
+"""Time and memory for opening and querying a large result set: 2,000 runs of 60 intervals.
 
     python bench/large_result_set.py [DIRECTORY] [--runs 2000]
 

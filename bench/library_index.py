@@ -1,4 +1,4 @@
-"""How long an index of many result sets takes, and whether planted changes are found in it.
+"""Time for indexing many result sets, and detection of changes planted in them.
 
     python bench/library_index.py [DIRECTORY] [--sessions 1000]
 

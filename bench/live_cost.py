@@ -1,4 +1,4 @@
-"""What the live page costs the measurement: pairs of runs with and without it, interleaved.
+"""Cost of the live page for the measurement: interleaved pairs of runs with and without it.
 
     python bench/live_cost.py [--pairs 9] [--seconds 4]
 
@@ -34,7 +34,7 @@ from iosonde.study.model import Study
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """What one run gave."""
+    """Results of one run."""
 
     iops: float
     p99_ns: float

@@ -1,4 +1,4 @@
-"""What the user-level NVMe driver costs per I/O, on a controller in memory that completes at once.
+"""Cost per I/O of the user-level NVMe driver, on a controller in memory that completes at once.
 
     cargo build --release -p iosonde-nvme --example nvme_cost
     python bench/nvme_driver_cost.py PATH/nvme_cost [--seconds 2] [--repeats 5]

@@ -1,4 +1,4 @@
-"""What iosonde adds to each run beyond the time that it measures.
+"""Overhead of iosonde for each run, beyond the measured time.
 
     python bench/orchestration.py [--runs 50] [--duration-ms 200] [--target null:1MiB]
 

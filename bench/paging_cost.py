@@ -1,4 +1,4 @@
-"""What measuring costs for each access that hits, in the engine's paging workload.
+"""Cost of measuring each access that hits, in the engine's paging workload.
 
 usage: bench/paging_cost.py [--repeats N]
 

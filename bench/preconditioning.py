@@ -1,4 +1,4 @@
-"""Whether one pass of aging leaves a simulated drive in the state that endless random writes leave it in.
+"""Compare a simulated drive after one pass of aging with one in the steady state of endless random writes.
 
     python bench/preconditioning.py [--capacity 4GiB] [--models pm963,pm1725a,sz985,iodrive] [--output FILE.json]
 
@@ -74,12 +74,12 @@ class Way:
     name: str
     settings: dict[str, str]
     settles: bool = False
-    """Whether the random writes themselves are part of it."""
+    """True if it includes the random writes themselves."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a way came to."""
+    """Result of one method on one drive."""
 
     drive: str
     way: str

@@ -45,7 +45,7 @@ OF_ROWS = re.compile(r"Job>::draw$|JobPhases::record_row$")
 """Functions of the engine that are called once for a row of reads."""
 
 Executed = Counter[tuple[str, str, int]]
-"""How often each instruction was executed, by object file, function and address."""
+"""Execution count of each instruction, by object file, function and address."""
 
 
 def main() -> None:
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def engine_run(bench: Bench, reads: int) -> Executed:
-    """What the engine executes in a run of so many reads, in one interval."""
+    """Instructions that the engine executes in a run of so many reads, in one interval."""
     profile = bench.scratch / "engine.out"
     program = bench.scratch / "engine"
     command = " ".join([*VALGRIND, f"--callgrind-out-file={profile}", f"'{bench.engine}'"])
@@ -98,7 +98,7 @@ def engine_run(bench: Bench, reads: int) -> Executed:
 
 
 def db_bench_run(bench: Bench, reads: int) -> Executed:
-    """What db_bench executes in so many reads."""
+    """Instructions that db_bench executes in so many reads."""
     profile = bench.scratch / "db_bench.out"
     command = bench.command(CACHED, bench.scratch / "ours/database", bench.records)
     command = [each for each in command if not each.startswith("--duration=")]
@@ -160,7 +160,7 @@ def per_read(fewer: Executed, more: Executed, reads: int) -> Iterator[tuple[str,
 
 
 def arguments() -> argparse.Namespace:
-    """What to measure."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument(

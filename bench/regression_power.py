@@ -27,7 +27,7 @@ RATE, LATENCY = "iops", "completion_latency_ns_p99"
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What is simulated."""
+    """Parameters of a simulation."""
 
     baselines: int
     allow: float

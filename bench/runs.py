@@ -33,7 +33,7 @@ FIO_TUNED = (
     "--iodepth_batch_complete_min=1",
     "--iodepth_batch_complete_max=32",
 )
-"""What makes fio fastest at depth: 32 used the least CPU per I/O among batches of 8, 16, 32 and 64."""
+"""fio's fastest settings at depth: 32 used the least CPU per I/O among batches of 8, 16, 32 and 64."""
 
 
 class MeasurementError(Exception):
@@ -42,7 +42,7 @@ class MeasurementError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What one run of either program amounts to."""
+    """Result of one run of either program."""
 
     command: list[str]
     spec: dict[str, Any] | None
@@ -221,5 +221,5 @@ def _run(command: list[str], text: str = "") -> str:
 
 
 def _fs_input_bytes() -> int:
-    """What ended children have read from file systems so far, by the kernel's account."""
+    """Bytes read from file systems by terminated children, by the kernel's account."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock * 512

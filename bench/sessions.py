@@ -73,7 +73,7 @@ STUDY = {
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """What a copy has instead of its source's facts."""
+    """Facts of a copy that replace those of its source."""
 
     name: str
     begin: datetime

@@ -30,7 +30,7 @@ class SimulationError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a drive is asked to do, in closed loop."""
+    """Closed-loop load on a drive."""
 
     block_bytes: int
     queue_depth: int
@@ -40,14 +40,14 @@ class Load:
     span_bytes: int | None = None
     """The whole drive, unless given."""
     split: bool = False
-    """Whether each job has a part of the span to itself."""
+    """True if each job has a part of the span to itself."""
     layout: str = "missing"
     """`missing` finds every page written; `never` begins with an empty drive."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What came out of the measured time."""
+    """Results of the measured time."""
 
     seconds: float
     operations: int

@@ -1,4 +1,4 @@
-"""How fast drives are simulated, and what memory that takes.
+"""Speed and memory of drive simulation.
 
     python bench/simulation_speed.py [--repeats 3] [--cpu 1] [--operations 4000000]
 

@@ -1,4 +1,4 @@
-"""What the engine's client costs for each SQL statement, against a peer that answers at once and keeps nothing.
+"""Cost of the engine's client for each SQL statement, against a peer that answers at once and keeps nothing.
 
     python bench/sql_client_cost.py --null-server PATH [--seconds 5] [--repeats 3] [--output FILE.json]
 

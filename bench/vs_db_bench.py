@@ -59,7 +59,7 @@ OPTIONS: Mapping[str, int | bool] = {
 """Of RocksDB, by its own names, alike on both sides."""
 
 DB_BENCH_NAMES = {"max_open_files": "open_files"}
-"""What db_bench calls an option otherwise."""
+"""Options whose name in db_bench differs."""
 
 FOUND = re.compile(r"\((\d+) of (\d+) found\)")
 """Reads of `readrandom` that returned a value, and all."""
@@ -82,7 +82,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What both programs do."""
+    """Load of both programs."""
 
     name: str
     phase: str
@@ -94,7 +94,7 @@ class Load:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the files of the database are the same before and after it."""
+        """True if the load leaves the files of the database unchanged."""
         return self.phase == "readrandom"
 
 
@@ -114,7 +114,7 @@ LOADS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What all comparisons share."""
+    """Settings shared by all comparisons."""
 
     engine: Path
     scratch: Path
@@ -135,7 +135,7 @@ class Bench:
         return interleaved(lambda: self.ours(load), lambda: self.other(load), pairs=self.pairs)
 
     def other(self, load: Load) -> Measured:
-        """What the engine is compared with."""
+        """Run the other side of the comparison: a baseline engine if one is given, otherwise db_bench."""
         return replace(self, engine=self.baseline).ours(load) if self.baseline else self.theirs(load)
 
     def ours(self, load: Load) -> Measured:

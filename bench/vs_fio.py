@@ -74,7 +74,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What all comparisons share."""
+    """Settings shared by all comparisons."""
 
     engine: Path
     file: Path
@@ -103,7 +103,7 @@ class Bench:
         return Comparison(io_mode=io_mode, queue_depth=queue_depth, tuned=tuned, pairs=pairs)
 
     def _checked(self, measured: Measured, io_mode: str) -> Measured:
-        """Whether the I/O reached the target of the comparison."""
+        """Check that the I/O reached the target of the comparison: device or page cache."""
         from_device = measured.fs_input_bytes / (measured.operations * BLOCK_BYTES)
         if io_mode == "buffered" and from_device > 0.01:
             raise MeasurementError(f"{from_device:.0%} of the bytes came from the disk: the file left the page cache")

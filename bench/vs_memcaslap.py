@@ -78,7 +78,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What both comparisons share."""
+    """Settings shared by both comparisons."""
 
     engine: Path
     scratch: Path

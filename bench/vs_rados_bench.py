@@ -126,7 +126,7 @@ def cpu_ns(pid: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What all comparisons share."""
+    """Settings shared by all comparisons."""
 
     engine: Path
     cluster: CephCluster
@@ -240,7 +240,7 @@ class Bench:
 
 
 def result_of(output: str, window: Window) -> Measured:
-    """What `rados bench` printed, without its first seconds."""
+    """Parse the output of `rados bench`, without its first seconds."""
     patterns = {
         "operations": r"Total (?:writes|reads) made: +(\d+)",
         "seconds": r"Total time run: +([\d.]+)",
@@ -340,7 +340,7 @@ def medians(pairs: Sequence[tuple[Measured, Measured]], value: Callable[[Measure
 
 
 def is_within(pairs: Sequence[tuple[Measured, Measured]]) -> bool:
-    """Whether the whole interval of the ratio of rates is within the tolerance."""
+    """Return True if the whole interval of the ratio of rates is within the tolerance."""
     ratio = median_ratio_of(pairs, lambda run: run.rate)
     if ratio.low is None or ratio.high is None:
         return False

@@ -26,7 +26,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 POLICY = Path("/usr/sbin/policy-rc.d")
 """Decides whether packages may start services."""
 LOCK_WAIT_S = 300
-"""How long to wait for another program that installs packages."""
+"""Seconds to wait for another program that installs packages."""
 CONSTRAINTS = CHECKOUT / "packaging" / "constraints.txt"
 CASSANDRA = CHECKOUT / "packaging" / "cassandra" / "pom.xml"
 MOTO = CHECKOUT / "packaging" / "moto"
@@ -83,7 +83,7 @@ class Rust:
 
     @property
     def is_sufficient(self) -> bool:
-        """Whether the compiler on PATH can build the engine."""
+        """True if the compiler on PATH can build the engine."""
         return self.installed is not None and self.installed >= self.minimum
 
     def missing_packages(self, *, dev: bool) -> list[tuple[str, ...]]:
@@ -212,7 +212,7 @@ def without_snaps(versions: dict[str, str]) -> dict[str, str]:
 
 
 def can_install() -> bool:
-    """Whether this user may install packages without being asked for a password."""
+    """Return True if this user may install packages without being asked for a password."""
     if shutil.which("apt-get") is None:
         return False
     if os.geteuid() == 0:
@@ -264,7 +264,7 @@ def services_not_started() -> Iterator[None]:
 
 
 def as_root() -> list[str]:
-    """What to put before a command that needs root."""
+    """Command prefix for commands that need root; empty for root itself."""
     return [] if os.geteuid() == 0 else ["sudo", "-n"]
 
 

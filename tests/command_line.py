@@ -64,7 +64,7 @@ def _exit_code(main: Callable[[], None]) -> int:
 
 
 class _Bytes(io.BytesIO):
-    """What is written stays readable when the streams around it are closed."""
+    """Buffer that stays readable after the streams around it are closed."""
 
     def close(self) -> None: ...
 

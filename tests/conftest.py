@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ settings.load_profile("iosonde")
 
 @pytest.fixture(scope="session")
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What can be measured again (the harness' cost) is measured once for all tests."""
+    """One cache for all tests, so that the cost of the harness is measured only once."""
     return tmp_path_factory.mktemp("cache")
 
 

@@ -49,7 +49,7 @@ def hello(protocol: int) -> None:
 
 
 def stop_wanted(timeout_s: float) -> bool:
-    """Whether standard input has `stop` or ends within that time."""
+    """Return True if standard input has `stop` or ends within that time."""
     readable, _, _ = select.select([0], [], [], timeout_s)
     return bool(readable)
 

@@ -144,7 +144,7 @@ class Loops:
         assert not failed, failed
 
     def _is_own(self, device: str) -> bool:
-        """Whether a loop device is attached to what it was attached to here; the file may have been deleted or moved."""
+        """Return True if a loop device still has the backing file attached here, even deleted or moved."""
         backing = backing_name(device)
         return backing == self._backing[device] or backing.startswith(f"{self.directory}/")
 

@@ -1,4 +1,4 @@
-"""What a test gets that asks for a file system of its own."""
+"""File system for a test that requests one of its own."""
 
 from __future__ import annotations
 

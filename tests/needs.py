@@ -1,4 +1,4 @@
-"""What tests need of the machine, each need tried once: `@pytest.mark.needs("root", "mkfs.xfs", "kernel btrfs")`.
+"""Requirements of tests on the machine, each tried once: `@pytest.mark.needs("root", "mkfs.xfs", "kernel btrfs")`.
 
 A need is an external program of `iosonde.tools` by its name, or one of `CAPABILITIES`. A test whose needs are not met
 is skipped, and the reason names what to install or to change. No other skip exists.
@@ -28,7 +28,7 @@ BTRFS = pytest.mark.needs("mkfs.btrfs", "btrfs", "kernel support of btrfs")
 
 @cache
 def lacking(need: str) -> str:
-    """Why a need is not met; empty if it is."""
+    """Reason for an unmet need; empty if it is met."""
     if need in TOOLS:
         return (
             "" if TOOLS[need].find() else f"`{need}` is not installed: install the package `{TOOLS[need].packages[0]}`"
@@ -201,4 +201,4 @@ CAPABILITIES: dict[str, Callable[..., str]] = {
     "tracepoints": _tracepoints,
     "kernel support": _kernel_support,
 }
-"""What can be missing besides programs; `kernel support of btrfs` passes `btrfs` on."""
+"""Capabilities that can be missing besides programs; `kernel support of btrfs` passes `btrfs` on."""

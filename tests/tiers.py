@@ -120,7 +120,7 @@ def _place(item: pytest.Item) -> int:
 
 
 def has_text_parameter(item: Any, text: str) -> bool:
-    """Whether a parametrized test has this text as a parameter.
+    """Return True if a parametrized test has this text as a parameter.
 
     Others are not compared: a snapshot takes each comparison for one of its test's own, and is rewritten by it.
     """
@@ -151,7 +151,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def is_listed(program: str) -> bool:
-    """Whether a program is in the list of tools, or is none that a distribution would install."""
+    """Return True if a program is in the list of tools, or is none that a distribution would install."""
     name = Path(program).name
     if name in TOOLS or name in ESSENTIAL or name in GUEST_TOOLS or name.startswith(("python", "iosonde", "os.")):
         return True

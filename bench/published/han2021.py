@@ -12,7 +12,7 @@ from published.points import HEAD, Point, markdown, rows, summary
 JOBS = 64
 BLOCK_BYTES = 512 << 10
 PARITY = {"5": "340MB/s", "6": "270MB/s"}
-"""What the paper's host wrote with parity, about, whatever the number of drives."""
+"""Approximate write throughput of the paper's host with parity, for any number of drives."""
 LIMITED = ", host limited"
 FILE_BYTES = 1 << 30
 """A quarter of the paper's: in place, the size of a file decides nothing."""

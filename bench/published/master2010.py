@@ -51,7 +51,7 @@ def points(engine: Path) -> Iterator[Point]:
 
 
 class _Peaks:
-    """What a drive reaches as it leaves the factory (writes), or written once (reads)."""
+    """Peak throughput of a drive: fresh for writes, written once for reads."""
 
     def __init__(self, engine: Path, name: str, jobs: int) -> None:
         self._engine, self._target, self._jobs = engine, f"sim:{name},capacity={CAPACITY}", jobs

@@ -16,7 +16,7 @@ from iosonde.features.simulated_drives.model import load_model, models
 SMALL = "16GB"
 SUPERBLOCKS = 24
 TURNS = 1.5
-"""How often random writes go over everything before the drive counts as steady."""
+"""Random writes before the drive counts as steady, as a multiple of its capacity."""
 PREPARATION_SEED = 2
 """Another than of what is measured, which would else read pages in the order in which they lie."""
 

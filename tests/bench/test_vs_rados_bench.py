@@ -1,4 +1,4 @@
-"""What the comparison reads from the output of `rados bench`."""
+"""Parsing of the output of `rados bench` by the comparison."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_help_lists_every_subcommand_with_what_it_does(iosonde: Iosonde) -> None
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["run", "--help"], ["report", "--help"]])
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
-    """What `--help` costs is what it imports: this holds on any machine, a time would not."""
+    """Imports dominate the cost of `--help`; unlike a time limit, this holds on any machine."""
     script = (
         "import sys\nfrom iosonde.cli import app\n"
         f"try: app({arguments!r})\nexcept SystemExit: pass\n"

@@ -1,4 +1,4 @@
-"""What a plan's repeats can show."""
+"""Smallest difference that a plan's repeats can detect."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def test_the_thread_of_submission_polling_is_one_of_the_process(probed: dict[str
 
 
 def has_poller(process: int) -> bool:
-    """Whether the kernel's polling thread is a thread of the process."""
+    """Return True if the kernel's polling thread is a thread of the process."""
     try:
         return any(each.read_text().startswith("iou-sqp-") for each in Path(f"/proc/{process}/task").glob("*/comm"))
     except OSError:  # A thread has ended meanwhile.

@@ -25,7 +25,7 @@ def test_the_types_checked_in_are_those_that_the_engine_prints(tmp_path: Path) -
 
 
 def test_a_field_that_the_protocol_does_not_have_fails_the_type_check(tmp_path: Path) -> None:
-    """What mypy is for here: a renamed field in the construction of specs or in the reading of events."""
+    """Detect renamed fields in the construction of specs and in the reading of events with mypy."""
     program = tmp_path / "renamed.py"
     program.write_text(
         "from iosonde.protocol.event import IntervalEvent\n"

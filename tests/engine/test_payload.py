@@ -1,4 +1,4 @@
-"""What reaches the file: as compressible, duplicated and random as requested.
+"""Written data in the file: compressible, duplicated and random as requested.
 
 Judged by a real zstd (the package `zstandard`: a wheel that brings the reference library, so that neither the engine
 nor its tests have to compile it) and by comparing blocks, on what the engine wrote, read back from the file.
@@ -51,7 +51,7 @@ def written(path: Path, *, block_size: int = 4096, **payload: Any) -> bytes:
 
 
 def ratio(data: bytes, *, level: int = 3, unit: int = FILE_BYTES) -> float:
-    """What zstd makes of the data, each unit by itself."""
+    """Compression ratio of the data with zstd, each unit by itself."""
     compressor = zstandard.ZstdCompressor(level=level)
     return len(data) / sum(len(compressor.compress(part)) for part in parts(data, unit))
 

@@ -40,7 +40,7 @@ def store(request: pytest.FixtureRequest) -> str:
 
 
 class TestEveryStore:
-    """What all stores have in common."""
+    """Requirements that all stores meet."""
 
     def test_a_loaded_database_has_every_record_and_is_kept(self, store: str, tmp_path: Path) -> None:
         run = spec(store, tmp_path, reading_all(jobs=2))

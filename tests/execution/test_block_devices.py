@@ -120,7 +120,7 @@ def consent(*disks: Disk) -> Consent:
 
 
 def refusal(directory: Path, *disks: Disk, given: Consent | None = None, **settings: str) -> str:
-    """Why a study on them does not begin; not a byte of them, nor a file, is written."""
+    """Reason for refusing a study on these disks; checks that not a byte of them, nor a file, is written."""
     before = [disk.digest() for disk in disks]
     with pytest.raises(TargetError) as caught:
         execute(planned(*disks, **settings), directory / "refused", consent=given or consent(*disks))
@@ -362,7 +362,7 @@ def test_a_physical_volume_is_refused_although_nothing_is_active(disks: Callable
 
 
 def lvm_label() -> bytes:
-    """What `pvcreate` writes to the second sector: a label with its checksum, and the volume's identity."""
+    """Second sector of a disk after `pvcreate`: a label with its checksum, and the volume's identity."""
     rest = struct.pack("<I8s32sQ", 32, b"LVM2 001", b"iosondeTestTestTestTestTestTest0", 32 * MIB).ljust(492, b"\0")
     checksum = ~zlib.crc32(rest, ~0xF597A6CF & 0xFFFFFFFF) & 0xFFFFFFFF
     return struct.pack("<8sQI", b"LABELONE", 1, checksum) + rest

@@ -1,4 +1,4 @@
-"""What happens to a target while a study runs: names that lead elsewhere, mounts, swapped files. No byte of anything
+"""Changes of a target while a study runs: names that lead elsewhere, mounts, swapped files. No byte of anything
 that was not named changes."""
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def test_a_mount_during_a_run_stops_the_study_and_the_file_system_survives_the_e
 
 
 def test_a_claimed_device_cannot_be_mounted(loops: Loops, tmp_path: Path) -> None:
-    """What the claim does prevent: a mount of the device itself, of a device below it."""
+    """The claim prevents mounting the device itself, and a device below it."""
     lower = loops.attach(loops.image(size=64 * MIB))
     target = loops.attach(lower)
     refused: list[str] = []

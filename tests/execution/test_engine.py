@@ -20,7 +20,7 @@ from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
 
 FAKE = Path(__file__).parents[1] / "fake_engine.py"
 SLEEPS_S = 60
-"""How long the fake engine sleeps where it hangs: runs that end sooner were ended."""
+"""Sleep of the fake engine where it hangs, in seconds: shorter runs were terminated."""
 
 
 @pytest.fixture

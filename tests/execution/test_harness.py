@@ -1,4 +1,4 @@
-"""What the harness costs is measured once, remembered, and never in the way."""
+"""Harness cost: measured once, remembered, and never in the way."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_file_system_has_a_journal_only_on_request(directory: Path, tmp_path: 
 
 
 class LooksAtFeatures:
-    """What each file system reports while it is mounted."""
+    """Records the features of each file system while it is mounted."""
 
     def __init__(self) -> None:
         self.features: list[str] = []

@@ -1,4 +1,4 @@
-"""How fast memory is copied: measured once, and only where a load goes through the page cache."""
+"""Memory copy throughput: measured once, and only where a load goes through the page cache."""
 
 from __future__ import annotations
 

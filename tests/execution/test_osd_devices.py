@@ -92,7 +92,7 @@ def is_blank(device: Path) -> bool:
 
 
 class Watcher(Silent):
-    """Whether the devices are claimed at the end of each interval of the measurement."""
+    """Records at the end of each interval of the measurement if the devices are claimed."""
 
     def __init__(self, targets: list[Path]) -> None:
         self._numbers = [number_of(each) for each in targets]

@@ -1,4 +1,4 @@
-"""What the control group of a server counts, for the device that holds its data."""
+"""I/O counters of a server's control group, for the device that holds its data."""
 
 from __future__ import annotations
 

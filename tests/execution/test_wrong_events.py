@@ -74,7 +74,7 @@ def lines(events: list[dict[str, Any]]) -> bytes:
 
 
 def outcome(content: bytes) -> Failure | None:
-    """What a conversation makes of a stream, with the progress display that receives every event."""
+    """Failure that a conversation makes of a stream, with the progress display that receives every event."""
 
     def show(event: Event) -> None:
         if event["event"] == "interval":

@@ -30,12 +30,12 @@ class Claim:
     finding: Finding
     numbers: Sequence[float]
     holds: bool = True
-    """Whether relations that do not depend on the wording of numbers hold."""
+    """True if relations that do not depend on the wording of numbers hold."""
     ratios: Mapping[str, float] = field(default_factory=dict)
     """Of a pooled ratio: words for each cell, and its ratio."""
 
     def is_true(self, sentence: str | None = None) -> bool:
-        """Whether the sentence, or one put in its place, is true."""
+        """Return True if the sentence, or one put in its place, is true."""
         text = INTERVAL.sub("", self.finding.sentence if sentence is None else sentence)
         if not self.holds or not all(known(value, self.numbers) for value in quantities(text)):
             return False
@@ -52,7 +52,7 @@ def quantities(text: str) -> list[tuple[float, float]]:
 
 
 def known(quantity: tuple[float, float], numbers: Iterable[float]) -> bool:
-    """Whether a number is one of these, rounded to the digits that are written."""
+    """Return True if a number is one of these, rounded to the digits that are written."""
     value, step = quantity
     return any(abs(value - each) <= 0.51 * step or math.isclose(value, each, rel_tol=0.0051) for each in numbers)
 
@@ -64,7 +64,7 @@ OPPOSED = re.compile(
 
 
 def pooled_holds(text: str, ratios: Mapping[str, float]) -> bool:
-    """Whether a sentence about a ratio over cells is true of the cells."""
+    """Return True if a sentence about a ratio over cells is true of the cells."""
     values = list(ratios.values())
     above, below = sum(each > MARGIN for each in values), sum(each < 1 / MARGIN for each in values)
     if found := OPPOSED.search(text):

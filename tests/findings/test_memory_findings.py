@@ -1,4 +1,4 @@
-"""Which share of memory a device replaces, and what a store keeps of its throughput: from cells with known values."""
+"""Memory replaced by a device, and the throughput that a store retains: from cells with known values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a paper concluded from its table, our analysis concludes from the same table, unasked.
+"""Conclusions of a paper, reproduced by our analysis from the same table.
 
 Davidovic et al. 2019, Table III; the conclusions are theirs (`docs/`, study `davidovic2019-grid`): queue depth 2 is no
 better than 1; beyond 16 nothing is gained, for reading from RAID 0 beyond 4; where the peak is reached and how high.

@@ -233,7 +233,7 @@ def test_each_python_dependency_has_both_bounds_or_one_version_and_a_tested_vers
 
 @pytest.fixture
 def installed(setup: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each installation of packages succeeds; environments are directories."""
+    """Outcomes of package installations, in order; environments are directories."""
     results: list[bool] = []
 
     def run(command: list[str], **_: object) -> None:

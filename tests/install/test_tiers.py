@@ -114,7 +114,7 @@ def nodes(path: Path) -> list[ast.AST]:
 
 
 def starts_programs(module: ast.expr) -> bool:
-    """Whether `module.run(...)` starts a program: not so of a browser, an engine or a string."""
+    """Return True if `module.run(...)` starts a program, and not a browser, an engine or a string."""
     return ast.unparse(module) in ("subprocess", "tools", "shutil", "loops")
 
 

@@ -51,7 +51,7 @@ class Call:
 
 @dataclass(kw_only=True)
 class Done:
-    """What one of the two did for a job."""
+    """Actions of one of the two programs for a job."""
 
     calls: list[Call]
     """All that were traced."""
@@ -59,7 +59,7 @@ class Done:
     """Of these, calls after the files were laid out."""
     files: list[Path]
     drops_cache: bool
-    """Whether the page cache was dropped before the load."""
+    """True if the page cache was dropped before the load."""
 
     def ios(self) -> list[Call]:
         """Positioned I/O."""
@@ -164,7 +164,7 @@ def cache_dropped(done: Done) -> bool:
 
 
 def touched_twice(*names: str) -> Callable[[Done], bool]:
-    """Whether the file of 64 KiB was read, or written, at least twice."""
+    """Return a condition: the file of 64 KiB was read, or written, at least twice."""
     return lambda done: (
         sum(int(each.arguments.split(", ")[2]) for each in done.calls if each.name in names) >= 2 * (64 << 10)
     )
@@ -183,7 +183,7 @@ def affinity(done: Done) -> set[str]:
 
 
 def ring(done: Done) -> set[str]:
-    """How the ring was requested."""
+    """Flags and registrations with which the ring was requested."""
     calls = "".join(each.arguments for each in done.calls if each.name.startswith("io_uring"))
     kinds = ("SETUP_IOPOLL", "SETUP_SQPOLL", "REGISTER_BUFFERS", "REGISTER_FILES")
     return {"ring" for _ in calls[:1]} | {kind for kind in kinds if f"IORING_{kind}" in calls}
@@ -195,7 +195,7 @@ class Case:
     lines: str
     same: Callable[[Done], Any]
     expected: Any = None
-    """What both do, where equality alone could be that of two failures."""
+    """Expected value for both, where equality alone could be that of two failures."""
     tolerance: float = 0.0
 
 

@@ -75,7 +75,7 @@ def guest_start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="session")
 def guest_report(machine_image: Image, guest_start: Start) -> Report:
-    """What one start of the machine reports: all that `guest.py` tries."""
+    """Report of one start of the machine: all steps of `guest.py`."""
     guest = guest_start(machine_image)
     assert guest
     return guest.report()

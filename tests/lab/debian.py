@@ -17,7 +17,7 @@ from namespaces import private_mounts
 
 RELEASE = "bookworm"
 INSTALLED = ("git", "make", "python3", "ca-certificates")
-"""What README asks for, besides what setup installs."""
+"""Requirements in README, besides the packages that setup installs."""
 NETWORK_FILES = (
     "/etc/resolv.conf",
     "/etc/hosts",
@@ -25,7 +25,7 @@ NETWORK_FILES = (
     *(str(Path.home() / name) for name in (".config/pip/pip.conf", ".cargo/config.toml", ".m2/settings.xml")),
     "/etc/ssl/certs/ca-certificates.crt",
 )
-"""How this machine reaches package registries; those that exist are copied."""
+"""Network configuration for package registries; existing files are copied."""
 LOCAL_AUTHORITIES = Path("/usr/local/share/ca-certificates")
 """Certificates that the administrator has added, of a proxy for example."""
 NETWORK_VARIABLES = re.compile(

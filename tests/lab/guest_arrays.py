@@ -127,7 +127,7 @@ class FailsAMember:
 
 
 def left() -> dict[str, Any]:
-    """What there is of any array."""
+    """Leftovers of any array."""
     return {
         "superblocks": [md.name_on(device) for device in DEVICES],
         "running": running_arrays(),

@@ -153,7 +153,7 @@ def after_a_kill(session: Session) -> dict[str, Any]:
 
 
 def wiped_under_other_names() -> dict[str, Any]:
-    """What remains on the devices of a cache whose names in the journal have come to lead to other drives."""
+    """Remains on the devices of a cache whose journaled names now lead to other drives."""
     name = "iosonde-89abcdef"
     asked = BlockCacheSetup(kind="dm-writecache", mode="writeback")
     built = device_mapper.build(BACKING.resolve(), CACHE.resolve(), asked, name)
@@ -182,7 +182,7 @@ def toml(values: dict[str, Any]) -> str:
 
 
 def left() -> dict[str, Any]:
-    """What there is of any cache."""
+    """Leftovers of any cache."""
     return {
         "registered": registered(),
         "superblocks": [superblock.read(device) is not None for device in (BACKING, CACHE)],

@@ -37,7 +37,7 @@ def array(level: str, members: Sequence[Path]) -> Iterator[Path]:
 
 
 def settings(path: Path) -> Path:
-    """What the kernel shows of an array."""
+    """Directory in `/sys` of an array."""
     return Path("/sys/block", path.resolve().name, "md")
 
 

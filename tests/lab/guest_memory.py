@@ -50,7 +50,7 @@ PLACE = Path("/mnt/limited")
 
 
 def try_limits(to_kill: Session) -> dict[str, Any]:
-    """What came of three runs on the first drive, one of them killed, while the second is swap."""
+    """Results of three runs on the first drive, one of them killed, while the second is swap."""
     drive, swap = (LAB / "8").resolve(), (LAB / "9").resolve()
     _run("mount", "-t", "cgroup2", "none", GROUPS)
     _run("mkswap", swap)

@@ -58,7 +58,7 @@ BEYOND = 8 * MIB
 
 
 def try_drive() -> dict[str, Any]:
-    """What a purged drive held before and after, and what it reports of its media; the result set goes out as `purged`."""
+    """Contents of a purged drive before and after, and its media report; the result set goes out as `purged`."""
     with DRIVE.open("r+b", buffering=0) as device:
         os.pwrite(device.fileno(), b"\xab" * 4096, BEYOND)
         os.fsync(device.fileno())
@@ -90,7 +90,7 @@ def refused(drive: Path) -> dict[str, str]:
 
 
 def held(drive: Path) -> str:
-    """What the drive holds there, past the page cache."""
+    """First 8 bytes at `BEYOND`, read past the page cache."""
     with drive.open("rb", buffering=0) as device:
         os.posix_fadvise(device.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return os.pread(device.fileno(), 4096, BEYOND)[:8].hex()
@@ -103,7 +103,7 @@ KERNEL_TAX = {
     "span": "4MiB",
     "duration": "5s",
 }
-"""What the shipped study is set to: every backend once, traced, and what it wrote is verified.
+"""Settings of the shipped study: every backend once, traced, with verification of its writes.
 
 With one emulated processor, which the measured thread occupies, the filters of tracepoints take half a second to set,
 or longer on a busy host.

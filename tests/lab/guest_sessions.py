@@ -82,7 +82,7 @@ def waiting_session(consent: Consent) -> Session:
 
 
 def is_free(device: Path) -> bool:
-    """Whether no program or kernel driver has claimed it."""
+    """Return True if no program or kernel driver has claimed it."""
     try:
         os.close(os.open(device, os.O_RDWR | os.O_EXCL))
     except OSError:

@@ -48,7 +48,7 @@ interval = "100ms"
 
 
 def try_unplug() -> dict[str, Any]:
-    """What iosonde reports of a drive that is removed, raw and under a file system, and what became of the others."""
+    """Reports about a drive that is removed, raw and under a file system, and the state of the others."""
     return {"raw": tried(""), "file system": tried('file_system = "ext4"')}
 
 
@@ -98,7 +98,7 @@ def planned(drive: Path, measurement: str) -> Plan:
 
 
 def attempted(action: Callable[[], object]) -> str:
-    """What an action reports; a traceback if it is not an error of iosonde's own."""
+    """Error message of an action; a traceback if it is not an error of iosonde's own."""
     try:
         action()
     except IosondeError as error:
@@ -153,7 +153,7 @@ def fill(node: Path) -> None:
 
 
 def is_filled(node: Path) -> bool:
-    """Whether it still has this data, read from the drive."""
+    """Return True if it still has this data, read from the drive."""
     descriptor = os.open(node, os.O_RDONLY)
     try:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

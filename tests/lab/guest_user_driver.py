@@ -72,7 +72,7 @@ BACKENDS_STUDY = {
     "queue_depth": "4",
     "span": "16MiB",
 }
-"""What the shipped study is set to."""
+"""Settings of the shipped study."""
 ENDLESS = 100_000_000
 PATIENCE_S = 300
 PATTERN = bytes(range(256)) * 4096
@@ -433,7 +433,7 @@ def read(drive: Path, size: int, offset: int) -> bytes:
 
 
 def state(controller: Controller) -> dict[str, Any]:
-    """Whether the kernel's driver has the controller with the same namespaces, and what the journal has."""
+    """State of the controller: back with the kernel's driver and the same namespaces, and its journal entries."""
     now = [each for each in handover.controllers() if each.address == controller.address]
     return {"is_back": now == [controller], "journal": [entry.what for entry in journal.entries()]}
 

@@ -1,4 +1,4 @@
-"""What the guest of one start reports."""
+"""Reports of the guest of one start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from iosonde.results import ResultSet
 
 @dataclass
 class Report:
-    """What a guest reported: JSON Lines by what they are about, and files."""
+    """Reports of a guest: JSON Lines by subject, and files."""
 
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     stderr: str = ""
@@ -40,7 +40,7 @@ class Report:
         return re.findall(r"^\d+ s: \S+", self.stderr, re.MULTILINE)
 
     def step(self, name: str) -> dict[str, Any]:
-        """What a step of `guest.py` found."""
+        """Results of a step of `guest.py`."""
         path = self.results / f"{name}.json"
         assert path.exists(), f"the guest did not get to `{name}`: exit code {self.exit_code}\n{self.stderr}"
         found: dict[str, Any] = json.loads(path.read_text())
@@ -52,7 +52,7 @@ class Report:
         return ResultSet.open(self.results / name)
 
     def findings(self, name: str) -> list[Finding]:
-        """What the report of such a result set finds."""
+        """Findings in the report of such a result set."""
         [chapter] = collect([self.result_set(name)]).chapters
         return [finding for _, found in chapter.findings for finding in found]
 
@@ -78,7 +78,7 @@ class Guest:
         self._is_started.wait()
 
     def report(self) -> Report:
-        """What it reported, once it has ended."""
+        """Wait for the guest to end and return its report."""
         self._thread.join()
         return self._report
 

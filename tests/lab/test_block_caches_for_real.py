@@ -66,7 +66,6 @@ class Measured:
 
 @pytest.fixture(scope="module")
 def reported(guest_report: Report) -> dict[str, Any]:
-    """What the guest saw."""
     return guest_report.step("caches")
 
 

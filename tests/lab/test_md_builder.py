@@ -12,7 +12,7 @@ from iosonde.features.arrays import mdstat
 
 @pytest.fixture(scope="module")
 def states_by_level(guest_report: Report) -> dict[str, Any]:
-    """What the guest saw of each level."""
+    """Array states that the guest recorded for each level."""
     return guest_report.step("builder")
 
 

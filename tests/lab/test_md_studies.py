@@ -12,7 +12,6 @@ NOTHING = {"superblocks": ["", "", ""], "running": [], "journal": [], "free": [T
 
 @pytest.fixture(scope="module")
 def reported(guest_report: Report) -> dict[str, Any]:
-    """What the guest saw."""
     return guest_report.step("arrays")
 
 

@@ -12,7 +12,7 @@ LIMIT = 40 << 20
 
 @pytest.fixture(scope="module")
 def limits(guest_report: Report) -> dict[str, Any]:
-    """What came of three runs; `guest_memory.py`."""
+    """Results of three runs in `guest_memory.py`."""
     reported = guest_report.step("limits")
     assert reported["version"] == 2
     return reported

@@ -10,12 +10,12 @@ from lab_guest import Report
 from iosonde.features.kernel_trace.questions import PathStages
 
 NO_SUCH_LOG = "has no log page with media writes"
-"""What QEMU's drive is: it has the SMART log, and none that counts its media."""
+"""Reason for QEMU's drive: it has the SMART log, and no log that counts media writes."""
 
 
 @pytest.fixture(scope="module")
 def drive(guest_report: Report) -> dict[str, Any]:
-    """What was seen of a drive of the lab's machine."""
+    """Observations of a drive of the lab's machine."""
     return guest_report.step("drive")
 
 
@@ -96,7 +96,7 @@ def test_a_backend_reads_back_what_it_wrote_to_a_namespace(guest_report: Report,
 
 @pytest.fixture(scope="module")
 def traces(guest_report: Report) -> dict[str, Any]:
-    """What each backend's run of the study `kernel-tax` traced."""
+    """Trace of each backend's run of the study `kernel-tax`."""
     return {name: run["trace"] for name, run in guest_report.step("backends").items()}
 
 

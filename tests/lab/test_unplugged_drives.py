@@ -12,7 +12,7 @@ KINDS = ("raw", "file system")
 
 @pytest.fixture(scope="module")
 def unplugged(guest_report: Report) -> dict[str, Any]:
-    """What `guest_unplug.py` reports."""
+    """Reports of `guest_unplug.py`."""
     reported = guest_report.step("unplug")
     for each in reported.values():
         assert "broken" not in each, each["broken"]

@@ -22,7 +22,7 @@ Part = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def part(guest_report: Report) -> Part:
-    """What one of its parts found."""
+    """Results of one of its parts, by name."""
     return lambda name: guest_report.step(f"driver-{name}")
 
 

@@ -367,7 +367,7 @@ def test_levels_of_queue_depth_may_have_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workload", workloads())
 @pytest.mark.parametrize("loop", ["closed", "open"])
 def test_a_metric_is_null_where_no_scope_has_what_it_is_made_from(workload: str, loop: str) -> None:
-    """Which is why the expressions of such metrics are left out, most of those that there are."""
+    """For that reason most expressions of such metrics are left out."""
     present = {"stream": "main", "operation": "all", "workload": workload, "loop": loop, "seconds": 1.0}
     present |= dict.fromkeys(("count", "bytes", "errors", "completion_sum_ns", "response_count"), 7)
     assert set(present) == ALWAYS_KNOWN

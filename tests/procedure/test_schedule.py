@@ -1,4 +1,4 @@
-"""How much work remains: bounds for cases whose runs depend on earlier results."""
+"""Remaining work: bounds for cases whose runs depend on earlier results."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ PARTS_OF_A_PUBLICATION = {
     "scale": 1e6,
     "label": "raid_level",
 }
-"""What was published of four loads; `_reading` has two of them."""
+"""Published values of four loads; `_reading` has two of them."""
 
 
 def _reading(directory: Path, **view: Any) -> ResultSet:

@@ -1,4 +1,4 @@
-"""How metrics are scaled on axes."""
+"""Scaling of metrics on axes."""
 
 from __future__ import annotations
 

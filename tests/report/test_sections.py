@@ -1,4 +1,4 @@
-"""Which figure shows which finding."""
+"""Assignment of findings to figures."""
 
 from __future__ import annotations
 

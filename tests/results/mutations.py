@@ -240,7 +240,7 @@ def _sign(directory: Path) -> None:
 
 
 def _inside(directory: Path) -> list[Path]:
-    """What is in a directory that is none of the victims."""
+    """Entries of a directory, without symbolic links."""
     if directory.is_symlink() or not directory.is_dir():
         return []
     return [each for each in directory.iterdir() if not each.is_symlink()]

@@ -1,4 +1,4 @@
-"""What killed writers leave, in result sets and elsewhere, is removed by `iosonde cleanup`, and nothing else is."""
+"""Leftovers of killed writers, in result sets and elsewhere: `iosonde cleanup` removes them, and nothing else."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Foreign:
     """A study on the running node, as on a server of the user."""
 
     without_consent: str
-    """What the command printed."""
+    """Output of the command."""
     records: list[Record]
     text: str
     """All files of the result set that are text."""
@@ -231,7 +231,7 @@ class _Assassin(threading.Thread):
                 self._used = error
 
     def foreign(self) -> Foreign:
-        """What the study on the running node came to."""
+        """Result of the study on the running node."""
         self.end()
         if not isinstance(self._used, Foreign):
             raise AssertionError("the study on the running node failed") from self._used

@@ -61,7 +61,7 @@ class Range:
 
 @dataclass
 class Stack:
-    """What was built, and which bytes each part of it consists of."""
+    """A random stack of devices, with the byte ranges of each part."""
 
     loops: Loops
     chance: random.Random
@@ -69,7 +69,7 @@ class Stack:
     devices: dict[Path, Range] = field(default_factory=dict)
     used: list[Range] = field(default_factory=list)
     swaps: list[Range] = field(default_factory=list)
-    """What the kernel itself writes to at any time: active swap."""
+    """Ranges that the kernel itself may write to at any time: active swap."""
     steps: list[str] = field(default_factory=list)
 
     def build(self) -> None:

@@ -23,7 +23,7 @@ with open(sys.argv[1], "rb", buffering=0) as file:
 
 
 def facts(file: Path, mebibytes: int) -> dict[str, int]:
-    """What the kernel counted while a process read a file of that size."""
+    """Counters of the kernel while a process read a file of that size."""
     file.write_bytes(bytes(mebibytes << 20))
     with file.open("rb") as written:
         os.fsync(written.fileno())

@@ -1,4 +1,4 @@
-"""What may be a target and what may not: real files, real mounts."""
+"""Valid and invalid targets: real files, real mounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan needs on disk is created, found again, checked before each run, and removed."""
+"""Files and directories of a plan: created, found again, checked before each run, and removed."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_run_gets_the_identity_of_everything_that_it_opens(tmp_path: Path) -> 
 
 
 def replace_by(kind: str, path: Path, victim: Path) -> None:
-    """What an attacker, or a mistake, does to a path between two runs."""
+    """Replace a path between two runs, as an attacker or a mistake does."""
     path.rename(path.with_name("aside"))
     match kind:
         case "symlink":

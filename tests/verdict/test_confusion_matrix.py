@@ -26,9 +26,9 @@ from iosonde.results.schema import Record
 pytestmark = [pytest.mark.alone, pytest.mark.system, pytest.mark.needs("root", "disk")]
 
 NOT_DISTURBED = {"cpu_governor", "io_scheduler", "one_hardware_queue", "device_stalled"}
-"""What a machine is, or does to the device, and not what disturbs a run."""
+"""Properties of a machine or a device, as opposed to disturbances of a run."""
 PAUSES = {"engine_stalled", "cpu_contention", "steal_time", "late_counters"}
-"""What other load and pauses of a virtual machine add to any run. `test_rules.py` tests when each is given."""
+"""Effects of other load and of virtual machine pauses on any run. `test_rules.py` tests when each is given."""
 BURN = "print(flush=True)\nwhile True: pass"
 NEIGHBOUR = """
 import mmap, os, sys
@@ -43,7 +43,7 @@ while True:
 
 @dataclass(kw_only=True)
 class Bench:
-    """What a row may use."""
+    """Resources of a row."""
 
     directory: Path
     loops: Callable[..., LoopFileSystem]

@@ -31,7 +31,7 @@ NOISE = {
     *("cpu_governor", "io_scheduler", "one_hardware_queue", "throttled_device", "hot_device"),
 }
 PAUSED = {"engine_stalled", "late_counters"}
-"""What a pause of the machine does to a short run: then shares of bytes and of time may be unknown."""
+"""Effects of a pause of the machine on a short run: then shares of bytes and of time may be unknown."""
 COUNTED = {"limit_operations": 400, "duration": "60s"}
 """A load that ends with its count of I/Os: a thread that waits for a CPU does not make it smaller."""
 
@@ -343,7 +343,7 @@ def test_direct_reads_of_compressed_files_are_served_from_the_page_cache(
 
 @BTRFS
 def test_direct_writes_of_files_with_checksums_are_not_direct(measure: Measure, loop_file_system: Any) -> None:
-    """Whether this kernel writes them through the page cache is what the probe finds out; all bytes reach the device."""
+    """The probe determines if this kernel writes them through the page cache; all bytes reach the device."""
     from iosonde.storage.targets.direct_io import writes_to_page_cache
 
     mounted = loop_file_system("btrfs", size="256M", direct_io=True)
@@ -396,7 +396,7 @@ def test_a_run_with_too_few_ios_for_the_requested_percentile_has_a_warning(measu
 
 
 def test_a_limit_that_ends_a_run_is_not_the_tools_fault(measure: Measure, disk: Path) -> None:
-    """What Little's law alone called the tool's: a short run that a limit in bytes ends, with a deep queue."""
+    """Little's law alone would blame the tool for a short run that a limit in bytes ends, with a deep queue."""
     record = measure(disk, span="128MiB", queue_depth=64, limit_bytes="8MiB", duration="10s")
     assert "queue_underutilized" not in codes(record)
     assert number(record, "unexplained_share") < 0.1 + number(record, "mean_latency_share")

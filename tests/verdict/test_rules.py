@@ -165,7 +165,7 @@ def deeper_than_the_kernel(facts: VerdictFacts) -> VerdictFacts:
 
 @pytest.mark.parametrize(("in_flight", "fires"), [(40, False), (100, True)])
 def test_the_queue_depth_of_an_open_loop_is_only_a_limit(in_flight: int, fires: bool) -> None:
-    """What fills the queue of the kernel is the mean number in flight: 40 or 100 of at most 1,024, with 64 slots."""
+    """The mean number in flight fills the queue of the kernel: 40 or 100 of at most 1,024, with 64 slots."""
     facts = sound()
     stream(facts).update(arrival={"kind": "constant", "rate": 40_000.0}, queue_depth=1024)
     device(facts).update(nr_requests=64, hardware_queues=1)

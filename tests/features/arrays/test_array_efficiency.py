@@ -52,7 +52,7 @@ def a_study(**factors: Any) -> dict[str, Any]:
 
 
 def shares(parameters: dict[str, Any]) -> float:
-    """How many devices' worth an array delivers: RAID 0 all of it, RAID 1 half when reading, RAID 5 what it does."""
+    """Throughput of an array in devices: all of them for RAID 0, half for RAID 1 reads, the model for RAID 5."""
     level, devices = parameters.get("array", "single"), parameters.get("devices", 1)
     reads = parameters["read_fraction"] == 1
     if level == "single" or devices == 1:

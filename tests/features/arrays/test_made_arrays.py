@@ -189,7 +189,7 @@ def test_unequal_devices_give_a_warning_and_the_smallest_counts(directory: Path)
 
 
 def test_a_device_that_carries_another_label_is_not_wiped(directory: Path) -> None:
-    """What was ours when it was killed may be somebody else's when it is cleaned up."""
+    """A device of a killed iosonde may belong to another user when it is cleaned up."""
     with loop_devices(directory, 160 * MIB, 160 * MIB) as devices:
         setup = ArraySetup(level="raid1", kind="btrfs")
         built = btrfs.build(devices, setup, "iosonde-00000002")

@@ -177,7 +177,7 @@ def announced(kind: str, found: list[Path]) -> None:
 
 
 def removed() -> list[tuple[bool, str]]:
-    """What `cleanup` does after the process that announced an array was killed."""
+    """Result of `cleanup` after the process that announced an array was killed."""
     (file,) = journal._directory().glob("*.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "owner": ""}))
     return [(each.failed, each.reason) for each in journal.cleanup()]

@@ -502,7 +502,7 @@ class FakeDmsetup:
 
 
 def undone(monkeypatch: pytest.MonkeyPatch, fake: FakeDmsetup, sys: Path) -> list[str]:
-    """What is done to the drives by `undo`: `open 8:16`, `remove NAME`, `wipe /dev/...`, in this order."""
+    """Operations of `undo` on the drives, in order: `open 8:16`, `remove NAME`, `wipe /dev/...`."""
     done: list[str] = []
 
     @contextmanager

@@ -217,7 +217,7 @@ interval = "100ms"
 def test_a_traced_run_is_complete_and_leaves_no_instance(
     loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
 ) -> None:
-    """How many I/Os are related depends on when this process runs: `test_tracing.py` relates all of a fixed number."""
+    """The number of related I/Os depends on scheduling; `test_tracing.py` relates all of a fixed number."""
     plan = expand(parse(STUDY), open_target(str(loop_file_system().directory)))
     [record] = execute(plan, tmp_path / "set").records()
     assert record.outcome == "complete"

@@ -1,4 +1,4 @@
-"""What a second tier of a cache is worth: ratio, hit ratios and device reads, from cells with known values."""
+"""Benefit of a cache's second tier: ratio, hit ratios and device reads, from cells with known values."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ PLACES = {
     **dict.fromkeys(("log_target", "read_cache_target", "user_database", "options_file", "trace"), "x"),
     "library": "./librocksdb.so",
 }
-"""What only the command line may name."""
+"""Parameters that only the command line may set."""
 
 
 @pytest.mark.parametrize("name", PLACES)

@@ -57,7 +57,7 @@ def test_a_csv_file_becomes_rows_with_times_from_the_first(tmp_path: Path) -> No
 
 
 def test_gets_of_keys_that_the_trace_has_deleted_are_counted(tmp_path: Path) -> None:
-    """What a block ends with is known to the next: there is more than a block of other rows in between."""
+    """State carries over between blocks: there is more than a block of other rows in between."""
     first = ["get,a,,", "set,a,20,", "get,a,,", "delete,a,,", "get,a,,", "get,b,,", "delete,b,,", "get,b,,"]
     between = ["get,another-key,,"] * (trace_files.BLOCK_BYTES // 18)
     last = ["get,a,,", "set,a,20,", "get,a,,", "get,b,,"]

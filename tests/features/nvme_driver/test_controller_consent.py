@@ -1,4 +1,4 @@
-"""Which runs may take an NVMe controller from the kernel: consent by PCI address and serial number, and refusals."""
+"""Consent to take an NVMe controller from the kernel: by PCI address and serial number, and refusals."""
 
 from __future__ import annotations
 
