@@ -1,4 +1,4 @@
-//! What data costs: making it before a write, in GB/s of one core; and sealing and checking it under verification, in
+//! Cost of data: generating it before a write, in GB/s of one core; and sealing and checking it under verification, in
 //! nanoseconds for each block. At the end ten million sound blocks are checked, of which none may be found wrong.
 //!
 //! ```sh

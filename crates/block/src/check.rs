@@ -32,7 +32,7 @@ pub(crate) fn check(workload: &BlockWorkload) -> Result<(), RunError> {
     check_verification(workload)
 }
 
-/// What can be verified: data that is kept, that has room for a seal in each sector, and of which it is known what it is.
+/// Checks the requirements of verification: stored data of known contents, with space for a seal in each sector.
 fn check_verification(workload: &BlockWorkload) -> Result<(), RunError> {
     let Some(verify) = &workload.verify else {
         return Ok(());
@@ -228,7 +228,7 @@ fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), RunErro
     check_ends(workload, stream, &at)
 }
 
-/// What each backend can carry out.
+/// Checks a stream against the capabilities of its backend.
 fn check_stream_of_backend(backend: &Backend, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
     let name = name_of(backend);
     require(
@@ -333,7 +333,7 @@ fn check_ends(workload: &BlockWorkload, stream: &Stream, at: &dyn Fn(&str) -> St
     )
 }
 
-/// Whether nothing but its limit ends a stream's load.
+/// Returns true if nothing but its limit ends a stream's load.
 fn loads_until_its_limit(stream: &Stream) -> bool {
     let pauses_for_good = match &stream.arrival {
         Arrival::Steps { steps, .. } => steps.last().is_some_and(|step| step.rate == 0.0),

@@ -92,7 +92,7 @@ fn extents_under_reads(targets: &Targets, workload: &BlockWorkload) -> Option<Ex
     sum
 }
 
-/// What some of the streams address: for each file its ranges, none of which overlap.
+/// Ranges addressed by some of the streams, by file; they do not overlap.
 fn addressed(workload: &BlockWorkload, of: impl Fn(&Stream) -> bool) -> BTreeMap<PathBuf, Vec<Range<u64>>> {
     let mut files: BTreeMap<PathBuf, Vec<Range<u64>>> = BTreeMap::new();
     for stream in workload.streams.iter().filter(|stream| of(stream)) {

@@ -1,4 +1,4 @@
-//! Which parts of a file lie in written extents, and which the file system answers by itself.
+//! Extents of a file: written ones, and those that the file system serves without I/O.
 //!
 //! FIEMAP (kernel `Documentation/filesystems/fiemap.rst`) distinguishes written extents from unwritten ones, and reports what else is
 //! special about them; where a file system has no FIEMAP, holes are what `lseek(2)` finds.
@@ -27,7 +27,7 @@ pub(crate) fn written_ranges(file: &File, bytes: u64) -> io::Result<Vec<Range<u6
     }
 }
 
-/// What the ranges of a file lie in; `None` where the file system does not report it. Nothing is written back for it.
+/// Extents below the ranges of a file; `None` where the file system does not report them. Nothing is written back.
 pub(crate) fn examine(file: &File, ranges: &[Range<u64>]) -> io::Result<Option<ExtentEvidence>> {
     let mut found = ExtentEvidence::default();
     for range in ranges {

@@ -14,9 +14,9 @@ use crate::buffer::Arena;
 use crate::payload::Filler;
 use crate::verify::{JobVerifier, Tally};
 
-/// How long I/Os in flight may take to come back after the end, before they are given up.
+/// Timeout of I/Os in flight after the end of a load, in nanoseconds; then they are abandoned.
 const DRAIN_NS: u64 = 5_000_000_000;
-/// How often a job looks at the clock while it awaits its last I/Os.
+/// Interval between a job's looks at the clock while it awaits its last I/Os, in nanoseconds.
 const DRAIN_POLL_NS: u64 = 100_000_000;
 
 /// Everything a job is made from.
@@ -38,7 +38,7 @@ pub(crate) struct IoFailure {
     pub bytes: u32,
     /// Bytes moved, or a negative error number.
     pub result: i32,
-    /// Why the device can no longer be used, if the backend knows.
+    /// Cause for which the device can no longer be used, if the backend knows it.
     pub cause: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Job<'a> {
         self.phases.begin();
     }
 
-    /// Whether nothing is left to issue or await.
+    /// Returns true if nothing remains to be issued or awaited.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.phases.stage() == Stage::Drain && self.in_flight() == 0
@@ -161,7 +161,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What an I/O needs before it is submitted.
+    /// Prepares an I/O for submission: fills the buffer of a write, and seals it under verification.
     #[inline]
     fn prepare(&mut self, slot: u32, io: &Io, buffer: &mut [u8]) {
         let data = &mut buffer[..io.bytes as usize];
@@ -177,7 +177,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What verification makes of an I/O that has succeeded.
+    /// Verifies an I/O that has succeeded.
     #[inline]
     fn verify(&mut self, slot: u32, io: &Io) {
         let (Some(verifier), Some(arena)) = (&mut self.verifier, self.arena) else {
@@ -227,7 +227,7 @@ impl<'a> Job<'a> {
             .record(io.operation, u64::from(io.bytes), now_ns, completion_ns, response_ns);
     }
 
-    /// How long the backend may wait before the job continues.
+    /// Limit of the backend's wait before the job continues.
     #[inline]
     fn wait(&self, now_ns: u64) -> Wait {
         match &self.schedule {

@@ -28,7 +28,7 @@ const CHUNK_BYTES: u64 = UNIT_BYTES_MAX;
 /// Threads that write: what hides the round trip of synchronous writes on fast devices.
 const WRITERS: usize = 4;
 
-/// What one file of the target is to hold.
+/// Required contents of one file of the target.
 pub(crate) struct Plan<'a> {
     pub targets: &'a Targets,
     pub target: &'a Target,

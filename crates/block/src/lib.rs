@@ -134,7 +134,7 @@ fn finish_verification(session: Session, run: &mut Run<'_>) -> Result<Verificati
     Ok(result)
 }
 
-/// Whether `io_uring` works here, tried by a real read of this program's own file; the features it has.
+/// Tries `io_uring` with a real read of this program's own file; returns the available features.
 ///
 /// # Errors
 /// The kernel's reason.
@@ -177,7 +177,7 @@ fn lay_out(workload: &BlockWorkload, session: Option<&Session>, run: &mut Run<'_
     Ok(sum)
 }
 
-/// What the streams write, so that reads find data of the same kind; where they differ, incompressible data.
+/// Payload of the streams, for a layout with data of the same kind; incompressible data where they differ.
 fn layout_payload(workload: &BlockWorkload) -> Payload {
     let first = workload.streams[0].payload;
     let agree = workload.streams.iter().all(|stream| stream.payload == first);

@@ -1,4 +1,4 @@
-//! What is written: incompressible by default, and different in every write.
+//! Payload of writes: incompressible by default, and different in every write.
 //!
 //! Random bytes are made once for each job, as many as stay in the fastest cache. What a write carries is those bytes
 //! XORed with a fresh random key of 64 bytes for each [`BASE_BYTES`] of it. XOR with a key maps random data to random
@@ -24,13 +24,13 @@ pub const GRANULE_BYTES: usize = 4096;
 /// Number of distinct granules that are copied: few, so that nearly all of the requested share are copies, and enough that
 /// equal granules are rarely adjacent.
 const POOL: usize = 16;
-/// What zstd spends on a granule besides its random bytes: one match and the header of its literals.
+/// Bytes that zstd spends on a granule besides its random bytes: one match and the header of its literals.
 const GRANULE_OVERHEAD_BYTES: f64 = 4.0;
-/// What zstd spends on the seal of a sector (`verify::sector`), of whose bytes most follow from the sectors before.
+/// Bytes that zstd spends on the seal of a sector (`verify::sector`), most of which follows from the sectors before.
 const SEAL_OVERHEAD_BYTES: f64 = 7.1;
 const SECTOR_BYTES: usize = 512;
 const SEAL_BYTES: usize = 32;
-/// What a random choice that is always met is compared with ([`Rng::next_u53`]).
+/// Threshold of a random choice that is always met ([`Rng::next_u53`]).
 const CERTAIN: f64 = (1_u64 << 53) as f64;
 
 /// Makes the data of one job's writes.

@@ -1,4 +1,4 @@
-//! Which backends a target and this kernel have, each tried by a real read.
+//! Backends available on a target and this kernel, each tried by a real read.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,7 +21,7 @@ const TRIED_BLOCK_BYTES: u64 = 4096;
 pub struct ProbedBackend {
     /// As messages name it, such as `uring with completion polling`.
     pub name: String,
-    /// What it has and lacks here, or why it is not available.
+    /// Its features and missing features here, or the reason for its unavailability.
     pub result: Result<BackendInEffect, Unavailable>,
 }
 

@@ -1,4 +1,4 @@
-//! How much of a file or device lies in the page cache.
+//! Page cache residency of a file or device.
 //!
 //! `cachestat(2)` (Linux 6.5) counts pages without touching them. Older kernels answer `mincore(2)`, which needs a mapping and
 //! a byte for every page, and does not report dirty ones.

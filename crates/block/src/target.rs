@@ -39,8 +39,8 @@ pub(crate) fn size_bytes(target: &Target) -> u64 {
     }
 }
 
-/// Whether the engine opens the target: the user-level driver reaches a namespace that has no node during the run, or whose
-/// node has become that of another.
+/// True if the engine opens the target: the user-level driver reaches a namespace without a node during the run, or
+/// whose node has become that of another.
 pub(crate) fn is_opened(workload: &BlockWorkload) -> bool {
     !matches!(workload.backend, Backend::NvmeUser(_))
 }

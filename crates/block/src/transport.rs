@@ -1,4 +1,4 @@
-//! How the I/O of a job is done: the requested backend, as far as kernel and target grant it.
+//! I/O interface of a job: the requested backend, as far as kernel and target grant it.
 //!
 //! Every workload that reads and writes files by itself chooses a [`Transport`] once and runs its loop on it: the loop is
 //! a [`Work`], generic over the [`Backend`].
@@ -37,7 +37,7 @@ enum Kind {
     NvmeUser(Arc<NvmeController>),
 }
 
-/// What a transport needs to know of a stream.
+/// Requirements of a stream on its transport.
 pub struct Wanted<'a> {
     /// The backend of the spec.
     pub backend: &'a protocol::Backend,
@@ -45,20 +45,20 @@ pub struct Wanted<'a> {
     pub file: Option<&'a File>,
     /// I/Os in flight.
     pub queue_depth: u32,
-    /// Whether completions may be polled: nothing but direct reads and writes.
+    /// True if completions may be polled: nothing but direct reads and writes.
     pub may_poll: bool,
     /// Bytes of the largest I/O.
     pub largest_bytes: u64,
-    /// Whether writes must be on the medium when they complete.
+    /// True if writes must be on the medium when they complete.
     pub durable_writes: bool,
 }
 
-/// Why a backend cannot be used on a target: the run fails with code `unsupported`, and the study continues with its others.
+/// A backend is unavailable on a target: the run fails with code `unsupported`, and the study continues without it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
-    /// What the kernel or the target lacks.
+    /// Missing feature of the kernel or the target.
     pub reason: String,
-    /// What would make it available, or what to use instead.
+    /// Imperative that makes it available, or an alternative.
     pub hint: String,
 }
 
@@ -71,13 +71,13 @@ impl Unavailable {
     }
 }
 
-/// What a job brings to its transport.
+/// Resources that a job provides to its transport.
 pub struct JobResources<'a> {
     /// The run's clock.
     pub clock: Clock,
     /// I/Os in flight at most.
     pub queue_depth: u32,
-    /// How long before an instant to watch the clock instead of sleeping, in nanoseconds.
+    /// Time before an instant during which to watch the clock instead of sleeping, in nanoseconds.
     pub spin_ns: u64,
     /// File and buffers; none where nothing is moved.
     pub files: Option<JobFiles<'a>>,
@@ -175,7 +175,7 @@ impl Transport {
         }
     }
 
-    /// What was found out about the backend.
+    /// Backend and features in effect.
     pub(crate) fn in_effect(&self) -> BackendInEffect {
         match &self.kind {
             Kind::Null => BackendInEffect {
@@ -198,7 +198,7 @@ impl Transport {
         }
     }
 
-    /// Whether I/O is blocking system calls.
+    /// Returns true if I/O is done by blocking system calls.
     pub fn is_blocking(&self) -> bool {
         matches!(self.kind, Kind::Blocking { .. })
     }
@@ -285,7 +285,7 @@ fn aio(file: &File) -> Result<Kind, Unavailable> {
     Ok(Kind::Libaio)
 }
 
-/// What the kernel grants of `io_uring`; blocking system calls where it grants none and the options allow it.
+/// Probes `io_uring`; falls back to blocking system calls where the kernel refuses it and the options allow that.
 fn uring(
     file: &File,
     options: &UringOptions,

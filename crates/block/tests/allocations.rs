@@ -12,7 +12,7 @@ use iosonde_protocol::*;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this is the thread of the test, which is also the controller of its runs. It reads `/proc`, so its
+    /// True for the thread of the test, which is also the controller of its runs. It reads `/proc`, so its
     /// allocations depend on the number of processes. Jobs run in threads of their own.
     static IS_CONTROLLER: Cell<bool> = const { Cell::new(false) };
 }

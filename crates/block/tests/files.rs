@@ -193,7 +193,7 @@ fn a_file_that_shrinks_under_the_run_is_a_failure_that_says_so() {
     assert!(failure.hint.contains("became shorter"), "{}", failure.hint);
 }
 
-/// Whether this process has the file open.
+/// Returns true if this process has the file open.
 fn is_open(path: &std::path::Path) -> bool {
     std::fs::read_dir("/proc/self/fd")
         .unwrap()

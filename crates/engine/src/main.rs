@@ -112,7 +112,7 @@ fn verify(arguments: &Arguments, target: &Path, output: &mut Output) -> Result<V
     let journal_directory = arguments.journal_directory.as_deref();
     let identities = &arguments.run.identity;
     let mut used: Vec<PathBuf> = identities.iter().map(|named| named.path.clone()).collect();
-    // Which files a directory has is found out later.
+    // The files of a directory become known later.
     used.retain(|path| path.starts_with(target));
     used.push(target.into());
     used.extend(journal_directory.map(PathBuf::from));

@@ -1,4 +1,4 @@
-//! What an NVMe controller answers to the user-level driver, without a run.
+//! Queries of an NVMe controller through the user-level driver, without a run.
 
 use iosonde_nvme::NvmeError;
 use iosonde_nvme::command::Structure;

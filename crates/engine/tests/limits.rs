@@ -109,7 +109,7 @@ fn stalls(events: &[Value]) -> (u64, u64) {
 /// Sleep of the engine's heartbeat: the stop may begin this long before the detected stall.
 const BEAT_NS: u64 = 5_000_000;
 
-/// What the engine reported, how long it was stopped, and how long after its start the last stop ended. Durations are
+/// Report of the engine, duration of its stops, and time from its start to the end of the last stop. Durations are
 /// measured, because a busy machine prolongs every sleep.
 struct Stopped {
     events: Vec<Value>,
@@ -150,7 +150,7 @@ fn run_with_stops(spec: &Value, stops: u32, stop: Duration) -> Stopped {
     }
 }
 
-/// Whether all stops were inside the measurement. If not, this test itself waited for a CPU for seconds.
+/// Returns true if all stops were inside the measurement. If not, this test itself waited for a CPU for seconds.
 fn are_inside(done: &Stopped, measured_s: u64) -> bool {
     done.ended_ns < measured_s * 1_000_000_000
 }

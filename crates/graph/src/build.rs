@@ -26,7 +26,7 @@ const BUFFER_BYTES_MAX: u64 = 1 << 20;
 const VERTEX_BYTES: u64 = 12;
 const MEMORY_SHARE: f64 = 0.8;
 
-/// What a build is made from.
+/// Inputs of a build.
 pub(crate) struct Builder<'a> {
     pub file: &'a File,
     pub path: &'a Path,
@@ -60,7 +60,7 @@ impl Builder<'_> {
     pub(crate) fn build(&self, progress: Progress<'_>) -> Result<Option<Header>, RunError> {
         let done = self.write(progress);
         if !matches!(done, Ok(Some(_))) && matches!(self.target, Target::File { .. }) {
-            // What was written is of no use and occupies space; the file stays, because others know it.
+            // The written part is of no use and occupies space; the file stays, because others know it.
             let _ = self.file.set_len(0);
         }
         done

@@ -23,14 +23,14 @@ use crate::team::Team;
 
 /// Pages that are processed between two looks at completions and free buffers.
 const STEP_PAGES: u64 = 16;
-/// How long reads in flight may take after the end, before they are given up.
+/// Timeout of reads in flight after the end, in nanoseconds; then they are abandoned.
 const DRAIN_NS: u64 = 5_000_000_000;
-/// How often a job looks at the clock while it awaits its last reads.
+/// Interval between a job's looks at the clock while it awaits its last reads, in nanoseconds.
 const DRAIN_POLL_NS: u64 = 100_000_000;
 /// Pieces from the cache that may be planned ahead, beyond those that are read.
 const CACHED_AHEAD: usize = 8;
 
-/// What a job did besides what its phases count.
+/// Counters of a job besides those of its phases.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     pub io_wait_ns: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Found {
     pub failure: Option<ReadFailure>,
 }
 
-/// What a job is made from.
+/// Inputs of a job.
 pub(crate) struct JobPlan {
     /// Largest read, in pages.
     pub largest: u64,
@@ -67,7 +67,7 @@ pub(crate) struct JobPlan {
     pub gap: u64,
     /// Reads in flight.
     pub depth: u32,
-    /// Whether the backend reads while it is polled for completions.
+    /// True if the backend reads while it is polled for completions.
     pub is_blocking: bool,
     /// Vertices whose lists it processes.
     pub vertices: Range<u32>,
@@ -92,7 +92,7 @@ enum Place {
     Slot(u32),
 }
 
-/// How far the lists of a pass are processed.
+/// Progress through the lists of a pass.
 struct Cursor<'a, P: Program> {
     program: &'a P,
     csr: &'a Csr,

@@ -18,7 +18,7 @@ pub(crate) struct Graph {
     /// Its file or device, opened for direct reads.
     pub file: File,
     pub layout: LayoutResult,
-    /// Whether it was there already.
+    /// True if it existed already.
     pub was_kept: bool,
 }
 

@@ -252,7 +252,7 @@ fn root_of(csr: &csr::Csr, asked: Option<u64>, seed: u64) -> Result<u32, RunErro
     }
 }
 
-/// What is known of the graph and of the result.
+/// Facts about the graph and the result.
 fn facts_of(graph: &Graph, state: &State<'_>, measured: GraphResult) -> GraphResult {
     let (csr, header) = (&graph.csr, &graph.csr.header);
     let degrees = || (0..csr.vertices()).map(|vertex| csr.degree(vertex));

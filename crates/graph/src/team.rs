@@ -10,7 +10,7 @@ use iosonde_protocol::Iteration;
 
 use crate::program::Conclusion;
 
-/// How long a job waits before it ends intervals that are over.
+/// Longest wait of a job before it closes intervals that are over.
 const TICK: Duration = Duration::from_millis(20);
 
 /// All jobs of a run.
@@ -29,13 +29,13 @@ pub(crate) struct Team {
 struct Meeting {
     arrived: usize,
     number: u64,
-    /// Whether the jobs go on after the meeting that ended last.
+    /// True if the jobs continue after the meeting that ended last.
     continues: bool,
     /// A job panicked and will not arrive.
     is_broken: bool,
 }
 
-/// What the jobs did in the current iteration.
+/// Sums over the jobs in the current iteration.
 #[derive(Default)]
 pub(crate) struct Sums {
     pub edges: AtomicU64,

@@ -1,4 +1,4 @@
-//! What tests of several modules need.
+//! Common parts of the tests of several modules.
 
 use crate::csr::{Csr, Header};
 

@@ -24,10 +24,10 @@ const STREAM: &str = "main";
 /// State, cache and buffers may take this share of the free memory.
 const MEMORY_SHARE: f64 = 0.8;
 
-/// What a computation did.
+/// Result of a computation.
 pub(crate) struct Computed {
     pub result: RunResult,
-    /// What the jobs found; of the graph nothing yet.
+    /// Facts from the jobs; those of the graph are added later.
     pub facts: GraphResult,
 }
 

@@ -106,7 +106,7 @@ impl Client {
         done.map_err(|error| failed(&format!("execute `{statement}`"), &error))
     }
 
-    /// Whether a keyspace has a table of this name.
+    /// Returns true if a keyspace has a table of this name.
     pub(crate) fn has_table(&self, keyspace: &str, table: &str) -> Result<bool, RunError> {
         let rows = self.rows(&format!(
             "SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{keyspace}' AND table_name = '{table}'"
@@ -140,7 +140,7 @@ impl Client {
         Ok(found.map_or_else(|| "periodic".into(), |mode| mode.trim_matches('"').to_lowercase()))
     }
 
-    /// Whether compactions or flushes are running; false where the server does not report them.
+    /// Returns true if compactions or flushes are running; false where the server does not report them.
     pub(crate) fn is_compacting(&self) -> bool {
         let tasks = self.rows("SELECT keyspace_name FROM system_views.sstable_tasks");
         let rows = tasks.ok().and_then(|rows| rows.into_rows_result().ok());

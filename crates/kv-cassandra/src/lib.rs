@@ -163,7 +163,7 @@ impl CassandraStore {
         question(&self.client.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the server acknowledges writes once its commit log is synced.
+    /// Returns true if the server acknowledges writes once its commit log is synced.
     fn waits_for_sync(&self) -> bool {
         matches!(self.commitlog_sync.as_str(), "batch" | "group")
     }

@@ -20,7 +20,7 @@ const CONSISTENCIES: [(&str, Consistency); 6] = [
     ("local_quorum", Consistency::LocalQuorum),
 ];
 
-/// What the server is.
+/// Product of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Product {
     Cassandra,

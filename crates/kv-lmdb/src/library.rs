@@ -10,7 +10,7 @@ use iosonde_kv::{Code, RunError, library};
 use libloading::os::unix::Library;
 use lmdb_master3_sys as ffi;
 
-/// How a study names the installed library.
+/// Name of the installed library in studies.
 const SYSTEM: &str = "system";
 const FILE: &str = "liblmdb.so.0";
 /// `MDB_DATA_VERSION` of the LMDB that is compiled in.

@@ -33,7 +33,7 @@ pub(crate) const MAP_BYTES_MIN: u64 = 64 << 20;
 /// The largest map.
 pub(crate) const MAP_BYTES_MAX: u64 = 1 << 46;
 
-/// What LMDB is opened with.
+/// Options with which LMDB is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub mapsize: u64,
@@ -67,12 +67,12 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether the kernel, and not `write(2)`, carries changes to the file.
+    /// Returns true if the kernel carries changes to the file from the map, and not `write(2)`.
     pub(crate) fn writes_by_map(&self) -> bool {
         self.flags & ffi::MDB_WRITEMAP != 0
     }
 
-    /// Whether commits that request it are synced completely: `MDB_NOMETASYNC` may lose the last transaction, and
+    /// True if commits that request it are synced completely: `MDB_NOMETASYNC` may lose the last transaction, and
     /// `MDB_MAPASYNC` with a written map any.
     pub(crate) fn syncs_commits(&self) -> bool {
         let asynchronous = self.writes_by_map() && self.flags & ffi::MDB_MAPASYNC != 0;
@@ -83,7 +83,7 @@ impl Settings {
         self.flags & ffi::MDB_REMAP_CHUNKS != 0
     }
 
-    /// Whether nothing is ever synced, whatever `sync` of the streams.
+    /// Returns true if nothing is ever synced, regardless of `sync` of the streams.
     pub(crate) fn never_syncs(&self) -> bool {
         self.flags & ffi::MDB_NOSYNC != 0
     }

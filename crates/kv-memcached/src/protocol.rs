@@ -59,13 +59,13 @@ impl Requests {
         self.number += 1;
     }
 
-    /// What is to be sent, with the request whose answer follows those of all others.
+    /// Bytes to send, with a final request whose response follows all others.
     pub(crate) fn with_end(&mut self) -> &[u8] {
         self.bytes.extend_from_slice(b"mn\r\n");
         &self.bytes
     }
 
-    /// What is to be sent.
+    /// Bytes to send.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -1,4 +1,4 @@
-//! What a server reports about itself: product, storage engine, settings without secrets, statistics.
+//! Self-reported facts of a server: product, storage engine, settings without secrets, statistics.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ pub(crate) enum Members {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) w: Members,
-    /// Whether acknowledged writes are in the journal; absent: those of streams with `sync`.
+    /// True if acknowledged writes are in the journal; absent: those of streams with `sync`.
     pub(crate) j: Option<bool>,
     pub(crate) wtimeout_ms: u64,
     pub(crate) read_concern: String,
@@ -56,7 +56,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether a write with or without `sync` waits for the journal.
+    /// Returns true if a write with or without `sync` waits for the journal.
     pub(crate) fn waits_for_journal(&self, sync: bool) -> bool {
         self.j.unwrap_or(sync)
     }

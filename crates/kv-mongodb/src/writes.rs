@@ -13,7 +13,7 @@ const COMMAND_BYTES: usize = 12 << 20;
 /// Writes of one command at most (`maxWriteBatchSize`).
 const COMMAND_WRITES: usize = 100_000;
 
-/// What a command does.
+/// Kind of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Adds records that do not exist.

@@ -122,7 +122,7 @@ impl Opener for RedbOpener {
 struct RedbStore {
     database: Database,
     settings: Settings,
-    /// Whether the file ignores requests to sync, for writes without `sync`.
+    /// True while the file ignores requests to sync, for writes without `sync`.
     skips_sync: Arc<AtomicBool>,
 }
 

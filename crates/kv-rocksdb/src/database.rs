@@ -32,7 +32,7 @@ pub(crate) struct Database {
     options: Handle,
     path: PathBuf,
     shim: Option<Shim>,
-    /// Why the given shim is not used.
+    /// Reason for not using the given shim.
     shim_problem: Option<String>,
     read_cache: Option<CachePlace>,
     is_closed: AtomicBool,
@@ -121,7 +121,7 @@ impl Database {
         self.library.take_text(text)
     }
 
-    /// What reads go through.
+    /// Interface of reads.
     fn interface(&self) -> String {
         match (&self.shim, &self.shim_problem) {
             (Some(shim), _) => format!("C++ shim, compiled with the headers of RocksDB {}", shim.headers()),

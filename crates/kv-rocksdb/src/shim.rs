@@ -1,4 +1,4 @@
-//! What the C interface lacks: the persistent read cache, and reads into a reused `PinnableSlice`.
+//! Additions to the C interface: the persistent read cache, and reads into a reused `PinnableSlice`.
 //!
 //! A small C++ library adds both. It is compiled by the parent process against the installed headers of RocksDB
 //! (`python/iosonde/data/shim/rocksdb.cc`), and handed over as an open descriptor: the file that was checked is the one that

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// `O_DIRECT` of this architecture.
 const DIRECT: i32 = libc::O_DIRECT;
 
-/// How the open files of one kind are accessed.
+/// Access mode of the open files of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Direct,

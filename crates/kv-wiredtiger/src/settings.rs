@@ -99,7 +99,7 @@ const TABLE: &[&str] = &[
     "type",
 ];
 
-/// Whether commits without `sync` write the log to its file (`WT_SESSION::log_flush`), or leave it in memory.
+/// Option for commits without `sync`: write the log to its file (`WT_SESSION::log_flush`), or leave it in memory.
 const LOG_FLUSH: &str = "log_flush";
 
 /// Options that the engine sets, and the parameter of a spec to use instead.
@@ -126,7 +126,7 @@ pub(crate) struct Settings {
     extensions: Vec<String>,
     pub(crate) log_enabled: bool,
     pub(crate) log_flush: bool,
-    /// How synced commits reach the device: `fsync`, `dsync`, or not at all with `none`.
+    /// Method by which synced commits reach the device: `fsync`, `dsync`, or `none`.
     sync_method: String,
 }
 
@@ -238,7 +238,7 @@ impl Settings {
         options
     }
 
-    /// Whether synced commits reach the device, and checkpoints, after which the log is removed, as well.
+    /// Returns true if synced commits reach the device, and checkpoints, after which the log is removed, as well.
     pub(crate) fn syncs(&self) -> bool {
         let skips = self
             .connection
@@ -247,7 +247,7 @@ impl Settings {
         self.sync_method != "none" && !skips
     }
 
-    /// Whether direct I/O is configured for files of a kind: `data` or `log`.
+    /// Returns true if direct I/O is configured for files of a kind: `data` or `log`.
     pub(crate) fn asks_for_direct_io(&self, kind: &str) -> bool {
         let configured = self.connection.get("direct_io");
         configured.is_some_and(|kinds| kinds.split(|c: char| !c.is_ascii_alphabetic()).any(|each| each == kind))
@@ -279,7 +279,7 @@ fn extension(library: &WiredTiger, name: &str, value: &Value, text: &str) -> Res
     }
 }
 
-/// Whether a text is one value or one list, so that it cannot add options.
+/// Returns true if a text is one value or one list, so that it cannot add options.
 fn is_one_value(text: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
     let inside = text

@@ -191,7 +191,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // What closing reports, `close` has reported before.
+        // Errors of closing were reported by `close` before.
         let _ = self.close();
         // SAFETY: the object exists and is not used again.
         unsafe { (self.shim.destroy)(self.handle) };

@@ -1,4 +1,4 @@
-//! What the harness of key-value workloads costs for each operation, on the store that keeps nothing.
+//! Harness cost of key-value workloads for each operation, on the store that keeps nothing.
 //!
 //! ```sh
 //! cargo run --release -p iosonde-kv --example kv_cost [read-100]

@@ -157,7 +157,7 @@ impl Chooser {
         }
     }
 
-    /// Whether records can be drawn some reads before they are read: their popularity does not change meanwhile.
+    /// True if records can be drawn some reads before they are read: their popularity does not change meanwhile.
     pub(crate) fn can_draw_ahead(&self) -> bool {
         match &self.visit {
             Visit::Zipfian { churn, .. } => *churn == 0.0,
@@ -176,7 +176,7 @@ impl Chooser {
         }
     }
 
-    /// Which of this many fields is updated.
+    /// Draws the field to update, one of this many.
     #[inline]
     pub(crate) fn field(&mut self, fields: usize) -> usize {
         self.rng.below(fields as u64) as usize

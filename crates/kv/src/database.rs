@@ -283,14 +283,14 @@ impl Location {
         }
     }
 
-    /// Whether it has every record of the workload.
+    /// Returns true if it has every record of the workload.
     pub(crate) fn is_complete(&self) -> bool {
         self.found
             .as_ref()
             .is_some_and(|marker| marker.state == State::Complete && marker.made_of == self.made_of)
     }
 
-    /// Whether the checkpoint next to it has every record of the workload.
+    /// Returns true if the checkpoint next to it has every record of the workload.
     pub(crate) fn has_checkpoint(&self) -> bool {
         self.found
             .as_ref()
@@ -322,7 +322,7 @@ impl Location {
         Ok(copied)
     }
 
-    /// Whether there is any database.
+    /// Returns true if there is any database.
     pub(crate) fn is_occupied(&self) -> bool {
         self.occupied
     }

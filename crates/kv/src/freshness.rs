@@ -60,7 +60,7 @@ impl Freshness {
             .map_or(0, |last| last.load(Ordering::Acquire))
     }
 
-    /// Whether a value is older than expected.
+    /// Returns true if a value is older than expected.
     pub(crate) fn is_stale(&self, value: &[u8], expected: u64) -> bool {
         let is_new_enough = |generation| (expected..self.base.saturating_add(GENERATIONS)).contains(&generation);
         expected != 0 && !generation_of(value).is_some_and(is_new_enough)

@@ -59,7 +59,7 @@ pub(crate) struct JobPlan<'a> {
     pub stream: &'a KvStream,
     pub chooser: Chooser,
     pub arrivals: Option<Arrivals>,
-    /// Which of the inserting jobs this is.
+    /// Number of this job among the inserting jobs.
     pub inserter: Option<usize>,
     pub generations: Rng,
     pub latencies: Rng,
@@ -777,14 +777,14 @@ impl Arrival {
         }
     }
 
-    /// Whether reading a value may cause I/O.
+    /// Returns true if reading a value may cause I/O.
     #[inline]
     fn may_need_io(self, value: &[u8]) -> bool {
         self == Arrival::NothingRead || !is_in_page_of_byte_before(value)
     }
 }
 
-/// Whether a value ends in the page that has the byte before the value.
+/// Returns true if a value ends in the page that has the byte before the value.
 #[inline]
 fn is_in_page_of_byte_before(value: &[u8]) -> bool {
     let begin = value.as_ptr().addr();

@@ -49,7 +49,7 @@ use crate::load::Loading;
 use crate::sample::Sample;
 use crate::trace::Trace;
 
-/// How often a settling store is polled.
+/// Poll period of a settling store.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
 
 /// The build fact of whether assertions are compiled in: `on` or `off`.
@@ -237,7 +237,7 @@ fn cancelled_write_bytes() -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// Whether the set of records changes during the measurement.
+/// Returns true if the set of records changes during the measurement.
 fn changes_the_set(workload: &KvWorkload) -> bool {
     let operations = workload.streams.iter().flat_map(|stream| &stream.operations);
     operations
@@ -245,7 +245,7 @@ fn changes_the_set(workload: &KvWorkload) -> bool {
         .any(|share| matches!(share.operation, KvOperation::Insert | KvOperation::Delete))
 }
 
-/// Whether the measurement, carried out to its end on an empty database, leaves a complete one.
+/// Returns true if the measurement, carried out to its end on an empty database, leaves a complete one.
 fn writes_every_record(workload: &KvWorkload) -> bool {
     let [stream] = &workload.streams[..] else { return false };
     let each_once = matches!(
@@ -535,7 +535,7 @@ impl Stage<'_, '_> {
     }
 }
 
-/// Whether the database has every record during the whole run.
+/// Returns true if the database has every record during the whole run.
 fn must_be_complete(workload: &KvWorkload) -> bool {
     let mut operations = workload.streams.iter().flat_map(|stream| &stream.operations);
     matches!(workload.database, Database::Loaded { .. })

@@ -10,7 +10,7 @@ use crate::records::Contents;
 use crate::store::Store;
 use crate::trace::{Request, Rows};
 
-/// How a database is loaded.
+/// Settings of loading a database.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Loading {
     pub order: LoadOrder,
@@ -24,7 +24,7 @@ pub(crate) struct Loading {
 const NAP: Duration = Duration::from_millis(50);
 
 impl Loading {
-    /// How much earlier than its rate permits the load has written this many records.
+    /// Time by which the load is ahead of its rate after this many records; `None` if it is not.
     fn early_by(&self, records: u64, elapsed: Duration) -> Option<Duration> {
         let due = Duration::from_secs_f64(records as f64 / self.rate?);
         due.checked_sub(elapsed).filter(|early| !early.is_zero())

@@ -133,13 +133,13 @@ impl Contents {
         self.add_part(number, generation, bytes.max(HEADER_BYTES), memory);
     }
 
-    /// Whether every byte of a value is as written by [`Contents::add_sized_value`] for this record.
+    /// Returns true if every byte of a value is as written by [`Contents::add_sized_value`] for this record.
     #[inline]
     pub(crate) fn is_sized_value_of(&self, number: u64, value: &[u8]) -> bool {
         self.is_part_of(number, value, |_| value.len())
     }
 
-    /// Whether keys sort like the numbers of their records.
+    /// Returns true if keys sort like the numbers of their records.
     pub(crate) fn sorts_by_number(&self) -> bool {
         self.key_order == KeyOrder::Number
     }
@@ -208,7 +208,7 @@ impl Contents {
         prefetch(&self.text[start..start + bytes.min(PREFETCHED_BYTES)]);
     }
 
-    /// Whether every byte of a value is as written for this record, in any generation.
+    /// Returns true if every byte of a value is as written for this record, in any generation.
     #[inline]
     pub fn is_value_of(&self, number: u64, value: &[u8]) -> bool {
         if self.fields == 1 {
@@ -288,7 +288,7 @@ impl LoadedValue<'_> {
         prefetch(self.text);
     }
 
-    /// Whether a value is the same, byte by byte.
+    /// Returns true if a value is the same, byte by byte.
     #[inline(always)]
     pub(crate) fn is(&self, value: &[u8]) -> bool {
         matches!(value.split_first_chunk(), Some((header, text)) if *header == self.header && *text == *self.text)

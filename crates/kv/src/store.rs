@@ -147,12 +147,12 @@ pub trait Opener: Sync {
         Ok(())
     }
 
-    /// Whether the first bytes of a device are those of a database of this store.
+    /// Returns true if the first bytes of a device are those of a database of this store.
     fn recognises(&self, _first_bytes: &[u8]) -> bool {
         false
     }
 
-    /// Whether the store never modifies a file of a database once it is complete, only deletes it, so that a checkpoint
+    /// True if the store never modifies a file of a database once it is complete, only deletes it, so that a checkpoint
     /// may share it by a hard link. The path is relative to the database's directory.
     fn is_immutable(&self, _file: &Path) -> bool {
         false
@@ -195,7 +195,7 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Whether durability can differ between sessions.
+    /// Returns true if durability can differ between sessions.
     fn has_sync_of_session(&self) -> bool {
         true
     }
@@ -209,7 +209,7 @@ pub trait Store: Send + Sync {
     /// Those of the store.
     fn flush(&self) -> Result<(), RunError>;
 
-    /// Whether background work is running or pending.
+    /// Returns true if background work is running or pending.
     fn is_busy(&self) -> bool {
         false
     }
@@ -254,7 +254,6 @@ impl Keys {
         self.ends.len()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -278,7 +277,7 @@ pub trait Session {
     /// Those of the store.
     fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, RunError>;
 
-    /// Whether [`Session::get`] reads the byte before each value that it lends, as a store does that keeps a record's key
+    /// True if [`Session::get`] reads the byte before each value that it lends, as stores do that keep a record's key
     /// or size there: then that page is in memory, also of a mapped file.
     fn reads_byte_before_value(&self) -> bool {
         false

@@ -20,7 +20,7 @@ pub(crate) const RECORDS: u64 = 100;
 /// Bytes of key and value of each.
 pub(crate) const RECORD_BYTES: u64 = 116;
 
-/// What a job did.
+/// Result of a job.
 pub(crate) struct Driven {
     pub result: Result<(), RunError>,
     pub totals: JobTotals,

@@ -117,7 +117,7 @@ fn inserts(stream: &KvStream) -> bool {
     operations.any(|share| share.operation == KvOperation::Insert)
 }
 
-/// Whether the only job writes every record once, by key, into an empty database.
+/// Returns true if the only job writes every record once, by key, into an empty database.
 fn is_ordered_load(workload: &KvWorkload) -> bool {
     let [stream] = &workload.streams[..] else { return false };
     workload.database == Database::Empty
@@ -170,7 +170,7 @@ fn sync_settings(streams: &[KvStream]) -> BTreeSet<bool> {
     streams.iter().filter(writes).map(|stream| stream.sync).collect()
 }
 
-/// What acknowledged writes of all streams survive; `None` if no stream writes.
+/// Failures that acknowledged writes of all streams survive; `None` if no stream writes.
 pub(crate) fn durability(streams: &[KvStream], store: &dyn Store) -> Option<StoreDurability> {
     sync_settings(streams)
         .into_iter()

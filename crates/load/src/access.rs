@@ -177,7 +177,7 @@ impl HotCold {
 #[derive(Debug, Clone)]
 pub(crate) struct EachOnce {
     units: u64,
-    /// How many of this pass were visited.
+    /// Number of units of this pass that were visited.
     visited: u64,
     /// The order of this pass; `None` until the first is drawn.
     order: Option<Permutation>,
@@ -257,7 +257,7 @@ impl Aging {
         }
     }
 
-    /// How much of what is written with so much left of the pass must last.
+    /// Share that must last of data written with so much left of the pass.
     fn lasting_share(&self, left: u64) -> f64 {
         (-self.decay * (left as f64 / self.physical as f64)).exp()
     }

@@ -140,7 +140,7 @@ struct Steps {
     steps: Vec<RateStep>,
     current: usize,
     step_begin_ns: u64,
-    /// How far into the current step the last arrival is.
+    /// Position of the last arrival in the current step, in nanoseconds.
     into_step_ns: f64,
     jobs: f64,
     gaps: Gaps,

@@ -1,4 +1,4 @@
-//! What can be wrong with the description of a stream, and how to put it right.
+//! Errors in the description of a stream, with hints.
 
 use iosonde_protocol::{Access, Arrival, BlockSize, Coverage, Distribution, Mix, RateStep, Stream};
 
@@ -11,7 +11,7 @@ pub const RATE_MAX: f64 = 1e7;
 /// Fractions are decimal in a study file; their sum may be this far above 1 by rounding.
 pub(crate) const FRACTION_TOLERANCE: f64 = 1e-9;
 
-/// Why a stream cannot be generated. The text describes the problem; [`LoadError::hint`] what to do.
+/// A stream cannot be generated. The text describes the problem; [`LoadError::hint`] the remedy.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LoadError {
     /// No threads.
@@ -23,7 +23,7 @@ pub enum LoadError {
     /// A fraction is not one.
     #[error("`{name}` is {value}, which is not a fraction between 0 and 1")]
     Fraction {
-        /// Which setting.
+        /// Name of the setting.
         name: &'static str,
         value: f64,
     },
@@ -119,7 +119,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// What to do about it.
+    /// Imperative that corrects the problem.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NoJobs => "set `jobs` to 1 or more",
@@ -242,7 +242,7 @@ fn validate_distribution(distribution: &Distribution) -> Result<(), LoadError> {
     }
 }
 
-/// Whether arrivals can be generated.
+/// Checks that arrivals can be generated.
 ///
 /// # Errors
 /// When a rate makes no sense.
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
     use crate::testing::{each_once, random, stream};
 
-    /// What a change to a valid stream is answered with.
+    /// Error and hint after a change to a valid stream.
     fn error(change: impl FnOnce(&mut Stream)) -> String {
         let mut stream = stream();
         assert_eq!(validate(&stream), Ok(()));

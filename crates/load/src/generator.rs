@@ -256,8 +256,8 @@ mod tests {
         assert!(!first.is_sorted());
     }
 
-    /// What is still valid of what was written `x` before the end of the pass is what first-in-first-out collection
-    /// leaves: the share `a` of the oldest, by its own equation, and everything of the newest.
+    /// Valid data from `x` before the end of the pass is what first-in-first-out collection leaves: the share `a` of
+    /// the oldest, by its own equation, and everything of the newest.
     #[test]
     fn an_aging_pass_takes_every_block_and_leaves_each_part_as_stale_as_random_writes_do() {
         let (count, over_provisioning) = (100_000_u64, 0.28);

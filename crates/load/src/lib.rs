@@ -32,7 +32,7 @@ pub use region::{Region, regions};
 pub use schedule::Schedule;
 pub use zipf::Zipf;
 
-/// What an independent stream of random numbers is for: the last part of its path under the run's seed.
+/// Purpose of an independent stream of random numbers: the last part of its path under the run's seed.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
     /// Choice of offsets, operations and sizes, by job.

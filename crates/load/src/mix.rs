@@ -1,4 +1,4 @@
-//! What each I/O is: operation and size, chosen by fixed shares.
+//! Operation and size of each I/O, chosen by fixed shares.
 //!
 //! A share is a threshold on 53 random bits. Where there is nothing to choose, no random number is drawn.
 
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(operation_counts(0.0, 1.0), [0, 20_000, 0]);
         assert_eq!(operation_counts(0.0, 0.0), [0, 0, 20_000]);
         assert_eq!(operation_counts(0.5, 0.0)[1], 0);
-        // What rounding keeps from 1 is not a write, however many I/Os are drawn.
+        // The remainder by which rounding misses 1 is not a write, however many I/Os are drawn.
         let operations = Operations::new(&Mix {
             read_fraction: 0.6,
             trim_fraction: 0.4 - 1e-15,

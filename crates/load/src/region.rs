@@ -1,4 +1,4 @@
-//! Which bytes of the target each job addresses.
+//! Bytes of the target that each job addresses.
 
 use iosonde_protocol::{Sharing, Stream};
 

@@ -57,7 +57,7 @@ impl Schedule {
         self.lag_ns_max = self.lag_ns_max.max(lag_ns);
     }
 
-    /// How the schedule was kept until the load ended. An arrival exactly at the end is no longer due.
+    /// Adherence to the schedule until the load ended. An arrival exactly at the end is no longer due.
     pub fn into_result(mut self, end_ns: u64, spun_ns: u64) -> ScheduleResult {
         let backlog = self.backlog_before(end_ns);
         ScheduleResult {
@@ -69,7 +69,7 @@ impl Schedule {
         }
     }
 
-    /// How many are due by now and not taken.
+    /// Number of operations that are due by now and not taken.
     pub fn backlog(&mut self, now_ns: u64) -> u64 {
         self.backlog_before(now_ns.saturating_add(1))
     }

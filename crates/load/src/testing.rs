@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a plain stream to vary, and the statistics that laws are tested with.
+//! Common parts of this crate's tests: a plain stream to vary, and the statistics that laws are tested with.
 
 use iosonde_protocol::{
     Access, Arrival, BlockSize, Coverage, Distribution, Durability, IoMode, Mix, Payload, Sharing, Span, Stream,

@@ -82,7 +82,7 @@ impl Clock {
         }
     }
 
-    /// What the clock reads: `tsc` or `monotonic`.
+    /// Clock source: `tsc` or `monotonic`.
     pub fn name(&self) -> &'static str {
         match self.source {
             #[cfg(target_arch = "x86_64")]
@@ -198,8 +198,8 @@ mod tsc {
         ((u128::from(ticks) * u128::from(ns_per_tick_q32)) >> 32) as u64
     }
 
-    /// Whether the counter runs at one rate through all power states, is readable, and is what the kernel keeps time by:
-    /// the kernel has then found it in step on all cores and watches that it stays so.
+    /// True if the counter runs at one rate through all power states, is readable, and is the kernel's clock source:
+    /// the kernel has then found it in step on all cores and monitors that.
     fn is_timekeeper() -> bool {
         let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
         let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

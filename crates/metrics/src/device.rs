@@ -1,4 +1,4 @@
-//! What the block devices under a target did, by the kernel's own counters.
+//! I/O of the block devices under a target, by the kernel's own counters.
 //!
 //! `/sys/dev/block/MAJOR:MINOR/stat` is one line (kernel `Documentation/block/stat.rst`): 11 fields since Linux 2.6, 15 with
 //! discards since 4.18, 17 with flushes since 5.5. The file stays open, so a reading is one `pread(2)`.
@@ -38,7 +38,7 @@ impl DeviceWatch {
         Self::open_in(Path::new(BLOCK_DEVICES), devices)
     }
 
-    /// What each device did since the previous sample, or since the opening.
+    /// I/O of each device since the previous sample, or since the opening.
     pub fn sample(&mut self) -> Vec<DeviceUsage> {
         let now = self.snapshot();
         let changes = difference(&now, &self.sampled);
@@ -46,7 +46,7 @@ impl DeviceWatch {
         changes
     }
 
-    /// What each device did since the opening. Does not disturb [`DeviceWatch::sample`]; the [`difference`] of two
+    /// I/O of each device since the opening. Does not disturb [`DeviceWatch::sample`]; the [`difference`] of two
     /// snapshots is what was done between them.
     pub fn snapshot(&mut self) -> Vec<DeviceUsage> {
         self.devices.iter_mut().map(Device::read).collect()
@@ -66,7 +66,7 @@ impl DeviceWatch {
     }
 }
 
-/// What was done between two snapshots of the same watch; I/Os in flight are those of the later.
+/// I/O between two snapshots of the same watch; I/Os in flight are those of the later.
 pub fn difference(later: &[DeviceUsage], earlier: &[DeviceUsage]) -> Vec<DeviceUsage> {
     later
         .iter()
@@ -75,7 +75,7 @@ pub fn difference(later: &[DeviceUsage], earlier: &[DeviceUsage]) -> Vec<DeviceU
         .collect()
 }
 
-/// Why a device cannot be watched.
+/// Errors of watching a device.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The name is not two numbers.
@@ -99,7 +99,7 @@ pub enum DeviceError {
     Format {
         /// The device as `major:minor`.
         device: String,
-        /// What was read.
+        /// Contents of the file.
         line: String,
     },
 }
@@ -143,7 +143,7 @@ impl Device {
         })
     }
 
-    /// What the device did since the opening. A reading that fails or makes no sense means that it is gone.
+    /// I/O of the device since the opening. A reading that fails or makes no sense means that it is gone.
     fn read(&mut self) -> DeviceUsage {
         let line = self.file.as_ref().and_then(|file| read_line(file).ok());
         match line.as_deref().and_then(Counters::parse) {

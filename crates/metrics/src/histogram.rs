@@ -101,7 +101,7 @@ impl Histogram {
         self.count
     }
 
-    /// Whether nothing was recorded.
+    /// Returns true if nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -52,7 +52,7 @@ pub fn snapshot() -> Snapshot {
     }
 }
 
-/// What was used between two snapshots, the busiest first; `None` where no kernel thread is to be seen.
+/// CPU time between two snapshots, the busiest first; `None` where no kernel thread is visible.
 ///
 /// A thread that began in between counts in full; what one used that ended in between is lost.
 pub fn difference(later: &Snapshot, earlier: &Snapshot) -> Option<KernelTime> {

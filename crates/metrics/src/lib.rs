@@ -1,4 +1,4 @@
-//! What a run is measured with.
+//! Instruments of a run.
 //!
 //! - [`Histogram`] counts latencies: 0.1 % at any size, a few nanoseconds a value.
 //! - [`Clock`] reads nanoseconds since the run's 0.

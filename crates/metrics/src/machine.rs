@@ -9,7 +9,7 @@ use iosonde_protocol::{CoreTime, CpuTime, PinnedCpu};
 /// The unit of `/proc/stat`: `USER_HZ` is 100 on every architecture that Linux has today.
 pub(crate) const TICK_NS: u64 = 10_000_000;
 
-/// What the machine has done so far.
+/// CPU time and interrupts of the machine so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Machine {
     /// All CPUs together; `None` if `/proc/stat` cannot be read.
@@ -31,7 +31,7 @@ pub fn snapshot(cpus: &[u32]) -> Machine {
     parse(&stat, &interrupts, cpus)
 }
 
-/// What was done between two snapshots of the same CPUs.
+/// CPU time and interrupts between two snapshots of the same CPUs.
 pub fn difference(later: &Machine, earlier: &Machine) -> Machine {
     let before = |cpu| earlier.pinned.iter().find(|one| one.cpu == cpu).copied();
     Machine {

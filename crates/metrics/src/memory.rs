@@ -1,4 +1,4 @@
-//! What happens when there is no memory: by default the process aborts, as Rust programs do; it may report why first.
+//! Out-of-memory handling: by default the process aborts, as Rust programs do; it may report why first.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::sync::OnceLock;

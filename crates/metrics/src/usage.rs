@@ -1,4 +1,4 @@
-//! What the process and its threads used, as the kernel accounts it.
+//! Resource usage of the process and its threads, as the kernel accounts it.
 //!
 //! All figures come from `getrusage(2)`. Its CPU times are not counts of ticks: the kernel takes the exact run time that the
 //! scheduler keeps and divides it into user and system in the proportion of the ticks it saw in each
@@ -16,12 +16,12 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::time::ClockId;
 
-/// What the whole process used so far; `wall_ns` is the instant given.
+/// Resource usage of the whole process so far; `wall_ns` is the instant given.
 pub fn process(clock_now_ns: u64) -> Usage {
     from_kernel(UsageWho::RUSAGE_SELF, clock_now_ns)
 }
 
-/// What the calling thread used so far; `wall_ns` is the instant given.
+/// Resource usage of the calling thread so far; `wall_ns` is the instant given.
 pub fn thread(clock_now_ns: u64) -> Usage {
     bring_thread_time_up_to_date();
     from_kernel(UsageWho::RUSAGE_THREAD, clock_now_ns)
@@ -59,7 +59,7 @@ impl ThreadMeter {
     }
 }
 
-/// What was used between two instants.
+/// Resource usage between two instants.
 pub fn difference(later: &Usage, earlier: &Usage) -> Usage {
     Usage {
         wall_ns: later.wall_ns.saturating_sub(earlier.wall_ns),
@@ -74,7 +74,7 @@ pub fn difference(later: &Usage, earlier: &Usage) -> Usage {
     }
 }
 
-/// How long the calling thread was ready to run and waited for a CPU, so far, in nanoseconds.
+/// Time during which the calling thread was runnable and waited for a CPU, so far, in nanoseconds.
 ///
 /// The second number of `/proc/thread-self/schedstat` (kernel `Documentation/scheduler/sched-stats.rst`); `None` on kernels
 /// built without it. Read without allocation, because jobs read it between two I/Os.

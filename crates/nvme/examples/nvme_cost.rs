@@ -1,4 +1,4 @@
-//! What the driver costs for one I/O: nanoseconds from `push` to `reap`, on a controller in memory that completes at once.
+//! Driver cost of one I/O: nanoseconds from `push` to `reap`, on a controller in memory that completes at once.
 //!
 //! `cargo run --release -p iosonde-nvme --example nvme_cost [DEPTH [SECONDS]]` prints JSON. The responder writes
 //! completions in the same thread, and its time is part of the result: an upper bound.

@@ -16,7 +16,7 @@ use iosonde_nvme::memory::{Memory, PAGE_BYTES};
 use iosonde_nvme::pair::{Device, IoPair, Kind, PairPlan, Transfer};
 use iosonde_nvme::vfio::Vfio;
 
-/// What the kernel writes, then the driver with PRP entries and lists, then the driver with SGLs.
+/// Byte written by the kernel, then by the driver with PRP entries and lists, then by the driver with SGLs.
 const BY_KERNEL: u32 = 0;
 const BY_PRP: u32 = 0x5555_5555;
 const BY_SGL: u32 = 0xaaaa_aaaa;

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::memory::{Memory, Registers};
 
-/// How a driver reaches one controller.
+/// Access of a driver to one controller.
 pub trait Bus: Send + Sync {
     /// The controller's registers.
     fn registers(&self) -> &Registers;
@@ -31,7 +31,7 @@ pub trait Bus: Send + Sync {
         self.relax();
     }
 
-    /// Whether the device is about to be removed, so that it must be given up.
+    /// Returns true if the device is about to be removed, so that it must be given up.
     fn is_removal_requested(&self) -> bool {
         false
     }

@@ -18,7 +18,7 @@ pub struct Completion {
     pub identifier: u16,
     /// Phase tag: it changes each time that the controller passes the end of the ring.
     pub phase: bool,
-    /// How the command ended.
+    /// Status of the command.
     pub status: Status,
 }
 
@@ -79,7 +79,7 @@ impl Status {
         self.0 & 0x7ff
     }
 
-    /// Whether the command succeeded.
+    /// Returns true if the command succeeded.
     #[inline]
     pub fn is_success(self) -> bool {
         self.code() == 0

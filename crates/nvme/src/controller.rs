@@ -22,9 +22,9 @@ use crate::ring::Rings;
 
 /// Entries of the admin queues.
 const ADMIN_ENTRIES: u16 = 32;
-/// How long an admin command may take.
+/// Timeout of an admin command.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a shutdown may take at most.
+/// Timeout of a shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An enabled controller. It is shut down when this is dropped.
@@ -113,7 +113,7 @@ impl<B: Bus> Controller<B> {
         &self.identity
     }
 
-    /// Whether its I/O queues have shadow doorbells.
+    /// Returns true if its I/O queues have shadow doorbells.
     pub fn has_shadow_doorbells(&self) -> bool {
         self.shadows.is_some()
     }

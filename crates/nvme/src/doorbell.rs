@@ -57,7 +57,7 @@ impl Shadow {
         self.pages.words()[self.word].store(position.into(), Ordering::Release);
     }
 
-    /// Whether the register must be written because the controller may have stopped polling before this position.
+    /// True if the register must be written because the controller may have stopped polling before this position.
     #[inline]
     fn has_passed_event(&self, last: u16, position: u16) -> bool {
         // The controller stores the event index and then reads the position; the driver stores the position and then reads
@@ -68,7 +68,7 @@ impl Shadow {
     }
 }
 
-/// Whether the event index is in the half-open range of positions from `last` to `position`.
+/// Returns true if the event index is in the half-open range of positions from `last` to `position`.
 #[inline]
 fn is_passed(event: u16, last: u16, position: u16) -> bool {
     position.wrapping_sub(event).wrapping_sub(1) < position.wrapping_sub(last)
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// What happens next, each an atomic access to memory.
+    /// Next step of the model, each an atomic access to memory.
     #[derive(Debug, Clone, Copy)]
     enum Action {
         /// The driver stores a position some entries further.

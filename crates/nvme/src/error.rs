@@ -5,7 +5,7 @@ use std::io;
 use crate::completion::Status;
 use crate::queue::Fault;
 
-/// What prevents the use of a controller.
+/// Errors that prevent the use of a controller.
 #[derive(Debug, thiserror::Error)]
 pub enum NvmeError {
     /// The kernel refused something.

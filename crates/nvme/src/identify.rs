@@ -1,4 +1,4 @@
-//! What Identify returns: the fields that the driver uses, read with checked accesses.
+//! Data returned by Identify: the fields that the driver uses, read with checked accesses.
 
 use crate::NvmeError;
 
@@ -18,13 +18,13 @@ pub struct ControllerIdentity {
     pub abort_limit: u8,
     /// Namespaces that it may have (NN).
     pub namespaces: u32,
-    /// Whether it has Dataset Management (ONCS bit 2).
+    /// True if it has Dataset Management (ONCS bit 2).
     pub can_deallocate: bool,
-    /// Whether it has shadow doorbells (OACS bit 8).
+    /// True if it has shadow doorbells (OACS bit 8).
     pub has_shadow_doorbells: bool,
-    /// Whether it has a volatile write cache (VWC bit 0).
+    /// True if it has a volatile write cache (VWC bit 0).
     pub has_write_cache: bool,
-    /// Whether commands of the NVM command set may use SGLs of byte-aligned or dword-aligned data (SGLS bits 0 and 1).
+    /// True if commands of the NVM command set may use SGLs of byte-aligned or dword-aligned data (SGLS bits 0 and 1).
     pub has_sgl: bool,
 }
 

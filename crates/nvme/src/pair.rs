@@ -24,7 +24,7 @@ const FEWEST_ENTRIES: u16 = 64;
 /// Largest number of logical blocks in one command.
 const MOST_BLOCKS: u64 = 1 << 16;
 
-/// How often a job that waits for completions looks after its commands.
+/// Period at which a job that waits for completions checks its commands for timeouts, in nanoseconds.
 const LOOK_NS: u64 = 10_000_000;
 /// Looks at the completion ring for one at the clock.
 const ROUNDS_PER_TIME: u32 = 8;
@@ -39,7 +39,7 @@ pub struct Device<B: Bus> {
     is_dead: AtomicBool,
 }
 
-/// What an I/O does.
+/// Kind of an I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Read into the slot's buffer.
@@ -55,7 +55,6 @@ pub enum Kind {
 /// One I/O.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
-    /// What it does.
     pub kind: Kind,
     /// First byte of the namespace.
     pub offset_bytes: u64,
@@ -65,7 +64,7 @@ pub struct Transfer {
     pub start: usize,
 }
 
-/// How a pair is created.
+/// Settings for the creation of a pair.
 pub struct PairPlan<'a> {
     /// Queue identifier, from 1.
     pub number: u16,
@@ -77,11 +76,11 @@ pub struct PairPlan<'a> {
     pub buffers: &'a Memory,
     /// Bytes from one slot to the next, whole pages.
     pub slot_bytes: usize,
-    /// Whether data is described by SGLs and not by PRP entries.
+    /// True if data is described by SGLs, false for PRP entries.
     pub uses_sgl: bool,
-    /// Whether each write is on non-volatile media when it completes.
+    /// True if each write must be on non-volatile media when it completes.
     pub force_unit_access: bool,
-    /// How long an I/O may take before it is aborted, and after that before the controller is reset, in nanoseconds.
+    /// Timeout after which an I/O is aborted, and again after which the controller is reset, in nanoseconds.
     pub timeout_ns: u64,
     /// Interrupt vector of the completion queue; `None` if it is only polled.
     pub vector: Option<u16>,
@@ -237,7 +236,7 @@ impl<B: Bus> IoPair<B> {
         self.rings.doorbell_writes()
     }
 
-    /// Why the controller can no longer be used, once it cannot.
+    /// Error that made the controller unusable; `None` while it is usable.
     pub fn failure(&self) -> Option<&NvmeError> {
         self.failure.as_ref()
     }
@@ -346,7 +345,7 @@ impl<B: Bus> IoPair<B> {
         }
     }
 
-    /// Whether [`IoPair::reap`] has something to report.
+    /// Returns true if [`IoPair::reap`] has something to report.
     #[inline]
     pub fn is_ready(&self) -> bool {
         !self.ended.is_empty() || self.rings.has_completion()

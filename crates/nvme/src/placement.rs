@@ -15,7 +15,7 @@ use crate::memory::{Memory, PAGE_BYTES, node_of, prefer_node};
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 const HUGE_PAGE_BITS: u8 = 21;
 
-/// How memory was placed.
+/// Placement of memory: pages and NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
     pub pages: Pages,
@@ -106,7 +106,7 @@ fn faulted_in(mut mapping: MmapMut, node: Option<u32>) -> io::Result<MmapMut> {
     Ok(mapping)
 }
 
-/// How the kernel has placed memory.
+/// Returns the kernel's placement of memory.
 pub fn placed(memory: &Memory) -> Placed {
     let pages = if memory.bytes() < HUGE_PAGE_BYTES {
         Pages::TooSmall
@@ -156,7 +156,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// What is mapped when reserved huge pages are there or not.
+    /// Mapping chosen with and without reserved huge pages.
     fn chosen(bytes: usize, has_huge: bool) -> (&'static str, usize) {
         let huge = |bytes| match has_huge {
             true => Ok(("huge", bytes)),

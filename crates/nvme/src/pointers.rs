@@ -89,7 +89,7 @@ impl Pointers {
         }
     }
 
-    /// Whether so many bytes from this offset lie in a slot, and the offset in its first page.
+    /// Returns true if so many bytes from this offset lie in a slot, and the offset in its first page.
     #[inline]
     pub fn fits(&self, offset: usize, bytes: usize) -> bool {
         offset < PAGE_BYTES && offset + bytes <= self.slot_bytes

@@ -33,7 +33,7 @@ pub struct Queue {
     /// Next entry of the completion ring, and the value that its doorbell has.
     completion_head: u16,
     rung_completion_head: u16,
-    /// Whether consumed entries are reported only when free entries run short.
+    /// True if consumed entries are reported only when free entries run short.
     defers: bool,
     /// Phase tag of new entries: 1 in the first pass, since the ring is zeroed when it is created.
     phase: bool,
@@ -67,16 +67,16 @@ pub struct Submitted {
     pub identifier: u16,
 }
 
-/// What an entry of the completion ring is.
+/// Meaning of an entry of the completion ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Not written by the controller yet.
     Empty,
     /// The end of a command.
     Done {
-        /// What the command was submitted with.
+        /// User value with which the command was submitted.
         user: u32,
-        /// How it ended.
+        /// Status of the command.
         status: Status,
         result: u32,
     },
@@ -84,7 +84,7 @@ pub enum Step {
     Fault(Fault),
 }
 
-/// How a controller breaks the rules of its queues.
+/// Violations of the queue rules by a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// No command in flight has the identifier: it was completed before, or never submitted.
@@ -102,7 +102,7 @@ pub enum Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expired {
     pub identifier: u16,
-    /// Whether an Abort command was sent for it already.
+    /// True if an Abort command was sent for it already.
     pub is_aborting: bool,
 }
 

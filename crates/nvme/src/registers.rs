@@ -33,7 +33,7 @@ impl Capabilities {
         (self.0 & 0xffff) as u32 + 1
     }
 
-    /// How long the controller may take to become ready, in milliseconds (TO, in units of 500 ms).
+    /// Timeout for the controller to become ready, in milliseconds (TO, in units of 500 ms).
     pub fn ready_timeout_ms(self) -> u64 {
         (self.0 >> 24 & 0xff).max(1) * 500
     }
@@ -43,7 +43,7 @@ impl Capabilities {
         4 << (self.0 >> 32 & 0xf)
     }
 
-    /// Whether it has the NVM command set (CSS bit 0).
+    /// Returns true if it has the NVM command set (CSS bit 0).
     pub fn has_nvm_commands(self) -> bool {
         self.0 >> 37 & 1 != 0
     }
@@ -64,22 +64,22 @@ impl Capabilities {
 pub struct ControllerStatus(pub u32);
 
 impl ControllerStatus {
-    /// Whether it takes commands (RDY).
+    /// Returns true if it takes commands (RDY).
     pub fn is_ready(self) -> bool {
         self.0 & 1 != 0
     }
 
-    /// Whether it had an error that it cannot report by a completion (CFS): only a reset helps.
+    /// Returns true if it had an error that it cannot report by a completion (CFS): only a reset helps.
     pub fn is_fatal(self) -> bool {
         self.0 & 2 != 0
     }
 
-    /// Whether its shutdown is complete (SHST).
+    /// Returns true if its shutdown is complete (SHST).
     pub fn is_shut_down(self) -> bool {
         self.0 >> 2 & 3 == 2
     }
 
-    /// Whether the device does not answer: a read from a removed PCIe function returns all ones.
+    /// Returns true if the device does not answer: a read from a removed PCIe function returns all ones.
     pub fn is_removed(self) -> bool {
         self.0 == u32::MAX
     }

@@ -99,7 +99,7 @@ impl Rings {
         self.submission_doorbell.writes() + self.completion_doorbell.writes()
     }
 
-    /// Whether the controller has written the next completion.
+    /// Returns true if the controller has written the next completion.
     #[inline]
     pub fn has_completion(&self) -> bool {
         let (entry, phase) = self.queue.next_completion();

@@ -214,7 +214,7 @@ pub fn numa_node(address: &str) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Whether an event has happened; resets it.
+/// Returns true if an event has happened; resets it.
 fn is_signalled(mut event: &File) -> bool {
     event.read_exact(&mut [0; 8]).is_ok()
 }

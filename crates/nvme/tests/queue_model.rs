@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 const NUMBER: u16 = 1;
 
-/// What happens next.
+/// Next step of the model.
 #[derive(Debug, Clone)]
 enum Action {
     Submit,
@@ -25,7 +25,7 @@ enum Action {
     Break(Breach),
 }
 
-/// What a controller must not do.
+/// Violation of the queue rules by a controller.
 #[derive(Debug, Clone, Copy)]
 enum Breach {
     /// It forgets a command.
@@ -291,7 +291,7 @@ proptest! {
             trial.act(action);
             trial.check();
         }
-        // What is in flight is completed, and nothing remains.
+        // Commands in flight are completed, and nothing remains.
         while trial.queue.in_flight() > 0 {
             trial.ring();
             trial.act(&Action::Complete(0));

@@ -8,7 +8,7 @@ const DEPTH: u64 = 64;
 const BUFFERS: u64 = 128 << 20;
 const WAIT_NS: u64 = 100_000_000;
 
-/// How many operations are in flight.
+/// Number of operations in flight.
 pub(crate) fn depth(object_bytes: u64, objects: u64) -> u32 {
     (BUFFERS / object_bytes).clamp(1, DEPTH).min(objects) as u32
 }

@@ -1,4 +1,4 @@
-//! What a spec must fulfil.
+//! Requirements of a spec.
 
 use iosonde_harness::RunError;
 use iosonde_protocol::{Arrival, ObjectsWorkload};

@@ -1,4 +1,4 @@
-//! What objects contain: a function of the content seed and the object's number, so that every read can be compared in full.
+//! Contents of objects, a function of content seed and object number, so that every read can be compared in full.
 //!
 //! An object starts with a mark, the seed and its number. The rest is a part of one pool of random bytes, from an offset that
 //! depends on the number: it cannot be compressed, and making and comparing it costs no more than copying memory. An
@@ -40,7 +40,7 @@ impl Contents {
         body.copy_from_slice(self.body(object));
     }
 
-    /// Whether a buffer has the contents of an object.
+    /// Returns true if a buffer has the contents of an object.
     pub(crate) fn is_correct(&self, object: u64, buffer: &[u8]) -> bool {
         buffer.len() == self.object_bytes && buffer[..HEAD] == self.head(object) && buffer[HEAD..] == *self.body(object)
     }

@@ -11,12 +11,12 @@ use iosonde_protocol::{ObjectOperation, Operation};
 use crate::content::Contents;
 use crate::store::{Done, Session};
 
-/// How long operations in flight may take to come back after the end, before they are given up.
+/// Timeout of operations in flight after the end of a load, in nanoseconds; then they are abandoned.
 const DRAIN_NS: u64 = 5_000_000_000;
 /// The longest wait.
 const POLL_NS: u64 = 50_000_000;
 
-/// Which object is next.
+/// Choice of the next object.
 pub(crate) enum Choice {
     /// Every `step`-th, from the first again after the last.
     Sequential { next: u64, step: u64 },
@@ -37,7 +37,7 @@ impl Choice {
     }
 }
 
-/// Why a job ended before its time.
+/// Failure that ended a job before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failed {
     pub object: u64,

@@ -1,4 +1,4 @@
-//! What an object store has to offer: asynchronous operations on whole objects, from several threads.
+//! Interface of an object store: asynchronous operations on whole objects, from several threads.
 
 use iosonde_harness::RunError;
 
@@ -18,7 +18,7 @@ pub(crate) trait Store: Sync {
     /// Product and version of the client library, and its file.
     fn client(&self) -> (String, String);
 
-    /// What a thread needs: `slots` operations in flight at most, with a buffer for each.
+    /// Opens the session of a thread: `slots` operations in flight at most, with a buffer for each.
     fn session(&self, slots: u32, object_bytes: usize) -> Result<Box<dyn Session + '_>, RunError>;
 
     /// Meaning of an error number of an operation.

@@ -91,7 +91,7 @@ fn wrong_contents_are_counted_and_reported() {
     let mut load = workload(ObjectOperation::SequentialRead, Arrival::Closed);
     load.delete_after = false;
     let mut warnings = Vec::new();
-    // What is loaded is corrupted as soon as it is there.
+    // Loaded objects are corrupted as soon as they exist.
     let mut emit = |event| match event {
         Event::Phase(PhaseEvent {
             phase: Phase::Layout,

@@ -1,4 +1,4 @@
-//! Whose a database is: a table `iosonde_database` names the workload and the state of what the engine created.
+//! Ownership of a database: a table `iosonde_database` names the workload and the state of what the engine created.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use iosonde_sql::Connection;
 
 const TABLE: &str = "iosonde_database";
 
-/// How far a database of the engine's has come.
+/// Progress of a database of the engine's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Loading began and did not end.
@@ -29,7 +29,7 @@ impl State {
     }
 }
 
-/// What is in a database.
+/// Contents of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Contents {
     /// No table.
@@ -94,13 +94,13 @@ impl Contents {
         .at("checking the database"))
     }
 
-    /// Whether this is the workload's, in the given state, with the given values.
+    /// Returns true if this is the workload's, in the given state, with the given values.
     pub(crate) fn is(&self, state: State, values: &[(&str, String)]) -> bool {
         self.has(values)
             && matches!(self, Contents::Ours(facts) if facts.get("state").is_some_and(|found| found == state.name()))
     }
 
-    /// Whether this is the workload's with the given values, in any state.
+    /// Returns true if this is the workload's with the given values, in any state.
     pub(crate) fn has(&self, values: &[(&str, String)]) -> bool {
         match self {
             Contents::Ours(facts) => values.iter().all(|(name, value)| facts.get(*name) == Some(value)),

@@ -14,7 +14,7 @@ use iosonde_sql::{ErrorKind, SqlError, Traffic};
 
 use crate::acknowledged::{Acknowledged, Log};
 
-/// How a transaction ended.
+/// Outcome of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
     /// Committed; some have an identifier that can be looked up later.
@@ -28,7 +28,7 @@ pub(crate) enum Done {
     RolledBack,
 }
 
-/// What a terminal does: a workload's transactions on one connection.
+/// Transactions of a workload on one connection, the work of a terminal.
 pub(crate) trait Work: Send {
     /// Chooses the next transaction, and the keying and think times around it in nanoseconds.
     fn choose(&mut self) -> (Operation, u64, u64);
@@ -39,11 +39,11 @@ pub(crate) trait Work: Send {
     /// Ends a transaction that failed.
     fn abort(&mut self) -> Result<(), SqlError>;
 
-    /// What was exchanged since the connection was made.
+    /// Traffic since the connection was made.
     fn traffic(&self) -> Traffic;
 }
 
-/// What became of the transactions of one type.
+/// Outcomes of the transactions of one type.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub completed: u64,
@@ -94,12 +94,12 @@ impl Published {
     }
 }
 
-/// What all terminals share.
+/// State shared by all terminals.
 pub(crate) struct Common<'a> {
     pub clock: Clock,
     /// Attempts after the first.
     pub retries: u32,
-    /// Whether the load ends without an error when the server goes away.
+    /// True if the load ends without an error when the server goes away.
     pub tolerates_loss: bool,
     /// When the server was first found gone; `u64::MAX` if it was not.
     pub vanished_ns: &'a AtomicU64,

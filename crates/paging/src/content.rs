@@ -1,4 +1,4 @@
-//! What a page contains, so that what comes back from swap or a file can be checked.
+//! Contents of a page, with which data from swap or a file can be checked.
 //!
 //! One word of each page is its *seal*: 24 bits that identify the page, and a generation of 40 bits, which each write raises
 //! by one. The seal's place differs from page to page, so that pages do not share cache lines of one set. All other words
@@ -77,7 +77,7 @@ impl Contents {
         }
     }
 
-    /// Whether a whole page is what it should be after that many acknowledged writes; `read` returns its words.
+    /// Returns true if a whole page is correct after that many acknowledged writes; `read` returns its words.
     pub(crate) fn is_whole(&self, page: u64, acknowledged: u64, read: impl Fn(u64) -> u64) -> bool {
         let seal_place = self.seal_place(page);
         (0..self.words).all(|place| match place == seal_place {
@@ -87,7 +87,7 @@ impl Contents {
     }
 }
 
-/// Whether a page is what it should be.
+/// Result of checking a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
     Correct,

@@ -1,4 +1,4 @@
-//! What it costs to measure an access that hits: the loop of a job on resident pages, less the same accesses without clock,
+//! Cost of measuring an access that hits: the loop of a job on resident pages, less the same accesses without clock,
 //! check and histogram.
 
 use std::hint::black_box;

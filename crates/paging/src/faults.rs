@@ -1,4 +1,4 @@
-//! Which accesses were page faults.
+//! Classification of accesses as page faults.
 //!
 //! The kernel counts the faults of each thread (`getrusage(2)`), but asking it costs hundreds of nanoseconds, several times an
 //! access that hits. A fault takes far longer than a hit. So only accesses that took at least a threshold are classified by

@@ -83,7 +83,7 @@ impl<'a> PageFile<'a> {
             .map_err(|error| RunError::io("prepare the page cache of", self.path, &error))
     }
 
-    /// Whether pages evenly spaced over the file, the first and the last among them, have their contents.
+    /// Returns true if pages evenly spaced over the file, the first and the last among them, have their contents.
     fn has_contents(&self) -> bool {
         let samples = SAMPLED_PAGES.min(self.pages).max(2);
         let page_bytes = self.contents.words() * WORD_BYTES;

@@ -26,7 +26,7 @@ pub(crate) struct Job<'a> {
     pub tally: Tally,
 }
 
-/// What a job found besides latencies.
+/// Counters of a job besides latencies.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     /// Faults of the thread under load, by the kernel's count.
@@ -112,7 +112,7 @@ impl Job<'_> {
         end_ns
     }
 
-    /// What the thread's counters show an access to be that took as long as a fault.
+    /// Classifies an access that took as long as a fault by the thread's counters.
     #[cold]
     fn classify(&mut self) -> Operation {
         let found = Faults::of_thread().since(self.seen);

@@ -145,7 +145,7 @@ impl Mapping {
         }
     }
 
-    /// Whether every word of a page is what it should be; no thread writes meanwhile.
+    /// Returns true if every word of a page is correct; no thread writes meanwhile.
     pub(crate) fn is_whole(&self, page: u64) -> bool {
         self.contents.is_whole(page, self.acknowledged(page), |place| {
             self.word(page, place).load(Ordering::Relaxed)

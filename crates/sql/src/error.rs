@@ -1,4 +1,4 @@
-//! What a server or a connection may answer instead of a result.
+//! Errors of a server or a connection.
 
 use std::io;
 
@@ -38,7 +38,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Whether repeating the transaction may help.
+    /// Returns true if repeating the transaction may help.
     pub fn is_retryable(self) -> bool {
         matches!(
             self,
@@ -46,7 +46,7 @@ impl ErrorKind {
         )
     }
 
-    /// Whether a server that is about to start may answer like this.
+    /// Returns true if a server that is about to start may answer like this.
     pub(crate) fn is_starting(self) -> bool {
         matches!(self, ErrorKind::Refused | ErrorKind::Starting)
     }

@@ -21,7 +21,7 @@ pub use socket::{Address, Traffic};
 
 use std::time::{Duration, Instant};
 
-/// How long to wait between two attempts to connect to a server that is starting.
+/// Pause between two attempts to connect to a server that is starting.
 const RETRY: Duration = Duration::from_millis(20);
 /// Shortest time after which a login counts as unanswered.
 const LOGIN: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ pub enum Protocol {
     Mariadb,
 }
 
-/// How to reach a database.
+/// Address and credentials of a database.
 #[derive(Debug, Clone)]
 pub struct Login {
     /// The protocol to use.
@@ -66,12 +66,12 @@ pub struct Login {
     pub user: String,
     /// Name of the database; MariaDB connects without one if this is empty.
     pub database: String,
-    /// How long to retry while the server is starting.
+    /// Timeout of connection attempts while the server is starting.
     pub timeout: Duration,
 }
 
 impl Login {
-    /// How long a server may take to answer the login: one with another protocol waits for the client.
+    /// Timeout of the response to a login: a server with another protocol waits for the client.
     fn login_timeout(&self) -> Duration {
         self.timeout.max(LOGIN)
     }
@@ -123,10 +123,10 @@ pub trait Connection: Send {
     /// The results since [`Connection::clear`].
     fn results(&self) -> Results<'_>;
 
-    /// Whether a failed statement keeps those after it in the same round trip from being executed.
+    /// Returns true if a failed statement keeps those after it in the same round trip from being executed.
     fn skips_after_errors(&self) -> bool;
 
-    /// What was exchanged since the connection was made.
+    /// Traffic since the connection was made.
     fn traffic(&self) -> Traffic;
 
     /// Begins to send rows of a table: lines of tab-separated values, `\N` for null.
@@ -147,7 +147,7 @@ pub trait Connection: Send {
     /// When the server refuses the rows or cannot be reached.
     fn load_end(&mut self) -> Result<(), SqlError>;
 
-    /// How rows are sent: `copy`, `load_data` or `multi_row_insert`.
+    /// Method of sending rows: `copy`, `load_data` or `multi_row_insert`.
     fn load_method(&self) -> &'static str;
 }
 
@@ -183,7 +183,7 @@ impl ServerVersion {
         }
     }
 
-    /// Whether this is the given version or a newer one.
+    /// Returns true if this is the given version or a newer one.
     pub fn is_at_least(&self, oldest: &[u32]) -> bool {
         self.numbers.as_slice() >= oldest
     }

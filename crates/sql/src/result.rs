@@ -12,7 +12,7 @@ pub(crate) struct Slot {
     pub statement: u32,
 }
 
-/// How values lie in a row.
+/// Encoding of values in a row.
 #[derive(Clone, Copy)]
 pub(crate) enum Format<'a> {
     /// A length of 4 bytes, -1 for null, then the value; big-endian.
@@ -39,7 +39,6 @@ impl<'a> Results<'a> {
         self.slots.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

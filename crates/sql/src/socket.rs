@@ -17,7 +17,7 @@ pub enum Address {
     Tcp(String, u16),
 }
 
-/// What was exchanged over a connection.
+/// Traffic over a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Statements executed.
@@ -60,7 +60,7 @@ impl Socket {
         })
     }
 
-    /// How long to wait for an answer; none for as long as it takes.
+    /// Sets the read timeout; `None` waits indefinitely.
     pub(crate) fn set_timeout(&self, timeout: Option<Duration>) -> Result<(), SqlError> {
         let set = match &self.stream {
             Stream::Unix(stream) => stream.set_read_timeout(timeout),

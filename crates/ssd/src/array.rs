@@ -1,4 +1,4 @@
-//! How an array divides a request among its drives: pure arithmetic, no time.
+//! Mapping of array requests to drives: pure arithmetic, no time.
 //!
 //! Layouts are those of Linux md: RAID 10 as near copies over pairs, RAID 5 and 6 with left-symmetric rotating parity. A
 //! write that covers a whole stripe writes data and parity; any other must know the old data first and either reads what
@@ -18,7 +18,7 @@ pub(crate) struct MemberIo {
     pub bytes: u64,
 }
 
-/// What a request takes: the second part begins when the first is complete.
+/// Drive I/O of a request: the second part starts when the first is complete.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Steps {
     pub first: Vec<MemberIo>,
@@ -57,7 +57,7 @@ impl Array {
         self.member_bytes * self.data_chunks()
     }
 
-    /// What a request takes. `least_busy` is the drive that a mirror should read from, among some.
+    /// Divides a request into drive I/O. `least_busy` is the drive that a mirror should read from, among some.
     pub(crate) fn divide(
         &self,
         operation: Action,
@@ -239,7 +239,7 @@ impl Array {
             .collect()
     }
 
-    /// What a write leaves of its stripe, within the height that it touches.
+    /// Parts of a stripe that a write leaves unchanged, within the height that it touches.
     fn rest_of_stripe(&self, row: u64, low: u64, high: u64, data: &[Part]) -> Vec<Part> {
         let mut rest = Vec::new();
         for column in 0..self.data_chunks() {

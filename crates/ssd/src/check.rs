@@ -13,15 +13,15 @@ const DRIVES_MAX: u32 = 64;
 /// Pages of a unit are bits of a word.
 const UNIT_BYTES_MAX: u64 = 64 * PAGE_BYTES;
 
-/// What is wrong with a model.
+/// Error in a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
     /// The field, as in the spec.
     pub field: &'static str,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// What would be right.
+    /// Imperative that corrects it.
     pub hint: &'static str,
 }
 

@@ -70,7 +70,7 @@ impl Die {
         self.real_ns(self.work_end_ns).max(self.reads_end_ns)
     }
 
-    /// Whether a program is planned or under way: its data is still in the controller.
+    /// Returns true if a program is planned or under way: its data is still in the controller.
     #[inline]
     pub(crate) fn holds(&self, program: u32) -> bool {
         self.work.iter().any(|work| work.program == program)

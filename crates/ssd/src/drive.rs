@@ -6,7 +6,7 @@
 //! back when they are done. Copies and erasures are work of the dies like any other, so that collection shows itself as
 //! it does on a real drive: by holding up reads, and by keeping the buffer full.
 //!
-//! What is simplified: copies are planned when the write that causes them is programmed, without waiting for their own
+//! Simplifications: copies are planned when the write that causes them is programmed, without waiting for their own
 //! reads; the two ends of a transfer are held together, so a channel has no queue but time.
 
 use std::cmp::Reverse;
@@ -27,7 +27,7 @@ const NOBODY: u32 = u32::MAX;
 /// One command, at most as long as the host makes them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Command {
-    /// What the drive returns on completion.
+    /// Token that the drive returns on completion.
     pub token: u32,
     pub operation: Action,
     pub offset_bytes: u64,
@@ -102,7 +102,7 @@ struct Hardware {
     slc_room_bytes: u64,
     usage: DeviceUsage,
     media: MediaUsage,
-    /// Which command the programs of a write belong to, where there is no buffer.
+    /// Command to which the programs of a write belong, where there is no buffer.
     writer: u32,
 }
 
@@ -208,7 +208,7 @@ impl Drive {
         }
     }
 
-    /// What host and media have seen so far.
+    /// Counters of host and media so far.
     pub(crate) fn usage(&self) -> DeviceUsage {
         let mut usage = self.hardware.usage.clone();
         usage.in_flight = self.active.into();
@@ -442,7 +442,7 @@ impl Drive {
             return self.hardware.at(real_ns, event);
         }
         if command == NOBODY {
-            // What was gathered when the drive's state was saved has no program of its own to wait for.
+            // Pages gathered when the drive's state was saved have no program of their own to wait for.
             self.buffered_pages = self.buffered_pages.saturating_sub(u64::from(pages));
             return self.admit();
         }
@@ -779,7 +779,7 @@ fn part_bytes(page: u64, offset_bytes: u64, bytes: u64) -> u32 {
     (end.min(offset_bytes + bytes) - begin.max(offset_bytes)) as u32
 }
 
-/// Which sectors of a page a range covers.
+/// Bit mask of the sectors of a page that a range covers.
 fn sectors_of(page: u64, offset_bytes: u64, bytes: u64) -> u8 {
     let sectors = (0..8).filter(|sector| {
         let begin = page * PAGE_BYTES + sector * SECTOR_BYTES;

@@ -51,7 +51,7 @@ impl Bucket {
 
     fn earn(&mut self, to_ns: u64) {
         if to_ns > self.at_ns {
-            // What a nanosecond adds is kept: requests pass at whole nanoseconds, and would lose the rest.
+            // The fraction that a nanosecond adds is kept: requests pass at whole nanoseconds, and would lose the rest.
             let most = self.capacity + self.rate / 1e9;
             self.credits = (self.credits + (to_ns - self.at_ns) as f64 * self.rate / 1e9).min(most);
             self.at_ns = to_ns;

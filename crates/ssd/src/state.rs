@@ -19,7 +19,7 @@ const VERSION: u64 = 1;
 /// Nothing valid here.
 const HOLE: u32 = u32::MAX;
 
-/// Why a state cannot be loaded.
+/// Errors of loading a state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// Reading failed.

@@ -1,4 +1,4 @@
-//! What a host sees: one drive, or an array of them, as a device that takes requests.
+//! Host view of the simulation: one drive, or an array of them, as a device that takes requests.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,7 +25,6 @@ pub enum Action {
 /// An I/O of the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// What to do.
     pub operation: Action,
     /// First byte.
     pub offset_bytes: u64,
@@ -35,7 +34,7 @@ pub struct Request {
     pub durable: bool,
 }
 
-/// What filling found and did.
+/// Result of filling.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Filled {
     /// Bytes that held nothing and were written.
@@ -59,7 +58,7 @@ pub struct Storage {
     completed: u64,
     common_free_ns: u64,
     parity_free_ns: u64,
-    /// What the host asked of the array as a whole.
+    /// Host I/O of the array as a whole.
     usage: DeviceUsage,
     in_flight: u64,
     busy_since_ns: u64,
@@ -227,7 +226,7 @@ impl Storage {
         }
     }
 
-    /// What has happened so far: of an array first the array, then its drives.
+    /// Counters so far: of an array first the array, then its drives.
     pub fn usage(&self) -> Vec<DeviceUsage> {
         let mut all = Vec::new();
         if self.drives.len() > 1 {
@@ -295,7 +294,7 @@ impl Storage {
         }
     }
 
-    /// How far the first bytes of the array reach into each drive.
+    /// Bytes from the start of each drive that the first bytes of the array occupy.
     fn member_bytes(&self, bytes: u64) -> u64 {
         let data = self.array.capacity_bytes() / self.model.capacity_bytes.max(1);
         let rows = bytes.div_ceil(self.array_model.chunk_bytes * data.max(1));
@@ -439,7 +438,7 @@ impl Storage {
         self.completions.push(Reverse((at_ns, self.completed, number)));
     }
 
-    /// What all drives together may move.
+    /// Instant at which the bytes have passed the link that all drives share.
     fn through_common_link(&mut self, bytes: u64) -> u64 {
         let Some(bytes_per_second) = self.array_model.bytes_per_second else {
             return self.now_ns;

@@ -23,7 +23,7 @@ const FREE_TARGET: usize = 3;
 /// All eight sectors of a page.
 pub(crate) const WHOLE_PAGE: u8 = 0xff;
 
-/// Why something is programmed.
+/// Cause of a program operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The host wrote it. Of the program this many pages are padding.
@@ -66,7 +66,7 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gathered {
     pub page: u32,
-    /// Which of its sectors are new.
+    /// Bit mask of its sectors that are new.
     pub sectors: u8,
     /// Where the other ones are, as an entry of the map.
     pub before: u32,

@@ -164,7 +164,7 @@ fn check_below(directory: &Path, shown: &Path, copy: Option<&Path>) -> io::Resul
     Ok(())
 }
 
-/// Whether a file has exactly two names, of which this path is one.
+/// Returns true if a file has exactly two names, of which this path is one.
 fn is_second_name(path: &Path, metadata: &Metadata) -> bool {
     let same = |found: Metadata| (found.dev(), found.ino()) == (metadata.dev(), metadata.ino());
     metadata.nlink() == 2 && std::fs::symlink_metadata(path).is_ok_and(same)
@@ -180,7 +180,7 @@ pub(crate) fn open_at(from: impl AsFd, path: &Path, shown: &Path, flags: OFlags)
     );
     match opened {
         Ok(file) => Ok(file.into()),
-        // Which of the two a link in place of a directory gives depends on the kernel.
+        // The kernel decides which of the two a link in place of a directory gives.
         Err(error @ (Errno::LOOP | Errno::NOTDIR)) if error == Errno::LOOP || is_link(&from, path) => {
             Err(WrongTarget::SymbolicLink { path: shown.into() }.into())
         }

@@ -1,4 +1,4 @@
-//! What makes a file or a device itself, whatever its name.
+//! Identity of a file or a device, independent of its name.
 
 use std::fmt::{Display, Formatter, Result as FormatResult};
 use std::fs::Metadata;
@@ -85,7 +85,7 @@ impl FromStr for Identity {
 pub struct NamedIdentity {
     /// The path, written as in the spec.
     pub path: PathBuf,
-    /// What it must lead to.
+    /// Required identity of the file or device at the path.
     pub identity: Identity,
 }
 

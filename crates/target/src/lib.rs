@@ -6,7 +6,7 @@
 //! which compares the opened descriptor with it. A path without an identity keeps the identity of its first open for the
 //! rest of the run.
 //!
-//! What it does not do: it does not decide what may be written, and it does not look at what is on a device.
+//! Limits: it does not decide what may be written, and it does not look at what is on a device.
 
 mod directory;
 mod identity;

@@ -97,7 +97,7 @@ impl Targets {
         }
     }
 
-    /// Whether the path was refused because it is a symbolic link, and it leads to a device.
+    /// Returns true if the path was refused because it is a symbolic link, and it leads to a device.
     fn may_be_device_link(&self, path: &Path, error: &io::Error) -> bool {
         matches!(WrongTarget::from_error(error), Some(WrongTarget::SymbolicLink { .. }))
             && self.above(path).is_none()

@@ -7,7 +7,7 @@ use iosonde_protocol::Failure;
 
 use crate::identity::Identity;
 
-/// Why an open was refused. It travels inside an [`io::Error`], so that code between here and the edge of the engine
+/// Reason for a refused open. It travels inside an [`io::Error`], so that code between here and the edge of the engine
 /// handles one type of error; [`WrongTarget::from_error`] finds it there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WrongTarget {
@@ -16,9 +16,9 @@ pub enum WrongTarget {
     Replaced {
         /// The path that was opened.
         path: PathBuf,
-        /// What was checked.
+        /// Identity that was checked.
         expected: Identity,
-        /// What was opened.
+        /// Identity that was opened.
         found: Identity,
     },
     /// A symbolic link where there must be none.

@@ -43,10 +43,10 @@ const BATCH: usize = 8;
 /// I/Os submitted together where all were complete when the last call returned, as from the page cache: then no device
 /// waits, and only the number of calls counts.
 const BATCH_AT_ONCE: usize = 64;
-/// How long the I/O of a probe may take.
+/// Timeout of a probe's I/O, in nanoseconds.
 const PROBE_NS: u64 = 2_000_000_000;
 
-/// How long a backend may wait for completions.
+/// Limit of a backend's wait for completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// Until one I/O completes.
@@ -87,22 +87,22 @@ pub trait Backend {
     /// CPU time spent watching the clock in [`Wait::Due`], in nanoseconds.
     fn spun_ns(&self) -> u64;
 
-    /// Why the device can no longer be used, where the backend knows more than the error numbers of its I/Os.
+    /// Cause for which the device can no longer be used, if the backend knows more than the error numbers of its I/Os.
     fn failure_cause(&self) -> Option<String> {
         None
     }
 
-    /// How I/O is really done.
+    /// I/O interface and features in effect.
     fn in_effect(&self) -> BackendInEffect;
 }
 
-/// What a backend of a job on real files needs.
+/// Resources for the backend of a job on real files.
 pub struct JobFiles<'a> {
     /// The file all I/Os of the job go to.
     pub fd: RawFd,
     /// The buffers, one for each slot.
     pub arena: &'a Arena,
-    /// How long before an instant to watch the clock instead of sleeping, in nanoseconds.
+    /// Time before an instant during which to watch the clock instead of sleeping, in nanoseconds.
     pub spin_ns: u64,
 }
 
@@ -124,7 +124,7 @@ fn try_one(backend: &mut impl Backend, io: &Io) -> io::Result<()> {
     }
 }
 
-/// Whether the I/O of [`try_one`] may still be in flight.
+/// Returns true if the I/O of [`try_one`] may still be in flight.
 fn is_abandoned(tried: &io::Result<()>) -> bool {
     matches!(tried, Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT))
 }

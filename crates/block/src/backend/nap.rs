@@ -42,7 +42,7 @@ impl Nap {
         let _ = nanosleep(&request);
     }
 
-    /// How long before an instant sleeping must end.
+    /// Time before an instant at which sleeping must end, in nanoseconds.
     pub(super) fn spin_ns(&self) -> u64 {
         self.spin_ns
     }

@@ -120,7 +120,7 @@ impl NvmeController {
         })
     }
 
-    /// How I/O is done.
+    /// Data pointers and completion mode in effect.
     pub(crate) fn in_effect(&self) -> BackendInEffect {
         let pointers = if self.uses_sgl { "sgl" } else { "prp" };
         let waiting = if self.options.interrupts {

@@ -19,14 +19,14 @@ const FORCE_UNIT_ACCESS: u32 = 1 << 30;
 /// Command dword 11 of dataset management.
 const DEALLOCATE: u32 = 1 << 2;
 
-/// What commands to a namespace have in common.
+/// Common fields of all commands to a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Addressing {
     /// Number of the namespace in its controller.
     pub namespace: u32,
     /// Base-2 logarithm of the bytes of a logical block.
     pub block_shift: u32,
-    /// Whether writes are on the medium when they complete.
+    /// True if writes are on the medium when they complete.
     pub durable_writes: bool,
 }
 

@@ -29,7 +29,7 @@ const CONTROLLER: u32 = 1;
 pub(crate) struct Namespace {
     /// `/dev/ngXnY`.
     pub(super) device: File,
-    /// How commands address it.
+    /// Addressing of its commands.
     pub(super) addressing: Addressing,
 }
 
@@ -117,7 +117,7 @@ fn open(generic: &Path) -> Result<File, String> {
     }
 }
 
-/// What a controller and one of its namespaces report about themselves.
+/// Identity that a controller and one of its namespaces report.
 struct Identity {
     controller: Box<[u8; IDENTIFY_BYTES]>,
     namespace: Box<[u8; IDENTIFY_BYTES]>,

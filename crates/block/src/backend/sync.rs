@@ -23,7 +23,7 @@ pub(crate) enum Calls {
     Plain(Vec<Fallback>),
     /// `preadv2` and `pwritev2` with `RWF_HIPRI`. The kernel then polls, unless it gives a reason.
     HighPriority {
-        /// Why completions are not polled; none if they are.
+        /// Reason for not polling completions; `None` if they are polled.
         not_polled: Option<String>,
     },
 }
@@ -47,7 +47,7 @@ impl Calls {
         Ok(Calls::HighPriority { not_polled })
     }
 
-    /// What the probe found out.
+    /// Result of the probe.
     pub(crate) fn in_effect(&self) -> BackendInEffect {
         let polling = "completion_polling".to_string();
         let (kind, features, fallbacks) = match self {

@@ -74,7 +74,7 @@ pub(super) fn try_read<E: Entries>(
     tried
 }
 
-/// How a ring describes I/Os, and reads their completions.
+/// Encoding of I/Os in a ring's submission entries, and decoding of its completions.
 pub(crate) trait Entries: Sized {
     /// An entry of its submission queue.
     type Submission: squeue::EntryMarker;
@@ -158,7 +158,7 @@ pub(crate) struct UringBackend<'ring, E: Entries> {
     completions: CompletionQueue<'ring, E::Completion>,
     entries: E,
     place: Place,
-    /// Whether a thread of the kernel takes the submissions.
+    /// True if a kernel thread polls for submissions.
     is_submission_polled: bool,
     /// I/Os pushed and not yet reaped.
     outstanding: usize,

@@ -1,11 +1,11 @@
-//! What the kernel and the target grant of `io_uring`.
+//! Features of `io_uring` that kernel and target grant.
 
 use std::io;
 
 use io_uring::{IoUring, cqueue, squeue};
 use iosonde_protocol::{BackendInEffect, Fallback, UringOptions};
 
-/// How long the kernel's submission thread polls before it sleeps, in milliseconds.
+/// Idle time after which the kernel's submission thread sleeps, in milliseconds.
 const SUBMISSION_THREAD_IDLE_MS: u32 = 2_000;
 
 /// The requested features that the kernel and the target grant.
@@ -36,7 +36,7 @@ impl UringFeatures {
         self
     }
 
-    /// What the probe found out.
+    /// Result of the probe.
     pub(crate) fn in_effect(&self) -> BackendInEffect {
         BackendInEffect {
             kind: self.kind.into(),
@@ -105,12 +105,12 @@ impl UringFeatures {
     }
 }
 
-/// What is asked of a ring.
+/// Requested settings of a ring.
 pub(super) struct Asked<'a> {
     /// `uring` or `uring_nvme`.
     pub kind: &'static str,
     pub options: &'a UringOptions,
-    /// Why completions cannot be polled, as far as that is known without trying.
+    /// Reason for which completions cannot be polled, as far as it is known without trying.
     pub no_polling: Option<String>,
 }
 

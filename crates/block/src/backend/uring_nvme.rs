@@ -124,7 +124,7 @@ impl Limits {
         }
     }
 
-    /// Whether a buffer of so many bytes has more pages than a command has segments.
+    /// Returns true if a buffer of so many bytes has more pages than a command has segments.
     fn needs_huge_pages(&self, bytes: u32) -> bool {
         let pages = u64::from(bytes).div_ceil(PAGE_BYTES);
         self.segments.is_some_and(|segments| pages > segments)

@@ -22,12 +22,12 @@ pub(crate) trait VirtualDevice {
     /// Takes one I/O that has completed by now: (job, slot, result).
     fn completed(&mut self) -> Option<(usize, u32, i32)>;
 
-    /// What it and its parts did so far, for devices that report more than latencies.
+    /// Counters of the device and its parts so far, for devices that report more than latencies.
     fn usage(&self) -> Vec<DeviceUsage> {
         Vec::new()
     }
 
-    /// How I/O is done.
+    /// I/O interface and features in effect.
     fn in_effect(&self) -> BackendInEffect;
 }
 

@@ -1,4 +1,4 @@
-//! What a journal knows of one unit: two words, each with a check of its own content.
+//! Journal entry of one unit: two words, each with a check of its own content.
 //!
 //! | word | bits | field |
 //! |---|---|---|
@@ -68,7 +68,7 @@ impl Check {
     }
 }
 
-/// What is known of one unit; see the module. Changes need its number.
+/// Journal entry of one unit; see the module. Changes need its number.
 #[repr(C)]
 pub(crate) struct Entry {
     state: AtomicU64,
@@ -102,7 +102,7 @@ impl Entry {
         }
     }
 
-    /// What was acknowledged by then is durable now.
+    /// Marks all writes up to an acknowledged generation as durable.
     #[inline]
     pub(crate) fn set_durable(&self, unit: usize, generation: u32) {
         self.change_reads(unit, |Reads { durable, seen }| {
@@ -139,18 +139,18 @@ impl Entry {
         }
     }
 
-    /// Whether both words have the check of their content.
+    /// Returns true if both words have the check of their content.
     pub(super) fn is_sound(&self, unit: usize) -> bool {
         STATE.is_sound(unit, self.state.load(Ordering::Acquire))
             && READS.is_sound(unit, self.reads.load(Ordering::Acquire))
     }
 
-    /// Whether nothing is known of the unit. Of a unit that was written neither word is empty.
+    /// Returns true if nothing is known of the unit. Of a unit that was written neither word is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.state.load(Ordering::Acquire) == 0 || self.reads.load(Ordering::Acquire) == 0
     }
 
-    /// Whether writes could have led to it: none is durable that was not submitted.
+    /// Returns true if writes could have led to it: every durable generation was submitted.
     pub(super) fn is_possible(&self) -> bool {
         is_submitted(self.durable(), self.state().issued())
     }

@@ -204,7 +204,7 @@ impl Unflushed {
         let length = self.ring.len() as u64;
         self.ring[(self.pushed % length) as usize] = (unit, generation);
         self.pushed += 1;
-        // What is overwritten is never known to be durable: the later check is weaker by it, and still right.
+        // Overwritten entries are never known to be durable: the later check is weaker by them, and still right.
         self.drained = self.drained.max(self.pushed.saturating_sub(length));
     }
 

@@ -39,12 +39,12 @@ const BOOT_AT: u64 = 48;
 const BOOT_BYTES: usize = 36;
 /// CRC-32C of all entries, each without its last four bytes; valid once the journal is settled.
 const ENTRIES_CRC_AT: u64 = 84;
-/// Whether a write of every unit was acknowledged, so that an entry of zeros is damage.
+/// Offset of the flag that a write of every unit was acknowledged, so that an entry of zeros is damage.
 const WRITTEN_AT: u64 = 88;
 /// CRC-32C of the bytes before it. In the first sector, which reaches the medium whole or not at all.
 const HEADER_CRC_AT: u64 = 508;
 
-/// Why a journal cannot be opened.
+/// Errors of opening a journal.
 #[derive(Debug)]
 pub(crate) enum JournalError {
     /// The kernel's reason.
@@ -232,7 +232,7 @@ impl Journal {
         self.header.identity
     }
 
-    /// What is known of every unit.
+    /// Entries of all units, by number.
     #[inline]
     pub(crate) fn entries(&self) -> &[Entry] {
         self.map.entries()
@@ -303,7 +303,7 @@ impl Journal {
     }
 }
 
-/// What happened between the last change of a journal and now.
+/// Relation of a journal's last change to the present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The run came to its end, and made durable what it wrote.
@@ -422,7 +422,7 @@ fn damaged(reason: String) -> JournalError {
     JournalError::Damaged(reason)
 }
 
-/// Whether a file is a journal of any version, and not a foreign file of that name.
+/// Returns true if a file is a journal of any version, and not a foreign file of that name.
 fn is_ours(file: &File) -> io::Result<bool> {
     let mut start = [0; MAGIC_PREFIX.len()];
     match file.read_exact_at(&mut start, 0) {

@@ -20,7 +20,7 @@ use super::state::{Allowed, is_before};
 /// Findings that are listed; beyond that they are counted.
 pub(crate) const FINDINGS_MAX: usize = 64;
 
-/// What was checked, and what was wrong.
+/// Bytes checked, and errors found.
 pub(crate) struct Tally {
     pub checked_bytes: u64,
     /// Bytes of units of which nothing is known.
@@ -41,7 +41,7 @@ struct Suspect {
     found: Found,
 }
 
-/// What a sector holds instead.
+/// Contents of a sector that is not as expected.
 #[derive(Debug, Clone, Copy)]
 enum Found {
     Zeros,

@@ -7,7 +7,7 @@
 //! A *unit* is the greatest common divisor of the sizes of a run's writes, at most 1 MiB: mostly the block size. Whole units are
 //! judged: a write of several units (where sizes are mixed) of which one never arrived has lost that one.
 //!
-//! What it does not do: it trusts the CPU and the memory between sealing and submitting, and it cannot see a fault that
+//! Limits: it trusts the CPU and the memory between sealing and submitting, and it cannot see a fault that
 //! the page cache hides, so it is to be used with direct I/O where the device is in question.
 
 pub mod crc;
@@ -47,13 +47,13 @@ use sector::{Identity, SECTOR_BYTES};
 
 /// No unit is larger: layout writes that much at a time.
 pub(crate) const UNIT_BYTES_MAX: u64 = 1 << 20;
-/// How often the journals are brought to the medium during a load that requires durability.
+/// Period of syncing the journals during a load that requires durability.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 /// The verification of one run.
 pub(crate) struct Session {
     when: VerifyWhen,
-    /// Whether the engine opens the files.
+    /// True if the engine opens the files.
     is_opened: bool,
     files: Vec<(PathBuf, Journal)>,
     /// Filled by the jobs when they have ended.
@@ -108,7 +108,7 @@ impl Session {
         JobVerifier::new(&self.files[number].1, number, stream, queue_depth, checks_reads)
     }
 
-    /// What a job found.
+    /// Adds the results of a job.
     pub(crate) fn add(&self, tally: Tally) {
         self.tally
             .lock()
@@ -277,7 +277,7 @@ pub(crate) fn journal_path(data: &Path, directory: Option<&str>) -> PathBuf {
     Journal::path_of(data, directory)
 }
 
-/// What all writes of the workload are made of.
+/// Unit of verification: the largest size in bytes of which all writes are multiples.
 fn unit_bytes(workload: &BlockWorkload) -> u64 {
     let sizes = |stream: &Stream| {
         let blocks = stream.block_sizes.iter().map(|size| size.bytes);

@@ -214,7 +214,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// What a unit may hold, from what is known of it and how the run ended.
+    /// Allowed contents of a unit, from its journal entry and the end of the run.
     fn allowed(&self, entry: &Entry) -> Option<Allowed> {
         match self.origin {
             Origin::Settled | Origin::SameBoot => entry.state().is_checkable().then(|| entry.state().allowed()),

@@ -49,7 +49,7 @@ impl Rehearsal {
     }
 }
 
-/// What a job's loop does for verification.
+/// Verification part of a job's loop.
 pub struct RehearsingJob<'a> {
     verifier: JobVerifier<'a>,
     block_bytes: u64,

@@ -13,19 +13,19 @@
 
 use super::crc::Crc;
 
-/// What no device divides further, and the unit of every seal.
+/// Bytes of a sector, which no device divides further: the unit of every seal.
 pub const SECTOR_BYTES: usize = 512;
 /// A sector's bytes.
 pub type Sector = [u8; SECTOR_BYTES];
 
 const MARK: u32 = u32::from_le_bytes(*b"iosV");
 
-/// Whose data it is: the same for every sector of a file.
+/// Owner of the data: the same for every sector of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Drawn when the file was first laid out under verification; the files of one target have it in common.
     pub history: u64,
-    /// Which file of the target.
+    /// Number of the file in the target.
     pub file: u32,
 }
 
@@ -36,7 +36,7 @@ pub struct Seal {
     pub position: u64,
     /// Number of the write among those of its unit, from 1.
     pub generation: u32,
-    /// Whose data it is.
+    /// Owner of the data.
     pub identity: Identity,
 }
 
@@ -89,7 +89,7 @@ pub fn stored_crc(sector: &Sector) -> u32 {
     u32::from_le_bytes(*field(sector, 0))
 }
 
-/// Whether the sector claims to be sealed.
+/// Returns true if the sector claims to be sealed.
 #[inline]
 pub fn is_marked(sector: &Sector) -> bool {
     u32::from_le_bytes(*field(sector, 4)) == MARK

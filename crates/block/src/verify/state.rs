@@ -38,8 +38,8 @@ pub(crate) struct UnitState(pub(crate) u64);
 pub(crate) struct Allowed {
     pub oldest: u32,
     pub newest: u32,
-    /// Whether a write may have been in flight: what is read through the page cache may then be half of the one and half of
-    /// the other within a sector, since the kernel copies without a lock.
+    /// True if a write may have been in flight: a read through the page cache may then return half of the one and half
+    /// of the other within a sector, since the kernel copies without a lock.
     pub may_mix: bool,
 }
 
@@ -58,18 +58,18 @@ impl Allowed {
         }
     }
 
-    /// Whether there is no newest.
+    /// Returns true if there is no newest.
     pub(crate) fn is_open(self) -> bool {
         self.newest.wrapping_sub(self.oldest) == EVER
     }
 
-    /// Whether a generation lies before all that are allowed.
+    /// Returns true if a generation lies before all that are allowed.
     pub(crate) fn is_older(self, generation: u32) -> bool {
         is_before(generation, self.oldest)
     }
 }
 
-/// Whether one generation lies before another.
+/// Returns true if one generation lies before another.
 pub(crate) fn is_before(generation: u32, other: u32) -> bool {
     (generation.wrapping_sub(other) as i32) < 0
 }
@@ -132,14 +132,14 @@ impl UnitState {
         }
     }
 
-    /// Whether anything is known of what the unit holds.
+    /// Returns true if anything is known of the unit's contents.
     #[inline]
     pub(crate) fn is_checkable(self) -> bool {
         // Generation 0 is whatever was there before the first write.
         self.issued() != 0 && (self.back() == ANY || u64::from(self.issued()) != self.back())
     }
 
-    /// What the unit may hold now.
+    /// Allowed contents of the unit now.
     #[inline]
     pub(crate) fn allowed(self) -> Allowed {
         let newest = self.issued();

@@ -21,7 +21,7 @@ use crate::prepare;
 
 const SIZE_BYTES: u64 = 256 << 10;
 
-/// What a device does wrong, once, to the write or read of that number (counted from 0).
+/// Fault of a device, once, at the write or read of that number (counted from 0).
 #[derive(Debug, Clone, Copy)]
 enum Lie {
     /// The write is acknowledged and not carried out.
@@ -42,7 +42,7 @@ enum Lie {
 
 struct Device {
     data: Vec<u8>,
-    /// What each place held before its last write.
+    /// Contents of each place before its last write.
     before: Vec<u8>,
     lie: Option<Lie>,
     writes: u64,

@@ -1,4 +1,4 @@
-//! What the integration tests share: a plain workload to change, and a run that keeps its events.
+//! Common parts of the integration tests: a plain workload to change, and a run that keeps its events.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use iosonde_block::Block;
@@ -110,7 +110,7 @@ pub fn run_with_events(workload: &BlockWorkload, emit: &mut dyn FnMut(Event)) ->
     carry_out(&Block(workload), inputs(&observe, &targets), &mut control, emit)
 }
 
-/// What the intervals of the measurement recorded for an operation.
+/// Records of an operation in the intervals of the measurement.
 pub fn measured(intervals: &[Interval], operation: Operation) -> impl Iterator<Item = &OperationInterval> {
     intervals
         .iter()

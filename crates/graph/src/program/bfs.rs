@@ -71,7 +71,7 @@ impl Bfs {
         hash_of(self.parents().map(u64::from))
     }
 
-    /// Whether a list had a vertex that does not exist.
+    /// Returns true if a list had a vertex that does not exist.
     pub(crate) fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Relaxed)
     }

@@ -70,7 +70,7 @@ impl Components {
         hash_of(self.labels().map(u64::from))
     }
 
-    /// Whether a list had a vertex that does not exist.
+    /// Returns true if a list had a vertex that does not exist.
     pub(crate) fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Relaxed)
     }

@@ -21,7 +21,7 @@ use crate::csr::Checksum;
 /// Vertices of a block.
 pub(crate) const BLOCK: u32 = 4096;
 
-/// How a pass ended.
+/// Conclusion of a pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Conclusion {
     /// Vertices whose lists the iteration needed.
@@ -36,7 +36,7 @@ pub(crate) struct Conclusion {
 
 /// A computation; see the module.
 pub(crate) trait Program: Sync {
-    /// What is kept of a vertex while its list is processed, piece by piece.
+    /// State of a vertex while its list is processed, piece by piece.
     type Register: Copy;
 
     /// The next vertex from `from` whose list this iteration needs; `end` if none before it does. It has a list.

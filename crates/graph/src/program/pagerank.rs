@@ -97,7 +97,7 @@ impl<'a> Ranks<'a> {
         self.settings
     }
 
-    /// Whether a list had a vertex that does not exist.
+    /// Returns true if a list had a vertex that does not exist.
     pub(crate) fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Relaxed)
     }

@@ -57,7 +57,7 @@ impl Gets {
         self.in_flight
     }
 
-    /// How many of a batch a lane has.
+    /// Number of records of a batch that a lane reads.
     #[inline]
     fn share(&self, lane: usize, records: u64) -> u64 {
         let (lane, lanes) = (lane as u64, self.lanes.len() as u64);

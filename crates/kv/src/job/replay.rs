@@ -7,7 +7,7 @@ use super::{Job, read_bytes};
 use crate::trace::{Request, Row};
 
 impl Job<'_> {
-    /// Whether every row of the trace was replayed; false without a trace.
+    /// Returns true if every row of the trace was replayed; false without a trace.
     #[inline]
     pub(super) fn has_replayed_all(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.has_ended())

@@ -28,16 +28,16 @@ const FIRST_ADDRESS: u64 = 0x4000_0000;
 /// Value of a doorbell register that was not written since the controller read it.
 const NOT_RUNG: u32 = u32::MAX;
 
-/// What the controller is.
+/// Properties of the controller.
 #[derive(Debug, Clone)]
 pub struct MockSettings {
     /// Bytes of a logical block and blocks of each namespace, from number 1.
     pub namespaces: Vec<(u32, u64)>,
     /// Largest transfer as a power of two of pages (MDTS).
     pub transfer_exponent: u8,
-    /// Whether it takes SGLs.
+    /// True if it takes SGLs.
     pub has_sgl: bool,
-    /// Whether Abort ends a command that it has forgotten.
+    /// True if Abort ends a command that it has forgotten.
     pub honours_abort: bool,
     /// I/O queue pairs that it grants.
     pub queue_pairs: u16,
@@ -59,7 +59,7 @@ impl Default for MockSettings {
     }
 }
 
-/// What goes wrong with one I/O command.
+/// Fault injected into one I/O command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MockFault {
     /// It is carried out and never completed.
@@ -176,7 +176,7 @@ impl Mock {
         (state.io_commands, state.flushes, state.forced_writes)
     }
 
-    /// Whether it is enabled: whether it may access memory.
+    /// Returns true if it is enabled and so may access memory.
     pub fn is_enabled(&self) -> bool {
         self.state().is_enabled
     }

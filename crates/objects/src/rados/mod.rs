@@ -20,7 +20,7 @@ use crate::store::{Done, Session, Store};
 /// Longest name of an object with its final null byte: `iosonde-` and 20 digits.
 const NAME: usize = 32;
 
-/// How long closing a session waits for operations that are still in flight.
+/// Timeout of operations in flight when a session is closed.
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// Where to connect to.
@@ -170,7 +170,7 @@ impl Queue {
     }
 }
 
-/// What a callback gets.
+/// Argument of a callback.
 struct Call {
     queue: *const Queue,
     slot: u32,

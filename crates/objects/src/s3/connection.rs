@@ -16,7 +16,7 @@ pub(crate) const STATUS: i32 = 100_000;
 #[derive(Debug, Default)]
 struct Exchange {
     head: Vec<u8>,
-    /// Whether the buffer is sent after the head.
+    /// True if the buffer is sent after the head.
     sends_buffer: bool,
     sent: usize,
     received: Vec<u8>,
@@ -77,8 +77,8 @@ impl Connection {
         sent
     }
 
-    /// Whether no request can be sent, because the server has closed the connection since the last response. Data that no
-    /// request asked for counts too: some servers send an error before they close an idle connection.
+    /// True if no request can be sent, because the server has closed the connection since the last response. Data that
+    /// no request asked for counts too: some servers send an error before they close an idle connection.
     pub(crate) fn is_closed(&self) -> bool {
         let Some(stream) = &self.stream else { return true };
         !matches!(stream.peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
@@ -160,7 +160,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether the response is complete. The body of a read goes into the buffer as far as it has room.
+    /// Returns true if the response is complete. The body of a read goes into the buffer as far as it has room.
     fn receive(&mut self, stream: &mut TcpStream, buffer: &mut [u8]) -> Result<bool, i32> {
         let mut chunk = [0; 16 << 10];
         loop {

@@ -14,7 +14,7 @@ const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
 const SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
 const PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
-/// What signs the requests of a run.
+/// Signer of the requests of a run.
 #[derive(Clone)]
 pub(crate) struct Signer {
     access_key: String,

@@ -10,7 +10,7 @@ use super::*;
 
 type Objects = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
-/// How a server answers.
+/// Behaviour of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// Each response at once, on a connection that stays open.

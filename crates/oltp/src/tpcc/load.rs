@@ -13,10 +13,10 @@ use super::rules::Constants;
 use super::schema::{TABLES, Table};
 use crate::{marker, server};
 
-/// How often the progress of loading is looked at.
+/// Period at which the progress of loading is polled.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What to load.
+/// Inputs of loading.
 pub(crate) struct Loading<'a> {
     pub server: &'a SqlServer,
     pub warehouses: u32,

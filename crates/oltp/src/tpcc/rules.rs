@@ -91,7 +91,7 @@ impl LastName {
     }
 }
 
-/// How a customer is given: 60 % by last name, 40 % by number.
+/// Selection of a customer: 60 % by last name, 40 % by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Customer {
     Number(u32),
@@ -115,7 +115,7 @@ pub(crate) struct NewOrder {
     pub lines: [Line; LINES_MAX],
     pub count: usize,
     pub is_local: bool,
-    /// Whether the last item does not exist, so that the transaction is rolled back.
+    /// True if the last item does not exist, so that the transaction is rolled back.
     pub rolls_back: bool,
 }
 
@@ -201,7 +201,7 @@ impl Deck {
     }
 }
 
-/// What one terminal enters.
+/// Input of one terminal.
 pub(crate) struct Keyboard {
     rng: Rng,
     constants: Constants,

@@ -23,7 +23,7 @@ const LONG_DATA: Value = Text(
      ...................................................",
 );
 
-/// How many rows a statement returns.
+/// Number of rows that a statement returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rows {
     None,
@@ -35,7 +35,7 @@ enum Rows {
     EachPair,
 }
 
-/// What a statement returns.
+/// Response to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answer {
     rows: Rows,
