@@ -35,7 +35,7 @@ class Scenario:
 
     @property
     def place(self) -> int:
-        """Where the change is."""
+        """Index of the first session after the change."""
         return self.sessions - (self.before_end or self.sessions // 2)
 
     @property

@@ -73,7 +73,7 @@ def load_tools() -> ModuleType:
 
 @dataclass(frozen=True, kw_only=True)
 class Rust:
-    """Where the compiler comes from."""
+    """Required and installed compiler, and the packages that provide it."""
 
     minimum: Version
     installed: Version | None

@@ -158,7 +158,7 @@ def wait_until_detached(device: str, backing: str) -> None:
 
 
 def backing_name(device: str) -> str:
-    """Where the backing file of a loop device was opened; empty if it is detached."""
+    """Path at which a loop device's backing file was opened; empty if it is detached."""
     try:
         return Path("/sys/block", Path(device).name, "loop/backing_file").read_text()
     except OSError:

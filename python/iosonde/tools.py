@@ -38,10 +38,10 @@ LIBRARY_DIRECTORIES = (
     "/usr/lib",
     "/lib64",
 )
-"""Where the engine looks for libraries before it asks the linker (`crates/kv/src/library_directories.txt`)."""
+"""Directories that the engine searches for libraries before the linker (`crates/kv/src/library_directories.txt`)."""
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Where administration programs are, which is not on every user's PATH."""
+"""Directories of administration programs, which are not on every user's PATH."""
 
 
 @dataclass(frozen=True, kw_only=True)

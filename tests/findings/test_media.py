@@ -1,4 +1,4 @@
-"""When the difference of a drive's counters is a number, and when it is none."""
+"""Differences of a drive's counters: valid numbers, and none."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ ENDLESS = 100_000_000
 PATIENCE_S = 300
 PATTERN = bytes(range(256)) * 4096
 DEALLOCATED, KEPT = 16 * MIB, 17 * MIB
-"""Where the pattern is written: what the driver deallocates, and what nothing may change."""
+"""Offsets of the pattern: one that the driver deallocates, and one that nothing may change."""
 
 
 def parts_of_user_driver(

@@ -36,7 +36,7 @@ class Report:
 
     @property
     def steps(self) -> list[str]:
-        """When each of its steps ended, in seconds since its start."""
+        """Ends of its steps, in seconds since its start."""
         return re.findall(r"^\d+ s: \S+", self.stderr, re.MULTILINE)
 
     def step(self, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where the time of a run went, and what follows for a faster device."""
+"""Breakdown of a run's time, and the possible gain from a faster device."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ FUSE = Path("/dev/fuse")
 SECTOR_BYTES = 512
 
 _FOLDER = "/mnt"
-"""Where the daemon keeps image and file, on a file system that it alone sees."""
+"""Directory of the daemon's image and file, on a file system that it alone sees."""
 _FILE = f"{_FOLDER}/iosonde-lab-device"
 _CONNECTIONS = "/sys/fs/fuse/connections"
 _START_S = 60

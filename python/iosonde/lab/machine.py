@@ -231,7 +231,7 @@ class _NotStartedError(LabError):
 
 
 def mount_points_of_programs() -> list[Path]:
-    """Where file systems are mounted that hold Python, the engine and iosonde, besides the root."""
+    """Mount points of file systems with Python, the engine and iosonde, besides the root."""
     from iosonde.errors import EngineError
     from iosonde.execution.engine import find_engine
     from iosonde.workload.workload import Engine

@@ -29,7 +29,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Criteria:
-    """When a window is steady."""
+    """Criteria of a steady window."""
 
     window: int = 5
     """Rounds in it."""

@@ -99,7 +99,7 @@ class Run(Frozen):
     purges: bool = False
     """True if the target is purged before the engine starts."""
     until: JsonObject | None = None
-    """When the run ends early (`procedure.watch`): once its intervals are steady (`round_ns`, `tracking`, `hold`,
+    """Early end of the run (`procedure.watch`): once its intervals are steady (`round_ns`, `tracking`, `hold`,
     `criteria`), or once all conditions are decided (`conditions`, `streams`)."""
     restart: int = 0
     """Number of times that the device state was lost in a pause and prepared again."""

@@ -34,7 +34,7 @@ class Background(TypedDict):
 
 
 class Metric(TypedDict):
-    """Where a value is in the output, and what it means; of `json`, `pattern` and `lines` one is not empty."""
+    """Place and meaning of a value in the output; of `json`, `pattern` and `lines` one is not empty."""
 
     title: str
     unit: str

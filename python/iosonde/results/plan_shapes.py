@@ -89,7 +89,7 @@ class Repeats(TypedDict):
 
 
 class Until(TypedDict):
-    """When a run that is judged by its own rounds may end."""
+    """Stop conditions of a run that is judged by its own rounds."""
 
     round_ns: int
     tracking: Literal["iops", "bandwidth", "completion_latency_ns_mean"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import psycopg
 
 PLACES = "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin"
-"""Where Debian and Red Hat put the server, which is not on PATH."""
+"""Installation directories of the server in Debian, Red Hat and Homebrew, which are not on PATH."""
 
 RESERVED = (
     *("data_directory", "config_file", "hba_file", "ident_file", "external_pid_file", "listen_addresses", "port"),

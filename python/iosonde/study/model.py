@@ -141,7 +141,7 @@ class Rounds(_Strict):
 
 
 class Derived(_Strict):
-    """Where a parameter's value comes from that an earlier part finds out."""
+    """Source of a parameter's value that an earlier part determines."""
 
     part: str
     """A part before this one."""
@@ -213,7 +213,7 @@ def _read_budget(value: str) -> str:
 
 
 class Until(_Strict):
-    """When the repeats of a case end, for `repeats = "until"`."""
+    """Stop conditions for the repeats of a case, for `repeats = "until"`."""
 
     half_width: Annotated[float, BeforeValidator(_read_share)] = Field(default=0.03, gt=0, le=1)
     """Half the width of the confidence interval of every metric requested, as a share of its value."""
@@ -458,7 +458,7 @@ class Study(_Repeated):
     """Set by `repeats = "until"`; `repeats` is then the minimum."""
     until: Until = Field(default_factory=Until)
     on_member_failure: Literal["continue", "stop"] = "continue"
-    """When a member of an array fails during a run, the study continues degraded or stops after that run."""
+    """Reaction to the failure of an array member during a run: continue degraded, or stop after that run."""
     shuffle: bool = True
     """Runs in a seeded random order, repeats spread over the study."""
     seed: int = 1

@@ -57,7 +57,7 @@ class Line:
     limits: Mapping[str, str] = field(default_factory=dict)
     """Limiting factor of the runs of the case, by target."""
     uses: Mapping[str, TimeUse] = field(default_factory=dict)
-    """Where their time went, by target."""
+    """Breakdown of their time, by target."""
 
     @property
     def gain_limit(self) -> str:
@@ -430,7 +430,7 @@ def _limits(material: Material, case_id: str) -> dict[str, str]:
 
 
 def _uses(material: Material, case_id: str) -> dict[str, TimeUse]:
-    """Where the time of the complete runs of a case went, for each target."""
+    """Breakdown of the time of a case's complete runs, for each target."""
     found = {}
     for source in material.sources:
         of_case = [each for each in source.records if each.case_id == case_id and each.outcome == "complete"]

@@ -625,7 +625,7 @@ class Evidence:
         return self._is_closed(job["stream"]) or is_behind
 
     def _window(self, job: Json) -> tuple[int, int]:
-        """When the job's stream was to load the target."""
+        """Start and end of the time in which the job's stream was to load the target, in nanoseconds."""
         begin, end = self.facts.result["begin_ns"], self.facts.result["end_ns"]
         active = self.streams[job["stream"]].get("active") or {"begin_ns": 0, "end_ns": None}
         last = end if active["end_ns"] is None else min(end, begin + active["end_ns"])

@@ -1,4 +1,4 @@
-"""Where the time of a run went: device, kernel, application, locks. The reason why a faster device gains no more.
+"""Breakdown of a run's time: device, kernel, application, locks. The reason why a faster device gains no more.
 
 Shares are of the measurement; CPU times are in cores (CPU seconds for each second). They overlap: a device is busy
 while the CPU works for another job. What a faster device can gain at most follows from its busy time alone.
@@ -77,7 +77,7 @@ class TimeUse:
 
 
 def time_use(record: Record) -> TimeUse | None:
-    """Where the time of a run went; None without a result on a real clock."""
+    """Breakdown of a run's time; None without a result on a real clock."""
     result: Json = record.result or {}
     if not result.get("devices") or record.target.get("simulated"):
         return None

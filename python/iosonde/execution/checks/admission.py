@@ -26,7 +26,7 @@ from iosonde.workload import described
 from iosonde.workload.block.backends import VIRTUAL
 
 SYSTEM_DIRECTORIES = ("/usr", "/lib", "/lib64", "/opt")
-"""Where only administrators install libraries."""
+"""Directories in which only administrators install libraries."""
 
 
 def check_libraries(plan: Plan, allowed: Collection[str] = ()) -> None:

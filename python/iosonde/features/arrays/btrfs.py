@@ -161,7 +161,7 @@ def label_on(device: Path) -> str:
 
 
 def _superblocks(descriptor: int, name: str) -> list[int]:
-    """Where an open device has superblocks with our label."""
+    """Offsets of superblocks with our label on an open device."""
     return [place for place in SUPERBLOCKS_AT if _label_at(descriptor, place) == name]
 
 

@@ -1,4 +1,4 @@
-"""Where the time of an I/O goes in the kernel, from traced runs, and what tracing itself costs."""
+"""Breakdown of an I/O's time in the kernel, from traced runs, and the cost of tracing itself."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class _Relating:
             io.interrupt = self._interrupt_of(io, event.cpu)
 
     def _interrupt_of(self, io: _Io, cpu: int) -> int | None:
-        """When the device interrupted: on the CPU that completes the I/O, or on another that passed it on."""
+        """Time of the device's interrupt: on the CPU that completes the I/O, or on another that passed it on."""
         own = self._interrupts.get(cpu, 0)
         latest = own if own > io.issued else max(self._interrupts.values(), default=0)
         return latest if latest > io.issued else None

@@ -68,7 +68,7 @@ class Block:
         return found.cast(pl.Float64, strict=False)
 
     def is_empty(self, column: str) -> pl.Series:
-        """Where a column has nothing; everywhere if there is no such column."""
+        """Mask of the rows in which a column is empty; all rows if there is no such column."""
         return self.table[column].is_null() if self.has(column) else pl.repeat(value=True, n=self.rows, eager=True)
 
     def refuse(self, wrong: pl.Series, column: str, why: str, *, is_missing: bool = False) -> None:

@@ -49,7 +49,7 @@ BARS_APART = 50
 COLUMNS_WITH_VALUES = 10
 """Columns of a heat map that leave room for the value in each cell."""
 MEDIAN = 0.301
-"""Where 50 % is on a nines axis; values below it are no tails."""
+"""Position of 50 % on a nines axis; values below it are no tails."""
 
 
 def figure(view: View, number: int, material: Material) -> Figure | Undrawn | None:

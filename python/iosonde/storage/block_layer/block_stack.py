@@ -258,7 +258,7 @@ def _link(disk: Path) -> dict[str, Any]:
 
 
 def _attached(disk: Path) -> Path:
-    """Where the hardware is: an NVMe disk that may have several paths is virtual, next to links to each of them."""
+    """Path of the hardware: an NVMe disk that may have several paths is virtual, next to links to each of them."""
     if "nvme-subsystem" not in disk.parts:
         return disk
     controllers = [path for path in disk.parent.glob("nvme*") if re.fullmatch(r"nvme\d+", path.name)]

@@ -66,7 +66,7 @@ def mount_of(path: Path) -> Mount | None:
 
 
 def mounted_elsewhere(number: str) -> dict[int, str]:
-    """Where a device (`major:minor`) is mounted in other mount namespaces, by a process of each, as far as readable.
+    """Mount points of a device (`major:minor`) in other mount namespaces, by a process of each, as far as readable.
 
     A namespace created while a file system was mounted keeps its copy of that mount (mount_namespaces(7)).
     """

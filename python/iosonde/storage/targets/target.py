@@ -1,4 +1,4 @@
-"""Where the I/O of a study goes: what every kind of target can do.
+"""Interface of targets, to which a study's I/O goes.
 
 `opening.open_target` turns what the user named into one of them: files (`file_target.py`), block devices
 (`device_target.py`), no storage at all (`virtual_target.py`), or a kind of target of a feature (`kind.py`).

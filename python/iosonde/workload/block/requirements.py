@@ -45,7 +45,7 @@ def active_range_bytes(parameters: Mapping[str, Any]) -> int | None:
 
 
 def begins(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
-    """Where each stream's data begins: on a simulated drive the files of jobs are one after the other."""
+    """Offset of each stream's data, in bytes: on a simulated drive the files of jobs are one after the other."""
     found, at = {}, 0
     for name, stream in streams.items():
         found[name] = at

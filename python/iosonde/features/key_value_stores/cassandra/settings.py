@@ -21,7 +21,7 @@ REPLICATION = "replication_factor"
 """Copies of each record on a running cluster, in `cassandra`."""
 
 DEFAULT_MODE = "periodic"
-"""When a node that iosonde starts acknowledges writes, unless the study sets it."""
+"""Commit log sync mode of a node that iosonde starts, unless the study sets it."""
 
 BY_PARAMETER = ("commitlog_sync",)
 """Settings of the node that are parameters of the workload."""
