@@ -18,7 +18,7 @@ use iosonde_target::Targets;
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 4 * MIB;
-/// Where the journal's header says that the run came to its end, and on which boot it ran, and its checksums
+/// Offsets in the journal's header of the flag that the run came to its end, of its boot, and of its checksums
 /// (verify/journal.rs).
 const SETTLED_AT: u64 = 44;
 const BOOT_AT: u64 = 48;

@@ -14,7 +14,7 @@ const ABSENT: u32 = u32::MAX;
 pub(crate) struct Cache {
     /// The page of the first entry.
     first_page: u64,
-    /// Where each page is in memory.
+    /// Place of each page in memory.
     places: Vec<u32>,
     memory: Vec<u8>,
     used: u32,
@@ -42,7 +42,7 @@ impl Cache {
         }
     }
 
-    /// Where a page is in memory, if it is.
+    /// Place of a page in memory, if it is cached.
     #[inline]
     pub(crate) fn place(&self, page: u64) -> Option<u32> {
         let place = *self.places.get((page - self.first_page) as usize)?;

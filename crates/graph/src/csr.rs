@@ -39,7 +39,7 @@ pub(crate) struct Header {
     pub build_ns: u64,
 }
 
-/// Where the parts of a graph are on the target.
+/// Offsets of the parts of a graph on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Places {
     pub index_at: u64,
@@ -143,7 +143,7 @@ impl Header {
 pub(crate) struct Csr {
     pub header: Header,
     pub adjacency_at: u64,
-    /// Where each vertex' list starts, in edges; the last is the end of the last list.
+    /// Start of each vertex' list, in edges; the last is the end of the last list.
     offsets: Vec<u64>,
     /// Outgoing edges of each vertex, where lists are of incoming ones.
     out_degrees: Option<Vec<u32>>,

@@ -1,4 +1,4 @@
-//! Where the jobs of a run meet after each step of an iteration, and what they sum up there.
+//! Meetings of a run's jobs after each step of an iteration, and the sums that they exchange there.
 //!
 //! Meetings take a lock, once a step and not once a read.
 

@@ -36,7 +36,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Topology is read once: reading it again would share the thread with the load.
 const NEVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Where the records are.
+/// Address, keyspace and user of the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) host: String,
@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// When writes are acknowledged: `periodic`, `batch` or `group`; of a server that does not report it, `periodic`.
+    /// Commit log sync mode: `periodic`, `batch` or `group`; of a server that does not report it, `periodic`.
     pub(crate) fn commitlog_sync(&self) -> Result<String, RunError> {
         let own = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'";
         let of_scylla = "SELECT value FROM system.config WHERE name = 'commitlog_sync'";

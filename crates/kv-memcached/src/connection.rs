@@ -27,7 +27,7 @@ pub(crate) struct Connection {
     buffer: Vec<u8>,
     filled: usize,
     parsed: usize,
-    /// Where in the buffer the values are; `None` for misses.
+    /// Ranges of the values in the buffer; `None` for misses.
     answers: Vec<Option<(usize, usize)>>,
 }
 

@@ -25,7 +25,7 @@ const UNAUTHORIZED: i32 = 13;
 const AUTHENTICATION_FAILED: i32 = 18;
 const OUT_OF_DISK_SPACE: i32 = 14031;
 
-/// Where the server and the database are.
+/// Address of the server, with database and user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) host: String,

@@ -154,7 +154,7 @@ impl Contents {
         self.add_part(self.part(number, field), generation, self.field_bytes(), memory);
     }
 
-    /// Where in a value a field is.
+    /// Range of a field in a value.
     pub fn field_range(&self, field: usize) -> Range<usize> {
         let bytes = self.field_bytes();
         field * bytes..(field + 1) * bytes

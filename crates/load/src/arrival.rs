@@ -1,4 +1,4 @@
-//! When I/Os are to start, in open loop: a schedule that no completion can delay.
+//! Start times of I/Os in open loop: a schedule that no completion can delay.
 //!
 //! Instants are whole nanoseconds on the run's clock, but nothing is lost to rounding: a constant schedule computes
 //! each instant from its number, a Poisson schedule carries the fraction of a nanosecond on.

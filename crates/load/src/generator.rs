@@ -90,7 +90,7 @@ impl Generator {
     }
 }
 
-/// Where an ordered visit begins: job `j` of `n` that share a span at the `j`-th `n`-th of it.
+/// First unit of an ordered visit: job `j` of `n` that share a span starts at the `j`-th `n`-th of it.
 fn first_unit(stream: &Stream, job: u32, units: u64) -> u64 {
     match stream.span.sharing {
         Sharing::Shared => (u128::from(units) * u128::from(job) / u128::from(stream.jobs)) as u64,

@@ -39,6 +39,6 @@ enum Purpose {
     Generator = 0,
     /// Gaps between arrivals, by job.
     Arrivals = 1,
-    /// Where in the span the popular blocks lie: the same for all jobs of a stream.
+    /// Places of the popular blocks in the span: the same for all jobs of a stream.
     Scatter = 2,
 }

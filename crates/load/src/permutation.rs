@@ -34,7 +34,7 @@ impl Permutation {
         }
     }
 
-    /// Where `number`, which is below `n`, is sent.
+    /// Image of `number`, which is below `n`.
     #[inline]
     pub fn apply(&self, number: u64) -> u64 {
         let mut number = self.encrypt(number);

@@ -36,7 +36,7 @@ impl Schedule {
         }
     }
 
-    /// When the next operation is due.
+    /// Instant at which the next operation is due.
     #[inline]
     pub fn next_ns(&self) -> u64 {
         self.next_ns

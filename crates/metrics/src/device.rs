@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use iosonde_protocol::{DeviceUsage, MediaUsage};
 
-/// Where the kernel lists block devices by number.
+/// Directory in which the kernel lists block devices by number.
 const BLOCK_DEVICES: &str = "/sys/dev/block";
 /// The unit of the kernel's sector counts, whatever the device's own sectors are.
 const SECTOR_BYTES: u64 = 512;
@@ -89,7 +89,7 @@ pub enum DeviceError {
     Read {
         /// The device as `major:minor`.
         device: String,
-        /// Where its counters should be.
+        /// Expected path of its counters.
         path: PathBuf,
         /// The line from the kernel.
         source: std::io::Error,

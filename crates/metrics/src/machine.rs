@@ -1,4 +1,4 @@
-//! Where the machine's CPU time went while a run measured, by any process.
+//! Use of the machine's CPU time while a run measured, by any process.
 //!
 //! `/proc/stat` counts in ticks of 10 ms, so a share of a measurement of a second is known to about 1 %; `/proc/interrupts`
 //! counts exactly. Both are long on large machines (a millisecond to read), so they are read at the two ends of the

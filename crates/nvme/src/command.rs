@@ -9,7 +9,7 @@ pub const COMMAND_BYTES: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command(pub [u32; 16]);
 
-/// Where the data of a command is (section 4.1, "Data Layout").
+/// Location of a command's data (section 4.1, "Data Layout").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataPointer {
     /// The command transfers no data.
@@ -124,7 +124,7 @@ impl Command {
         self.0[1]
     }
 
-    /// Where the data is, of a command that has data.
+    /// Location of the data, of a command that has data.
     pub fn data(&self) -> DataPointer {
         let quad = |dword: usize| u64::from(self.0[dword]) | u64::from(self.0[dword + 1]) << 32;
         match self.0[0] & SGL {

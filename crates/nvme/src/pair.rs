@@ -60,7 +60,7 @@ pub struct Transfer {
     pub offset_bytes: u64,
     /// Bytes; 0 for a flush.
     pub bytes: u32,
-    /// Where the data starts in the slot's buffer: within its first page, a multiple of 4.
+    /// Start of the data in the slot's buffer: within its first page, a multiple of 4.
     pub start: usize,
 }
 
@@ -68,7 +68,7 @@ pub struct Transfer {
 pub struct PairPlan<'a> {
     /// Queue identifier, from 1.
     pub number: u16,
-    /// Where its I/Os go.
+    /// Namespace of its I/Os.
     pub namespace: Namespace,
     /// I/Os in flight at most, and slots in `buffers`.
     pub queue_depth: u32,
@@ -103,7 +103,7 @@ pub struct IoPair<B: Bus> {
     timeout_ns: u64,
     vector: Option<u16>,
     waits: u32,
-    /// When to look after the commands next.
+    /// Instant of the next check of commands for timeouts.
     look_ns: u64,
     failure: Option<NvmeError>,
 }

@@ -1,4 +1,4 @@
-//! Where memory for a device is placed: the kind of pages, and the NUMA node.
+//! Placement of memory for a device: the kind of pages, and the NUMA node.
 //!
 //! Memory of 2 MiB or more is allocated from reserved huge pages (`vm.nr_hugepages`), otherwise from transparent huge pages,
 //! otherwise from pages of the usual size. The device's NUMA node is preferred. The kernel guarantees none of this, so

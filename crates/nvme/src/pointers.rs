@@ -1,4 +1,4 @@
-//! Where the data of a command is: PRP entries and lists, or an SGL descriptor.
+//! Data pointers of commands: PRP entries and lists, or an SGL descriptor.
 //!
 //! Buffers are slots of one mapping that is contiguous for the device, so the PRP list of a slot never changes: the pages
 //! of the slot in order, of which a transfer uses the first ones. Lists are written once. Only where a transfer fills a

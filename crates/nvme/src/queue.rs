@@ -58,7 +58,7 @@ enum State {
     Aborting,
 }
 
-/// Where a command goes.
+/// Entry and identifier of a submitted command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submitted {
     /// Entry of the submission ring.

@@ -9,7 +9,7 @@ pub(crate) struct Done {
     pub slot: u32,
     /// Bytes read, 0 after a write or delete, or a negative error number.
     pub result: i32,
-    /// When it completed, in nanoseconds on the run's clock.
+    /// Instant of its completion, in nanoseconds on the run's clock.
     pub at_ns: u64,
 }
 

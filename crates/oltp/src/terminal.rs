@@ -101,7 +101,7 @@ pub(crate) struct Common<'a> {
     pub retries: u32,
     /// True if the load ends without an error when the server goes away.
     pub tolerates_loss: bool,
-    /// When the server was first found gone; `u64::MAX` if it was not.
+    /// Instant at which the server was first found gone; `u64::MAX` if it was not.
     pub vanished_ns: &'a AtomicU64,
 }
 

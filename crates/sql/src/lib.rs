@@ -61,7 +61,7 @@ pub enum Protocol {
 pub struct Login {
     /// The protocol to use.
     pub protocol: Protocol,
-    /// Where the server listens.
+    /// Address on which the server listens.
     pub address: Address,
     pub user: String,
     /// Name of the database; MariaDB connects without one if this is empty.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::error::{ErrorKind, SqlError};
 
-/// Where a server listens.
+/// Address on which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// Path of a Unix socket.

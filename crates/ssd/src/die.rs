@@ -28,7 +28,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// A die; see the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Die {
-    /// When it is done with the reads that were planned.
+    /// End of the planned reads.
     reads_end_ns: u64,
     /// Time that reads have taken from work: real time is work time plus this.
     stolen_ns: u64,
@@ -59,13 +59,13 @@ impl Die {
         self.work_end_ns
     }
 
-    /// When work that ends at an instant of work time is done, as far as is known now.
+    /// End in real time of work that ends at an instant of work time, as far as is known now.
     #[inline]
     pub(crate) fn real_ns(&self, work_ns: u64) -> u64 {
         work_ns + self.stolen_ns
     }
 
-    /// When all that is planned is done.
+    /// End of all planned work.
     pub(crate) fn idle_from_ns(&self) -> u64 {
         self.real_ns(self.work_end_ns).max(self.reads_end_ns)
     }
@@ -90,7 +90,7 @@ impl Die {
         self.reads_end_ns
     }
 
-    /// When a read may begin that finds an operation at hand.
+    /// Earliest start of a read that finds an operation under way.
     fn interrupt(&mut self, work: Work, from_ns: u64, duration_ns: u64) -> u64 {
         let remaining_ns = self.real_ns(work.end_ns) - from_ns;
         let patience_ns = work.end_ns - work.begin_ns;

@@ -135,7 +135,7 @@ impl Drive {
         }
     }
 
-    /// When something next happens.
+    /// Instant of the next event.
     #[inline]
     pub(crate) fn next_event(&self) -> Option<u64> {
         self.hardware.events.peek().map(|Reverse((at_ns, ..))| *at_ns)

@@ -58,7 +58,7 @@ impl Bucket {
         }
     }
 
-    /// When the next request passes.
+    /// Instant at which the next request passes.
     fn ready_ns(&self) -> u64 {
         if self.credits >= 0.0 {
             return self.at_ns;
@@ -198,7 +198,7 @@ impl<T> Gate<T> {
         None
     }
 
-    /// When the next request may pass, or a rate changes while one waits.
+    /// Instant at which the next request may pass, or at which a rate changes while one waits.
     pub(crate) fn next_event(&self) -> Option<u64> {
         let (ready_ns, ..) = self.first()?;
         let change_ns = self

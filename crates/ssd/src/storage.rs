@@ -65,7 +65,7 @@ pub struct Storage {
     done: Vec<u32>,
 }
 
-/// Where requests are throttled; each is None where the model has no such rule.
+/// Throttling points of requests; each is None where the model has no such rule.
 pub(crate) struct Limits {
     /// Requests of the host, before they are divided.
     pub first_touch: Option<FirstTouch<u32>>,
@@ -447,7 +447,7 @@ impl Storage {
         self.common_free_ns
     }
 
-    /// When the host is done with what a write of RAID 5 or 6 asks of it.
+    /// Instant at which the host has done its work for a write of RAID 5 or 6.
     fn with_parity(&mut self, request: &Request) -> u64 {
         let has_parity = matches!(self.array_model.level, RaidLevel::Raid5 | RaidLevel::Raid6);
         match self.array_model.parity_bytes_per_second {

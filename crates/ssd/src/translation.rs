@@ -1,4 +1,4 @@
-//! Where pages lie on flash: the page map, the frontiers that are written, and garbage collection.
+//! Placement of pages on flash: the page map, the frontiers that are written, and garbage collection.
 //!
 //! It decides and counts nothing itself: whatever happens to the media goes to a [`Media`], which may take time for it
 //! (`drive`) or none at all (filling a drive before a run).
@@ -51,7 +51,7 @@ impl Media for Untimed {
     fn erase(&mut self, _die: u32) {}
 }
 
-/// Where a page is.
+/// Location of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// Never written, or trimmed.
@@ -68,7 +68,7 @@ pub(crate) struct Gathered {
     pub page: u32,
     /// Bit mask of its sectors that are new.
     pub sectors: u8,
-    /// Where the other ones are, as an entry of the map.
+    /// Location of the other ones, as an entry of the map.
     pub before: u32,
 }
 
@@ -151,7 +151,7 @@ impl PageMap {
         }
     }
 
-    /// Where a page is.
+    /// Location of a page.
     #[inline]
     pub(crate) fn locate(&self, page: u32) -> Place {
         match self.place[page as usize] {

@@ -61,7 +61,7 @@ impl Namespace {
     }
 }
 
-/// Where sysfs describes a block device that is a whole namespace.
+/// Directory in sysfs of a block device that is a whole namespace.
 fn sysfs_directory(block_device: &File) -> Result<PathBuf, String> {
     let metadata = block_device.metadata().map_err(in_words("the target"))?;
     if !metadata.file_type().is_block_device() {
@@ -79,7 +79,7 @@ fn sysfs_directory(block_device: &File) -> Result<PathBuf, String> {
     }
 }
 
-/// Where sysfs describes the character device: beside the block device, under the same controller or subsystem.
+/// Directory in sysfs of the character device: beside the block device, under the same controller or subsystem.
 fn generic_directory(block: &Path) -> Result<PathBuf, String> {
     let block_name = name(block);
     let generic = generic_name(&block_name).ok_or_else(|| format!("`{block_name}` is not an NVMe namespace"))?;

@@ -22,7 +22,7 @@ pub(crate) struct SimulatedDevice {
     service: Service,
     stalls: Vec<Stall>,
     rng: Rng,
-    /// When each server is free again.
+    /// Instants at which the servers are free again.
     servers: BinaryHeap<Reverse<u64>>,
     /// First to complete on top.
     in_service: BinaryHeap<Reverse<InService>>,
@@ -106,7 +106,7 @@ impl VirtualDevice for SimulatedDevice {
     }
 }
 
-/// When service that may begin at `start_ns` is finished, if nothing is done during stalls.
+/// End of service that may start at `start_ns`, if nothing is done during stalls.
 fn finish_ns(stalls: &[Stall], start_ns: u64, service_ns: u64) -> u64 {
     stalls.iter().fold(start_ns + service_ns, |finish_ns, stall| {
         let end_ns = stall.at_ns + stall.duration_ns;

@@ -88,7 +88,7 @@ pub(crate) trait Entries: Sized {
     fn outcome(&self, completion: &Self::Completion) -> (u32, i32);
 }
 
-/// Where the I/Os of a ring go, and through which memory.
+/// Destination of a ring's I/Os, and the memory that they go through.
 pub(crate) struct Place {
     /// The file's descriptor, or its number among the registered ones if `flags` has that bit.
     pub(super) file: Fd,

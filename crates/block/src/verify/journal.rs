@@ -29,7 +29,7 @@ const HEADER_BYTES: u64 = 4096;
 const MAGIC: [u8; 16] = *b"iosonde verify 3";
 /// First bytes of journals of every version.
 const MAGIC_PREFIX: &[u8] = b"iosonde verify ";
-/// Where each field of the header lies.
+/// Offsets of the header's fields.
 const UNIT_AT: u64 = 16;
 const UNITS_AT: u64 = 24;
 const HISTORY_AT: u64 = 32;
@@ -83,7 +83,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Where the journal of a file lies.
+    /// Path of a file's journal.
     pub(crate) fn path_of(data: &Path, directory: Option<&str>) -> PathBuf {
         let mut name = data.file_name().unwrap_or_default().to_os_string();
         name.push(".verify");

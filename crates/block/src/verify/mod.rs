@@ -272,7 +272,7 @@ pub(crate) fn unverifiable(path: &Path, offset_bytes: u64) -> RunError {
     )
 }
 
-/// Where the journal of a file is: beside it, or in a directory of journals.
+/// Path of a file's journal: beside it, or in a directory of journals.
 pub(crate) fn journal_path(data: &Path, directory: Option<&str>) -> PathBuf {
     Journal::path_of(data, directory)
 }

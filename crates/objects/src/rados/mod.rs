@@ -23,7 +23,7 @@ const NAME: usize = 32;
 /// Timeout of operations in flight when a session is closed.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// Where to connect to.
+/// Connection settings.
 pub(crate) struct Endpoint<'a> {
     pub library: Option<&'a str>,
     pub config_path: &'a str,

@@ -20,7 +20,7 @@ use crate::store::{Done, Session, Store};
 const OWNER: &str = "created-by-iosonde";
 const OWNER_BYTES: usize = 4096;
 
-/// Where to connect to.
+/// Connection settings.
 pub(crate) struct Endpoint<'a> {
     pub host: &'a str,
     pub port: u16,
