@@ -8,7 +8,7 @@ from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import Rule
 from iosonde.features.rate_limits.series import Load, Series
 from iosonde.report.charts import vega
-from iosonde.report.charts.figure import Figure
+from iosonde.report.charts.figure import Chart, Figure
 from iosonde.report.charts.layout import UNKNOWN, Row, scaled
 from iosonde.report.charts.sketch import Sketch, finish
 from iosonde.report.charts.vega import Axis, Frame
@@ -64,7 +64,7 @@ def _sketch(source: Source, part: str, conclusion: LimitsConclusion) -> Sketch:
     return Sketch(draw=_rule_below, rows=rows, frame=frame, heads=heads, part=part, metric="iops")
 
 
-def _rule_below(frame: Frame) -> vega.Chart:
+def _rule_below(frame: Frame) -> Chart:
     """The rule as a wide pale line: the measured one covers a thin line that it follows."""
     chart = vega.timeseries(frame)
     line, *others = chart["layer"]
