@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -99,6 +100,8 @@ def test_the_table_of_all_applications_fits_on_one_screen(iosonde: Iosonde) -> N
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
     assert "8 applications with 18 loads, at most about 1 min 12 s" in done.stderr
     assert "measured for 1 s; at least 10 s required" in " ".join(done.stdout.split())
+    again = iosonde("qualify", "all", COLUMNS="80")
+    assert (again.stdout, again.returncode) == (done.stdout, done.returncode)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +143,8 @@ def test_without_a_name_the_applications_are_listed(iosonde: Iosonde) -> None:
         (["etcd"], "`--target` is required"),
         (["etcd", "--all", "--target", FAST], "omit the name"),
         (["etdc", "--target", FAST], "did you mean `etcd`?"),
+        (["etcd", "--target", FAST, "--log", "missing/log"], "cannot write the log file"),
+        (["."], "is not a result set"),
         (["etcd", "--target", FAST, "--time-limit", "0s"], "must be greater than 0"),
         (
             ["etcd", "--target", FAST, "--time-limit", "1s", "-o", "set", "--junit", "."],
@@ -154,18 +159,48 @@ def test_errors_have_the_exit_code_of_undecided(iosonde: Iosonde, arguments: lis
     assert message in done.stderr
 
 
+def without_last_run(directory: Path) -> None:
+    last = ResultSet.open(directory).records()[-1].run_id
+    shutil.rmtree(directory / "records" / last)
+
+
 def test_a_qualification_that_was_interrupted_is_resumed(iosonde: Iosonde, tmp_path: Path) -> None:
     done = iosonde("qualify", "openshift", "--target", FAST, "-o", "set", "-q")
     assert done.returncode == 0, done.stderr
-    whole = ResultSet.open(tmp_path / "set")
-    for each in (tmp_path / "set" / "records" / whole.records()[-1].run_id).iterdir():
-        each.unlink()
-    (tmp_path / "set" / "records" / whole.records()[-1].run_id).rmdir()
+    without_last_run(tmp_path / "set")
     resumed = iosonde("resume", "set")
     assert resumed.returncode == 0, resumed.stderr
     records = ResultSet.open(tmp_path / "set").records()
     assert len(records) == 2 and {each.end_reason for each in records} == {"decided"}
-    assert "Requirements" in resumed.stdout
+    assert "Requirements" in resumed.stdout and (tmp_path / "set" / "report.html").is_file()
+    assert resumed.stdout.splitlines()[-1].startswith("openshift: pass: ")
+
+
+@pytest.mark.parametrize(("target", "code"), [(SLOW, 1), (AT_THE_LIMIT, 2)])
+def test_resume_and_an_existing_result_set_give_the_decision_again(
+    iosonde: Iosonde, tmp_path: Path, target: str, code: int
+) -> None:
+    first = iosonde("qualify", "etcd", "--target", target, "-o", "set", "-q", "--junit", "first.xml")
+    before = set((tmp_path / "set").iterdir())
+    again = iosonde("qualify", "set", "-q", "--junit", "again.xml")
+    shown = iosonde("qualify", "set")
+    assert set((tmp_path / "set").iterdir()) == before, "nothing is written"
+    assert first.stdout == again.stdout == shown.stdout.splitlines(keepends=True)[-1]
+    assert (tmp_path / "first.xml").read_bytes() == (tmp_path / "again.xml").read_bytes()
+    without_last_run(tmp_path / "set")
+    resumed = iosonde("resume", "set", "--quiet")
+    as_json = iosonde("resume", "set", "--quiet", "--json")
+    assert {each.returncode for each in (first, again, shown, resumed, as_json)} == {code}, resumed.stderr
+    assert [line.split(":")[:2] for line in resumed.stdout.splitlines()] == [first.stdout.split(":")[:2]]
+    assert json.loads(as_json.stdout) == json.loads(iosonde("qualify", "set", "--json").stdout)
+
+
+def test_an_error_of_resume_is_no_decision(iosonde: Iosonde, tmp_path: Path) -> None:
+    iosonde("qualify", "etcd", "--target", FAST, "-o", "set", "-q")
+    without_last_run(tmp_path / "set")
+    with ResultSet.open(tmp_path / "set").lock():
+        done = iosonde("resume", "set", "-q")
+    assert done.returncode == 2 and done.stderr.startswith("error: ")
 
 
 def test_on_a_directory_the_outcome_follows_from_verdict_and_interval(iosonde: Iosonde, tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from iosonde.cli import memory_limit, reference, terminal
-from iosonde.cli.messages import messages, with_messages
+from iosonde.cli.messages import errors_exit, messages, with_messages
 from iosonde.errors import IosondeError
 
 COMMANDS = (
@@ -66,9 +66,6 @@ def main() -> None:
         with suppress(terminal.OutputError):  # The exit code remains.
             messages.warning(f"error: {error}")
         sys.exit(reference.EXIT_ERROR)
-    except MemoryError:
-        messages.warning(f"error: out of memory\n\nhint: {_memory_hint()}")
-        sys.exit(reference.EXIT_ERROR)
 
 
 def _memory_hint() -> str:
@@ -98,7 +95,9 @@ class _Commands(Mapping[str, Any]):
                 _name_arguments(each)
             return group
         subcommand = typer.Typer(add_completion=False, rich_markup_mode=None)
-        command = memory_limit.limited(module.command) if name in memory_limit.READERS else module.command
+        command = module.command
+        if name in memory_limit.READERS:
+            command = memory_limit.limited(command, exit_code=reference.error_code(name))
         subcommand.command(name, context_settings=getattr(module, "CONTEXT", None))(with_messages(command))
         return _name_arguments(typer.main.get_command(subcommand))
 
@@ -126,6 +125,16 @@ class _Group(typer.core.TyperGroup):
         self.commands = _Commands()  # type: ignore[assignment]  # nothing is ever added to it
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand; an error of one that decides has an exit code that is no decision."""
+        try:
+            return self._invoke(ctx)
+        except (IosondeError, MemoryError) as raised:
+            error = raised if isinstance(raised, IosondeError) else IosondeError("out of memory", hint=_memory_hint())
+            code = reference.error_code(ctx.invoked_subcommand)
+            with nullcontext() if code == reference.EXIT_ERROR else errors_exit(code):
+                raise error from None
+
+    def _invoke(self, ctx: Any) -> Any:
         """Run the subcommand; refused values are named without the prefix that pydantic gives its errors."""
         memory_limit.require_address_space()
         try:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from iosonde.cli import reference
 from iosonde.cli.messages import messages
 from iosonde.errors import IosondeError
 from iosonde.memory import SHARE, available_bytes, resident_bytes
@@ -37,19 +36,19 @@ def require_address_space() -> None:
         )
 
 
-def limited(command: Callable[..., Any]) -> Callable[..., Any]:
+def limited(command: Callable[..., Any], *, exit_code: int) -> Callable[..., Any]:
     """Let a subcommand end with an error as soon as it needs more than its share of the memory available now."""
 
     @functools.wraps(command)
     def run(**options: Any) -> Any:
         limit = int(available_bytes() * SHARE)
-        threading.Thread(target=_watch, args=(limit,), daemon=True).start()
+        threading.Thread(target=_watch, args=(limit, exit_code), daemon=True).start()
         return command(**options)
 
     return run
 
 
-def _watch(limit: int) -> None:
+def _watch(limit: int, exit_code: int) -> None:
     while resident_bytes(os.getpid()) <= limit:
         time.sleep(_POLL_S)
     messages.warning(
@@ -57,4 +56,4 @@ def _watch(limit: int) -> None:
         "hint: read fewer at once, or use a machine with more memory; a small result set that needs this much is "
         "damaged or malicious"
     )
-    os._exit(reference.EXIT_ERROR)
+    os._exit(exit_code)

@@ -10,8 +10,8 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -103,6 +103,19 @@ def _open_log(path: Path) -> TextIO:
 
 
 messages = Messages()
+
+
+@contextmanager
+def errors_exit(code: int) -> Iterator[None]:
+    """Print an error and exit with this code, where 1 has a meaning of its own."""
+    from iosonde.errors import IosondeError
+
+    try:
+        yield
+    except IosondeError as error:
+        with suppress(IosondeError):  # Standard error cannot be written: the exit code remains.
+            messages.warning(f"error: {error}")
+        raise typer.Exit(code) from None
 
 
 def console() -> Console:

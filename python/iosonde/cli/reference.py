@@ -17,6 +17,14 @@ EXIT_CODES = {
 }
 """`lab` returns the exit code of its command; `check` and `qualify` have their own meanings of 1 and 2."""
 
+_DECIDING = ("check", "qualify")
+
+
+def error_code(subcommand: str | None) -> int:
+    """Return the exit code of an error; of a subcommand that decides, 1 would be read as its decision."""
+    return EXIT_USAGE if subcommand in _DECIDING else EXIT_ERROR
+
+
 ENVIRONMENT = {
     "IOSONDE_ENGINE": "Engine to use instead of the installed one.",
     "IOSONDE_ENGINE_CLIENTS": "Engine program with clients of servers.",

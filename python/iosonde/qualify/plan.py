@@ -25,7 +25,11 @@ def plan_of(
     plan = expand(study, target, settings={"duration": f"{time_limit_ns}ns", **(settings or {})}, keep=keep)
     parts = {case.case_id: case.part for case in plan.cases}
     runs = [_until_decided(run, Study.model_validate(plan.study), parts[run.case_id]) for run in plan.runs]
-    return plan.model_copy(update={"runs": runs})
+    return plan.model_copy(update={"runs": runs, "application": _application(plan)})
+
+
+def _application(plan: Plan) -> str:
+    return plan.study_name.removeprefix("qualify-")
 
 
 def _until_decided(run: Run, study: Study, name: str) -> Run:
@@ -64,7 +68,8 @@ def watch_plan(
             hint="change `--duration` or `--every`",
         )
     plan = expand(watched, target, repeats=windows, settings=settings, keep=keep)
-    return plan.model_copy(update={"notes": [*plan.notes, _note(plan, every_ns)]})
+    notes = [*plan.notes, _note(plan, every_ns)]
+    return plan.model_copy(update={"notes": notes, "application": _application(plan)})
 
 
 def _note(plan: Plan, every_ns: int) -> str:

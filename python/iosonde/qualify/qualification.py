@@ -67,11 +67,11 @@ class Qualification:
         return f"{worst.requirement.name} {worst.text(worst.value)} ({worst.limit_text})" if worst else self.reason
 
 
-def qualification_of(application: str, results: ResultSet) -> Qualification:
+def qualification_of(results: ResultSet) -> Qualification:
     """Return the outcome of a result set."""
     found = results_of(results)
     return Qualification(
-        application=application,
+        application=results.plan.application or results.plan.study_name,
         title=results.study.title,
         target=results.plan.target,
         directory=results.directory,

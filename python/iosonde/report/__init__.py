@@ -131,12 +131,15 @@ def save_figures(
 
 
 @_interpreted
-def terminal(result_set: ResultSet, console: Console, *, report_path: Path | None = None) -> None:
-    """Print findings, a compact table, warnings, and the path of the report, if there is one."""
+def terminal(result_set: ResultSet, console: Console, *, report_path: Path | None = None, brief: bool = False) -> None:
+    """Print findings, a compact table, warnings, and the path of the report, if there is one.
+
+    With `brief` only the requirements and how far to trust them are printed.
+    """
     from iosonde.report.content.report import collect
     from iosonde.report.writers import terminal as on_terminal
 
-    on_terminal.show(collect([result_set]), console, report_path=report_path)
+    on_terminal.show(collect([result_set]), console, report_path=report_path, brief=brief)
 
 
 def as_text(result_set: ResultSet) -> str:

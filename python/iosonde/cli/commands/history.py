@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from iosonde.cli import options, reference
-from iosonde.cli.messages import messages
+from iosonde.cli.messages import errors_exit, messages
 from iosonde.cli.tables import print_json, wrapped
 
 
@@ -47,15 +48,9 @@ def command(
     Sessions are grouped by study, profile, target and devices; changes of firmware, kernel, iosonde and configuration
     are marked. Exit codes: 0 history shown; with `--fail-on-loss` 1 a loss, 2 an error.
     """
-    from iosonde.errors import IosondeError
-
-    try:
+    # 1 would be read as a loss.
+    with nullcontext() if fail_on_loss is None else errors_exit(reference.EXIT_USAGE):
         lost = _show(directory, study, target, metric, output, fail_on_loss, as_json=as_json)
-    except IosondeError as error:
-        if fail_on_loss is None:
-            raise
-        messages.warning(f"error: {error}")
-        raise typer.Exit(reference.EXIT_USAGE) from None  # 1 would be read as a loss
     if lost:
         raise typer.Exit(reference.EXIT_ERROR)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -15,8 +15,12 @@ from iosonde.cli.messages import messages
 from iosonde.cli.tables import AsJson, print_json, print_table, stdout
 
 if TYPE_CHECKING:
+    from iosonde.execution import Observer
+    from iosonde.live.page import LivePage
     from iosonde.plan import Plan
+    from iosonde.procedure.schedule import Remaining
     from iosonde.qualify import Qualification
+    from iosonde.results import ResultSet
     from iosonde.storage import Target
     from iosonde.study.model import Study
 
@@ -34,6 +38,9 @@ Every = Annotated[
     str | None, typer.Option("--every", metavar="TIME", help="Length of a window of `--duration`, such as `1m`.")
 ]
 
+Shown = Literal["line", "table", "report"]
+"""What is printed of a decision; with `report` the page is written as well."""
+
 
 def _applications(incomplete: str) -> list[str]:
     """Names for shell completion."""
@@ -47,7 +54,8 @@ def command(
         str | None,
         typer.Argument(
             metavar="APPLICATION",
-            help="Application, or a TOML file with requirements; none to list the applications.",
+            help="Application, or a TOML file with requirements; none to list the applications. Without `--target` "
+            "also a result set, to print its decision again.",
             autocompletion=_applications,
         ),
     ] = None,
@@ -75,12 +83,11 @@ def command(
     the latest. With `--duration` the load is applied all the time, and each window must meet the requirements. With
     `--quiet` prints one line.
     """
-    from iosonde.errors import IosondeError
-    from iosonde.qualify import exit_code
-
     if name is None and not several:
         _list(as_json=as_json)
         return
+    if target is None and name and (directories := _result_sets(name)):
+        _end(_decided(directories), as_json=as_json, junit=junit, shown="table")
     if target is None:
         raise typer.BadParameter("`--target` is required to qualify storage, such as `--target /var/lib/etcd`")
     if name is not None and several:
@@ -97,14 +104,69 @@ def command(
         destroy=destroy,
         confirm=confirm,
     )
+    found = [loads.qualify(name)] if name else loads.qualify_all()
+    _end(found, as_json=as_json, junit=junit)
+
+
+def carry_out(
+    ahead: Remaining,
+    directory: Path,
+    work: Callable[[Observer], ResultSet],
+    *,
+    report: bool,
+    as_json: bool,
+    page: LivePage | None = None,
+) -> NoReturn:
+    """Do the remaining work of a qualification, and exit with the decision."""
+    found = [_measured(ahead, directory, work, page=page)]
+    _end(found, as_json=as_json, shown="report" if report else "line")
+
+
+def _measured(
+    ahead: Remaining, directory: Path, work: Callable[[Observer], ResultSet], *, page: LivePage | None = None
+) -> Qualification:
+    """Do the work with a progress display; runs that failed leave the decision open."""
+    from iosonde.qualify import qualification_of
+    from iosonde.results import ResultSet
+
     try:
-        found = [loads.qualify(name)] if name else loads.qualify_all()
-        if junit:
-            _write(junit, found)
-    except IosondeError as error:
-        messages.warning(f"error: {error}")
-        raise typer.Exit(2) from None  # 1 would be read as a failed requirement
-    _print(found, as_json=as_json, several=several)
+        session.carry_out(ahead, directory, work, report=False, as_json=False, page=page)
+    except typer.Exit as ended:
+        if ended.exit_code != reference.EXIT_RUNS_FAILED:
+            raise
+    return qualification_of(ResultSet.open(directory))
+
+
+def _result_sets(name: str) -> list[Path]:
+    """Return the result set in a directory, or those of `--all`; nothing if the name is not that of a directory."""
+    place = Path(name)
+    if name in _applications("") or not place.is_dir():
+        return []
+    return sorted(each.parent for each in place.glob("*/plan.json")) or [place]
+
+
+def _decided(directories: Sequence[Path]) -> list[Qualification]:
+    from iosonde.qualify import qualification_of
+    from iosonde.results import ResultSet
+    from iosonde.results.interpreting import interpreting
+
+    with interpreting(directories):
+        return [qualification_of(ResultSet.open(each)) for each in directories]
+
+
+def _end(
+    found: Sequence[Qualification],
+    *,
+    as_json: bool,
+    junit: Path | None = None,
+    shown: Shown = "report",
+) -> NoReturn:
+    """Print the decision, and exit with it."""
+    from iosonde.qualify import exit_code
+
+    if junit:
+        _write(junit, found)
+    _print(found, as_json=as_json, shown="line" if messages.quiet else shown)
     raise typer.Exit(exit_code(found))
 
 
@@ -145,8 +207,7 @@ class _Loads:
         from iosonde.cli.commands.plan import summary
         from iosonde.execution import default_directory, execute
         from iosonde.procedure.schedule import Remaining
-        from iosonde.qualify import load_application, qualification_of
-        from iosonde.results import ResultSet
+        from iosonde.qualify import load_application
         from iosonde.storage import open_target
 
         study = load_application(name)
@@ -155,18 +216,11 @@ class _Loads:
         consent = options.consent(self.destroy, self.confirm, targets=options.targets_of(plan))
         messages.info("\n".join([f"{study.title} on {plan.target}", *summary(plan)]))
         directory = self.output or default_directory(plan.study_name)
-        try:
-            session.carry_out(
-                Remaining.from_plan(plan),
-                directory,
-                lambda observer: execute(plan, directory, observer=observer, consent=consent),
-                report=False,
-                as_json=False,
-            )
-        except typer.Exit as ended:
-            if ended.exit_code != reference.EXIT_RUNS_FAILED:
-                raise
-        return qualification_of(name, ResultSet.open(directory))
+        return _measured(
+            Remaining.from_plan(plan),
+            directory,
+            lambda observer: execute(plan, directory, observer=observer, consent=consent),
+        )
 
     def _plan(self, study: Study, target: Target) -> Plan:
         from iosonde.qualify import USUAL_LIMIT_NS, plan_of, watch_plan
@@ -229,20 +283,20 @@ def _list(*, as_json: bool) -> None:
     )
 
 
-def _print(found: Sequence[Qualification], *, as_json: bool, several: bool) -> None:
+def _print(found: Sequence[Qualification], *, as_json: bool, shown: Shown) -> None:
     from iosonde.qualify.qualification import to_json
 
     if as_json:
         print(to_json(found))
-    elif messages.quiet:
+    elif shown == "line":
         print("\n".join(each.line for each in found))
-    elif several:
+    elif len(found) > 1:
         rows = [[each.application, each.outcome, each.margin, each.decided_by] for each in found]
         print_table(rows, heads=["Application", "Result", "Margin", "Decided by"], right=[2])
         for reason, names in _reasons(found).items():
             print(textwrap.fill(f"{', '.join(names)}: {reason}", 80, subsequent_indent="  "))
     else:
-        _print_report(found[0])
+        _print_report(found[0], write=shown == "report")
 
 
 def _reasons(found: Sequence[Qualification]) -> dict[str, list[str]]:
@@ -258,14 +312,17 @@ def _reasons(found: Sequence[Qualification]) -> dict[str, list[str]]:
     return reasons
 
 
-def _print_report(qualification: Qualification) -> None:
+def _print_report(qualification: Qualification, *, write: bool) -> None:
     from iosonde import report
     from iosonde.results import ResultSet
 
     assert qualification.directory, "a single application is measured, or there is an error"
     results = ResultSet.open(qualification.directory)
     brief = bool(qualification.results)
-    report.write_and_show(results, qualification.directory / "report.html", stdout(), brief=brief)
+    if write:
+        report.write_and_show(results, qualification.directory / "report.html", stdout(), brief=brief)
+    else:
+        report.terminal(results, stdout(), brief=brief)
     print(f"\n{qualification.line}")
 
 

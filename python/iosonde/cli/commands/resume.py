@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from iosonde.cli import options, session
-from iosonde.cli.messages import messages
+from iosonde.cli import options, reference, session
+from iosonde.cli.messages import errors_exit, messages
 from iosonde.cli.tables import AsJson
+
+if TYPE_CHECKING:
+    from iosonde.procedure.schedule import Remaining
+    from iosonde.results import ResultSet
 
 
 def command(
@@ -31,8 +36,10 @@ def command(
     """Continue a study: carry out its missing runs.
 
     Recorded runs are not repeated. The target must be the same as before. Block devices need `--destroy` again, because
-    they may contain other data by now. Databases on your own server need `--server` and `--confirm` again.
+    they may contain other data by now. Databases on your own server need `--server` and `--confirm` again. Of a
+    qualification, output and exit code are those of `iosonde qualify`.
     """
+    from iosonde.cli.commands import qualify
     from iosonde.execution import resume
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
@@ -55,27 +62,34 @@ def command(
         )
         return
     result_set = ResultSet.open(directory)
-    session.warn_of_problems(result_set)
-    targets = options.targets_of(result_set.plan)
-    consent = options.consent(destroy, confirm, allow_commands, allow_library or (), server, targets=targets)
-    with interpreting([directory]):
-        ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
+    is_qualification = bool(result_set.plan.application)
+    with errors_exit(reference.EXIT_USAGE) if is_qualification else nullcontext():  # 1 would be read as a decision
+        session.warn_of_problems(result_set)
+        targets = options.targets_of(result_set.plan)
+        consent = options.consent(destroy, confirm, allow_commands, allow_library or (), server, targets=targets)
+        with interpreting([directory]):
+            ahead = Schedule(result_set, retry_failed=retry_failed).ahead()
+        _announce(result_set, ahead, retry_failed=retry_failed)
+        with session.live(result_set.plan, wanted=live, port=live_port) as page:
+            carry_out = qualify.carry_out if is_qualification else session.carry_out
+            carry_out(
+                ahead,
+                directory,
+                lambda observer: resume(
+                    directory,
+                    observer=observer,
+                    retry_failed=retry_failed,
+                    time_limit_s=time_limit_s,
+                    consent=consent,
+                ),
+                report=report,
+                as_json=as_json,
+                page=page,
+            )
+
+
+def _announce(result_set: ResultSet, ahead: Remaining, *, retry_failed: bool) -> None:
     more = f", plus at most {ahead.at_most} depending on results" if ahead.at_most else ""
     messages.info(f"{ahead.runs} of {len(result_set.plan.runs)} runs remaining{more}")
     if retry_failed:
         session.name_unsupported(result_set)
-    with session.live(result_set.plan, wanted=live, port=live_port) as page:
-        session.carry_out(
-            ahead,
-            directory,
-            lambda observer: resume(
-                directory,
-                observer=observer,
-                retry_failed=retry_failed,
-                time_limit_s=time_limit_s,
-                consent=consent,
-            ),
-            report=report,
-            as_json=as_json,
-            page=page,
-        )
