@@ -208,7 +208,8 @@ def test_the_plan_states_what_a_day_writes(tmp_path: Path) -> None:
         for name in ("openshift", "etcd")
     }
     assert [len(each.runs) for each in plans.values()] == [1440, 1440]
-    assert plans["openshift"].cost.write_bytes is not None and plans["etcd"].cost.write_bytes is None
+    writes = 720 * 60 * (50 + 500)
+    assert (plans["openshift"].cost.write_bytes, plans["etcd"].cost.write_bytes) == (writes * 8000, None)
     assert "7.88 TiB at 100 MB/s" in plans["etcd"].notes[-1]
     assert all(86_400 <= each.cost.seconds < 86_900 for each in plans.values())
 

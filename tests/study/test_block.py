@@ -376,6 +376,39 @@ def test_bytes_written_are_known_only_where_something_limits_them(tmp_path: Path
     assert written(read_fraction=0, limit_operations=10, limit_bytes="1GiB", ramp="0") == 40960
     assert written(read_fraction=0.5, trim_fraction=0.5) == 0
     assert written(read_fraction=0, backend="null") == 0
+    due = {"read_fraction": 0, "arrival": "constant", "rate": 1000, "ramp": "2s", "duration": "10s"}
+    assert written(**due) == 12_000 * 4096
+    assert written(**due, ramp_bytes="1MiB") == 12_000 * 4096, "arrivals of the ramp are carried over"
+    assert written(**due, limit_bytes="1MiB") == 2_000 * 4096 + (1 << 20)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    "load",
+    [
+        {"rate": 100},
+        {"rate": 100.5, "durability": "flush:1"},
+        {"rate": 3, "durability": "flush:1", "ramp": "0s"},
+        {"rate": 997, "durability": "flush:3"},
+        {"rate": 997, "durability": "flush:3", "jobs": 4},
+    ],
+)
+def test_an_open_loop_writes_what_is_planned(tmp_path: Path, load: dict[str, Any]) -> None:
+    """On a device without delay every arrival is a write or a flush."""
+    load = {"read_fraction": 0, "arrival": "constant", "span": "64MiB", "ramp": "2s", "duration": "10s", **load}
+    fast = open_target("simulated:servers=4,write=1us,size=1GiB")
+    streams = BLOCK.fit({"main": BLOCK.build(load)}, fast, room_bytes=fast.free_bytes())
+    spec = json.dumps(BLOCK.resolve(streams, fast, seed=7, run_id="c0001-r1"))
+    done = subprocess.run([real_engine()], input=spec.encode(), capture_output=True, check=True)
+    written = sum(
+        operation["bytes"]
+        for event in map(json.loads, done.stdout.splitlines())
+        if event["event"] == "interval"
+        for stream in event["streams"]
+        for operation in stream["operations"]
+        if operation["operation"] == "write"
+    )
+    assert BLOCK.cost({"main": fitted(tmp_path, **load)}).write_bytes == written
 
 
 def test_time_is_ramp_and_measurement_or_an_estimate_from_the_limits(tmp_path: Path) -> None:

@@ -27,20 +27,28 @@ def cost(streams: Mapping[str, BlockParameters]) -> Cost:
 
 def _write_limit(stream: BlockParameters) -> int | None:
     """Bytes that a stream writes at most, ramp included; None where only time limits them."""
-    limits = [stream.byte_limit, (stream.limit_operations or 0) * stream.largest_block, _due(stream, stream.duration)]
+    due = None if stream.duration is None else _due(stream, stream.ramp + stream.duration)
+    limits = [stream.byte_limit, (stream.limit_operations or 0) * stream.largest_block, due]
     ramps = [stream.ramp_bytes, _due(stream, stream.ramp)]
     measured, ramp = (min((limit for limit in each if limit), default=None) for each in (limits, ramps))
-    return None if measured is None or (ramp is None and stream.ramp) else measured + (ramp or 0)
-
-
-def _due(stream: BlockParameters, length_ns: int | None) -> int | None:
-    """Bytes that an open loop requires in some time; of random arrivals the maximum."""
-    rate = stream.offered_rate
-    if not rate or length_ns is None:
+    if measured is None or (ramp is None and stream.ramp):
         return None
-    expected = rate * length_ns / 10**9
+    return min(measured + (ramp or 0), due or measured + (ramp or 0))
+
+
+def _due(stream: BlockParameters, length_ns: int) -> int | None:
+    """Bytes that an open loop requires from its start to this time; of random arrivals the maximum.
+
+    A flush takes one position of the schedule. Threads count their writes until the next flush by themselves.
+    """
+    if not stream.offered_rate:
+        return None
+    expected = stream.offered_rate * length_ns / 10**9
     chance = SIGMAS * math.sqrt(expected) if stream.arrival == "poisson" else 0
-    return (math.ceil(expected + chance) + stream.jobs) * stream.largest_block
+    writes = math.ceil(expected + chance)
+    if every := stream.writes_per_flush:
+        writes = (writes + stream.jobs * stream.queue_depth) * every // (every + 1)
+    return writes * stream.largest_block
 
 
 def _duration_ns(stream: BlockParameters) -> int:

@@ -240,6 +240,11 @@ class BlockFields(BaseModel):
         return max(rate for rate, _ in steps) * self.load
 
     @property
+    def writes_per_flush(self) -> int:
+        """Writes of a thread after which it flushes; 0 if it does not."""
+        return int(self.durability.partition(":")[2] or 0)
+
+    @property
     def writes(self) -> bool:
         """Return True if any of its I/Os is a write."""
         return self.read_fraction + self.trim_fraction < 1
