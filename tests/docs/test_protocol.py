@@ -165,7 +165,10 @@ def names_of(definition: dict[str, Any]) -> dict[str, set[str]]:
 def variant_of(variant: dict[str, Any]) -> tuple[str, set[str]]:
     if "const" in variant:
         return variant["const"], set()
-    tag = next(name for name, of in variant["properties"].items() if "const" in of)
+    tag = next((name for name, of in variant["properties"].items() if "const" in of), None)
+    if tag is None:  # `{"start": {...}}`
+        ((name, of),) = variant["properties"].items()
+        return name, set(of["properties"])
     return variant["properties"][tag]["const"], set(variant["properties"]) - {tag}
 
 

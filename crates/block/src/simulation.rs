@@ -48,6 +48,10 @@ pub(crate) fn measure_on<D: VirtualDevice>(
     let shared = Shared::default();
     shared.set_begin(0, workload.ramp.duration_ns);
     let mut collector = Collector::new(plan.open_loops(), workload.interval_ns).with_ramp(workload.ramp.until_steady);
+    let agreed = run.await_start();
+    if run.is_stopped() {
+        shared.stop();
+    }
     let mut jobs = Vec::new();
     let places = plan.places(|_| 1);
     for place in &places {
@@ -76,7 +80,8 @@ pub(crate) fn measure_on<D: VirtualDevice>(
         jobs,
         collector,
     };
-    let result = simulation.run(run, workload.interval_ns, &plan, &places, &began);
+    let mut result = simulation.run(run, workload.interval_ns, &plan, &places, &began);
+    result.start = agreed.map(|agreed| agreed.virtual_result(result.end_ns));
     let device = Rc::into_inner(device).expect("the jobs and their ports are gone");
     Ok((result, device.into_inner()))
 }

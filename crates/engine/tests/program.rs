@@ -111,6 +111,42 @@ fn a_stop_command_ends_the_run() {
 }
 
 #[test]
+fn a_start_is_commanded_once_everything_is_prepared() {
+    let mut spec = null_spec(1);
+    spec["start"] = json!({"kind": "command"});
+    let mut child = engine().spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "{spec}").unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    lines.find(|line| line.contains("\"ready\"")).unwrap();
+    writeln!(input, "{}", json!({"start": {"unix_ns": 1}})).unwrap();
+    // The run is not stopped by the end of input: it has its start.
+    drop(input);
+    let last: Value = serde_json::from_str(&lines.last().unwrap()).unwrap();
+    assert_eq!(
+        (&last["event"], &last["outcome"]),
+        (&json!("result"), &json!("complete"))
+    );
+    assert_eq!(last["start"]["requested_unix_ns"], 1);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_end_of_input_stops_a_run_that_waits_for_its_start() {
+    for (start, outcome) in [
+        (json!({"kind": "command"}), "stopped"),
+        (json!({"kind": "at", "unix_ns": 1}), "complete"),
+    ] {
+        let mut spec = null_spec(1);
+        spec["start"] = start;
+        let (events, status) = run(engine(), &spec.to_string());
+        assert_eq!((&events.last().unwrap()["outcome"], status), (&json!(outcome), Some(0)));
+    }
+}
+
+#[test]
 fn termination_ends_the_run_with_a_result() {
     for signal in [Signal::TERM, Signal::INT] {
         let child = start(&[]);

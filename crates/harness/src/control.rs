@@ -3,10 +3,16 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use iosonde_protocol::Start;
+
 /// Messages to the controller.
 pub(crate) enum Signal {
     /// End the run now.
     Stop,
+    /// Start the load at this Unix time.
+    Start(u64),
+    /// No more commands follow.
+    InputEnded,
     /// This job's thread has returned.
     JobEnded,
 }
@@ -16,34 +22,61 @@ pub struct Control {
     receiver: Receiver<Signal>,
     sender: Sender<Signal>,
     stopped: bool,
+    /// When the load starts; none: as soon as it is prepared.
+    start: Option<Start>,
 }
 
-/// Asks a run to stop, from any thread.
+/// Starts and stops a run, from any thread.
 #[derive(Clone)]
-pub struct Stopper {
+pub struct Remote {
     sender: Sender<Signal>,
 }
 
-impl Stopper {
+impl Remote {
     /// Ends the run cleanly; more than once does no harm.
     pub fn stop(&self) {
-        // A run that has ended already needs no stopping.
-        let _ = self.sender.send(Signal::Stop);
+        self.send(Signal::Stop);
+    }
+
+    /// Starts the load of a run that waits for this, at a Unix time. Only the first start counts.
+    pub fn start(&self, unix_ns: u64) {
+        self.send(Signal::Start(unix_ns));
+    }
+
+    /// No more commands follow: a run that waits for its start is stopped.
+    pub fn end_input(&self) {
+        self.send(Signal::InputEnded);
+    }
+
+    fn send(&self, signal: Signal) {
+        // A run that has ended already needs neither.
+        let _ = self.sender.send(signal);
     }
 }
 
 impl Control {
-    /// A control, and what stops the run that uses it.
-    pub fn new() -> (Control, Stopper) {
+    /// A control, and what starts and stops the run that uses it.
+    pub fn new() -> (Control, Remote) {
         let (sender, receiver) = channel();
         (
             Control {
                 receiver,
                 sender: sender.clone(),
                 stopped: false,
+                start: None,
             },
-            Stopper { sender },
+            Remote { sender },
         )
+    }
+
+    /// Sets when the load starts, as in the spec.
+    pub fn set_start(&mut self, start: Option<Start>) {
+        self.start = start;
+    }
+
+    /// When the load starts.
+    pub(crate) fn start(&self) -> Option<Start> {
+        self.start
     }
 
     pub(crate) fn job_end_sender(&self) -> impl Fn() + Send + 'static {
@@ -56,8 +89,8 @@ impl Control {
     /// Waits until something happens or the time is up.
     pub fn wait(&mut self, timeout: Duration) {
         match self.receiver.recv_timeout(timeout) {
-            Ok(Signal::Stop) => self.stopped = true,
-            Ok(Signal::JobEnded) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(signal) => self.note(&signal),
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => unreachable!("this control holds a sender"),
         }
     }
@@ -65,8 +98,18 @@ impl Control {
     /// Whether a stop was requested.
     pub fn is_stopped(&mut self) -> bool {
         while let Ok(signal) = self.receiver.try_recv() {
-            self.stopped |= matches!(signal, Signal::Stop);
+            self.note(&signal);
         }
         self.stopped
+    }
+
+    fn note(&mut self, signal: &Signal) {
+        let is_start_open = self.start == Some(Start::Command);
+        match *signal {
+            Signal::Stop => self.stopped = true,
+            Signal::Start(unix_ns) if is_start_open => self.start = Some(Start::At { unix_ns }),
+            Signal::InputEnded => self.stopped |= is_start_open,
+            Signal::Start(_) | Signal::JobEnded => {}
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::thread;
 
 use iosonde_load::Arrivals;
-use iosonde_metrics::{DeviceWatch, usage};
+use iosonde_metrics::{Clock, DeviceWatch, usage};
 use iosonde_protocol::{Event, Evidence, JobResult, JobThreads, Outcome, Pacing, RunResult, ScheduleResult, Usage};
 
 use crate::control::Control;
@@ -107,7 +107,7 @@ pub(crate) fn measure<L: Load>(
     let (done, job_cpus) = gather(plan, &places, std::mem::take(&mut supervised.jobs))?;
     let jobs = job_results(plan, &places, &done);
     let end_ns = done.iter().map(|done| done.totals.end_ns).max();
-    let mut result = result(&shared, supervised, jobs, end_ns);
+    let mut result = result(&shared, supervised, jobs, end_ns, inputs.clock);
     result.evidence.get_or_insert_default().job_cpus = job_cpus;
     Ok(Measured {
         result,
@@ -258,10 +258,17 @@ fn busier(one: JobThreads, other: JobThreads) -> JobThreads {
     }
 }
 
-fn result<T>(shared: &Shared, supervised: Supervised<T>, jobs: Vec<JobResult>, end_ns: Option<u64>) -> RunResult {
+fn result<T>(
+    shared: &Shared,
+    supervised: Supervised<T>,
+    jobs: Vec<JobResult>,
+    end_ns: Option<u64>,
+    clock: Clock,
+) -> RunResult {
     let begin_ns = shared.measure_begin();
     let end_ns = end_ns.unwrap_or(begin_ns);
     let stalls = supervised.collector.stalls(begin_ns.min(end_ns)..end_ns);
+    let start = supervised.start;
     RunResult {
         outcome: match shared.is_stopped() {
             true => Outcome::Stopped,
@@ -269,6 +276,7 @@ fn result<T>(shared: &Shared, supervised: Supervised<T>, jobs: Vec<JobResult>, e
         },
         begin_ns: begin_ns.min(end_ns),
         end_ns,
+        start: start.map(|(agreed, last_job_ns)| agreed.result(last_job_ns, end_ns, clock)),
         jobs,
         process: supervised.process,
         peak_memory_bytes: usage::peak_memory_bytes(),

@@ -11,6 +11,7 @@ use crate::control::Control;
 use crate::error::RunError;
 use crate::measure::{Load, Measured, measure};
 use crate::plan::LoadPlan;
+use crate::start::{AgreedStart, await_start};
 
 /// How often the progress of a phase is reported.
 const REPORT_NS: u64 = 1_000_000_000;
@@ -105,6 +106,13 @@ impl<'a> Run<'a> {
     /// Waits, but not beyond a request to stop.
     pub fn wait(&mut self, duration: Duration) {
         self.control.wait(duration);
+    }
+
+    /// For a load on a virtual clock: waits for the agreed start, from which virtual time counts. None if there is none, or the run
+    /// is stopped before.
+    pub fn await_start(&mut self) -> Option<AgreedStart> {
+        let unix_ns = await_start(self.control, self.inputs.clock, 0, self.emit)?;
+        Some(AgreedStart::on_virtual_clock(unix_ns))
     }
 
     /// Carries out ramp and measurement; `at_interval` adds to each interval what the harness does not know.

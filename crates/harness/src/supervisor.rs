@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::io;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
@@ -26,9 +26,12 @@ use crate::pacing::wait_until;
 use crate::phases::Shared;
 use crate::plan::LoadPlan;
 use crate::recorder::{Exchange, Recorder};
+use crate::start::{self, AgreedStart, await_instant, await_start};
 
 /// From the last thread's readiness to the first operation.
 const LEAD_NS: u64 = 500_000;
+/// Before an agreed start, time at least for what the controller does before any measured time starts.
+const SETUP_NS: u64 = 100_000_000;
 /// How long after a boundary intervals are looked for: jobs hand them over with their next completion.
 const BOUNDARY_SLACK_NS: u64 = 500_000;
 /// The longest sleep.
@@ -64,6 +67,8 @@ pub(crate) struct Supervised<T> {
     pub kernel: Option<KernelTime>,
     /// Knows how long the engine itself did not run in a part of the run.
     pub collector: Collector,
+    /// The agreed start, and when the last job started.
+    pub start: Option<(AgreedStart, u64)>,
 }
 
 /// Where all jobs and the controller wait for one another.
@@ -71,6 +76,8 @@ pub(crate) struct Supervised<T> {
 struct StartLine {
     state: Mutex<Start>,
     changed: Condvar,
+    /// When the last job started.
+    last_job_ns: AtomicU64,
 }
 
 #[derive(Default)]
@@ -98,6 +105,10 @@ impl StartLine {
 
     fn cancel(&self) {
         self.state().cancelled = true;
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.state().cancelled
     }
 
     /// For the controller: waits until this many jobs are ready.
@@ -132,8 +143,13 @@ impl Gate<'_> {
         if !self.start.arrive() {
             return false;
         }
-        while wait_until(self.clock, self.shared.begin()) < self.shared.begin() {}
-        true
+        loop {
+            let now_ns = wait_until(self.clock, self.shared.begin());
+            if now_ns >= self.shared.begin() {
+                self.start.last_job_ns.fetch_max(now_ns, Ordering::Relaxed);
+                return true;
+            }
+        }
     }
 }
 
@@ -196,7 +212,7 @@ pub(crate) fn supervise<'a, T: Send>(
             emit,
         };
         start.await_jobs(threads.len());
-        controller.start();
+        let agreed = controller.start(control, start.is_cancelled());
         if control.is_stopped() {
             // Asked for before the load, for example while a database was loaded: jobs must not run to their own end.
             shared.stop();
@@ -206,6 +222,7 @@ pub(crate) fn supervise<'a, T: Send>(
         let (process, devices, machine, kernel) = controller.sampler.since_measure_began();
         let collector = controller.collector;
         let jobs = threads.into_iter().map(ScopedJoinHandle::join).collect();
+        let last_job_ns = start.last_job_ns.load(Ordering::Relaxed);
         Ok(Supervised {
             jobs,
             process,
@@ -213,6 +230,7 @@ pub(crate) fn supervise<'a, T: Send>(
             machine,
             kernel,
             collector,
+            start: agreed.map(|agreed| (agreed, last_job_ns)),
         })
     })
 }
@@ -328,11 +346,18 @@ struct Controller<'a, 'e> {
 }
 
 impl Controller<'_, '_> {
-    /// Sets the instant at which all threads begin.
-    fn start(&mut self) {
+    /// Sets the instant at which all threads begin: the agreed one, if there is one, or it has passed, as soon as possible.
+    fn start(&mut self, control: &mut Control, is_cancelled: bool) -> Option<AgreedStart> {
+        let awaited = match is_cancelled || control.start().is_none() {
+            true => None,
+            false => await_start(control, self.clock, self.setup_ns(), self.emit),
+        };
         // Before any measured time starts: it may take milliseconds.
         self.sampler.measure_kernel = kernel_threads::snapshot();
-        let begin_ns = self.clock.now() + LEAD_NS;
+        let awaited = awaited.and_then(|unix_ns| await_instant(control, unix_ns, start::LEAD_NS));
+        let earliest_ns = self.clock.now() + LEAD_NS;
+        let agreed = awaited.map(|unix_ns| AgreedStart::new(unix_ns, self.clock, earliest_ns));
+        let begin_ns = agreed.map_or(earliest_ns, |agreed| agreed.started_ns());
         self.shared.set_begin(begin_ns, begin_ns + self.plan.ramp.duration_ns);
         self.sampler.sample();
         let first = if self.plan.ramp.duration_ns > 0 {
@@ -341,6 +366,14 @@ impl Controller<'_, '_> {
             Phase::Measure
         };
         self.sampler.begin_phase(first, begin_ns);
+        agreed
+    }
+
+    /// Time to reserve for a snapshot of the kernel's threads, which reads a file of every process of the machine.
+    fn setup_ns(&self) -> u64 {
+        let begin_ns = self.clock.now();
+        kernel_threads::snapshot();
+        SETUP_NS + 2 * (self.clock.now() - begin_ns)
     }
 
     /// Until every thread has returned.

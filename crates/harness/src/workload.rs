@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use iosonde_protocol::{Event, RunResult};
 
 use crate::control::Control;
-use crate::error::RunError;
+use crate::error::{RunError, require};
 use crate::plan::LoadPlan;
 use crate::run::{Run, RunInputs};
 
@@ -47,8 +47,14 @@ pub fn carry_out(
     control: &mut Control,
     emit: &mut dyn FnMut(Event),
 ) -> Result<RunResult, RunError> {
-    if let Some(plan) = workload.plan() {
-        plan.check()?;
+    match workload.plan() {
+        Some(plan) => plan.check()?,
+        None => require(
+            control.start().is_none(),
+            || "`start` requires a measurement; the workload has none".into(),
+            "`start`",
+            "remove it, or give the workload a measurement",
+        )?,
     }
     workload.check()?;
     workload.run(&mut Run::new(inputs, control, emit)?)

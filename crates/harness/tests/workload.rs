@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use iosonde_harness::{
-    Control, JobDone, JobStart, Load, LoadPlan, Run, RunError, RunInputs, Stage, StreamPlan, Workload, carry_out,
-    wait_until, wait_until_due,
+    Control, JobDone, JobStart, Load, LoadPlan, Remote, Run, RunError, RunInputs, Stage, StreamPlan, Workload,
+    carry_out, wait_until, wait_until_due,
 };
 use iosonde_load::Schedule;
-use iosonde_metrics::clock::Clock;
-use iosonde_protocol::{Arrival, Event, Observe, Operation, Outcome, Ramp, RunResult};
+use iosonde_metrics::clock::{Clock, unix_ns};
+use iosonde_protocol::{Arrival, Event, Observe, Operation, Outcome, Ramp, RunResult, Start};
 use iosonde_target::Targets;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
@@ -190,6 +190,95 @@ fn a_request_to_stop_ends_a_run_before_its_own_end() {
     };
     let result = measured(&workload, &mut control, &mut stop).unwrap();
     assert_eq!(result.outcome, Outcome::Stopped);
+}
+
+/// Carries out a workload with a start; `at_ready` is called when it is ready, with what starts and stops it.
+fn started(
+    workload: &Count,
+    start: Start,
+    at_ready: impl Fn(&Remote),
+) -> (Result<RunResult, RunError>, Vec<&'static str>) {
+    let (mut control, remote) = Control::new();
+    control.set_start(Some(start));
+    let mut order = Vec::new();
+    let mut note = |event| match event {
+        Event::Ready(_) => {
+            order.push("ready");
+            at_ready(&remote);
+        }
+        Event::Interval(_) => order.push("interval"),
+        _ => {}
+    };
+    let result = measured(workload, &mut control, &mut note);
+    (result, order)
+}
+
+#[test]
+fn a_load_starts_at_the_agreed_instant_and_never_before() {
+    let unix_ns = unix_ns() + 300_000_000;
+    for (start, in_command) in [
+        (Start::At { unix_ns }, None),
+        (Start::Command, Some(unix_ns + 100_000_000)),
+    ] {
+        let (result, order) = started(&counting(Trouble::None), start, |remote| {
+            for requested in [in_command, Some(1)].into_iter().flatten() {
+                remote.start(requested);
+            }
+        });
+        let result = result.unwrap();
+        let found = result.start.unwrap();
+        assert_eq!(order, ["ready", "interval"]);
+        assert_eq!(
+            found.requested_unix_ns,
+            in_command.unwrap_or(unix_ns),
+            "only the first counts"
+        );
+        assert!(found.started_unix_ns >= found.requested_unix_ns, "{found:?}");
+        assert_eq!(found.started_ns, result.begin_ns);
+        assert!(found.last_job_ns >= found.started_ns, "{found:?}");
+        assert!(found.end_unix_ns >= found.started_unix_ns, "{found:?}");
+    }
+}
+
+#[test]
+fn a_load_whose_instant_has_passed_starts_at_once_and_its_delay_is_recorded() {
+    let requested_unix_ns = unix_ns() - 10_000_000_000;
+    let start = Start::At {
+        unix_ns: requested_unix_ns,
+    };
+    let found = started(&counting(Trouble::None), start, |_| ())
+        .0
+        .unwrap()
+        .start
+        .unwrap();
+    assert_eq!(found.requested_unix_ns, requested_unix_ns);
+    assert!(found.started_unix_ns >= requested_unix_ns + 10_000_000_000, "{found:?}");
+}
+
+#[test]
+fn a_stop_ends_the_wait_for_a_start_before_the_first_operation() {
+    let far = Start::At { unix_ns: u64::MAX };
+    for (start, at_ready) in [
+        (far, Remote::stop as fn(&Remote)),
+        (Start::Command, Remote::stop),
+        (Start::Command, Remote::end_input),
+    ] {
+        let workload = Count {
+            limit_operations: None,
+            duration_ns: Some(HOUR_NS),
+            ..counting(Trouble::None)
+        };
+        let result = started(&workload, start, at_ready).0.unwrap();
+        assert_eq!((result.outcome, result.start), (Outcome::Stopped, None));
+        assert_eq!(result.jobs.iter().map(|job| job.operations).sum::<u64>(), 0);
+    }
+}
+
+#[test]
+fn a_run_whose_jobs_cannot_prepare_does_not_wait_for_its_start() {
+    let (result, order) = started(&counting(Trouble::CannotPrepare), Start::Command, |_| ());
+    assert_eq!(result.unwrap_err().to_failure().code, "unsupported");
+    assert!(order.is_empty(), "{order:?}");
 }
 
 #[test]

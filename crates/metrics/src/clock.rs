@@ -101,6 +101,18 @@ impl Clock {
         self.realtime_at_zero_ns
     }
 
+    /// This clock and `CLOCK_REALTIME` at one instant: the tightest of several brackets, within 1 us.
+    pub fn wall(&self) -> WallReading {
+        let bracket = |_| {
+            let before_ns = self.now();
+            let unix_ns = kernel_ns(ClockId::CLOCK_REALTIME);
+            let after_ns = self.now();
+            (after_ns - before_ns, before_ns.midpoint(after_ns), unix_ns)
+        };
+        let (_, clock_ns, unix_ns) = (0..BRACKETS).map(bracket).min().expect("there is a bracket");
+        WallReading { clock_ns, unix_ns }
+    }
+
     fn with(source: Source) -> Self {
         let mut clock = Self {
             source,
@@ -111,6 +123,37 @@ impl Clock {
         clock.realtime_at_zero_ns = kernel_ns(ClockId::CLOCK_REALTIME).saturating_sub(clock.now());
         clock
     }
+}
+
+/// A clock and `CLOCK_REALTIME` at one instant. Converts instants close to it, between which neither is adjusted.
+#[derive(Debug, Clone, Copy)]
+pub struct WallReading {
+    clock_ns: u64,
+    unix_ns: u64,
+}
+
+impl WallReading {
+    /// The Unix time of an instant of the clock.
+    pub fn unix_ns(&self, clock_ns: u64) -> u64 {
+        shifted(self.unix_ns, self.clock_ns, clock_ns)
+    }
+
+    /// The instant of the clock at a Unix time; 0 if that is before the clock's 0.
+    pub fn clock_ns(&self, unix_ns: u64) -> u64 {
+        shifted(self.clock_ns, self.unix_ns, unix_ns)
+    }
+}
+
+/// `value` and the time from one instant to another; 0 instead of less.
+fn shifted(value: u64, from_ns: u64, to_ns: u64) -> u64 {
+    value
+        .saturating_add(to_ns.saturating_sub(from_ns))
+        .saturating_sub(from_ns.saturating_sub(to_ns))
+}
+
+/// `CLOCK_REALTIME` now, in nanoseconds.
+pub fn unix_ns() -> u64 {
+    kernel_ns(ClockId::CLOCK_REALTIME)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -316,6 +359,21 @@ mod tests {
                 clock.name()
             );
         }
+    }
+
+    #[test]
+    fn instants_convert_to_the_wall_clock_and_back() {
+        let clock = Clock::start();
+        let (before_ns, reading, after_ns) = (unix_ns(), clock.wall(), unix_ns());
+        assert!((before_ns..=after_ns).contains(&reading.unix_ns(reading.clock_ns)));
+        for clock_ns in [reading.clock_ns + 5_000_000, reading.clock_ns / 2] {
+            assert_eq!(reading.clock_ns(reading.unix_ns(clock_ns)), clock_ns);
+        }
+        assert_eq!(reading.clock_ns(0), 0, "long before the clock was started");
+        assert_eq!(
+            reading.clock_ns(u64::MAX),
+            u64::MAX - reading.unix_ns + reading.clock_ns
+        );
     }
 
     #[test]

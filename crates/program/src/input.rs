@@ -3,7 +3,7 @@
 use std::io::{BufReader, Stdin, stdin};
 use std::thread::Builder;
 
-use iosonde_harness::{RunError, Stopper};
+use iosonde_harness::{Remote, RunError};
 use iosonde_protocol::{Command, Failure, Spec};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use serde::Deserialize;
@@ -37,26 +37,28 @@ pub(crate) fn ignore_file_size_signal() {
     unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }.expect("the signal can be ignored");
 }
 
-/// Stops the run on a command, on a signal, and at the end of input if asked to.
+/// Starts and stops the run on commands, and stops it on a signal, and at the end of input if asked to.
 ///
 /// # Errors
 /// When a thread cannot be created.
-pub(crate) fn watch(commands: Commands, stop_at_eof: bool, stopper: &Stopper) -> Result<(), RunError> {
-    let by_command = stopper.clone();
+pub(crate) fn watch(commands: Commands, stop_at_eof: bool, remote: &Remote) -> Result<(), RunError> {
+    let by_command = remote.clone();
     Builder::new()
         .spawn(move || {
             for command in commands.into_iter::<Command>() {
                 match command {
                     Ok(Command::Stop) => by_command.stop(),
+                    Ok(Command::Start { unix_ns }) => by_command.start(unix_ns),
                     Err(_) => break,
                 }
             }
             if stop_at_eof {
                 by_command.stop();
             }
+            by_command.end_input();
         })
         .map_err(|error| RunError::thread(&error))?;
-    let by_signal = stopper.clone();
+    let by_signal = remote.clone();
     Builder::new()
         .spawn(move || {
             let signals = termination();

@@ -79,9 +79,10 @@ pub fn carry_out_spec(
     memory::expect_full_file_systems(workload.paths());
     let clock = Clock::start();
     output.emit(Event::Hello(hello(program, &*workload, &clock)));
-    let (mut control, stopper) = Control::new();
-    input::watch(commands, arguments.stop_at_eof, &stopper).map_err(|error| error.at("starting the engine"))?;
-    output.stop_when_closed(stopper);
+    let (mut control, remote) = Control::new();
+    control.set_start(spec.start);
+    input::watch(commands, arguments.stop_at_eof, &remote).map_err(|error| error.at("starting the engine"))?;
+    output.stop_when_closed(remote);
     let inputs = RunInputs {
         seed: spec.seed,
         observe: &spec.observe,

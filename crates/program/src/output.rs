@@ -2,7 +2,7 @@
 
 use std::io::{Stdout, Write, stdout};
 
-use iosonde_harness::Stopper;
+use iosonde_harness::Remote;
 use iosonde_protocol::Event;
 
 /// Writes events. When the reader has gone, the run is stopped.
@@ -10,7 +10,7 @@ pub struct Output {
     stdout: Stdout,
     /// The event as text: composed in full before the first byte is written, so that no line is ever cut off.
     line: Vec<u8>,
-    stopper: Option<Stopper>,
+    remote: Option<Remote>,
 }
 
 impl Output {
@@ -18,13 +18,13 @@ impl Output {
         Output {
             stdout: stdout(),
             line: Vec::new(),
-            stopper: None,
+            remote: None,
         }
     }
 
     /// What to stop when the reader goes away.
-    pub(crate) fn stop_when_closed(&mut self, stopper: Stopper) {
-        self.stopper = Some(stopper);
+    pub(crate) fn stop_when_closed(&mut self, remote: Remote) {
+        self.remote = Some(remote);
     }
 
     /// Writes an event.
@@ -37,8 +37,8 @@ impl Output {
                 self.stdout.write_all(&self.line)
             })
             .and_then(|()| self.stdout.flush());
-        if let (Err(_), Some(stopper)) = (written, &self.stopper) {
-            stopper.stop();
+        if let (Err(_), Some(remote)) = (written, &self.remote) {
+            remote.stop();
         }
     }
 }

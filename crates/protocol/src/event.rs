@@ -18,6 +18,8 @@ pub enum Event {
     Hello(Hello),
     /// A phase began, continues or ended.
     Phase(PhaseEvent),
+    /// Of a spec with `start`: everything is prepared, and the load starts at the agreed instant.
+    Ready(Ready),
     /// What happened in one interval of `ramp` or `measure`.
     Interval(Interval),
     /// Something that may mislead a reader of the numbers.
@@ -94,6 +96,13 @@ pub enum Edge {
     Progress,
     /// It ended.
     End,
+}
+
+/// Everything before the first operation is done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Ready {
+    /// When, in nanoseconds since the run's 0.
+    pub at_ns: u64,
 }
 
 /// What happened between two instants, of all streams.
@@ -332,6 +341,9 @@ pub struct RunResult {
     pub begin_ns: u64,
     /// End of the measurement, in nanoseconds since the run's 0.
     pub end_ns: u64,
+    /// Of a spec with `start`: when the load started; absent if the run was stopped before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartResult>,
     /// Every job by itself.
     pub jobs: Vec<JobResult>,
     /// What the process used during the measurement.
@@ -366,6 +378,24 @@ pub struct RunResult {
     /// Result of data verification; absent where it was not requested.
     #[serde(default)]
     pub verification: Option<VerificationResult>,
+}
+
+/// When the load started, and how the run's clock relates to `CLOCK_REALTIME` at its start and end.
+///
+/// The load is ramp and measurement: its start is that of the ramp, or of the measurement where there is no ramp.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StartResult {
+    /// The requested start, in Unix time.
+    pub requested_unix_ns: u64,
+    /// The start from which phases and intervals count, in Unix time. Never before `requested_unix_ns`.
+    pub started_unix_ns: u64,
+    /// The same instant, in nanoseconds since the run's 0.
+    pub started_ns: u64,
+    /// When the last job started, in nanoseconds since the run's 0.
+    pub last_job_ns: u64,
+    /// Unix time at the end of the measurement (`end_ns` of the result). On a virtual clock virtual time counts from
+    /// `started_unix_ns`.
+    pub end_unix_ns: u64,
 }
 
 /// Whether what was written came back.

@@ -35,4 +35,9 @@ pub const PROTOCOL_VERSION: u32 = 2;
 pub enum Command {
     /// End the run now, cleanly: I/Os in flight are awaited, and the result has the outcome `stopped`.
     Stop,
+    /// Start the load at an instant of `CLOCK_REALTIME`: of a spec whose `start` is `command`, and once.
+    Start {
+        /// Unix time, in nanoseconds.
+        unix_ns: u64,
+    },
 }

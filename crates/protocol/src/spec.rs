@@ -21,6 +21,22 @@ pub struct Spec {
     /// What to watch while it is applied.
     #[serde(default)]
     pub observe: Observe,
+    /// When the load starts, for a start together with other hosts; absent: as soon as everything is prepared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Start>,
+}
+
+/// When the load starts. Everything before the first operation is done earlier, and reported by the event `ready`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Start {
+    /// At an instant of this host's `CLOCK_REALTIME`; at once if it has passed.
+    At {
+        /// Unix time, in nanoseconds.
+        unix_ns: u64,
+    },
+    /// At the instant in the command `start`.
+    Command,
 }
 
 /// The kinds of load an engine may know.

@@ -121,6 +121,11 @@ class PhaseEvent(TypedDict):
     event: Literal["phase"]
 
 
+class ReadyEvent(TypedDict):
+    at_ns: Uint64
+    event: Literal["ready"]
+
+
 class DurabilityEvent(TypedDict):
     acknowledged: Uint64
     first_lost: list[str]
@@ -354,6 +359,14 @@ class ScheduleResult(TypedDict):
     started: Uint64
 
 
+class StartResult(TypedDict):
+    end_unix_ns: Uint64
+    last_job_ns: Uint64
+    requested_unix_ns: Uint64
+    started_ns: Uint64
+    started_unix_ns: Uint64
+
+
 class StoreCheck(TypedDict):
     corrupted: Uint64
     missing: Uint64
@@ -556,6 +569,7 @@ class ResultEvent(TypedDict):
     paging: NotRequired[PagingResult | None]
     peak_memory_bytes: Uint64
     process: Usage
+    start: NotRequired[StartResult | None]
     store: NotRequired[StoreResult | None]
     verification: NotRequired[VerificationResult | None]
     event: Literal["result"]
@@ -564,6 +578,7 @@ class ResultEvent(TypedDict):
 Event: TypeAlias = (
     HelloEvent
     | PhaseEvent
+    | ReadyEvent
     | IntervalEvent
     | WarningEvent
     | ConsistencyEvent

@@ -221,6 +221,10 @@ class UnixSqlAddress(TypedDict):
 SqlServerKind: TypeAlias = Literal["postgresql", "mariadb"]
 
 
+class CommandStart(TypedDict):
+    kind: Literal["command"]
+
+
 StoreKind: TypeAlias = Literal[
     "lmdb",
     "rocksdb",
@@ -616,6 +620,14 @@ class Stall(TypedDict):
     duration_ns: Uint64
 
 
+class AtStart(TypedDict):
+    kind: Literal["at"]
+    unix_ns: Uint64
+
+
+Start: TypeAlias = AtStart | CommandStart
+
+
 class SteadyRamp(TypedDict):
     intervals: Uint32
     tolerance: Double
@@ -1009,4 +1021,5 @@ class Spec(TypedDict):
     protocol: Uint32
     run_id: str
     seed: Uint64
+    start: NotRequired[Start | None]
     workload: Workload
