@@ -303,3 +303,11 @@ def test_peak_memory_is_that_of_the_command_without_its_preparation(tmp_path: Pa
     assert 0 < peak < 150_000_000
     peak = run(tmp_path, "head -c 200000000 /dev/zero | tail -n 1 > /dev/null; echo x=1")["result"]["peak_memory_bytes"]
     assert peak > 150_000_000
+
+
+def test_a_start_together_with_other_hosts_is_refused(tmp_path: Path) -> None:
+    spec = spec_of(tmp_path, "touch {directory}/ran") | {"start": {"kind": "command"}}
+    [hello, last] = Supervisor(spec).events()
+    assert (hello["event"], last["event"], last["code"]) == ("hello", "error", "unsupported")
+    assert last["message"] == "`start` is not supported for external commands"
+    assert not (tmp_path / "ran").exists()

@@ -12,6 +12,7 @@ import polars as pl
 from iosonde import protocol
 from iosonde.execution.child_process import ChildProcess
 from iosonde.execution.collect import Collector
+from iosonde.execution.start import Start
 from iosonde.execution.timeouts import Timeouts
 from iosonde.protocol.event import Event
 from iosonde.protocol.validation import event_parser
@@ -29,7 +30,11 @@ class Conversation:
         on_event: Callable[[Event], None],
         timeouts: Timeouts,
         is_enough: Callable[[Event], bool] | None,
+        start: Start | None = None,
     ) -> None:
+        self._start = start
+        self._start_unix_ns: int | None = spec.get("start", {}).get("unix_ns")
+        self._is_ready = False
         self._is_enough = is_enough
         self.was_enough = False
         """True if the measurement was ended because it had lasted long enough."""
@@ -72,6 +77,8 @@ class Conversation:
             self._refuse(line, error)
             return
         self._on_event(event)
+        if event["event"] == "ready" and self._start:
+            self._start.on_ready()
         if self._is_enough and not self.was_enough:
             self.was_enough = self._is_enough(event)
         self._wait_for_next(event)
@@ -115,7 +122,7 @@ class Conversation:
         )
 
     def _wait_for_next(self, event: Event) -> None:
-        """Layout has no deadline; under load every interval has an event."""
+        """Preparation has no deadline; under load every interval has an event."""
         if self._is_stopping:
             return
         if event["event"] in ("result", "error"):
@@ -124,6 +131,21 @@ class Conversation:
             self._deadline = time.monotonic() + self._silence_s
         else:
             self._deadline = None
+        if event["event"] == "ready":
+            self._is_ready = True
+            self._wait_for_start()
+
+    def starts_at(self, unix_ns: int) -> None:
+        """The engine received the instant at which its load starts."""
+        self._start_unix_ns = unix_ns
+        self._wait_for_start()
+
+    def _wait_for_start(self) -> None:
+        """From `ready` to the start of its load the engine is silent."""
+        is_over = self._is_stopping or self.result or self.failure
+        if self._is_ready and self._start_unix_ns is not None and not is_over:
+            left_s = max(0.0, (self._start_unix_ns - time.time_ns()) / 1e9)
+            self._deadline = time.monotonic() + left_s + self._silence_s
 
     def should_end(self) -> bool:
         """Return True if the engine must be asked now to stop measuring."""

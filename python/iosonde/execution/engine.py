@@ -25,6 +25,7 @@ from iosonde.errors import EngineError
 from iosonde.execution.child_process import ChildProcess
 from iosonde.execution.collect import Collector
 from iosonde.execution.conversation import Conversation
+from iosonde.execution.start import Start
 from iosonde.execution.stop import Stop
 from iosonde.execution.timeouts import Timeouts
 from iosonde.protocol.event import Event
@@ -96,6 +97,7 @@ def drive(
     *,
     on_event: Callable[[Event], None],
     stop: Stop,
+    start: Start | None = None,
     engine: Path | None = None,
     timeouts: Timeouts | None = None,
     on_start: Callable[[int], None] = lambda pid: None,
@@ -109,15 +111,18 @@ def drive(
     `on_start` receives the engine's process number before the engine gets its spec. `is_enough` is called after every
     event; once it returns true the engine is asked to stop measuring. The engine inherits the descriptors
     `inherited`, and refuses to open a path of `identities` that leads to anything else. `shims` has the
-    descriptors of shims that it loads, by the name of their store.
+    descriptors of shims that it loads, by the name of their store. With `start` the engine prepares, and its load
+    starts at the instant that `start` is set to.
     """
-    conversation = Conversation(spec, on_event, timeouts or Timeouts(), is_enough)
+    if start:
+        spec = {**spec, "start": {"kind": "command"}}
+    conversation = Conversation(spec, on_event, timeouts or Timeouts(), is_enough, start)
     started_at = _now()
     child = ChildProcess(_command_line(spec, engine), inherited, identities or {}, shims or {})
     try:
         on_start(child.pid)
         child.send(_line(spec))
-        _listen(child, conversation, stop)
+        _listen(child, conversation, stop, start)
     finally:
         account = child.end()
     intervals, histograms, usage = conversation.tables()
@@ -167,17 +172,23 @@ def without_engine(failure: Failure) -> EngineRun:
     )
 
 
-def _listen(child: ChildProcess, conversation: Conversation, stop: Stop) -> None:
+def _listen(child: ChildProcess, conversation: Conversation, stop: Stop, start: Start | None) -> None:
     """Process events until the engine has exited, or has to be killed."""
     with selectors.DefaultSelector() as selector:
         for source in (child.stdout, child.stderr, child.exit, stop):
             selector.register(source, selectors.EVENT_READ)
+        if start:
+            selector.register(start, selectors.EVENT_READ)
         while True:
             ready = {key.fd for key, _ in selector.select(conversation.seconds_left())}
             if stop.fileno() in ready and stop.woken():
                 selector.unregister(stop)
                 child.send(b'"stop"\n')
                 conversation.stopped(keeping=stop.is_time_over)
+            if start and start.fileno() in ready and start.unix_ns is not None:
+                selector.unregister(start)
+                child.send(_line({"start": {"unix_ns": start.unix_ns}}))
+                conversation.starts_at(start.unix_ns)
             for source in ready & {child.stdout, child.stderr}:
                 if not _take_in(child, conversation, source):
                     selector.unregister(source)
@@ -238,8 +249,8 @@ def _ending(exit_status: int) -> str:
     return signal.Signals(-exit_status).name if exit_status < 0 else f"exit status {exit_status}"
 
 
-def _line(spec: dict[str, Any]) -> bytes:
-    return json.dumps(spec).encode() + b"\n"
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"
 
 
 def _now() -> str:

@@ -26,7 +26,14 @@ def main(arguments: list[str]) -> int:
         if not line:
             return 0
         events.hello()
-        CommandRun(json.loads(line), events, identities).carry_out()
+        spec = json.loads(line)
+        if "start" in spec:
+            raise FailedError(
+                "unsupported",
+                "`start` is not supported for external commands",
+                hint="compare hosts with a workload of the engine, or run the study on each host by itself",
+            )
+        CommandRun(spec, events, identities).carry_out()
     except StoppedError:
         return 0
     except FailedError as error:
