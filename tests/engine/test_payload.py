@@ -78,7 +78,7 @@ def test_zstd_reaches_the_ratio_within_three_percent(asked: float, tmp_path: Pat
     data = written(tmp_path, compression_ratio=asked)
     for level in (1, 3, 9):
         assert ratio(data, level=level) == pytest.approx(asked, rel=0.03), f"level {level}"
-    # What btrfs and ZFS compress at a time.
+    # Unit of compression of btrfs and ZFS.
     assert ratio(data, unit=128 * 1024) == pytest.approx(asked, rel=0.03)
     assert duplicates(data) == 0
 

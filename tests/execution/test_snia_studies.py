@@ -178,7 +178,7 @@ def test_pauses_and_writes_alternate(carried_out: Callable[[str], ResultSet]) ->
         .agg(pl.col("count").sum())
         .sort("second")
     )
-    # What was in flight when a pause began is completed in it.
+    # I/Os in flight at the start of a pause are completed in it.
     most = by_second["count"].max()
     assert [count > most / 10 for count in by_second["count"]] == ([True] * 5 + [False] * 5) * 3
 

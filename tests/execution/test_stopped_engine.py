@@ -63,7 +63,7 @@ def test_an_engine_stopped_for_three_seconds_is_no_slow_device(tmp_path: Path) -
             before = time.monotonic()
         time.sleep(0.7)
         os.kill(engine, signal.SIGSTOP)
-        # How much of the stop is in the measurement, at least: this process may have waited for a CPU before.
+        # Least part of the stop in the measurement: this process may have waited for a CPU before.
         inside_s = min(STOPPED_S, 5 - (time.monotonic() - before))
         time.sleep(STOPPED_S)
         os.kill(engine, signal.SIGCONT)

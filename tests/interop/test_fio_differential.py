@@ -66,7 +66,7 @@ class Done:
         return [each for each in self.load if each.name in ("pread64", "pwrite64")]
 
 
-# What is compared
+# Compared properties
 
 
 def order(done: Done) -> list[list[tuple[str, int, int]]]:

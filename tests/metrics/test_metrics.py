@@ -319,7 +319,7 @@ def test_every_derived_metric_is_defined(tmp_path: Path) -> None:
     needs_more = {"completion_latency_ns_p99_9999", "response_latency_ns_p99_9999", "achieved_rate_fraction"}
     # Only runs that are to be judged in rounds have these, and only those on arrays have members.
     conditional = {*LONG_RUN_METRICS, *(name for name in METRICS if name.startswith(("member_", "rebuild_")))}
-    # What the kernel's threads and each core did is evidence of the engine, which these runs have none of.
+    # CPU times of kernel threads and cores are evidence of the engine, which these runs lack.
     conditional |= {
         name for name in METRICS if name.startswith(("array_", "kernel_", "busiest_core", "engine_stalled"))
     }

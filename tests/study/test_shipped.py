@@ -149,7 +149,7 @@ def test_a_study_is_named_like_its_file_and_has_all_applicable_profiles(name: st
     study = load(name)
     assert study.name == name
     assert [*study.profiles] == ["quick", "standard"] + ["paper"] * (study.source != "")
-    # What a procedure of a feature concludes has findings, tables and figures of its own.
+    # Conclusions of a feature's procedure have findings, tables and figures of their own.
     assert (study.views and study.analysis) or any(part.procedure for part in study.parts)
 
 
@@ -241,7 +241,7 @@ def test_act_has_aerospikes_load() -> None:
         "block-reads": (131072, 1.0, "none"),
         "block-writes": (131072, 0.0, "dsync"),
     }
-    # What the plan holds is the highest load that the search may try.
+    # The plan holds the highest load that the search may try.
     rates = {name: stream["arrival"]["rate"] / 500 for name, stream in streams.items()}
     blocks = 1000 / (131072 // 1536) * 2
     assert rates == pytest.approx({"records": 2000, "block-reads": blocks, "block-writes": blocks}, rel=1e-4)

@@ -24,7 +24,7 @@ Measure = Callable[..., Record]
 pytestmark = [pytest.mark.alone, pytest.mark.system, pytest.mark.needs("disk")]
 
 NOISE = {
-    # What other work on the machine does to a run is no fault of the rules.
+    # Effects of other work on the machine are no fault of the rules.
     *("cpu_contention", "steal_time", "other_io", "core_saturated", "turnaround", "engine_stalled", "device_stalled"),
     *("late_counters", "harness_cost"),
     # This machine, from its record.
@@ -402,7 +402,7 @@ def test_a_limit_that_ends_a_run_is_not_the_tools_fault(measure: Measure, disk: 
     assert number(record, "unexplained_share") < 0.1 + number(record, "mean_latency_share")
 
 
-# What this machine may not be brought to do ---------------------------------------------------------------------------
+# Conditions that cannot be provoked on every machine ------------------------------------------------------------------
 
 
 @pytest.mark.needs("CPU governor")
