@@ -16,7 +16,7 @@ use crate::verify::{JobVerifier, Tally};
 
 /// Timeout of I/Os in flight after the end of a load, in nanoseconds; then they are abandoned.
 const DRAIN_NS: u64 = 5_000_000_000;
-/// Interval between a job's looks at the clock while it awaits its last I/Os, in nanoseconds.
+/// Period at which a job checks the clock while it awaits its last I/Os, in nanoseconds.
 const DRAIN_POLL_NS: u64 = 100_000_000;
 
 /// Everything a job is made from.

@@ -25,7 +25,7 @@ use crate::team::Team;
 const STEP_PAGES: u64 = 16;
 /// Timeout of reads in flight after the end, in nanoseconds; then they are abandoned.
 const DRAIN_NS: u64 = 5_000_000_000;
-/// Interval between a job's looks at the clock while it awaits its last reads, in nanoseconds.
+/// Period at which a job checks the clock while it awaits its last reads, in nanoseconds.
 const DRAIN_POLL_NS: u64 = 100_000_000;
 /// Pieces from the cache that may be planned ahead, beyond those that are read.
 const CACHED_AHEAD: usize = 8;

@@ -34,7 +34,7 @@ impl Queue {
         name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// Reason for which completions of this queue cannot be polled; `None` if they can.
+    /// Reason why completions of this queue cannot be polled; `None` if they can.
     pub(crate) fn no_polling(&self) -> Option<String> {
         match self.setting("io_poll").as_deref() {
             Some("1") => None,
@@ -53,7 +53,7 @@ impl Queue {
     }
 }
 
-/// Reason for which completions of I/O on a file cannot be polled; `None` if they can.
+/// Reason why completions of I/O on a file cannot be polled; `None` if they can.
 pub(crate) fn no_polling(file: &File) -> Option<String> {
     match Queue::read(file) {
         Some(queue) => queue.no_polling(),

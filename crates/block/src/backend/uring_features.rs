@@ -110,7 +110,7 @@ pub(super) struct Asked<'a> {
     /// `uring` or `uring_nvme`.
     pub kind: &'static str,
     pub options: &'a UringOptions,
-    /// Reason for which completions cannot be polled, as far as it is known without trying.
+    /// Reason why completions cannot be polled, as far as it is known without trying.
     pub no_polling: Option<String>,
 }
 
