@@ -11,13 +11,13 @@ pub struct DriveModel {
     pub name: String,
     /// Bytes that the host sees.
     pub capacity_bytes: u64,
-    /// What holds the data.
+    /// Medium that stores the data.
     pub media: MediaModel,
-    /// How logical pages are placed on the media.
+    /// Placement of logical pages on the media.
     pub translation: Translation,
     /// The buffer that acknowledges writes.
     pub buffer: BufferModel,
-    /// What lies between host and buffer.
+    /// Link and controller between host and buffer.
     pub interface: InterfaceModel,
     /// Rules that limit the rate, as of a cloud volume; all of them hold at once.
     #[serde(default)]
@@ -56,7 +56,7 @@ pub struct MediaModel {
     pub erase_suspend_ns: Option<u64>,
 }
 
-/// How logical pages of 4 KiB are placed on the media.
+/// Placement of logical pages of 4 KiB on the media.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Translation {
@@ -76,7 +76,7 @@ pub enum Translation {
         block_programs: u32,
         /// Time to erase a block, in nanoseconds.
         erase_ns: u64,
-        /// Which block is collected next.
+        /// Choice of the block to collect next.
         collection: Collection,
         /// Once idle for so long, in nanoseconds, the drive collects ahead of need; absent: never.
         idle_ns: Option<u64>,
@@ -91,7 +91,7 @@ fn page_bytes() -> u32 {
     4096
 }
 
-/// Which block is collected next.
+/// Choice of the block to collect next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Collection {
@@ -117,7 +117,7 @@ pub struct SlcModel {
 pub struct BufferModel {
     /// Its size in bytes.
     pub bytes: u64,
-    /// Whether a write that it holds survives a power cut: a flush then has nothing to wait for.
+    /// True if buffered writes survive a power cut: a flush then has nothing to wait for.
     pub power_loss_protection: bool,
 }
 
@@ -129,7 +129,7 @@ pub struct InterfaceModel {
     pub read_bytes_per_second: u64,
     /// From the host to the drive, in bytes per second.
     pub write_bytes_per_second: u64,
-    /// Whether both directions share one link (SATA).
+    /// True if both directions share one link (SATA).
     pub half_duplex: bool,
     /// Time that each command occupies the link besides its data, in nanoseconds.
     pub transfer_ns: u64,
@@ -137,7 +137,7 @@ pub struct InterfaceModel {
     pub read_command_ns: u64,
     /// The same for writes and trims.
     pub write_command_ns: u64,
-    /// What a read takes besides everything that is modelled, in nanoseconds: host, driver, firmware.
+    /// Read latency besides everything that is modelled, in nanoseconds: host, driver, firmware.
     pub read_latency_ns: u64,
     /// The same for writes, trims and flushes.
     pub write_latency_ns: u64,
@@ -151,7 +151,7 @@ pub struct InterfaceModel {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LimitModel {
-    /// What is counted.
+    /// Counted quantity.
     pub counts: Counted,
     /// Credits that are added in each second.
     pub rate: f64,
@@ -173,10 +173,10 @@ pub struct LimitModel {
     /// Credits of a write, as a multiple; 0: not limited.
     #[serde(default = "one")]
     pub write_weight: f64,
-    /// Where requests wait for credits.
+    /// Place at which requests wait for credits.
     #[serde(default)]
     pub style: LimitStyle,
-    /// Who has the limit.
+    /// Scope of the limit.
     #[serde(default)]
     pub shared_by: SharedBy,
     /// Later changes of `rate`, in order.
@@ -188,7 +188,7 @@ fn one() -> f64 {
     1.0
 }
 
-/// What a limit counts.
+/// Quantity that a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Counted {
@@ -196,7 +196,7 @@ pub enum Counted {
     Bytes,
 }
 
-/// Where requests wait for credits.
+/// Place at which requests wait for credits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitStyle {
@@ -207,7 +207,7 @@ pub enum LimitStyle {
     Paced,
 }
 
-/// Who has a limit.
+/// Scope of a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SharedBy {
@@ -242,14 +242,14 @@ pub struct FirstTouchModel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayModel {
-    /// How data is spread.
+    /// Layout of data and redundancy.
     pub level: RaidLevel,
     pub drives: u32,
     /// Consecutive bytes on one drive, a multiple of 4 KiB.
     pub chunk_bytes: u64,
-    /// What all drives together may move to or from the host, in bytes per second; absent: no common limit.
+    /// Limit of all drives together to and from the host, in bytes per second; absent: no common limit.
     pub bytes_per_second: Option<u64>,
-    /// What the host writes with parity, in bytes per second of data; absent: no limit of its own.
+    /// Limit of the host's writes with parity, in bytes per second of data; absent: no limit of its own.
     #[serde(default)]
     pub parity_bytes_per_second: Option<u64>,
 }

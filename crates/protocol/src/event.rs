@@ -20,7 +20,7 @@ pub enum Event {
     Phase(PhaseEvent),
     /// Of a spec with `start`: everything is prepared, and the load starts at the agreed instant.
     Ready(Ready),
-    /// What happened in one interval of `ramp` or `measure`.
+    /// Counters of one interval of `ramp` or `measure`.
     Interval(Interval),
     /// Something that may mislead a reader of the numbers.
     Warning(Warning),
@@ -44,7 +44,7 @@ pub struct Hello {
     pub engine: String,
     /// Version of the engine.
     pub version: String,
-    /// How it was built: profile, target, compiler, source revision where known.
+    /// Build of the engine: profile, target, compiler, source revision where known.
     pub build: String,
     /// Process number.
     pub pid: u32,
@@ -86,7 +86,7 @@ pub struct PhaseEvent {
     pub bytes: u64,
 }
 
-/// Which moment of a phase.
+/// Start or end of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Edge {
@@ -105,7 +105,7 @@ pub struct Ready {
     pub at_ns: u64,
 }
 
-/// What happened between two instants, of all streams.
+/// Counters of all streams between two instants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     /// Phase the interval belongs to.
@@ -118,9 +118,9 @@ pub struct Interval {
     pub end_ns: u64,
     /// Each stream's operations.
     pub streams: Vec<StreamInterval>,
-    /// What the process used since the previous interval of any phase.
+    /// Resource usage of the process since the previous interval of any phase.
     pub process: Usage,
-    /// What the watched block devices did since the previous interval.
+    /// I/O of the watched block devices since the previous interval.
     pub devices: Vec<DeviceUsage>,
     /// Time in which the engine itself did not run though it was due to: stopped by a signal, or without a CPU. Latencies of
     /// that time are not the target's.
@@ -149,7 +149,7 @@ pub struct StreamInterval {
     pub operations: Vec<OperationInterval>,
 }
 
-/// What a workload does to its target.
+/// Operation of a workload on its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
@@ -244,7 +244,7 @@ pub struct Histogram {
     pub buckets: Vec<(u32, u64)>,
 }
 
-/// What a process or thread used, from `getrusage(2)` and `/proc/self/io`.
+/// Resource usage of a process or thread, from `getrusage(2)` and `/proc/self/io`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Real time covered, in nanoseconds.
@@ -267,7 +267,7 @@ pub struct Usage {
     pub fs_outputs: u64,
 }
 
-/// What a block device did over some time, from `/sys/dev/block/*/stat` (kernel `Documentation/block/stat.rst`).
+/// I/O of a block device over some time, from `/sys/dev/block/*/stat` (kernel `Documentation/block/stat.rst`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceUsage {
     /// The device as `major:minor`.
@@ -297,12 +297,12 @@ pub struct DeviceUsage {
     pub discard_bytes: u64,
     /// Flushes completed.
     pub flushes: u64,
-    /// What the drive did to its media; of simulated drives only.
+    /// I/O of the drive on its media; of simulated drives only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media: Option<MediaUsage>,
 }
 
-/// What a drive did to its media over some time. Simulated drives know it; real ones report it, if at all, in log pages.
+/// I/O of a drive on its media over some time. Simulated drives know it; real ones report it, if at all, in log pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MediaUsage {
     /// Bytes read from the media, for the host and for collection.
@@ -326,16 +326,16 @@ pub struct MediaUsage {
 pub struct Warning {
     /// Stable name, for filters and documentation.
     pub code: String,
-    /// What is the case, in a sentence.
+    /// Condition, as a sentence.
     pub message: String,
-    /// What to do about it.
+    /// Imperative that corrects it.
     pub hint: String,
 }
 
-/// What the whole run amounts to. Counts are not repeated here: they are the sum of the intervals.
+/// Result of the whole run. Counts are not repeated here: they are the sum of the intervals.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
-    /// How it ended.
+    /// Outcome of the run.
     pub outcome: Outcome,
     /// Begin of the measurement, in nanoseconds since the run's 0.
     pub begin_ns: u64,
@@ -346,15 +346,15 @@ pub struct RunResult {
     pub start: Option<StartResult>,
     /// Every job by itself.
     pub jobs: Vec<JobResult>,
-    /// What the process used during the measurement.
+    /// Resource usage of the process during the measurement.
     pub process: Usage,
     /// Peak resident memory of the process, in bytes.
     pub peak_memory_bytes: u64,
     /// Memory held for I/O buffers, in bytes.
     pub buffer_bytes: u64,
-    /// What the watched block devices did during the measurement.
+    /// I/O of the watched block devices during the measurement.
     pub devices: Vec<DeviceUsage>,
-    /// How I/O was really done.
+    /// Backend and features in effect.
     pub backend: BackendInEffect,
     /// Bytes that layout wrote and found already written.
     pub layout: LayoutResult,
@@ -380,7 +380,7 @@ pub struct RunResult {
     pub verification: Option<VerificationResult>,
 }
 
-/// When the load started, and how the run's clock relates to `CLOCK_REALTIME` at its start and end.
+/// Start of the load, and relation of the run's clock to `CLOCK_REALTIME` at its start and end.
 ///
 /// The load is ramp and measurement: its start is that of the ramp, or of the measurement where there is no ramp.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -391,17 +391,17 @@ pub struct StartResult {
     pub started_unix_ns: u64,
     /// The same instant, in nanoseconds since the run's 0.
     pub started_ns: u64,
-    /// When the last job started, in nanoseconds since the run's 0.
+    /// Start of the last job, in nanoseconds since the run's 0.
     pub last_job_ns: u64,
     /// Unix time at the end of the measurement (`end_ns` of the result). On a virtual clock virtual time counts from
     /// `started_unix_ns`.
     pub end_unix_ns: u64,
 }
 
-/// Whether what was written came back.
+/// Result of data verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VerificationResult {
-    /// Whether all that was to be checked was; not if it was stopped.
+    /// True if all data to be checked was checked; false if the check was stopped.
     pub complete: bool,
     /// Bytes read and checked, each time that they were.
     pub checked_bytes: u64,
@@ -409,7 +409,7 @@ pub struct VerificationResult {
     pub unknown_bytes: u64,
     /// Sectors of 512 bytes that were wrong, each time that they were read.
     pub faults: FaultCounts,
-    /// What was wrong first, at most 64.
+    /// First errors, at most 64.
     pub findings: Vec<Finding>,
 }
 
@@ -433,20 +433,20 @@ pub struct FaultCounts {
 /// Neighbouring sectors with the same fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
-    /// What is wrong.
+    /// Kind of the error.
     pub fault: Fault,
     /// In which file.
     pub path: String,
     pub offset_bytes: u64,
-    /// How many bytes from there.
+    /// Number of bytes from there.
     pub bytes: u64,
-    /// What should be there, in words.
+    /// Expected contents, in words.
     pub expected: String,
-    /// What is there, in words.
+    /// Actual contents, in words.
     pub found: String,
 }
 
-/// What may be wrong with a sector.
+/// Kinds of errors of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
@@ -476,7 +476,7 @@ impl Fault {
     ];
 }
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -498,26 +498,26 @@ pub struct JobResult {
     pub operations: u64,
     /// Bytes moved in the measurement.
     pub bytes: u64,
-    /// When its last counted I/O completed, in nanoseconds since the run's 0.
+    /// Completion of its last counted I/O, in nanoseconds since the run's 0.
     pub last_completion_ns: u64,
-    /// What its thread used during the measurement.
+    /// Resource usage of its thread during the measurement.
     pub usage: Usage,
     /// I/Os in flight that did not come back in time after the end.
     pub abandoned: u64,
     /// Open loop: how well the schedule was kept.
     pub schedule: Option<ScheduleResult>,
-    /// What kept it from having more in flight.
+    /// Times in which it had fewer I/Os in flight than permitted.
     pub pacing: Option<Pacing>,
 }
 
-/// How well an open-loop schedule was kept, from the start of the run to the end of the measurement.
+/// Adherence to an open-loop schedule, from the start of the run to the end of the measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduleResult {
     /// Arrivals that were due.
     pub due: u64,
     /// Of these, I/Os that were started. What is missing was the backlog when the load ended.
     pub started: u64,
-    /// How late I/Os were started, summed, in nanoseconds: waiting for a free slot, and waking late.
+    /// Delay between due and actual starts of I/Os, summed, in nanoseconds: waiting for a free slot, and waking late.
     pub start_lag_ns_sum: u64,
     /// The latest start, in nanoseconds.
     pub start_lag_ns_max: u64,
@@ -525,12 +525,12 @@ pub struct ScheduleResult {
     pub spun_ns: u64,
 }
 
-/// What kept a job from having all its I/Os in flight throughout the measurement.
+/// Times in which a job did not have all its I/Os in flight during the measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pacing {
-    /// When it first submitted an I/O in the measurement, in nanoseconds since the run's 0; null if it submitted none.
+    /// Submission of its first I/O in the measurement, in nanoseconds since the run's 0; null if it submitted none.
     pub first_start_ns: Option<u64>,
-    /// When it had issued all that its limits allow, in nanoseconds since the run's 0; null if they did not end it.
+    /// Issue of the last I/O that its limits allow, in nanoseconds since the run's 0; null if they did not end it.
     pub exhausted_ns: Option<u64>,
     /// Time from finding a completion to submitting the next I/O in its place, summed over I/Os.
     pub turnaround_ns: u64,
@@ -546,7 +546,7 @@ pub struct Pacing {
 /// A sum over threads does not show whether one of them was limited by a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobThreads {
-    /// How many they are.
+    /// Number of threads.
     pub count: u32,
     /// CPU time of the one that ran and waited for a CPU the longest, in nanoseconds.
     pub busiest_cpu_ns: u64,
@@ -594,7 +594,7 @@ pub struct EngineStalls {
     pub count: u64,
 }
 
-/// Where CPU time went, from `/proc/stat` (proc(5)): everybody's, in units of the kernel's tick (10 ms).
+/// Breakdown of CPU time, from `/proc/stat` (proc(5)): everybody's, in units of the kernel's tick (10 ms).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTime {
     pub cpus: u32,
@@ -616,13 +616,13 @@ pub struct CpuTime {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PinnedCpu {
     pub cpu: u32,
-    /// Where its time went.
+    /// Breakdown of its time.
     pub time: CpuTime,
     /// Interrupts that it served, of every kind, from `/proc/interrupts`.
     pub interrupts: u64,
 }
 
-/// How busy a CPU was, from `/proc/stat` in ticks of 10 ms.
+/// Utilization of a CPU, from `/proc/stat` in ticks of 10 ms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CoreTime {
     pub cpu: u32,
@@ -645,11 +645,11 @@ pub struct KernelTime {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelThreads {
     pub name: String,
-    /// How many of them used any.
+    /// Number of these threads that used CPU time.
     pub threads: u32,
-    /// What they used together, in nanoseconds.
+    /// CPU time of all of them, in nanoseconds.
     pub cpu_ns: u64,
-    /// What the busiest of them used, in nanoseconds.
+    /// CPU time of the busiest of them, in nanoseconds.
     pub busiest_cpu_ns: u64,
 }
 
@@ -683,7 +683,7 @@ pub struct ExtentEvidence {
     pub encoded_bytes: u64,
 }
 
-/// How I/O was really done.
+/// Backend and features in effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BackendInEffect {
     /// `uring`, `libaio`, `preadv2`, `sync`, `nvme_user`, `null`, `simulated` or `ssd`; of a key-value workload the store's kind.
@@ -698,11 +698,11 @@ pub struct BackendInEffect {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fallback {
     pub feature: String,
-    /// Why not.
+    /// Reason for the fallback.
     pub reason: String,
 }
 
-/// What layout did.
+/// Result of the layout.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LayoutResult {
     /// Bytes written by it.
@@ -711,7 +711,7 @@ pub struct LayoutResult {
     pub kept_bytes: u64,
 }
 
-/// Why a run could not be carried out.
+/// Reason why a run could not be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// Stable name: `invalid_spec`, `not_writable`, `no_space`, `resource_limit`, `io_error`, `wrong_target`, `damaged_journal`,
@@ -720,9 +720,9 @@ pub struct Failure {
     /// `wrong_version`, `wrong_encoding`, `server_vanished`, `server_error`, `inconsistent`, `invalid_input`,
     /// `timeout`, `internal`.
     pub code: String,
-    /// What failed, on what.
+    /// Failed operation and its object.
     pub message: String,
-    /// Where in the run: a phase, a stream.
+    /// Phase or stream of the run in which it failed.
     pub context: String,
     /// The likely cause and what to do next; may be empty.
     pub hint: String,

@@ -9,18 +9,18 @@ use crate::{Backend, Layout, Target};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GraphWorkload {
-    /// Where the graph is: a file or a device.
+    /// File or device with the graph.
     pub target: Target,
     /// `uring` or `sync`.
     pub backend: Backend,
     pub graph: Graph,
-    /// Whether the graph is written before the measurement: `missing` unless the target has it already.
+    /// Condition for writing the graph before the measurement: `missing` unless the target has it already.
     pub layout: Layout,
     /// Memory for sorting edges while the graph is written, in bytes; vertex state is not part of it.
     pub sort_memory_bytes: u64,
     /// The computation.
     pub algorithm: Algorithm,
-    /// How adjacency lists are read.
+    /// Reads of adjacency lists.
     pub reading: Reading,
     /// Number of threads. The result does not depend on it.
     pub jobs: u32,
@@ -72,12 +72,12 @@ pub enum EdgeSource {
     EdgeList {
         /// Path of the file.
         path: String,
-        /// How it is written.
+        /// Format of the edge list.
         format: EdgeFormat,
     },
 }
 
-/// How an edge list is written.
+/// Format of an edge list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EdgeFormat {
@@ -126,7 +126,7 @@ pub enum Algorithm {
     Components,
 }
 
-/// How ranks move along edges.
+/// Direction in which ranks move along edges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PagerankMode {
@@ -136,7 +136,7 @@ pub enum PagerankMode {
     Push,
 }
 
-/// How adjacency lists are read: in the order of vertices, neighbouring ranges merged.
+/// Reads of adjacency lists: in the order of vertices, neighbouring ranges merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
@@ -174,7 +174,7 @@ pub struct GraphResult {
     pub vertex_bytes: u64,
     /// Iterations in order; of a search its levels. The last one is absent if it was not completed.
     pub iterations: Vec<Iteration>,
-    /// Whether the computation was completed: converged, or nothing remained to visit.
+    /// True if the computation was completed: converged, or nothing remained to visit.
     pub is_complete: bool,
     /// Edges that were processed in the measurement.
     pub traversed_edges: u64,
@@ -202,7 +202,7 @@ pub struct GraphResult {
     pub components: Option<u64>,
     /// Hash of the final state of all vertices: runs with the same result have the same.
     pub result_hash: u64,
-    /// What was checked after the measurement; absent without `verify_after`, and if the run was stopped.
+    /// Check after the measurement; absent without `verify_after`, and if the run was stopped.
     pub check: Option<GraphCheck>,
 }
 
@@ -237,7 +237,7 @@ pub struct RequestSize {
 pub struct GraphCheck {
     /// Edges that were read and compared.
     pub checked_edges: u64,
-    /// Whether the stored graph has the checksum with which it was written.
+    /// True if the stored graph has the checksum with which it was written.
     pub is_intact: bool,
     /// Edges or vertices that break a rule.
     pub violations: u64,

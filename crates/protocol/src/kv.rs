@@ -36,7 +36,6 @@ pub struct KvWorkload {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Store {
-    /// Which store.
     pub kind: StoreKind,
     /// Path or name of the shared library to load. For `rocksdb` and `wiredtiger` absent means the newest installed; for
     /// `lmdb` absent means the LMDB that is compiled in, and `system` the installed `liblmdb.so.0`.
@@ -87,17 +86,17 @@ impl StoreKind {
         }
     }
 
-    /// Whether it can be loaded from a shared library.
+    /// Returns true if it can be loaded from a shared library.
     pub fn has_library(self) -> bool {
         matches!(self, StoreKind::Lmdb | StoreKind::Rocksdb | StoreKind::Wiredtiger)
     }
 
-    /// Whether the store may drop any record at any time, so that a read that finds nothing is a miss and no error.
+    /// True if the store may drop any record at any time, so that a read that finds nothing is a miss and no error.
     pub fn is_cache(self) -> bool {
         self == StoreKind::Memcached
     }
 
-    /// Whether records can be read in the order of their keys.
+    /// Returns true if records can be read in the order of their keys.
     pub fn is_ordered(self) -> bool {
         !matches!(self, StoreKind::Memcached | StoreKind::Cassandra)
     }
@@ -124,7 +123,7 @@ pub enum StoreTarget {
         path: String,
         /// Bytes of the device that may be used.
         size_bytes: u64,
-        /// Whether the parent process holds the claim (`O_EXCL`) on a descriptor that the engine inherits; otherwise
+        /// True if the parent process holds the claim (`O_EXCL`) on a descriptor that the engine inherits; otherwise
         /// the engine claims the device.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_claimed: bool,
@@ -152,7 +151,7 @@ pub enum StoreTarget {
         /// User name; absent: no authentication.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         user: Option<String>,
-        /// Whether the database has every record, as an engine loaded them; otherwise it is loaded or emptied first.
+        /// True if the database has every record, as an engine loaded them; otherwise it is loaded or emptied first.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_loaded: bool,
     },
@@ -188,7 +187,7 @@ pub struct Records {
     pub value_bytes: KvSize,
     /// Compressed size of values over their size: 1 is incompressible (db_bench `compression_ratio`).
     pub value_compression_ratio: f64,
-    /// How keys sort.
+    /// Order of keys.
     #[serde(default)]
     pub key_order: KeyOrder,
     /// Fields of a value, all of the same size; with more than one, values have a fixed size that is a multiple of it.
@@ -202,7 +201,7 @@ fn one_field() -> u32 {
     1
 }
 
-/// How the keys of records sort.
+/// Order of the keys of records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyOrder {
@@ -269,7 +268,7 @@ pub enum Database {
         order: LoadOrder,
         /// Records in one transaction or write batch.
         batch: u32,
-        /// Whether each batch is durable before the next begins.
+        /// True if each batch is durable before the next starts.
         sync: bool,
         /// Maximum records per second; absent: as fast as possible. A cache that writes items to a device in the background
         /// drops those that arrive faster.
@@ -329,7 +328,7 @@ pub struct KvStream {
     /// Records in one transaction or write batch; above 1 only with `update`, `insert` and `delete`, in closed loop. On
     /// `memcached` also with `read`: so many operations of one kind are sent together, and each has its own latency.
     pub batch: u32,
-    /// Whether each write survives a power failure once it is acknowledged. Without it, an acknowledged write survives a
+    /// True if each write survives a power failure once acknowledged. Without it, an acknowledged write survives a
     /// crash of the process but not of the machine; options of a store may weaken both (`StoreResult::durability`).
     pub sync: bool,
     /// Check that values read are at least as new as the last write acknowledged before the read began.
@@ -342,7 +341,7 @@ pub struct KvStream {
     /// is the only one, and ends with the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<KvTrace>,
-    /// When operations start.
+    /// Start times of operations.
     pub arrival: Arrival,
     /// Closed loop: maximum records per second of all jobs of the stream; missed operations are not caught up.
     pub rate_limit: Option<f64>,
@@ -372,7 +371,7 @@ pub struct KvTrace {
     pub digest: String,
 }
 
-/// Where the application gets a value that the cache does not have: a modelled backend. The latency of the `read` includes
+/// Source of values that the cache does not have: a modelled backend. The latency of the `read` includes
 /// that of the backend; the value is then put into the cache, which is reported as `write`. Misses of one batch are
 /// requested from the backend together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -380,7 +379,7 @@ pub struct KvTrace {
 pub struct ReadThrough {
     /// Mean latency of the backend, in nanoseconds.
     pub latency_ns: u64,
-    /// Whether latencies are constant or exponentially distributed with that mean.
+    /// Distribution of latencies: constant, or exponential with that mean.
     pub distribution: Service,
 }
 
@@ -482,7 +481,7 @@ pub enum Direction {
     Reverse,
 }
 
-/// Which failures an acknowledged write survives.
+/// Failures that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreDurability {
@@ -497,18 +496,17 @@ pub enum StoreDurability {
 /// Facts about a store after a run, besides its operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreResult {
-    /// Which store.
     pub kind: StoreKind,
     /// Its version, as it reports it.
     pub version: String,
-    /// How it was built, as far as known: library file, assertions, compression libraries, on-disk format.
+    /// Build of the store, as far as known: library file, assertions, compression libraries, on-disk format.
     pub build: BTreeMap<String, String>,
     /// Every option in effect, by the store's own names.
     pub options: BTreeMap<String, String>,
-    /// What acknowledged writes of the measurement survive, the weakest of all streams; absent if none of them writes.
+    /// Failures that acknowledged writes of the measurement survive, the weakest of all streams; absent without writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<StoreDurability>,
-    /// Whether a complete database was found and kept.
+    /// True if a complete database was found and kept.
     pub kept: bool,
     /// Bytes of the database files that were copied to restore it from its checkpoint; absent if it was not restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -523,11 +521,11 @@ pub struct StoreResult {
     /// Bytes of data in the database's files at the start of the measurement, without holes and before any compression by
     /// the file system; on a device the pages in use.
     pub database_bytes_at_start: u64,
-    /// How many of these are in the page cache, if the kernel supports `cachestat(2)`.
+    /// Number of these bytes in the page cache, if the kernel supports `cachestat(2)`.
     pub cached_bytes_at_start: Option<u64>,
     /// Bytes of data at the end of the measurement.
     pub database_bytes_at_end: u64,
-    /// How many of these are in the page cache.
+    /// Number of these bytes in the page cache.
     pub cached_bytes_at_end: Option<u64>,
     /// Duration of settling before the measurement, in nanoseconds.
     pub settle_ns: u64,

@@ -29,7 +29,7 @@ pub use spec::*;
 /// The version of the protocol that this crate describes. An engine refuses any other.
 pub const PROTOCOL_VERSION: u32 = 2;
 
-/// What may follow the spec on standard input: one JSON value a line.
+/// Commands that may follow the spec on standard input: one JSON value a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {

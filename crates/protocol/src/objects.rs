@@ -9,7 +9,7 @@ use crate::Arrival;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectsWorkload {
-    /// Where the objects are.
+    /// Store of the objects.
     pub store: ObjectStore,
     /// Bytes of an object, 64 B to 64 MiB.
     pub object_bytes: u64,
@@ -71,16 +71,16 @@ pub struct ObjectStream {
     pub jobs: u32,
     /// Operations in flight in each thread; in open loop the most that may be in flight.
     pub queue_depth: u32,
-    /// What it does.
+    /// Operation of the stream.
     pub operation: ObjectOperation,
-    /// When operations start.
+    /// Start times of operations.
     pub arrival: Arrival,
     /// CPUs to run on: job `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
     #[serde(default)]
     pub cpus: Vec<u32>,
 }
 
-/// What a stream does with objects.
+/// Operation of a stream on objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectOperation {
@@ -92,7 +92,7 @@ pub enum ObjectOperation {
     RandomRead,
 }
 
-/// What came of objects.
+/// Result of a load on objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectsResult {
     /// Product and version of the client library.

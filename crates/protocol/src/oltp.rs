@@ -28,7 +28,7 @@ pub struct TpccWorkload {
     /// counted.
     #[serde(default)]
     pub verify_acknowledged: Option<String>,
-    /// When the 12 consistency conditions (clause 3.3.2) are checked. A violation fails the run.
+    /// Times at which the 12 consistency conditions (clause 3.3.2) are checked. A violation fails the run.
     pub check: TpccCheck,
     /// The load; absent means that nothing is measured.
     #[serde(default)]
@@ -41,7 +41,7 @@ pub struct TpccWorkload {
 pub struct CommitWorkload {
     /// The server and the database on it. The table `commit_log` or `commit_row` is dropped and created before the measurement.
     pub server: SqlServer,
-    /// What each transaction does.
+    /// Operation of each transaction.
     pub operation: CommitOperation,
     /// Bytes of the payload of each row, 1 to 8000.
     pub payload_bytes: u32,
@@ -60,17 +60,17 @@ pub struct CommitWorkload {
 pub struct SqlServer {
     /// The server's protocol.
     pub kind: SqlServerKind,
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: SqlAddress,
     pub user: String,
     pub database: String,
-    /// What to do when the database does not exist.
+    /// Action if the database does not exist.
     pub missing_database: MissingDatabase,
     /// The oldest acceptable version of the server, such as `15` or `10.6`; absent means the oldest that the engine
     /// supports (PostgreSQL 11, MariaDB 10.4, MySQL 8.0).
     #[serde(default)]
     pub version_min: Option<String>,
-    /// How long to try to connect while the server refuses connections because it is starting, in nanoseconds.
+    /// Timeout of connection attempts while the server refuses connections because it is starting, in nanoseconds.
     pub connect_timeout_ns: u64,
 }
 
@@ -94,7 +94,7 @@ impl SqlServerKind {
     }
 }
 
-/// Where a server listens.
+/// Address on which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SqlAddress {
@@ -111,7 +111,7 @@ pub enum SqlAddress {
     },
 }
 
-/// What to do when the database does not exist.
+/// Action if the database does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingDatabase {
@@ -140,7 +140,7 @@ pub enum TpccDatabase {
     Foreign,
 }
 
-/// When the consistency conditions are checked.
+/// Times at which the consistency conditions are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TpccCheck {
@@ -156,20 +156,19 @@ pub struct TpccCheck {
 pub struct TpccMeasurement {
     /// Number of terminals: one connection and one thread each, which are jobs of the stream `terminals`.
     pub terminals: u32,
-    /// Which warehouse a transaction is for.
+    /// Choice of a transaction's warehouse.
     pub home: HomeWarehouse,
     /// Keying and think times.
     pub think: ThinkTime,
-    /// When transactions start; rates are transactions of all types per second. Open loop requires think time `none`.
+    /// Start times; rates are transactions of all types per second. Open loop requires think time `none`.
     pub arrival: Arrival,
-    /// How transactions of a type follow each other.
+    /// Choice of transaction types.
     pub mix: TransactionMix,
     /// Isolation level of every transaction.
     pub isolation: Isolation,
-    /// How often a transaction is repeated after a serialization failure, deadlock or lock timeout before it counts as
-    /// failed.
+    /// Repetitions of a transaction after a serialization failure, deadlock or lock timeout before it counts as failed.
     pub retries: u32,
-    /// Whether independent statements of a transaction are sent together (one round trip for several statements).
+    /// True if independent statements of a transaction are sent together (one round trip for several statements).
     pub pipelining: bool,
     /// Length of the ramp before the measurement, in nanoseconds.
     pub ramp_ns: u64,
@@ -177,10 +176,10 @@ pub struct TpccMeasurement {
     pub duration_ns: u64,
     /// Length of an interval, in nanoseconds, at least 100 ms.
     pub interval_ns: u64,
-    /// Where the identifiers of acknowledged new-orders are written; absent: nowhere.
+    /// Destination of the identifiers of acknowledged new-orders; absent: nowhere.
     #[serde(default)]
     pub acknowledged: Option<AcknowledgedLog>,
-    /// What to do when the server goes away during ramp or measurement.
+    /// Action if the server goes away during ramp or measurement.
     pub server_loss: ServerLoss,
     /// CPUs to run on: terminal `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
     #[serde(default)]
@@ -193,7 +192,7 @@ pub struct TpccMeasurement {
 pub struct CommitMeasurement {
     /// Number of clients: one connection and one thread each, which are jobs of the stream `clients`.
     pub clients: u32,
-    /// When commits start; rates are commits of all clients per second.
+    /// Start times of commits; rates are commits of all clients per second.
     pub arrival: Arrival,
     /// Length of the ramp before the measurement, in nanoseconds.
     pub ramp_ns: u64,
@@ -201,17 +200,17 @@ pub struct CommitMeasurement {
     pub duration_ns: u64,
     /// Length of an interval, in nanoseconds, at least 100 ms.
     pub interval_ns: u64,
-    /// Where the identifiers of acknowledged commits are written; absent: nowhere.
+    /// Destination of the identifiers of acknowledged commits; absent: nowhere.
     #[serde(default)]
     pub acknowledged: Option<AcknowledgedLog>,
-    /// What to do when the server goes away during ramp or measurement.
+    /// Action if the server goes away during ramp or measurement.
     pub server_loss: ServerLoss,
     /// CPUs to run on: client `i` is pinned to `cpus[i % len]`; empty leaves it to the scheduler.
     #[serde(default)]
     pub cpus: Vec<u32>,
 }
 
-/// What each transaction of the `commit` workload does.
+/// Operation of each transaction of the `commit` workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitOperation {
@@ -221,7 +220,7 @@ pub enum CommitOperation {
     Update,
 }
 
-/// Which warehouse a transaction is for.
+/// Choice of a transaction's warehouse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HomeWarehouse {
@@ -241,7 +240,7 @@ pub enum ThinkTime {
     Standard,
 }
 
-/// How the transaction types are chosen.
+/// Choice of transaction types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TransactionMix {
@@ -272,7 +271,7 @@ pub struct AcknowledgedLog {
     pub directory: String,
 }
 
-/// What to do when the server goes away during ramp or measurement.
+/// Action if the server goes away during ramp or measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerLoss {
@@ -282,14 +281,14 @@ pub enum ServerLoss {
     End,
 }
 
-/// What a transactional run leaves besides its operations. Counts are those of the measurement unless stated otherwise.
+/// Results of a transactional run besides its operations. Counts are those of the measurement unless stated otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OltpResult {
     /// The server, by its own answers.
     pub server: SqlServerAbout,
-    /// Whether statements were pipelined.
+    /// True if statements were pipelined.
     pub pipelining: bool,
-    /// What loading did; absent if nothing was to be loaded.
+    /// Result of loading; absent if nothing was to be loaded.
     #[serde(default)]
     pub load: Option<OltpLoad>,
     /// The constants of the non-uniform random numbers (clause 2.1.6) by name: `c_last_load`, `c_last`, `c_id`, `ol_i_id`.
@@ -298,7 +297,7 @@ pub struct OltpResult {
     /// Every transaction type that occurred.
     #[serde(default)]
     pub transactions: Vec<TransactionResult>,
-    /// What the clients exchanged with the server.
+    /// Counters of the exchange between clients and server.
     #[serde(default)]
     pub counters: OltpCounters,
     /// The checks of the consistency conditions, in their order.
@@ -307,10 +306,10 @@ pub struct OltpResult {
     /// Identifiers of acknowledged commits that were written, ramp included; absent if none were to be written.
     #[serde(default)]
     pub acknowledged: Option<u64>,
-    /// Whether commits that an earlier run saw acknowledged are in the database; absent if not requested.
+    /// Check that commits acknowledged in an earlier run are in the database; absent if not requested.
     #[serde(default)]
     pub durability: Option<DurabilityResult>,
-    /// When the server went away, in nanoseconds since the run's 0; null if it did not.
+    /// Disappearance of the server, in nanoseconds since the run's 0; null if it did not disappear.
     #[serde(default)]
     pub server_vanished_ns: Option<u64>,
 }
@@ -329,12 +328,12 @@ pub struct SqlServerAbout {
     pub isolation: String,
 }
 
-/// What loading did.
+/// Result of loading.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OltpLoad {
-    /// Whether a complete database was found and kept.
+    /// True if a complete database was found and kept.
     pub kept: bool,
-    /// How rows were sent: `copy`, `load_data` or `multi_row_insert`.
+    /// Method of sending rows: `copy`, `load_data` or `multi_row_insert`.
     pub method: String,
     /// Connections that loaded in parallel.
     pub jobs: u32,
@@ -367,7 +366,7 @@ pub struct TransactionResult {
     pub skipped_districts: u64,
 }
 
-/// What clients exchanged with the server and how often they had to repeat.
+/// Counters of the exchange between clients and server, and of repetitions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OltpCounters {
     /// Statements executed, `BEGIN` and `COMMIT` included.
@@ -385,7 +384,7 @@ pub struct OltpCounters {
 /// One check of all consistency conditions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConsistencyResult {
-    /// When it was done.
+    /// Time of the check.
     pub moment: ConsistencyMoment,
     /// Time it took, in nanoseconds.
     pub duration_ns: u64,
@@ -393,7 +392,7 @@ pub struct ConsistencyResult {
     pub conditions: Vec<ConditionResult>,
 }
 
-/// When consistency was checked.
+/// Time of a consistency check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConsistencyMoment {
@@ -414,7 +413,7 @@ pub struct ConditionResult {
     pub violations: u64,
 }
 
-/// Whether acknowledged commits are in the database.
+/// Result of the check that acknowledged commits are in the database.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DurabilityResult {
     /// Acknowledged commits that were looked up.

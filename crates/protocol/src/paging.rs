@@ -9,12 +9,12 @@ use crate::{PageCache, Ramp, Target};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PagingWorkload {
-    /// What is mapped: `virtual` for private anonymous memory of that size, `file` for a file, which is mapped shared and
+    /// Mapping: `virtual` for private anonymous memory of that size, `file` for a file, which is mapped shared and
     /// read-only. No other target is supported.
     pub target: Target,
     /// `madvise(2)` for the whole mapping.
     pub advice: Advice,
-    /// Whether anonymous memory may use transparent huge pages.
+    /// True if anonymous memory may use transparent huge pages.
     pub huge_pages: bool,
     /// The fraction of each page that is zeros, from 0 (incompressible) to below 1.
     pub compressible_fraction: f64,
@@ -34,7 +34,7 @@ pub struct PagingWorkload {
     pub verify_after: bool,
 }
 
-/// How far the kernel reads ahead in a mapping (`madvise(2)`).
+/// Read-ahead of the kernel in a mapping (`madvise(2)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
@@ -102,7 +102,7 @@ pub struct PagingResult {
     pub measuring_cost_ns: f64,
     /// Cost of classifying a slow access, in nanoseconds. It is not part of the access' latency.
     pub classification_cost_ns: f64,
-    /// Whether the engine's own memory was locked, so that only the mapping is paged.
+    /// True if the engine's own memory was locked, so that only the mapping is paged.
     pub is_locked: bool,
     /// Minor faults of the jobs' threads from the start of the load to its end, by the kernel's count.
     pub minor_faults: u64,

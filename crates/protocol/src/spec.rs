@@ -1,4 +1,4 @@
-//! What an engine is asked to do: every default written out, nothing left to guess.
+//! Request to an engine: every default written out, nothing left to guess.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,15 +18,15 @@ pub struct Spec {
     pub seed: u64,
     /// The load to apply.
     pub workload: Workload,
-    /// What to watch while it is applied.
+    /// Observations while the workload is applied.
     #[serde(default)]
     pub observe: Observe,
-    /// When the load starts, for a start together with other hosts; absent: as soon as everything is prepared.
+    /// Start of the load together with other hosts; absent: as soon as everything is prepared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<Start>,
 }
 
-/// When the load starts. Everything before the first operation is done earlier, and reported by the event `ready`.
+/// Start of the load. Everything before the first operation is done earlier, and reported by the event `ready`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Start {
@@ -59,7 +59,7 @@ pub enum Workload {
     Objects(ObjectsWorkload),
 }
 
-/// What to watch besides the load itself.
+/// Observations besides the load itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Observe {
@@ -72,13 +72,13 @@ pub struct Observe {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockWorkload {
-    /// Where the I/O goes.
+    /// Destination of the I/O.
     pub target: Target,
-    /// How the I/O gets there.
+    /// I/O interface.
     pub backend: Backend,
-    /// Whether and how the target is written in full before anything is measured.
+    /// Condition and method for writing the target in full before the measurement.
     pub layout: Layout,
-    /// What happens to the target's pages in the page cache before the first I/O.
+    /// Treatment of the target's pages in the page cache before the first I/O.
     pub page_cache: PageCache,
     /// The loads; each has its own threads.
     pub streams: Vec<Stream>,
@@ -88,23 +88,23 @@ pub struct BlockWorkload {
     pub duration_ns: Option<u64>,
     /// Length of an interval, in nanoseconds, at least 100 ms.
     pub interval_ns: u64,
-    /// Whether it is checked that what was written comes back; absent: no.
+    /// Data verification; absent: none.
     #[serde(default)]
     pub verify: Option<Verification>,
 }
 
-/// How it is checked that what was written comes back. Layout then seals every sector, and so does every write.
+/// Data verification. Layout then seals every sector, and so does every write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Verification {
-    /// When data is read and checked.
+    /// Times at which data is read and checked.
     pub when: VerifyWhen,
     /// Directory of the journals, one for each file of the target, named `FILE.verify`; absent: beside each file.
     #[serde(default)]
     pub journal_directory: Option<String>,
 }
 
-/// When data is read and checked.
+/// Times at which data is read and checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VerifyWhen {
@@ -114,7 +114,7 @@ pub enum VerifyWhen {
     After,
 }
 
-/// Where the I/O goes.
+/// Destination of the I/O.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Target {
@@ -138,7 +138,7 @@ pub enum Target {
         path: String,
         /// Bytes of the device that may be addressed.
         size_bytes: u64,
-        /// Whether the parent process holds the claim (`O_EXCL`) on a descriptor that the engine inherits; else
+        /// True if the parent process holds the claim (`O_EXCL`) on a descriptor that the engine inherits; else
         /// it claims the device itself.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_claimed: bool,
@@ -150,7 +150,7 @@ pub enum Target {
     },
 }
 
-/// How the I/O gets to the target.
+/// I/O interface.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Backend {
@@ -178,7 +178,7 @@ pub enum Backend {
         read_service_ns: u64,
         /// Service time of a write, trim or flush, in nanoseconds.
         write_service_ns: u64,
-        /// Whether service times are constant or exponentially distributed with that mean.
+        /// Distribution of service times: constant, or exponential with that mean.
         service: Service,
         /// Times at which the whole device stalls, in ascending order, not overlapping.
         #[serde(default)]
@@ -188,7 +188,7 @@ pub enum Backend {
     Ssd {
         /// The drive.
         model: Box<DriveModel>,
-        /// How many there are, and how they work together.
+        /// Number and organization of the drives.
         array: ArrayModel,
         /// File that holds the drives' state (mapping, free blocks): read first if it exists, written at the end.
         state_path: Option<String>,
@@ -230,11 +230,11 @@ pub struct NvmeUserOptions {
     /// The controller that was handed over; iosonde adds it for each run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<NvmePlace>,
-    /// How commands describe their data.
+    /// Data pointers of commands.
     pub data_pointers: NvmeDataPointers,
-    /// Whether a job sleeps until the controller interrupts (MSI-X), instead of polling.
+    /// True if a job sleeps until the controller interrupts (MSI-X), instead of polling.
     pub interrupts: bool,
-    /// How long a command may take before it is aborted, in nanoseconds; one that is not aborted within the same time is
+    /// Timeout after which a command is aborted, in nanoseconds; one that is not aborted within the same time is
     /// ended by a reset of the controller.
     pub timeout_ns: u64,
 }
@@ -250,7 +250,7 @@ pub struct NvmePlace {
     pub namespace: u32,
 }
 
-/// How an NVMe command describes its data.
+/// Data pointers of an NVMe command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NvmeDataPointers {
@@ -264,9 +264,9 @@ pub enum NvmeDataPointers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stall {
-    /// When it begins, in nanoseconds since the run's 0.
+    /// Start, in nanoseconds since the run's 0.
     pub at_ns: u64,
-    /// How long it lasts, in nanoseconds.
+    /// Duration in nanoseconds.
     pub duration_ns: u64,
 }
 
@@ -280,7 +280,7 @@ pub enum Service {
     Exponential,
 }
 
-/// Whether the target is written before it is measured.
+/// Condition for writing the target before the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -292,7 +292,7 @@ pub enum Layout {
     Never,
 }
 
-/// What happens to the page cache before the first I/O.
+/// Treatment of the page cache before the first I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PageCache {
@@ -317,7 +317,7 @@ pub struct Ramp {
     pub until_steady: Option<SteadyRamp>,
 }
 
-/// When a ramp is steady: the means of rate and hit ratio over the last `intervals` intervals differ from those over
+/// Steady ramp: the means of rate and hit ratio over the last `intervals` intervals differ from those over
 /// as many intervals before by no more than `tolerance`. If `duration_ns` ends the ramp first, the engine emits the warning
 /// `ramp_not_steady`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -349,17 +349,17 @@ pub struct Stream {
     pub span: Span,
     /// Through the page cache or past it.
     pub io_mode: IoMode,
-    /// When written data must be durable.
+    /// Durability of written data.
     pub durability: Durability,
-    /// When I/Os start.
+    /// Start times of I/Os.
     pub arrival: Arrival,
-    /// What is written.
+    /// Contents of writes.
     pub payload: Payload,
     /// The stream ends once it has issued this many bytes in the measurement, split evenly over its jobs.
     pub limit_bytes: Option<u64>,
     /// The stream ends once it has issued this many operations in the measurement, split evenly over its jobs.
     pub limit_operations: Option<u64>,
-    /// When in the measurement the stream loads the target; absent means always, and in the ramp too.
+    /// Part of the measurement in which the stream loads the target; absent means always, and in the ramp too.
     #[serde(default)]
     pub active: Option<Active>,
     /// Open loop: how long before an intended start the thread stops sleeping and watches the clock, in nanoseconds. A
@@ -403,7 +403,7 @@ pub enum Access {
     Random {
         /// With replacement, or each block once before any comes again.
         coverage: Coverage,
-        /// How often each block is chosen; only with replacement.
+        /// Popularity of each block; only with replacement.
         distribution: Distribution,
     },
     /// Preconditioning for random writes in one pass: each block is written once, in random order, and the
@@ -415,7 +415,7 @@ pub enum Access {
     },
 }
 
-/// Whether a random visit may repeat a block.
+/// Repetition of blocks in a random visit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Coverage {
@@ -425,7 +425,7 @@ pub enum Coverage {
     EachOnce,
 }
 
-/// How often each block is chosen.
+/// Popularity of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Distribution {
@@ -472,11 +472,11 @@ pub struct Span {
     pub offset_bytes: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// Whether jobs share it or each has its own part.
+    /// Sharing of the span among jobs: common, or a part for each.
     pub sharing: Sharing,
 }
 
-/// How the jobs of a stream share its span.
+/// Sharing of a stream's span among its jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
@@ -496,7 +496,7 @@ pub enum IoMode {
     Buffered,
 }
 
-/// When written data must be durable.
+/// Durability of written data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Durability {
@@ -511,7 +511,7 @@ pub enum Durability {
     },
 }
 
-/// When I/Os start.
+/// Start times of I/Os.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Arrival {
@@ -551,7 +551,7 @@ pub struct RateStep {
     pub duration_ns: u64,
 }
 
-/// How arrivals lie within a step.
+/// Spacing of arrivals within a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Spacing {
@@ -561,7 +561,7 @@ pub enum Spacing {
     Poisson,
 }
 
-/// What is written.
+/// Contents of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Payload {
@@ -571,7 +571,7 @@ pub enum Payload {
     Zeros,
     /// Different in every write, apart from the duplicates, and compressible.
     Reducible {
-        /// How many times smaller zstd makes the data, duplicates apart: 1 (incompressible) to 32.
+        /// Compression ratio of the data with zstd, duplicates apart: 1 (incompressible) to 32.
         compression_ratio: f64,
         /// Fraction of the 4 KiB blocks that are copies of others, 0 to 0.99.
         duplicate_fraction: f64,
