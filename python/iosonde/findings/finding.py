@@ -67,6 +67,8 @@ class _Kind(ABC):
     topic: ClassVar[Topic]
     states_verdicts: ClassVar[bool] = False
     """True if the sentence itself states what limited its runs."""
+    states_duration: ClassVar[bool] = False
+    """True if the sentence states for how long the results hold."""
     place: ClassVar[int] = LAST
     """Place among the kinds of its topic, the first being 1; `FIRST` is before all topics."""
 

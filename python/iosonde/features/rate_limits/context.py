@@ -102,6 +102,12 @@ def provider_of(context: Mapping[str, Any]) -> str | None:
     return context.get("volume_provider") or context.get("cloud")
 
 
+def size_of(target: Mapping[str, Any]) -> int:
+    """Size of the volume in bytes: that of its device, else of the target."""
+    sizes = [int(device.get("size_bytes", 0)) for device in target.get("devices", ())]
+    return max(sizes, default=0) or int(target.get("size_bytes", 0) or 0)
+
+
 def _matching(table: tuple[tuple[str, str, str], ...], dmi: Path) -> str | None:
     content: dict[str, str] = {}
     for name, file, part in table:

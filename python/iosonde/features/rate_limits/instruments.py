@@ -39,7 +39,7 @@ class LimitSignature(Instrument):
         if found is None:
             part = RateLimits(context=surroundings)
             return Reading(parts=[part] if surroundings else [])
-        part = _part(found, surroundings, size_bytes=_size(target))
+        part = _part(found, surroundings, size_bytes=context.size_of(target))
         return Reading(parts=[part], warnings=[_warning(part)])
 
 
@@ -114,11 +114,6 @@ def _warning(part: RateLimits) -> RecordWarning:
         f"longer{agreeing}",
         hint="results are those of the limit, not of the device; `iosonde run limits` identifies the rule",
     )
-
-
-def _size(target: Json) -> int:
-    sizes = [int(device.get("size_bytes", 0)) for device in target.get("devices", ())]
-    return max(sizes, default=0) or int(target.get("size_bytes", 0) or 0)
 
 
 INSTRUMENTS = (LimitSignature,)

@@ -43,7 +43,12 @@ class PublishedLimit:
         """Time until a full bucket is empty at the burst rate."""
         if not self.bucket or not self.burst_rate or self.burst_rate <= self.rate:
             return None
-        return self.bucket / (self.burst_rate - self.rate)
+        return self.seconds_at(self.burst_rate)
+
+    def seconds_at(self, rate: float) -> float:
+        """Time until a full bucket is empty at a rate above the sustained one."""
+        assert self.bucket, "a limit with a bucket"
+        return self.bucket / (rate - self.rate)
 
     def agreeing(self, rate: float) -> Literal["rate", "burst rate"] | None:
         """Limits of it that agree with a measured rate."""
@@ -55,11 +60,11 @@ class PublishedLimit:
 
     def describe(self) -> str:
         """Name it, such as `Amazon EBS gp2: 300 IOPS, bursts to 3,000 IOPS for 2,000 s`."""
-        text = f"{self.title}: {_quantity(self.rate, self.counts)}"
+        text = f"{self.title}: {quantity(self.rate, self.counts)}"
         if self.provisioned_up_to:
-            text += f" or as provisioned, up to {_quantity(self.provisioned_up_to, self.counts)}"
+            text += f" or as provisioned, up to {quantity(self.provisioned_up_to, self.counts)}"
         if self.burst_seconds and self.burst_rate:
-            text += f", bursts to {_quantity(self.burst_rate, self.counts)} for {self.burst_seconds:,.0f} s"
+            text += f", bursts to {quantity(self.burst_rate, self.counts)} for {self.burst_seconds:,.0f} s"
         return text
 
 
@@ -131,5 +136,6 @@ def _amount(value: Any) -> float:
     return float(parse_size(value)) if isinstance(value, str) else float(value)
 
 
-def _quantity(rate: float, counts: Counted) -> str:
+def quantity(rate: float, counts: Counted) -> str:
+    """A rate in the unit that a limit counts."""
     return f"{rate:,.0f} IOPS" if counts == "operations" else format_bandwidth(rate)

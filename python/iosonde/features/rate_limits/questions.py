@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from iosonde.features.rate_limits import credit_duration
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import Change, Identification, Parameter, Rule
 from iosonde.findings.finding import FIRST, Finding, Strength
@@ -196,3 +197,4 @@ def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iter
 
 
 CONCLUSIONS = (conclusions,)
+OF_RESULTS = (credit_duration.find,)

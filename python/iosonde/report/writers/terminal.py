@@ -30,7 +30,7 @@ MARKS = {"strong": "●", "moderate": "◐", "weak": "○"}
 
 
 def show(report: Report, console: Console, *, report_path: Path | None = None, brief: bool = False) -> None:
-    """Print the report; with `brief` only the requirements and warnings."""
+    """Print the report; with `brief` only the requirements, how long the results hold, and warnings."""
     for chapter in report.chapters:
         console.print()
         _line(console, chapter.study.title, style="bold")
@@ -40,7 +40,9 @@ def show(report: Report, console: Console, *, report_path: Path | None = None, b
             _incomplete(source, console)
         _requirements(chapter, console)
         _windows(chapter, console)
-        if not brief:
+        if brief:
+            _duration(chapter, console)
+        else:
             _results(chapter, console)
         _warnings(chapter, console)
         _omitted(chapter, console)
@@ -90,6 +92,13 @@ def _windows(chapter: Chapter, console: Console) -> None:
     cells = (dict(zip(table.heads, (cell.text for cell in row), strict=True)) for row in table.rows[:ROWS])
     for start, text in {each[START]: each[OBSERVED] for each in cells if each[OBSERVED] != "-"}.items():
         _wrapped(console, f"{start}: {text}", first="- ", rest="  ")
+
+
+def _duration(chapter: Chapter, console: Console) -> None:
+    for _, answer in chapter.answers:
+        for finding in answer.findings:
+            if finding.states_duration:
+                _wrapped(console, f"{finding.sentence}.", first=f"{MARKS[finding.strength]} ", rest="  ")
 
 
 def _answer(chapter: Chapter, console: Console) -> None:

@@ -1,0 +1,258 @@
+"""Time that burst credits last at the load of a result set: by the published rule of the volume, and as observed.
+
+A published rule needs the type and the size of the volume. Its type is known from the device's model string, or from a
+drop in which both rates are those of one type only. That a run exceeds the sustained rate then shows that it spends
+credits, even if its load is far below the burst rate. Without a type, only a drop that a run has seen is stated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import polars as pl
+
+from iosonde.features.rate_limits import PROCEDURES, context, published
+from iosonde.features.rate_limits.published import AGREEMENT, PublishedLimit
+from iosonde.features.rate_limits.record import RateLimits
+from iosonde.findings.finding import FIRST, Finding
+from iosonde.findings.levels import case_words
+from iosonde.findings.question import Results
+from iosonde.plan import PREPARATION
+from iosonde.results.schema import Record
+from iosonde.units import format_bytes, format_count, format_duration
+
+_SECOND = 1_000_000_000
+
+
+class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRST):
+    """Time that a full bucket of a known volume lasts at the heaviest load."""
+
+    states_duration: ClassVar[bool] = True
+    words: str
+    """Of the case with the heaviest load."""
+    rate: float
+    """What it uses of the limit per second, in the unit that the limit counts."""
+    cases: int
+    """Cases."""
+    limit: PublishedLimit
+    size_bytes: int
+    known_by: str
+
+    @property
+    def seconds(self) -> float:
+        return self.limit.seconds_at(self.rate)
+
+    def _sentence(self) -> str:
+        limit, lasting = self.limit, _time(self.seconds)
+        used, sustained = (published.quantity(each, limit.counts) for each in (self.rate, limit.rate))
+        volume = f"{limit.title} with {format_bytes(self.size_bytes)}"
+        if self.cases == 1:
+            return (
+                f"{self.words} at {used}: at this load, the credits of {volume} last {lasting}, then the rate drops to "
+                f"{sustained}"
+            )
+        return (
+            f"{len(self.case_ids)} of {self.cases} cases spend the credits of {volume}: they last {lasting} at the "
+            f"heaviest load ({self.words}, {used}), then the rate drops to {sustained}"
+        )
+
+    def _evidence(self) -> str:
+        limit = self.limit
+        assert limit.bucket, "a limit with a bucket"
+        return (
+            f"{limit.describe()} ({limit.source}, {limit.date}); volume type by {self.known_by}; assumes a full bucket "
+            f"at the start and no other I/O on the volume; refilling takes {_time(limit.bucket / limit.rate)}"
+        )
+
+
+class BurstEnd(Finding, kind="burst end", topic="limits", place=FIRST):
+    """A drop from one rate to a constant one that a run has seen."""
+
+    states_duration: ClassVar[bool] = True
+    words: str
+    run_id: str
+    before: float
+    """I/Os per second."""
+    after: float
+    seconds: float
+    """Time under load until the drop, with earlier runs of the case at the same rate."""
+    runs: int
+    """Runs of that time."""
+
+    def _sentence(self) -> str:
+        before, after = (f"{format_count(each)} IOPS" for each in (self.before, self.after))
+        return f"{self.words}: {before} lasted {_time(self.seconds)} at this load, then the rate dropped to {after}"
+
+    def _evidence(self) -> str:
+        runs = "" if self.runs == 1 else f" and the {self.runs - 1} before it, between which credits may have returned"
+        return (
+            f"`{self.run_id}`{runs}; burst credits that were spent, or a limit that changed; the credits at the start "
+            "are not known, and a full bucket may last longer"
+        )
+
+
+def find(results: Results) -> Iterator[Finding]:
+    """Return how long a burst lasted, and how long the credits last at the heaviest load."""
+    records = sorted(_judged(results), key=lambda each: each.started_at)
+    words = case_words(results.study, results.result_set.cases)
+    yield from _observed(records, words)
+    rates = _rates(results)
+    found = [each for record in records for each in _spending(record, records, rates.get(record.run_id, {}))]
+    if not found:
+        return
+    worst = min(found, key=lambda each: each.seconds)
+    yield CreditDuration(
+        words=words.get(worst.case_id, f"`{worst.case_id}`"),
+        rate=worst.rate,
+        limit=worst.limit,
+        size_bytes=worst.size_bytes,
+        known_by=worst.known_by,
+        cases=len({each.case_id for each in records}),
+        strength="moderate",
+        case_ids=tuple(sorted({each.case_id for each in found if each.limit == worst.limit})),
+    )
+
+
+def _judged(results: Results) -> Iterator[Record]:
+    """Complete runs of block I/O that were measured for their values."""
+    left_out = {
+        case.case_id
+        for case in results.result_set.known_cases()
+        if case.part == PREPARATION or case.control or (case.procedure and case.procedure.kind in PROCEDURES)
+    }
+    for record in results.result_set.records():
+        is_block = (record.spec or {}).get("workload", {}).get("kind") == "block"
+        if record.outcome == "complete" and is_block and record.case_id not in left_out:
+            yield record
+
+
+def _observed(records: Sequence[Record], words: Mapping[str, str]) -> Iterator[Finding]:
+    for place, record in enumerate(records):
+        part = record.of(RateLimits)
+        if part is None or part.before_iops is None or part.suspected_iops is None:
+            continue
+        earlier = _same_rate_before(records[:place], record.case_id, part.before_iops)
+        yield BurstEnd(
+            words=words.get(record.case_id, f"`{record.case_id}`"),
+            run_id=record.run_id,
+            before=(earlier[0].suspected_iops if earlier else None) or part.before_iops,
+            after=part.suspected_iops,
+            seconds=sum(each.constant_s or 0.0 for each in earlier) + (part.dropped_at_s or 0.0),
+            runs=1 + len(earlier),
+            strength="moderate",
+            case_ids=(record.case_id,),
+        )
+
+
+def _same_rate_before(records: Sequence[Record], case_id: str, rate: float) -> list[RateLimits]:
+    """Return the runs directly before one that had the same constant rate."""
+    found = []
+    for record in reversed(records):
+        part = record.of(RateLimits)
+        is_same = part and part.suspected_iops and abs(part.suspected_iops / rate - 1) <= AGREEMENT
+        if record.case_id != case_id or not part or not is_same:
+            break
+        found.append(part)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spending:
+    """A run above the sustained rate of a known volume."""
+
+    case_id: str
+    rate: float
+    limit: PublishedLimit
+    size_bytes: int
+    known_by: str
+
+    @property
+    def seconds(self) -> float:
+        return self.limit.seconds_at(self.rate)
+
+
+def _spending(
+    record: Record, records: Sequence[Record], rates: Mapping[str, tuple[float, float]]
+) -> Iterator[_Spending]:
+    size_bytes = context.size_of(record.target)
+    part = record.of(RateLimits)
+    provider = context.provider_of(part.context) if part else None
+    if not provider:
+        return
+    for limit in published.limits(size_bytes=size_bytes, provider=provider):
+        if limit.burst_seconds is None or limit.burst_rate is None or limit.operations != "all":
+            continue
+        used = _used(limit, record.spec["workload"]["streams"], rates)
+        known_by = _type_known_by(limit, record, records)
+        if known_by and (1 + AGREEMENT) * limit.rate < used <= (1 + AGREEMENT) * limit.burst_rate:
+            yield _Spending(case_id=record.case_id, rate=used, limit=limit, size_bytes=size_bytes, known_by=known_by)
+
+
+def _type_known_by(limit: PublishedLimit, record: Record, records: Sequence[Record]) -> str:
+    """Return what shows that the volume is of the type of this limit; empty if nothing does."""
+    models = [str(device.get("model", "")).lower() for device in record.target.get("devices", ())]
+    if models and all(limit.title.lower() in each for each in models):
+        return "the device's model"
+    return "a drop between its published rates" if any(_is_drop_of(limit, each) for each in records) else ""
+
+
+def _is_drop_of(limit: PublishedLimit, record: Record) -> bool:
+    """Return True if a run dropped from the burst rate to the sustained rate of this limit, and of no other type."""
+    part = record.of(RateLimits)
+    if part is None or part.before_iops is None or not part.suspected_iops or part.suspected_bytes_per_second is None:
+        return False
+    bytes_per_io = part.suspected_bytes_per_second / part.suspected_iops
+    size_bytes = context.size_of(record.target)
+    provider = context.provider_of(part.context)
+
+    def agrees(candidate: PublishedLimit) -> bool:
+        scale = bytes_per_io if candidate.counts == "bytes" else 1.0
+        after, before = (scale * each for each in (part.suspected_iops or 0.0, part.before_iops or 0.0))
+        return candidate.agreeing(after) == "rate" and candidate.agreeing(before) == "burst rate"
+
+    agreeing = {each.volume for each in published.limits(size_bytes=size_bytes, provider=provider) if agrees(each)}
+    return agreeing == {limit.volume}
+
+
+def _rates(results: Results) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return IOPS and bytes per second of each stream of each run."""
+    rows = results.metrics.filter((pl.col("operation") == "all") & pl.col("metric").is_in(["iops", "bandwidth"]))
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for run_id, stream, metric, value in rows.select("run_id", "stream", "metric", "value").iter_rows():
+        found.setdefault(run_id, {}).setdefault(stream, {})[metric] = value
+    return {
+        run_id: {stream: (each.get("iops") or 0.0, each.get("bandwidth") or 0.0) for stream, each in streams.items()}
+        for run_id, streams in found.items()
+    }
+
+
+def _used(
+    limit: PublishedLimit, streams: Sequence[Mapping[str, Any]], rates: Mapping[str, tuple[float, float]]
+) -> float:
+    """Return what streams use of a limit per second, as it counts them."""
+    total = 0.0
+    for stream in streams:
+        iops, bandwidth = rates.get(stream["name"], (0.0, 0.0))
+        total += bandwidth if limit.counts == "bytes" else iops * _cost(limit, stream)
+    return total
+
+
+def _cost(limit: PublishedLimit, stream: Mapping[str, Any]) -> float:
+    """Return the mean cost of an operation."""
+    if not limit.unit_bytes:
+        return 1.0
+    is_merged = limit.merge and stream["access"]["kind"] == "sequential"
+    weights = sum(each["weight"] for each in stream["block_sizes"])
+    costs = (
+        each["weight"]
+        * (each["bytes"] / limit.unit_bytes if is_merged else math.ceil(each["bytes"] / limit.unit_bytes))
+        for each in stream["block_sizes"]
+    )
+    return float(sum(costs) / weights)
+
+
+def _time(seconds: float) -> str:
+    return format_duration(round(seconds) * _SECOND)
