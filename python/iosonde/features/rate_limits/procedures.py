@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
 from iosonde.errors import StudyError
-from iosonde.features.rate_limits import identify as identification
+from iosonde.features.rate_limits.identify import identify
 from iosonde.features.rate_limits.rules import Identification
 from iosonde.features.rate_limits.series import Series, Stage
-from iosonde.plan import Case, Run, target_of
+from iosonde.features.rate_limits.walk import Settings
+from iosonde.plan import Case, JsonObject, Run, target_of
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations, RecordObservation
@@ -28,6 +29,7 @@ from iosonde.workload.block import BLOCK
 NAME = "identify_limits"
 INTERVAL_MS = 100
 """Shortest interval of the time series."""
+_PAGE = 4096
 _MOST_INTERVALS = 3000
 _MOST_RUNS = 400
 _SECOND = 1_000_000_000
@@ -152,8 +154,12 @@ class _Kind:
     def runs(self, case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
         """One run for each stage of the identification."""
         assert case.procedure, "a case with a procedure"
-        stages = identification.identify(identification.Settings(**cast("Any", case.procedure.settings)))
-        is_virtual = target_of(case.procedure.spec["workload"])["kind"] == "virtual"
+        kind = target_of(case.procedure.spec["workload"])["kind"]
+        is_virtual = kind == "virtual"
+        # A file was written before its first stage, in whole or in part.
+        touch_span = int(case.parameters["span"]) if kind in ("device", "virtual") else 0
+        settings = cast("Any", case.procedure.settings)
+        stages = identify(Settings(**settings, touch_span=touch_span))
         before: RecordObservation | None = None
         known: list[tuple[str, Series]] = []
         failure = ""
@@ -197,7 +203,8 @@ def _text(settings: Resolved) -> str:
     rests = f"refill and bucket size: rests of up to {time('rest_s')} each"
     skipped = "refill and bucket size: not measured, because no rest is allowed"
     return (
-        f"identifies rate limits in at most {time('total_s')}: sustained rate and burst: a drain of up to "
+        f"identifies rate limits in at most {time('total_s')}: first accesses on devices: 9 stages of 1 s; "
+        f"sustained rate and burst: a drain of up to "
         f"{time('drain_s')} for each limit; what is counted: up to 20 stages of {time('probe_s')} or more with blocks "
         f"of {settings['smallest'] // 1024} to {settings['largest'] // 1024} KiB; "
         f"{rests if settings['rest_s'] >= 1 else skipped}"
@@ -208,7 +215,7 @@ def _run(case: Case, stage: Stage, number: int) -> Run:
     interval_ms = max(1, math.ceil(stage.seconds * 1000 / _MOST_INTERVALS / INTERVAL_MS)) * INTERVAL_MS
     rest_ms = math.ceil(stage.rest_s * 1000 / interval_ms) * interval_ms
     load_ms = max(3, round(stage.seconds * 1000 / interval_ms)) * interval_ms
-    parameters = {
+    parameters: JsonObject = {
         "block_size": stage.load.block_size,
         "read_fraction": stage.load.read_fraction,
         "queue_depth": stage.load.queue_depth,
@@ -218,6 +225,11 @@ def _run(case: Case, stage: Stage, number: int) -> Run:
         "interval": interval_ms * 1_000_000,
         "ramp": 0,
     }
+    if stage.region is not None:
+        region = stage.region
+        parameters |= {"access": "strided", "stride": region.stride, "offset": region.offset, "span": region.bytes}
+    if stage.rate is not None:
+        parameters |= {"arrival": "constant", "rate": stage.rate}
     name = f"s{number:03}"
     return probe(case, name, 1, levels={STAGE: f"{number:03} {stage.name}"}, parameters=parameters)
 
@@ -243,7 +255,17 @@ def series_of(
         reads=tuple(map(float, loaded["read"].to_list())),
         writes=tuple(map(float, loaded["write"].to_list())),
         name=stage.name,
+        latencies_s=tuple((loaded["latency_ns"] / (loaded["read"] + loaded["write"]) / _SECOND).drop_nans().to_list()),
+        request_bytes=_request_bytes(observation),
     )
+
+
+def _request_bytes(observation: RecordObservation) -> int:
+    """Largest operation that no device of the target splits, whatever memory it is in; 0 if not known."""
+    devices = observation.record.target.get("devices", ())
+    limits = [int(device["max_request_kib"]) * 1024 for device in devices if device.get("max_request_kib")]
+    limits += [int(device["max_segments"]) * _PAGE for device in devices if device.get("max_segments")]
+    return min(limits, default=0)
 
 
 def _bins(observation: RecordObservation) -> pl.DataFrame:
@@ -251,10 +273,13 @@ def _bins(observation: RecordObservation) -> pl.DataFrame:
     memo = observation.results.memo
     if "rate_limit_bins" not in memo:
         measured = observation.results.intervals.filter(pl.col("phase") == "measure")
+        latency = pl.col("completion_latency_ns_sum").sum().alias("latency_ns")
         counts = {
             name: pl.col("count").filter(pl.col("operation") == name).sum().alias(name) for name in ("read", "write")
         }
-        memo["rate_limit_bins"] = measured.group_by("begin_ns", "end_ns").agg(*counts.values()).sort("begin_ns")
+        memo["rate_limit_bins"] = (
+            measured.group_by("begin_ns", "end_ns").agg(*counts.values(), latency).sort("begin_ns")
+        )
     bins: pl.DataFrame = memo["rate_limit_bins"]
     return bins
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from iosonde.features.rate_limits import credit_duration
 from iosonde.features.rate_limits.procedures import LimitsConclusion
-from iosonde.features.rate_limits.rules import Change, Identification, Parameter, Rule
+from iosonde.features.rate_limits.rules import Change, FirstTouch, Identification, Parameter, Rule, TouchedRegion
 from iosonde.findings.finding import FIRST, Finding, Strength
 from iosonde.metrics import wording
 from iosonde.plan import Case
 from iosonde.procedure.conclusion import Conclusion
-from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration
+from iosonde.units import format_bandwidth, format_bytes, format_count, format_duration, format_latency
 
 _PLURAL = {"read": "reads", "write": "writes"}
 
@@ -116,6 +116,51 @@ class ChangedLimit(Finding, kind="changed limit", topic="limits", place=FIRST):
         return f"rates under the same load, in the stage `{self.change.stage}` and before"
 
 
+class FirstTouchPenalty(Finding, kind="first-touch penalty", topic="limits", place=1):
+    """Latency of the first access to a block beyond that of later ones, or its bound."""
+
+    found: FirstTouch
+    operation: str
+
+    def _sentence(self) -> str:
+        found = self.found
+        if found.verdict == "none":
+            return f"no first-touch penalty: the first {self.operation} of a block takes at most {_bound(found)} longer"
+        slower = [each for each in found.regions if each.is_slower]
+        where = f"in {len(slower)} of {len(found.regions)} regions"
+        low, high = (format_latency(1e9 * each) for each in _range(slower))
+        added = low if low == high else f"{low} to {high}"
+        text = f"the first {self.operation} of a block takes {added} longer than later ones {where}"
+        if found.verdict == "penalty":
+            return f"first-touch penalty: {text}"
+        if found.verdict == "cache":
+            return f"no first-touch penalty: {text}, but {found.reason}"
+        return f"not decided whether there is a first-touch penalty: {text}; {found.reason}"
+
+    def _evidence(self) -> str:
+        regions = "; ".join(
+            f"blocks {format_bytes(each.stride)} apart from {format_bytes(each.offset)}: "
+            f"{', '.join(format_latency(1e9 * latency) for latency in each.latencies_s)}"
+            for each in self.found.regions
+        )
+        reason = f"; {self.found.reason}" if self.found.verdict == "penalty" else ""
+        return f"median latencies of each pass: {regions}{reason}"
+
+
+def _bound(found: FirstTouch) -> str:
+    return format_latency(1e9 * max(found.bound_s, 1e-9))
+
+
+def _range(regions: Sequence[TouchedRegion]) -> tuple[float, float]:
+    """Return the lowest and the highest added latency; twice the mean where all regions agree."""
+    low, high = max(each.low_s for each in regions), min(each.high_s for each in regions)
+    values = [each.added_s for each in regions]
+    if low <= high:
+        mean = sum(values) / len(values)
+        return mean, mean
+    return min(values), max(values)
+
+
 class NotLimited(Finding, kind="not limited", topic="limits", place=FIRST):
     """No rule, or none that differs from a device."""
 
@@ -182,6 +227,11 @@ def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iter
         yield NotLimited(is_decided=decided, reason=found.reason, strength="moderate", case_ids=ids[:1], part=part)
     if found.change:
         yield ChangedLimit(change=found.change, strength="strong", case_ids=ids[:1], part=part)
+    if found.first_touch:
+        operation = "read" if case.procedure and case.procedure.settings["reads"] else "write"
+        yield FirstTouchPenalty(
+            found=found.first_touch, operation=operation, strength="moderate", case_ids=ids[:9], part=part
+        )
     if found.sharing != "unknown":
         yield SharedBudget(
             sharing=found.sharing, weight=found.write_weight, strength="strong", case_ids=ids[-1:], part=part

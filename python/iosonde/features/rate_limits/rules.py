@@ -8,6 +8,7 @@ from typing import Literal
 
 Counted = Literal["operations", "bytes"]
 Verdict = Literal["limited", "not limited", "undecided"]
+TouchVerdict = Literal["penalty", "none", "cache", "undecided"]
 Sharing = Literal["shared", "separate", "unknown"]
 
 
@@ -86,6 +87,33 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TouchedRegion:
+    """Latencies of the accesses to blocks of a region."""
+
+    offset: int
+    stride: int
+    """Distance of the blocks."""
+    latencies_s: tuple[float, ...]
+    """Median of each pass."""
+    added_s: float
+    """Latency of the first access less that of later ones."""
+    low_s: float
+    high_s: float
+    is_slower: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstTouch:
+    """Conclusion on first accesses."""
+
+    verdict: TouchVerdict
+    regions: tuple[TouchedRegion, ...]
+    bound_s: float
+    """Largest added latency that the intervals of all regions allow."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Identification:
     """Everything that was concluded."""
 
@@ -98,6 +126,8 @@ class Identification:
     write_weight: Parameter | None = None
     """Cost of a write in reads, where they share a budget."""
     change: Change | None = None
+    first_touch: FirstTouch | None = None
+    """None: not measured."""
     constant_s: float = 0.0
     """Time for which the rate was constant, in seconds."""
     rejected: Sequence[str] = ()

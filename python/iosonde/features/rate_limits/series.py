@@ -21,6 +21,8 @@ STEP = 0.03
 _BIN_S = 0.5
 _BIN_OPERATIONS = 100
 _LEAST_BINS = 3
+_JOINED_BINS = 6
+"""Joined bins that a deviation is estimated from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,15 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Region:
+    """Blocks at equal distances."""
+
+    offset: int
+    bytes: int
+    stride: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stage:
     """A rest of known length, then a load."""
 
@@ -41,6 +52,10 @@ class Stage:
     load: Load
     seconds: float
     rest_s: float = 0.0
+    region: Region | None = None
+    """Blocks to access in order; None: blocks of the whole span, as the load says."""
+    rate: int | None = None
+    """Operations per second of an open loop; None: a closed loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +72,10 @@ class Series:
     idle: tuple[bool, ...] = ()
     """True for bins between runs, without load; empty: none."""
     name: str = ""
+    latencies_s: tuple[float, ...] = ()
+    """Mean latency of the operations of each bin that has some."""
+    request_bytes: int = 0
+    """Largest operation that reaches the device as one request; 0: not known."""
 
     def then(self, other: Series) -> Series:
         """Append a series of the same load."""
@@ -114,7 +133,11 @@ class Segment:
     rate: float
     """Operations per second."""
     spread: float
-    """Robust standard deviation of the rate of its bins, as a share of it, less what counting whole operations adds."""
+    """Robust standard deviation of the rate of its bins, as a share of it, less what counting whole operations adds.
+
+    The least over joined bins, each as that of independent ones: a limiter on a busy machine falls behind and makes up
+    for it, so that its deviations cancel out in longer bins; those of devices accumulate.
+    """
     bins: int
 
     @property
@@ -161,11 +184,21 @@ def _segment(starts: NDArray[np.float64], lengths: NDArray[np.float64], counts: 
     inner = slice(1, -1) if len(lengths) >= 2 * _LEAST_BINS else slice(None)
     rates = counts[inner] / lengths[inner]
     rate = _level(rates, lengths[inner])
-    middle = float(np.median(rates))
-    deviation = 1.4826 * float(np.median(np.abs(rates - middle)))
-    counting = 1.0 / max(float(np.median(counts[inner])), 1e-9)
-    spread = math.sqrt(max(0.0, (deviation / rate) ** 2 - counting**2)) if rate > 0 else math.inf
+    spread = _spread(lengths[inner], counts[inner], rate) if rate > 0 else math.inf
     return Segment(start_s=float(starts[0]), seconds=float(lengths.sum()), rate=rate, spread=spread, bins=len(rates))
+
+
+def _spread(lengths: NDArray[np.float64], counts: NDArray[np.float64], rate: float) -> float:
+    found, joined = [], 1
+    while joined == 1 or len(counts) // joined >= _JOINED_BINS:
+        used = len(counts) // joined * joined
+        together = counts[:used].reshape(-1, joined).sum(axis=1)
+        rates = together / lengths[:used].reshape(-1, joined).sum(axis=1)
+        deviation = 1.4826 * float(np.median(np.abs(rates - np.median(rates))))
+        counting = 1.0 / max(float(np.median(together)), 1e-9)
+        found.append(math.sqrt(joined * max(0.0, (deviation / rate) ** 2 - counting**2)))
+        joined *= 2
+    return min(found)
 
 
 def _level(rates: NDArray[np.float64], lengths: NDArray[np.float64]) -> float:

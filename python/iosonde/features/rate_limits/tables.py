@@ -9,6 +9,7 @@ from iosonde.features.rate_limits.questions import amount_text, counted_text, ra
 from iosonde.features.rate_limits.rules import Identification, Parameter, Rule
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.result_sets import Material, Source
+from iosonde.units import format_bytes, format_latency
 
 _CAPTION = (
     "Interval: all estimates with their errors. A parameter with one estimate is not confirmed by a second method. "
@@ -54,12 +55,21 @@ def _rows(found: Identification) -> Iterator[tuple[str, str, str, str]]:
         yield "Cost of a write in reads", f"{weight.value:.3g}", f"{weight.low:.3g} to {weight.high:.3g}", estimates
     if found.change:
         yield "Change", f"{found.change.before:,.0f} to {found.change.after:,.0f} IOPS", "", found.change.stage
+    for region in found.first_touch.regions if found.first_touch else ():
+        passes = "; ".join(f"access {n}: {_latency(each)}" for n, each in enumerate(region.latencies_s, start=1))
+        interval = f"{_latency(region.low_s)} to {_latency(region.high_s)}"
+        yield f"First access at {format_bytes(region.offset)}: added", _latency(region.added_s), interval, passes
     for each in found.rejected:
         yield "Rejected", each, "", ""
     for each in found.undecided:
         yield "Not decided", each, "", ""
     if not found.rules:
         yield "Result", found.verdict, "", found.reason
+
+
+def _latency(seconds: float) -> str:
+    sign = "-" if seconds < 0 else ""
+    return f"{sign}{format_latency(1e9 * abs(seconds))}"
 
 
 def _of_rule(rule: Rule) -> Iterator[tuple[str, str, str, str]]:

@@ -223,6 +223,7 @@ def _queue(disk: Path) -> dict[str, Any]:
         "physical_block_bytes": "physical_block_size",
         "nr_requests": "nr_requests",
         "max_request_kib": "max_sectors_kb",
+        "max_segments": "max_segments",
         "read_ahead_kib": "read_ahead_kb",
         "discard_max_bytes": "discard_max_bytes",
         "io_poll": "io_poll",

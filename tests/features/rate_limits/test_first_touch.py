@@ -1,0 +1,158 @@
+"""First accesses: penalties that simulated volumes have are recovered, and caches and drives without one have none."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from iosonde.execution import execute
+from iosonde.features.rate_limits import first_touch
+from iosonde.features.rate_limits.procedures import LimitsConclusion
+from iosonde.features.rate_limits.rules import FirstTouch
+from iosonde.features.rate_limits.series import Load, Region, Series
+from iosonde.planning import expand, load
+from iosonde.procedure.observations import conclusions
+from iosonde.report.content.answers import answer
+from iosonde.report.material.result_sets import gather
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+
+MIB = 1 << 20
+SPAN = 256 * MIB
+VOLUME = """
+title = "Volume of a snapshot"
+class = "cloud volume"
+capacity = "256MiB"
+sources = "Assumed."
+media = { channels = 8, dies = 64, channel_bandwidth = "2GB/s", program = "16KiB", read_time = "200us", program_time = "200us", time_spread = 0.1 }
+translation = { kind = "in_place" }
+buffer = { size = 0 }
+interface = { read_bandwidth = "2GB/s", write_bandwidth = "2GB/s", read_latency = "50us", write_latency = "50us", queue_depth = 1024, command = "1MiB" }
+
+[[limit]]
+counts = "operations"
+rate = 2000
+"""
+
+
+def measured(target: str, directory: Path, **settings: str) -> ResultSet:
+    given = {"span": "64MiB", "procedure.probe": "1s", "procedure.drain": "4s", **settings}
+    return execute(expand(load("limits"), open_target(target), profile="quick", settings=given), directory)
+
+
+def concluded(results: ResultSet) -> FirstTouch:
+    [(_, found)] = conclusions(results)
+    assert isinstance(found, LimitsConclusion) and found.found.first_touch
+    return found.found.first_touch
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("seed", range(4))
+def test_penalties_of_a_simulated_volume_are_recovered(seed: int, tmp_path: Path) -> None:
+    penalty_us = round(10 ** random.Random(seed).uniform(2.5, 4.5))
+    path = tmp_path / "volume.toml"
+    path.write_text(f'{VOLUME}\n[first_touch]\ntime = "{penalty_us}us"\nregion = "256KiB"\n', encoding="utf-8")
+    results = measured(f"sim:{path}", tmp_path / "set")
+    found = concluded(results)
+    assert found.verdict == "penalty", found.reason
+    assert [each.is_slower for each in found.regions] == [True] * 3
+    for region in found.regions:
+        assert region.added_s == pytest.approx(penalty_us / 1e6, rel=0.05)
+    [material] = gather([results])
+    sentences = [each.sentence for each in answer(material, material.sources[0]).findings]
+    assert any(each.startswith("First-touch penalty: the first read of a block takes") for each in sentences)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("drive", ["volume.toml", "gp2-100g", "x25m,capacity=1GiB", "p900", "pm1725a,capacity=4GiB"])
+def test_no_penalty_is_named_on_drives_without_one(drive: str, tmp_path: Path) -> None:
+    (tmp_path / "volume.toml").write_text(VOLUME, encoding="utf-8")
+    target = drive.replace("volume.toml", f"{tmp_path}/volume.toml")
+    found = concluded(measured(f"sim:{target}", tmp_path / "set", **{"procedure.total": "12s"}))
+    assert found.verdict == "none", found.reason
+    assert 0 <= found.bound_s < 100e-6
+
+
+@pytest.mark.engine
+def test_first_accesses_to_a_file_that_was_just_written_are_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    settings = {"span": "8MiB", "procedure.total": "3s", "procedure.drain": "1s"}
+    results = measured(str(tmp_path / "data"), tmp_path / "set", **settings)
+    [(_, found)] = conclusions(results)
+    assert isinstance(found, LimitsConclusion)
+    assert found.found.first_touch is None
+
+
+def passes(latency_s: Callable[[int, int], float], count: int = 4) -> first_touch.Passes:
+    """Passes over the regions of a span, from a function of the number of the pass and of the region."""
+    noise = random.Random(1)
+    load = Load(queue_depth=16)
+
+    def series(number: int, place: int) -> Series:
+        base = latency_s(number, place)
+        latencies = tuple(base * (1 + abs(noise.gauss(0, 0.1))) for _ in range(10))
+        return Series(
+            load=load, idle_s=0.5, seconds=(0.1,) * 10, reads=(5.0,) * 10, writes=(0.0,) * 10, latencies_s=latencies
+        )
+
+    chosen = first_touch.regions(SPAN, load.block_size)
+    return {region: [series(n, place) for n in range(1, count + 1)] for place, region in enumerate(chosen, start=1)}
+
+
+def test_regions_are_apart_and_hold_a_pass_without_repeats() -> None:
+    found = first_touch.regions(8 << 30, 4096)
+    assert [each.stride for each in found] == [4 * MIB] * 3
+    assert all(each.bytes // each.stride > first_touch.RATE * first_touch.SECONDS for each in found)
+    assert all(one.offset + one.bytes <= other.offset for one, other in itertools.pairwise(found))
+    assert found[-1].offset + found[-1].bytes <= 8 << 30
+    assert first_touch.regions(64 * 1024, 4096) == ()
+    assert Region(offset=0, bytes=52 * 4096, stride=4096) == first_touch.regions(52 * 3 * 4096, 4096)[0]
+
+
+def test_a_read_cache_that_other_accesses_evict_is_no_penalty() -> None:
+    cached = passes(lambda number, _: 0.0001 if number in (2, 3) else 0.001)
+    assert first_touch.judge(cached, between=2 * SPAN, span=SPAN).verdict == "cache"
+
+
+def test_a_read_cache_of_the_size_of_other_accesses_is_not_told_from_a_penalty() -> None:
+    fast = passes(lambda number, _: 0.001 if number == 1 else 0.0001)
+    assert first_touch.judge(fast, between=SPAN / 2, span=SPAN).verdict == "undecided"
+    assert first_touch.judge(fast, between=2 * SPAN, span=SPAN).verdict == "penalty"
+
+
+def test_without_a_last_access_nothing_is_decided() -> None:
+    fast = passes(lambda number, _: 0.001 if number == 1 else 0.0001, count=3)
+    assert first_touch.judge(fast, between=2 * SPAN, span=SPAN).verdict == "undecided"
+
+
+def test_latencies_that_keep_falling_are_no_penalty() -> None:
+    falling = passes(lambda number, _: 0.001 / number)
+    assert first_touch.judge(falling, between=2 * SPAN, span=SPAN).verdict != "penalty"
+
+
+def test_a_busy_machine_is_no_penalty() -> None:
+    """Latencies of an unlimited loop device while compilers kept both cores busy, in milliseconds."""
+    seen = [(3.4, 1.2, 0.7, 2.0), (0.9, 1.6, 0.5, 1.8), (0.8, 0.6, 0.3, 0.6)]
+    busy = passes(lambda number, place: seen[place - 1][number - 1] / 1000)
+    found = first_touch.judge(busy, between=2 * SPAN, span=SPAN)
+    assert found.verdict == "none"
+    assert found.bound_s > 0.002, "no claim beyond what such a machine shows"
+
+
+def test_a_penalty_in_one_region_is_stated_for_that_region() -> None:
+    found = first_touch.judge(
+        passes(lambda number, place: 0.005 if (number, place) == (1, 2) else 0.0005), between=2 * SPAN, span=SPAN
+    )
+    assert found.verdict == "penalty"
+    assert [each.is_slower for each in found.regions] == [False, True, False]
+    assert found.regions[1].added_s == pytest.approx(0.0045, rel=0.1)
+
+
+def test_equal_latencies_have_a_bound() -> None:
+    found = first_touch.judge(passes(lambda *_: 0.001), between=0, span=SPAN)
+    assert found.verdict == "none"
+    assert 0 < found.bound_s < 0.0003
