@@ -13,6 +13,7 @@ import pkgutil
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -28,8 +29,19 @@ from iosonde.features.database_transactions import questions as transactions
 from iosonde.features.key_value_stores import observations
 from iosonde.features.key_value_stores.durability import DifferentDurability, difference
 from iosonde.features.rate_limits import questions as rate_limit_questions
+from iosonde.features.rate_limits.credit_duration import BurstEnd, CreditDuration
 from iosonde.features.rate_limits.procedures import LimitsConclusion
-from iosonde.features.rate_limits.rules import Change, Estimate, Identification, Parameter, Rule, parameter
+from iosonde.features.rate_limits.published import limits as volume_limits
+from iosonde.features.rate_limits.rules import (
+    Change,
+    Estimate,
+    FirstTouch,
+    Identification,
+    Parameter,
+    Rule,
+    TouchedRegion,
+    parameter,
+)
 from iosonde.features.sustained_load import idle_recovery, lasting_drop, stimulus
 from iosonde.findings import questions
 from iosonde.findings.device_state import FreshDevice, Written
@@ -768,6 +780,8 @@ def rate_limits(rng: Rng) -> Made:
         rejected=["a limit in bytes: 64 KiB blocks complete as many operations"] * rng.randint(0, 1),
         undecided=["a limit of large blocks"] * rng.randint(0, 1),
     )
+    added, slower = rng.uniform(1e-4, 1e-2), rng.randint(1, 3)
+    identified = replace(identified, first_touch=first_accesses(rng, added, slower))
     case = Case(
         case_id="main", part="main", control=False, levels={}, parameters={}, cost=Cost(seconds=1, write_bytes=0)
     )
@@ -785,9 +799,43 @@ def rate_limits(rng: Rng) -> Made:
         "shared budget": [weight],
         "changed limit": [rate, after],
         "not limited": [],
+        "first-touch penalty": [1e9 * added, 1.1e9 * added, slower, 3],
         "rejected rules": [64 << 10],
     }
     return [Claim(each, true[each.kind]) for each in rate_limit_questions.conclusions([(case, conclusion)])]
+
+
+def first_accesses(rng: Rng, added: float, slower: int) -> FirstTouch:
+    """First accesses that are slower in some regions by the same latency, or in none."""
+    verdict = rng.choice(["penalty", "none", "cache", "undecided"])
+    regions = tuple(
+        TouchedRegion(offset=0, stride=4096, latencies_s=(0.1, 0.1), added_s=added, low_s=0.9 * added,
+                      high_s=1.1 * added, is_slower=place < slower and verdict != "none")
+        for place in range(3)
+    )  # fmt: skip
+    return FirstTouch(verdict=verdict, regions=regions, bound_s=1.1 * added, reason="a read cache")
+
+
+def credits(rng: Rng) -> Made:
+    """Credits of published rules at a load, and bursts that ended."""
+    gib = rng.choice([50, 100, 500])
+    limit = next(each for each in volume_limits(size_bytes=gib << 30, provider="aws") if each.volume == "gp2")
+    rate, after, seconds = rng.uniform(1.1 * limit.rate, 3000), rng.uniform(100, 1000), rng.uniform(5, 5000)
+    spending, cases = rng.randint(1, 3), rng.randint(3, 5)
+    ids = tuple(f"c{number}" for number in range(spending))
+    lasting = CreditDuration(words="Reads", rate=rate, cases=cases, limit=limit, size_bytes=gib << 30,
+                             known_by="model", strength="moderate", case_ids=ids)  # fmt: skip
+    assert limit.bucket
+    alone = replace(lasting, cases=1)
+    ended = BurstEnd(
+        words="Reads", run_id="r1", before=2 * after, after=after, seconds=seconds, runs=1, strength="moderate"
+    )
+    true = [rate, limit.rate, 2, gib << 30, *parts_of(limit.bucket / (rate - limit.rate))]
+    return [
+        Claim(lasting, [*true, spending, cases]),
+        Claim(alone, true),
+        Claim(ended, [2 * after, after, *parts_of(seconds)]),
+    ]
 
 
 def estimated(rng: Rng, value: float) -> Parameter:
@@ -964,7 +1012,7 @@ def drops(rng: Rng) -> Made:
 
 
 MAKERS: Sequence[Callable[[Rng], Made]] = (
-    amplification, array_efficiency, backends, cache_gain, cache_tier, commits, device_share, drops, durabilities,
+    amplification, array_efficiency, backends, cache_gain, cache_tier, commits, credits, device_share, drops, durabilities,
     durable_writes,
     fastest_and_no_differences, fault_overhead, idle, interference, load_changes, log_gain, mapped_reads, memory_extension,
     memory_share, named_values, offered_rates, one_level, osd_cpu, path, published, quality_of_runs, rate_limits, read_cache,

@@ -7,6 +7,7 @@ in flight than the device serves, it follows from Little's law. Below a millisec
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import subprocess
@@ -62,12 +63,33 @@ class ThrottledDevice:
         )
         try:
             self._wait_for_greeting()
+            self._command("qmp_capabilities")
             self._one_at_a_time()
             self._loop = self._attach()
         except BaseException:
             self._end_daemon()
             raise
         self.path = self._loop.path
+
+    def change(self, limits: Limits) -> None:
+        """Change the limits while the device is in use."""
+        unlimited = dict.fromkeys(self.limits.throttle_limits(), 0)
+        changed = {**unlimited, **limits.throttle_limits()}
+        self._command("qom-set", path="/objects/limits", property="limits", value=changed)
+        self.limits = limits
+
+    def _command(self, name: str, **arguments: object) -> None:
+        """Execute a command of the daemon; `LabError` if it refuses."""
+        assert self._daemon.stdin is not None and self._daemon.stdout is not None
+        self._daemon.stdin.write(json.dumps({"execute": name, "arguments": arguments}).encode() + b"\n")
+        self._daemon.stdin.flush()
+        while answer := self._daemon.stdout.readline():
+            reply = json.loads(answer)
+            if "error" in reply:
+                raise LabError(f"qemu-storage-daemon refused `{name}`: {reply['error']['desc']}")
+            if "return" in reply:
+                return
+        raise LabError(f"qemu-storage-daemon exited during `{name}`")
 
     def fail(self) -> None:
         """From now on every I/O is an error, as if the device had been pulled out."""

@@ -48,12 +48,17 @@ class Limits:
 
     def throttle_group(self, name: str) -> str:
         """QEMU's `--object` for devices that share these limits."""
-        parts = [f"throttle-group,id={name}"]
-        parts += [f"x-iops-total={self.iops}"] if self.iops is not None else []
-        parts += [f"x-bps-total={self.bandwidth}"] if self.bandwidth is not None else []
-        if self.burst_bandwidth is not None:
-            parts += [f"x-bps-total-max={self.burst_bandwidth}", f"x-bps-total-max-length={self.burst_length_s}"]
-        return ",".join(parts)
+        return ",".join([f"throttle-group,id={name}", *(f"x-{key}={n}" for key, n in self.throttle_limits().items())])
+
+    def throttle_limits(self) -> dict[str, int]:
+        """QEMU's `ThrottleLimits`."""
+        found = {
+            "iops-total": self.iops,
+            "bps-total": self.bandwidth,
+            "bps-total-max": self.burst_bandwidth,
+            "bps-total-max-length": self.burst_length_s or None,
+        }
+        return {key: number for key, number in found.items() if number is not None}
 
     def __str__(self) -> str:
         parts = [f"{format_count(self.iops)} IOPS"] if self.iops is not None else []

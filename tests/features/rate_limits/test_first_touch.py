@@ -118,7 +118,7 @@ def test_a_read_cache_that_other_accesses_evict_is_no_penalty() -> None:
     assert first_touch.judge(cached, between=2 * SPAN, span=SPAN).verdict == "cache"
 
 
-def test_a_read_cache_of_the_size_of_other_accesses_is_not_told_from_a_penalty() -> None:
+def test_a_read_cache_of_the_size_of_other_accesses_is_not_distinguished_from_a_penalty() -> None:
     fast = passes(lambda number, _: 0.001 if number == 1 else 0.0001)
     assert first_touch.judge(fast, between=SPAN / 2, span=SPAN).verdict == "undecided"
     assert first_touch.judge(fast, between=2 * SPAN, span=SPAN).verdict == "penalty"

@@ -71,6 +71,23 @@ def test_a_limit_that_changes_between_stages_is_a_change() -> None:
     assert found.rules[0].rate.value == pytest.approx(2000, rel=0.01), "not the average"
 
 
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+@pytest.mark.parametrize("after_s", range(65, 150, 6))
+def test_a_change_at_any_time_leads_to_no_other_rule(after_s: int, factor: float) -> None:
+    """Half the rate looks as if larger blocks counted twice, if it is not compared with the first load again."""
+    volume = Volume([Limit("operations", 1000, change=(after_s, 1000 * factor))], noise=0.001)
+    found = run(Settings(drain_s=60), volume)
+    for rule in found.rules:
+        assert (rule.counts, rule.unit_bytes, rule.burst_rate) == ("operations", None, None)
+        assert rule.rate.value == pytest.approx(1000, rel=0.01)
+    if volume.now > after_s:
+        assert found.change is not None
+        assert (found.change.before, found.change.after) == (
+            pytest.approx(1000, rel=0.01),
+            pytest.approx(1000 * factor, rel=0.01),
+        )
+
+
 def test_a_drop_without_recovery_is_a_change_and_not_a_burst() -> None:
     volume = Volume([Limit("operations", 2000, change=(30.0, 500))], noise=0.001)
     found = run(READS, volume)

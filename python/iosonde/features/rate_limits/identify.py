@@ -35,10 +35,9 @@ from iosonde.features.rate_limits.rules import (
     Verdict,
     parameter,
 )
-from iosonde.features.rate_limits.series import Load, Series, Stage, Tail
+from iosonde.features.rate_limits.series import STEP, Load, Series, Stage, Tail
 from iosonde.features.rate_limits.walk import (
     KIB,
-    SAME,
     FailedError,
     OutOfTimeError,
     Point,
@@ -112,6 +111,11 @@ def _identify(walk: Walk) -> Stages:
         return
     points = yield from sizes(walk, small, tail)
     counted = counted_by(walk, points, settings)
+    if counted.plateau < points[-1].size and (after := (yield from _changed_rate(walk, "base", small, first, tail))):
+        # Lower rates of larger blocks may be those of the changed limit.
+        walk.notes.rejected.clear()
+        _changed_during(walk, tail.rate, after, "size")
+        return
     independent = yield from _independent(walk, small, counted, points)
     bucket = yield from find_bucket(walk, "small", small, counted.cost(small.block_size), first, tail)
     if bucket.changed:
@@ -131,9 +135,8 @@ def _identify(walk: Walk) -> Stages:
     if settings.reads and settings.writes:
         sharing, weight = yield from _writes(walk, small, first, tail.rate)
         walk.known = replace(walk.known, sharing=sharing, write_weight=weight)
-    last = yield from _again(walk, small, tail, bool(bucket.credits))
-    if abs(last.rate / tail.rate - 1) > SAME:
-        walk.known = replace(walk.known, change=Change(before=tail.rate, after=last.rate, stage="last"))
+    if after := (yield from _changed_rate(walk, "last", small, first, tail)):
+        walk.known = replace(walk.known, change=Change(before=tail.rate, after=after, stage="last"))
 
 
 def _independent(walk: Walk, small: Load, counted: Counting, points: list[Point]) -> Generator[Stage, Series, bool]:
@@ -189,6 +192,14 @@ def _rose(walk: Walk, series: Series) -> None:
         walk.known,
         reason="the rate changed from one constant value to a higher one under constant load",
         change=Change(before=before.rate, after=segments[-1].rate, stage="drain"),
+    )
+
+
+def _changed_during(walk: Walk, before: float, after: float, stage: str) -> None:
+    walk.known = replace(
+        walk.known,
+        reason="the rate of the first load changed while other stages ran, so their rates are not those of one rule",
+        change=Change(before=before, after=after, stage=stage),
     )
 
 
@@ -339,10 +350,16 @@ def _writes(
     return "unknown", None
 
 
-def _again(walk: Walk, small: Load, tail: Tail, has_burst: bool) -> Generator[Stage, Series, Point]:
-    """The first load once more, at the end."""
-    if has_burst:
-        yield from walk.drain("last", small, walk.settings.drain_s, known=tail.rate)
-        segment = last_segment(walk.history[-1])
-        return Point(size=small.block_size, rate=segment.rate, segment=segment)
-    return (yield from walk.probe("last", small, tail.rate))
+def _changed_rate(
+    walk: Walk, name: str, small: Load, first: Series, tail: Tail
+) -> Generator[Stage, Series, float | None]:
+    """Repeat the first load: its rate where it differs from that of the drain, twice; None if it does not."""
+    for place in (name, f"{name}-again"):
+        if len(first.segments()) > 1:
+            yield from walk.drain(place, small, walk.settings.drain_s, known=tail.rate)
+            rate = last_segment(walk.history[-1]).rate
+        else:
+            rate = (yield from walk.probe(place, small, tail.rate)).rate
+        if abs(rate / tail.rate - 1) <= STEP:
+            return None
+    return rate

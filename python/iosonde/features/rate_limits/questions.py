@@ -72,9 +72,10 @@ class BurstCredits(Finding, kind="burst credits", topic="limits", place=FIRST):
         lasting = f"last {seconds_text(rule.seconds_until_empty)}" if rule.seconds_until_empty else "end"
         full = f", {seconds_text(rule.seconds_until_full)} to refill" if rule.seconds_until_full else ""
         least = "" if bucket.is_confirmed else "at least "
+        doubt = "" if rule.refill else "; without a rest, a limit that was lowered would look the same"
         return (
             f"{burst}{lasting} from a full bucket of {least}{amount_text(rule, bucket.value)}"
-            f"{_interval(rule, bucket, amount=True)}{full}"
+            f"{_interval(rule, bucket, amount=True)}{full}{doubt}"
         )
 
     def _evidence(self) -> str:
