@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -145,6 +147,11 @@ def test_without_a_name_the_applications_are_listed(iosonde: Iosonde) -> None:
         (["etdc", "--target", FAST], "did you mean `etcd`?"),
         (["etcd", "--target", FAST, "--log", "missing/log"], "cannot write the log file"),
         (["."], "is not a result set"),
+        (["./", "--target", FAST], "omit `--target`"),
+        (["--target", FAST], "an application is required"),
+        (["--all", "--target", "/proc"], "error: `/proc` is on `proc`, which stores no data"),
+        (["etcd", "--target", FAST, "--set", "spam=1"], "did you mean `span`?"),
+        (["etcd", "--target", FAST, "--set", "foo=1"], "hint: see docs/studies.md"),
         (["etcd", "--target", FAST, "--time-limit", "0s"], "must be greater than 0"),
         (
             ["etcd", "--target", FAST, "--time-limit", "1s", "-o", "set", "--junit", "."],
@@ -162,6 +169,16 @@ def test_errors_have_the_exit_code_of_undecided(iosonde: Iosonde, arguments: lis
 def without_last_run(directory: Path) -> None:
     last = ResultSet.open(directory).records()[-1].run_id
     shutil.rmtree(directory / "records" / last)
+
+
+def test_a_closed_pipe_is_no_decision(tmp_path: Path) -> None:
+    """Python's usual exit code for it is 1."""
+    command = [sys.executable, "-m", "iosonde", "qualify", "etcd", "--target", FAST, "--time-limit", "1s", "-o", "set"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as started:
+        assert started.stdout and started.stderr
+        started.stdout.close()
+        started.stderr.read()
+        assert started.wait() == 2
 
 
 def test_a_qualification_that_was_interrupted_is_resumed(iosonde: Iosonde, tmp_path: Path) -> None:

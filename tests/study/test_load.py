@@ -369,7 +369,7 @@ def test_an_unknown_study_is_an_error_with_the_closest_name(tmp_path: Path) -> N
 
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "folder.toml").mkdir()
-    names = ["quikc", "zzz", f"{tmp_path}/mine.toml", f"{tmp_path}/binary.toml", f"{tmp_path}/folder.toml"]
+    names = ["quikc", "zzz", "etcd", f"{tmp_path}/mine.toml", f"{tmp_path}/binary.toml", f"{tmp_path}/folder.toml"]
     assert [unknown(name) for name in names] == snapshot(
         [
             """\
@@ -381,6 +381,11 @@ hint: did you mean `quick`? `iosonde list` shows those that come with iosonde; n
 there is no study `zzz`
 
 hint: `iosonde list` shows those that come with iosonde; name a file of your own by its path\
+""",
+            """\
+`etcd` is an application, not a study
+
+hint: `iosonde qualify etcd --target DIR` decides whether storage is good enough for it\
 """,
             "cannot read the study `DIR/mine.toml`: No such file or directory",
             "cannot read the study `DIR/binary.toml`: it is not UTF-8 text",

@@ -128,8 +128,8 @@ class _Group(typer.core.TyperGroup):
         """Run the subcommand; an error of one that decides has an exit code that is no decision."""
         try:
             return self._invoke(ctx)
-        except (IosondeError, MemoryError) as raised:
-            error = raised if isinstance(raised, IosondeError) else IosondeError("out of memory", hint=_memory_hint())
+        except (IosondeError, MemoryError, BrokenPipeError) as raised:
+            error = IosondeError("out of memory", hint=_memory_hint()) if isinstance(raised, MemoryError) else raised
             code = reference.error_code(ctx.invoked_subcommand)
             with nullcontext() if code == reference.EXIT_ERROR else errors_exit(code):
                 raise error from None

@@ -116,6 +116,8 @@ def errors_exit(code: int) -> Iterator[None]:
         with suppress(IosondeError):  # Standard error cannot be written: the exit code remains.
             messages.warning(f"error: {error}")
         raise typer.Exit(code) from None
+    except BrokenPipeError:  # The reader of the output has ended.
+        raise typer.Exit(code) from None
 
 
 def console() -> Console:

@@ -81,5 +81,9 @@ def rich_console(file: TextIO | None = None, **options: Any) -> Console:
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
+        def on_broken_pipe(self) -> None:
+            """Leave the exit code to the subcommand; rich would exit with 1."""
+            raise  # rich is handling it.
+
     stream = sys.stdout if file is None else file
     return FilteredConsole(file=stream.plain if isinstance(stream, FilteredStream) else stream, **options)

@@ -258,16 +258,17 @@ def _set_parameters(study: Study, settings: Mapping[str, str]) -> Parameters:
         known = _parameters(study)
         if name.rpartition(".")[2] not in known:
             near = difflib.get_close_matches(name, [*factors, *known], n=1)
+            names = f"the factors of `{study.name}` are {_listed(factors)}" if factors else "see docs/studies.md"
             raise StudyError(
                 f"there is no factor or parameter `{name}`",
                 where=f"in `--set {name}={text}`",
-                hint=f"did you mean `{near[0]}`?" if near else f"the factors of `{study.name}` are {_listed(factors)}",
+                hint=f"did you mean `{near[0]}`?" if near else names,
             )
         if "," in text and name not in setup.COMMAS:
             raise StudyError(
                 f"`{name}` is not a factor of `{study.name}`, so it takes one value",
                 where=f"in `--set {name}={text}`",
-                hint=f"its factors are {_listed(factors)}",
+                hint=f"its factors are {_listed(factors)}" if factors else "give one value",
             )
         _check(lambda: check_parameters({name: text}, _NO_FILE, (), workload=workload, streams=streams), name, text)  # noqa: B023
     return dict(parameters)
@@ -303,4 +304,4 @@ def _streams(part: Part) -> list[str]:
 
 
 def _listed(names: set[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names)) or "none"
+    return ", ".join(f"`{name}`" for name in sorted(names))

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from iosonde import text_files
-from iosonde.data import adapters, shipped
+from iosonde.data import adapters, applications, shipped
 from iosonde.errors import StudyError
 from iosonde.study.check import check, check_values
 from iosonde.study.location import StudyFile, in_data
@@ -56,6 +56,11 @@ def _unreadable(name: str, error: Exception) -> StudyError:
     if "/" in name or name.endswith(".toml"):
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         return StudyError(f"cannot read the study `{name}`: {reason}")
+    if name in applications():
+        return StudyError(
+            f"`{name}` is an application, not a study",
+            hint=f"`iosonde qualify {name} --target DIR` decides whether storage is good enough for it",
+        )
     near = difflib.get_close_matches(name, known, n=1)
     guess = f"did you mean `{near[0]}`? " if near else ""
     return StudyError(

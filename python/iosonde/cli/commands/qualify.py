@@ -84,10 +84,14 @@ def command(
     `--quiet` prints one line.
     """
     if name is None and not several:
+        if target or time_limit or duration or every or junit:  # Not 0: an empty variable in a script is no pass.
+            raise typer.BadParameter("an application is required, or `--all`; `iosonde qualify` lists the applications")
         _list(as_json=as_json)
         return
     if target is None and name and (directories := _result_sets(name)):
         _end(_decided(directories), as_json=as_json, junit=junit, shown="table")
+    if target and name and "/" in name and Path(name).is_dir():
+        raise typer.BadParameter(f"`{name}` is a directory: omit `--target` to print the decision of a result set")
     if target is None:
         raise typer.BadParameter("`--target` is required to qualify storage, such as `--target /var/lib/etcd`")
     if name is not None and several:
@@ -240,7 +244,9 @@ class _Loads:
 
         from iosonde.errors import IosondeError
         from iosonde.qualify import Qualification, SharedTime, load_application
+        from iosonde.storage import open_target
 
+        open_target(self.target)  # Refuses what no application can use.
         parent = self.output or Path("iosonde-results") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}"
         found = []
         studies = {name: load_application(name) for name in _applications("")}
