@@ -107,3 +107,17 @@ def test_a_short_study_states_that_a_burst_may_last_longer(volume: str, tmp_path
 def test_a_simulated_drive_is_not_called_limited(tmp_path: Path) -> None:
     results = execute(planned("sim:x25m,capacity=1GiB", probe="1s", drain="4s"), tmp_path / "set")
     assert concluded(results).found.verdict != "limited"
+
+
+@pytest.mark.engine
+def test_a_limit_that_changes_while_sizes_are_tried_is_a_change(tmp_path: Path) -> None:
+    """First accesses take 9 s and the drain 8 s; half the rate after 18 s looks as if larger blocks counted twice."""
+    limit = 'counts = "operations"\nrate = 1000\n[[limit.change]]\nafter = "18s"\nrate = 500\n'
+    (tmp_path / "volume.toml").write_text(f"{VOLUME.partition('[[limit]]')[0]}[[limit]]\n{limit}")
+    results = execute(planned(f"sim:{tmp_path}/volume.toml", probe="1s", drain="8s"), tmp_path / "set")
+    found = concluded(results).found
+    assert found.rules == ()
+    assert found.change and found.change.before == pytest.approx(1000, rel=0.01)
+    assert found.change.after == pytest.approx(500, rel=0.01)
+    [material] = gather([results])
+    assert answer(material, material.sources[0]).findings[0].kind == "changed limit"
