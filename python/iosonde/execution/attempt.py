@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from iosonde.core.features import contributed
-from iosonde.errors import ServerError, TargetError, UnsupportedError
+from iosonde.errors import IosondeError, ServerError, TargetError, UnsupportedError
 from iosonde.execution import record
 from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
@@ -62,8 +62,8 @@ class Attempt:
     record: Record
     done: EngineRun
     """With the tables of the run."""
-    not_restored: TargetError | None = None
-    """Why the machine could not be restored after the run, such as swap in use; it ends the session."""
+    ends_session: IosondeError | None = None
+    """Why the session cannot continue after the run, such as swap that could not be disabled."""
 
 
 def carry_out(
@@ -170,7 +170,7 @@ def _measured(
         environment=equipment.environment_facts,
         study=equipment.plan.study,
     )
-    return Attempt(record=composed, done=done, not_restored=not_restored)
+    return Attempt(record=composed, done=done, ends_session=not_restored)
 
 
 def _with_warning(reading: Reading, error: TargetError) -> Reading:

@@ -7,7 +7,7 @@ created on the target, and discard the run in progress; `resume` continues, also
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,24 +22,22 @@ from iosonde.execution.engine import find_engine
 from iosonde.execution.harness import Harness
 from iosonde.execution.observer import Observer, Silent
 from iosonde.execution.preparation import require_consent, states
+from iosonde.execution.run_loop import CarryOut, RunLoop
 from iosonde.execution.servers.database_servers import DatabaseServers
 from iosonde.execution.setups import Setups, remove_leftovers
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import check_same_target, describe
-from iosonde.plan import Plan, Run
+from iosonde.plan import Case, Plan, Run
 from iosonde.procedure.schedule import Schedule
+from iosonde.protocol.event import Event
 from iosonde.results.interpreting import interpreting
 from iosonde.results.result_set import ResultSet
-from iosonde.results.schema import Record
 from iosonde.servers import foreign_database
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.kind import state_of
 from iosonde.workload import described
-
-REPEATED_FAILURES = 3
-"""The observer gets a note after this many consecutive failures for the same reason."""
 
 
 class Interrupted(KeyboardInterrupt):  # Not an error: it is what it inherits from.
@@ -120,8 +118,8 @@ def _carry_out(
             _put_back(result_set)
             return result_set
         engine_programs.require(result_set.plan.specs(), observer.note)
-        with _session(result_set, observer, stop, name, consent) as session:
-            session.carry_out_all(schedule)
+        with opened(result_set, observer, stop, name, consent) as loop:
+            loop.carry_out_all(schedule)
         if stop.is_set() and schedule.next_run():
             if not stop.is_time_over:
                 raise Interrupted(result_set)
@@ -150,105 +148,40 @@ class _Rig:
     admission: Admission
     equipment: Equipment
 
-
-class _Session:
-    """Carries out the runs of one `run` or `resume`."""
-
-    def __init__(self, result_set: ResultSet, observer: Observer, stop: Stop, rigs: Sequence[_Rig]) -> None:
-        self._result_set = result_set
-        self._observer = observer
-        self._stop = stop
-        self._rigs = rigs
-        self._restart = 0
-        self._repeated_failure: tuple[str, int] = ("", 0)
-
-    def carry_out_all(self, schedule: Schedule) -> None:
-        """Run after run, until none is missing or the session is stopped."""
-        while not self._stop.is_set() and (run := schedule.next_run()):
-            if not self._carry_out(run):
-                return
-
-    def _carry_out(self, run: Run) -> bool:
-        """Carry out one run and write its record; False if it was stopped and leaves none."""
-        case = self._result_set.plan.case_of(run.run_id)
-        assert case, f"`{run.run_id}` is of no case of the plan"
-        rig = next(each for each in self._rigs if each.plan.case_of(run.run_id))
-        rig.admission.check(run.run_id, case, run.spec)
-        self._observer.run_started(run, case)
-        self._note_restart(run)
-        target = rig.equipment.setups.base
+    def attempt(self, run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
+        """Carry out one run; None if it was stopped and leaves no record."""
+        self.admission.check(run.run_id, case, run.spec)
+        target = self.equipment.setups.base
         target.recheck()
-        attempt = carry_out(
-            run,
-            case,
-            self._result_set.next_attempt(run.run_id),
-            rig.equipment,
-            on_event=lambda event: self._observer.event(run, event),
-        )
-        if attempt is None:
-            return False
-        if attempt.not_restored:
-            self._write(run, attempt)
-            raise attempt.not_restored
+        attempt = carry_out(run, case, number, self.equipment, on_event=on_event)
+        if attempt is None or attempt.ends_session:
+            return attempt
         try:
             target.recheck()
         except TargetError as error:
             # A run on a device that came into use during it leaves no record, unless it failed: that is the reason.
-            if failure := attempt.record.failure:
-                message = f"{error.what} ({failure.message})"
-                because = failure.model_copy(update={"message": message, "hint": error.hint})
-                record = attempt.record.model_copy(update={"failure": because})
-                self._write(run, replace(attempt, record=record))
-            raise
-        self._write(run, attempt)
-        self._note_failures(attempt.record)
-        self._note_failed_member(attempt.record)
-        return True
+            failure = attempt.record.failure
+            if failure is None:
+                raise
+            message = f"{error.what} ({failure.message})"
+            because = failure.model_copy(update={"message": message, "hint": error.hint})
+            record = attempt.record.model_copy(update={"failure": because})
+            return replace(attempt, record=record, ends_session=error)
+        return attempt
 
-    def _write(self, run: Run, attempt: Attempt) -> None:
-        done = attempt.done
-        self._result_set.write(
-            attempt.record, done.intervals, done.histograms, done.usage, done.store_statistics, done.values
-        )
-        self._observer.run_ended(run, attempt.record)
 
-    def _note_restart(self, run: Run) -> None:
-        if run.restart > self._restart:
-            self._observer.note(
-                f"the pause has destroyed the device state that `{run.case_id}` needs, so the target is prepared "
-                "again; completed rounds count"
-            )
-        self._restart = run.restart
+def _on_rigs(rigs: Sequence[_Rig]) -> CarryOut:
+    """Carry out each run on the target that it belongs to."""
 
-    def _note_failures(self, record: Record) -> None:
-        code = record.failure.code if record.failure and not record.is_unsupported else ""
-        self._repeated_failure = (code, self._repeated_failure[1] + 1 if code == self._repeated_failure[0] else 1)
-        if code and self._repeated_failure[1] == REPEATED_FAILURES:
-            advice = (
-                "others refused for the same reason will fail too: stop, correct the study, and run it again"
-                if record.refused
-                else "failed runs can be repeated with `iosonde resume DIR --retry-failed`"
-            )
-            self._observer.note(
-                f"{REPEATED_FAILURES} consecutive runs failed with `{code}`; the study continues, and {advice}"
-            )
+    def attempt(run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
+        rig = next(each for each in rigs if each.plan.case_of(run.run_id))
+        return rig.attempt(run, case, number, on_event)
 
-    def _note_failed_member(self, record: Record) -> None:
-        """Stop if the study requires it."""
-        lasting = next((each for each in record.warnings if each.is_lasting), None)
-        if lasting is None:
-            return
-        if self._result_set.plan.study.get("on_member_failure") == "stop":
-            raise TargetError(
-                f"{lasting.message}; the study stops on member failure",
-                where=f"in run `{record.run_id}` of case `{record.case_id}`",
-                hint="completed runs are kept; `iosonde resume DIR` continues with a new setup",
-            )
-        self._observer.note(f"{lasting.message}; the study continues")
+    return attempt
 
 
 @contextmanager
-def _session(result_set: ResultSet, observer: Observer, stop: Stop, name: str, consent: Consent) -> Iterator[_Session]:
+def opened(result_set: ResultSet, observer: Observer, stop: Stop, name: str, consent: Consent) -> Iterator[RunLoop]:
     """A session on targets that are claimed and prepared, and restored at the end in any case."""
     plans = result_set.plan.by_target()
     admissions = [Admission.for_plan(plan, result_set.directory) for plan in plans]
@@ -264,7 +197,7 @@ def _session(result_set: ResultSet, observer: Observer, stop: Stop, name: str, c
             stack.enter_context(target.claimed(consent, keep=plan.keep))
             equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name, consent))
             rigs.append(_Rig(plan=plan, admission=admission, equipment=equipment))
-        yield _Session(result_set, observer, stop, rigs)
+        yield RunLoop(result_set, observer, stop, _on_rigs(rigs))
 
 
 @contextmanager
