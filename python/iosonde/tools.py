@@ -340,7 +340,7 @@ USES: dict[str, dict[str, tuple[str, ...]]] = {
 GUEST_TOOLS = ("lvm", "nvme", "vgcreate", "vgchange", "lvcreate")
 """Programs that tests call inside the virtual machine; its image contains their packages (`lab/build`)."""
 
-ESSENTIAL = ("sh", "rm", "stat", "dd", "sleep", "cat", "cp", "env", "true", "false", "head", "ldconfig")
+ESSENTIAL = ("sh", "rm", "stat", "dd", "sleep", "cat", "cp", "env", "uname", "true", "false", "head", "ldconfig")
 """Programs of Debian's essential packages, which every installation has."""
 
 TOOLS: dict[str, Tool] = {tool.name: tool for tool in (*_BUILD, *_RUNTIME, *_LAB, *_DEV)}

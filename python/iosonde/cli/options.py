@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from iosonde.execution.carrier import HostOptions
     from iosonde.plan import Plan
     from iosonde.storage.safety.consent import Consent
 
@@ -133,6 +134,23 @@ AllowLibrary = Annotated[
         help="Load this store library of the plan, although it is outside of `/usr`, `/lib` and `/opt` (repeatable).",
     ),
 ]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        "--hosts",
+        metavar="HOSTS",
+        help="Carry out each run on several hosts at the same time: `local:4` for four processes on this machine, or "
+        "the address of a Dask scheduler such as `tcp://127.0.0.1:8786`.",
+    ),
+]
+InsecureHosts = Annotated[
+    bool,
+    typer.Option(
+        "--insecure-hosts",
+        help="Accept a scheduler on a network: connections are not encrypted, and anyone who reaches it can run "
+        "programs on the hosts.",
+    ),
+]
 Destroy = Annotated[
     list[str] | None,
     typer.Option(
@@ -181,6 +199,13 @@ MixSimulated = Annotated[
     bool,
     typer.Option("--mix-simulated", help="Allow simulated and measured result sets together; each is marked."),
 ]
+
+
+def host_options(hosts: str | None, *, insecure: bool) -> HostOptions | None:
+    """The hosts of `--hosts`; None without it."""
+    from iosonde.execution.carrier import HostOptions
+
+    return HostOptions(hosts=hosts, insecure=insecure) if hosts else None
 
 
 def consent(

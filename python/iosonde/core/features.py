@@ -24,6 +24,7 @@ it adds in a tuple:
     layers.py        LAYERS          `storage.targets.layer.LayerKind`           creation of setups
     undo.py          KINDS           `storage.safety.journal_entry.JournalKind`  the journal
     consent.py       REQUIRED        `execution.preparation.RequiredConsent`     each plan before it starts
+    carriers.py      CARRIERS        `execution.carrier.Carrier`                 `--hosts`
     preparations.py  PREPARATIONS    `execution.preparation.Preparation`         each run, before its instruments
                      STATES          classes with `execution.preparation.DataState`  each run, before and after it
                      ENCLOSURES      `execution.preparation.Enclosure`           the engine of each run

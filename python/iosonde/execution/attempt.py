@@ -21,6 +21,7 @@ from iosonde.execution.preparation import DataState, Enclosure, Preparation, Wor
 from iosonde.execution.servers.database_servers import DatabaseServers
 from iosonde.execution.servers.running_server import RunningServer
 from iosonde.execution.setups import ReadyTarget, Setups
+from iosonde.execution.start import Start
 from iosonde.execution.stop import Stop
 from iosonde.execution.target_facts import describe, describe_log
 from iosonde.plan import Case, JsonObject, Plan, Run
@@ -53,6 +54,8 @@ class Equipment:
     stop: Stop
     note: Callable[[str], None]
     """Shows a message to the user."""
+    start: Callable[[], Start] | None = None
+    """Returns the agreed start of the next run, which other hosts carry out at the same time; None on one host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +209,7 @@ def _drive(
                 ready.with_claims(equipment.state.with_state(spec)),
                 on_event=handle,
                 stop=equipment.stop,
+                start=equipment.start() if equipment.start else None,
                 on_start=instruments.engine_started,
                 is_enough=watch.is_enough if watch else None,
                 inherited=ready.claims,

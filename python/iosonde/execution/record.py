@@ -14,6 +14,7 @@ import polars as pl
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Reading, RunContext
 from iosonde.execution.stop import Stop
+from iosonde.plan import Case, Run
 from iosonde.procedure.watch import end_reason
 from iosonde.results.schema import Record, RecordVerdict, RecordWarning
 from iosonde.workload import described, streams_of
@@ -26,22 +27,10 @@ def compose(
     context: RunContext, number: int, done: EngineRun, reading: Reading, *, environment: str, session: str
 ) -> Record:
     """The record without its verdict."""
-    run, case = context.run, context.case
     failure = (reading.failure or done.failure) if done.failure else None
     facts: dict[str, Any] = {
+        **requested(context.run, context.case, number),
         "setup": context.ready.facts,
-        "run_id": run.run_id,
-        "attempt": number,
-        "case_id": run.case_id,
-        "part": run.part or case.part,
-        "control": case.control,
-        "arm": case.arm,
-        "device_state": "not_applicable" if run.part else case.device_state,
-        "repeat": run.repeat,
-        "order": run.order,
-        "levels": {**case.levels, **run.levels},
-        "parameters": {**case.parameters, **run.parameters},
-        "spec": run.spec,
         "started_at": done.started_at,
         "ended_at": done.ended_at,
         "outcome": "failed" if failure else (done.result or {})["outcome"],
@@ -56,6 +45,24 @@ def compose(
         "warnings": [*(RecordWarning(**warning) for warning in done.warnings), *reading.warnings],
     }
     return Record(**facts, **reading.facts, parts={each.name: each.model_dump() for each in reading.parts})
+
+
+def requested(run: Run, case: Case, number: int) -> dict[str, Any]:
+    """The fields of a record that are known before the run."""
+    return {
+        "run_id": run.run_id,
+        "attempt": number,
+        "case_id": run.case_id,
+        "part": run.part or case.part,
+        "control": case.control,
+        "arm": case.arm,
+        "device_state": "not_applicable" if run.part else case.device_state,
+        "repeat": run.repeat,
+        "order": run.order,
+        "levels": {**case.levels, **run.levels},
+        "parameters": {**case.parameters, **run.parameters},
+        "spec": run.spec,
+    }
 
 
 def early_end(context: RunContext, done: EngineRun, stop: Stop) -> dict[str, str]:

@@ -12,9 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from iosonde.errors import TargetError
+from iosonde.core.features import contributed
+from iosonde.errors import ResultsError, TargetError
 from iosonde.execution import environment
 from iosonde.execution.attempt import Attempt, Equipment, carry_out
+from iosonde.execution.carrier import Carrier, HostOptions
 from iosonde.execution.checks import engine_programs
 from iosonde.execution.checks.admission import Admission, check_libraries
 from iosonde.execution.checks.command_consent import require_commands_allowed
@@ -25,6 +27,7 @@ from iosonde.execution.preparation import require_consent, states
 from iosonde.execution.run_loop import CarryOut, RunLoop
 from iosonde.execution.servers.database_servers import DatabaseServers
 from iosonde.execution.setups import Setups, remove_leftovers
+from iosonde.execution.start import Start
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import check_same_target, describe
 from iosonde.plan import Case, Plan, Run
@@ -55,13 +58,18 @@ def execute(
     observer: Observer | None = None,
     time_limit_s: float | None = None,
     consent: Consent = NO_CONSENT,
+    hosts: HostOptions | None = None,
 ) -> ResultSet:
     """Carry out a plan and keep its records in a new directory.
 
     After `time_limit_s` the study stops: a long run that is judged by its own rounds is ended and kept, any other is
     discarded, and `resume` continues. `consent` lists the block devices that may be overwritten; `TargetError` where
-    it is not sufficient.
+    it is not sufficient. With `hosts` each run is carried out on all of them at the same time.
     """
+    if hosts:
+        return _carrier().execute(
+            plan, Path(directory), hosts, observer=observer or Silent(), time_limit_s=time_limit_s
+        )
     # A missing or older engine, and a device that may not be written, are reported before a directory is created.
     engine_programs.require(plan.specs(), (observer or Silent()).note)
     foreign_database.require_consent(plan, consent.confirm)
@@ -84,6 +92,7 @@ def resume(
     retry_failed: bool = False,
     time_limit_s: float | None = None,
     consent: Consent = NO_CONSENT,
+    hosts: HostOptions | None = None,
 ) -> ResultSet:
     """Carry out the missing runs of a result set, on the target that it was started on.
 
@@ -92,9 +101,24 @@ def resume(
     """
     result_set = ResultSet.open(directory)
     _ = result_set.study  # A damaged one is reported before anything starts.
+    if result_set.plan.hosts and not hosts:
+        raise ResultsError(
+            f"the study runs on several hosts: {', '.join(result_set.plan.hosts)}",
+            hint="name them with `--hosts`, as when it was started",
+        )
+    if hosts and not result_set.plan.hosts:
+        raise ResultsError("the study runs on one machine; got `--hosts`", hint="resume it without `--hosts`")
     with interpreting([result_set.directory]):
         check_libraries(result_set.plan, consent.libraries)
         foreign_database.require_servers(result_set.plan, consent.servers)
+        if hosts:
+            return _carrier().resume(
+                result_set,
+                hosts,
+                observer=observer or Silent(),
+                time_limit_s=time_limit_s,
+                retry_failed=retry_failed,
+            )
         return _carry_out(
             result_set,
             retry_failed=retry_failed,
@@ -102,6 +126,11 @@ def resume(
             time_limit_s=time_limit_s,
             consent=consent,
         )
+
+
+def _carrier() -> Carrier:
+    """What carries out runs on several hosts: that of a feature."""
+    return contributed("carriers", "CARRIERS")[0]
 
 
 def _carry_out(
@@ -181,7 +210,14 @@ def _on_rigs(rigs: Sequence[_Rig]) -> CarryOut:
 
 
 @contextmanager
-def opened(result_set: ResultSet, observer: Observer, stop: Stop, name: str, consent: Consent) -> Iterator[RunLoop]:
+def opened(
+    result_set: ResultSet,
+    observer: Observer,
+    stop: Stop,
+    name: str,
+    consent: Consent,
+    start: Callable[[], Start] | None = None,
+) -> Iterator[RunLoop]:
     """A session on targets that are claimed and prepared, and restored at the end in any case."""
     plans = result_set.plan.by_target()
     admissions = [Admission.for_plan(plan, result_set.directory) for plan in plans]
@@ -195,7 +231,7 @@ def opened(result_set: ResultSet, observer: Observer, stop: Stop, name: str, con
             check_same_target(plan, result_set, describe(target))
             require_consent(plan, target, consent)
             stack.enter_context(target.claimed(consent, keep=plan.keep))
-            equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name, consent))
+            equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name, consent, start))
             rigs.append(_Rig(plan=plan, admission=admission, equipment=equipment))
         yield RunLoop(result_set, observer, stop, _on_rigs(rigs))
 
@@ -209,6 +245,7 @@ def _prepared(
     stop: Stop,
     name: str,
     consent: Consent,
+    start: Callable[[], Start] | None,
 ) -> Iterator[Equipment]:
     state = state_of(plan, result_set.directory)
     engine = find_engine()
@@ -226,6 +263,7 @@ def _prepared(
         consent=consent,
         stop=stop,
         note=observer.note,
+        start=start,
     )
     try:
         prepare(plan)

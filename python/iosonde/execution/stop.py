@@ -41,6 +41,11 @@ class Stop:
         """Return True if a stop was requested."""
         return self._is_set
 
+    def clear(self) -> None:
+        """Withdraw the request, once the run that it was for has ended."""
+        self._is_set = self.is_time_over = False
+        self.woken()
+
     def check(self) -> None:
         """`ServerError` (`stopped`) once a stop was requested: for loops that wait for a server."""
         if self._is_set:

@@ -19,5 +19,6 @@ FEATURES = (
     "iosonde.features.swap_areas",
     "iosonde.features.nvme_driver",
     "iosonde.features.rate_limits",
+    "iosonde.features.many_hosts",
 )
 """Packages of the features, in the order in which what they contribute is listed."""

@@ -63,6 +63,9 @@ class Plan(Frozen):
     """Sum over all runs plus layout; the upper bound of procedures."""
     settings: dict[str, str]
     """`--set` as given, so that the plan can be rerun."""
+    hosts: list[str] = Field(default=[])
+    """Hosts that carry out each run at the same time (`--hosts`); in the plan of one of them, that one. Empty for this
+    machine alone."""
     keep: bool = False
     """True if the test file is kept after the study (`--keep`)."""
     arms: list[Arm] = Field(default=[])

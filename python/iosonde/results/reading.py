@@ -43,6 +43,7 @@ OWN_NAMES = {
     "figures",
     "temporary-drive-state",
     "against",
+    "hosts",
 }
 
 _FEW_ROWS, _ROWS_PER_BYTE = 1_000_000, 10

@@ -12,6 +12,7 @@
         store_statistics.parquet      `STORE_STATISTICS`; key-value workloads, servers and block caches only
         named_values.parquet          `NAMED_VALUES`; external commands only
         SHA256SUMS                    checksums of these files, for `sha256sum --check`
+      hosts/NAME/                     result set of a host, on that host, if the study ran on several
 
 Every file and directory is written under a name that begins with `.tmp-`, synced, and renamed; it is never modified
 afterwards. Names that begin with `.tmp-` are not part of the set.

@@ -409,6 +409,11 @@ class Evidence:
         return bool(sum(device["read_bytes"] + device["write_bytes"] for device in self.devices) >= 1 << 20)
 
     @property
+    def has_other_hosts(self) -> bool:
+        """True if other hosts carried out the run at the same time."""
+        return bool(self.facts.result.get("start"))
+
+    @property
     def has_own_cache(self) -> bool:
         """True if a store is between operations and devices."""
         return described(self.facts.spec["workload"]).reads_own_cache

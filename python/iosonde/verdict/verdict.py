@@ -433,6 +433,8 @@ def _compressible_data(evidence: Evidence) -> RunWarning | None:
 
 def _other_io(evidence: Evidence) -> RunWarning | None:
     share, size = evidence.other_bytes_share, evidence.other_bytes
+    if evidence.has_other_hosts:
+        return None  # Theirs may be on the same device; the total of all hosts is judged by this rule.
     if share is None or size is None or share < limits.OTHER_SHARE or size < limits.OTHER_BYTES:
         return None
     return _warning("other_io", f"other processes moved {_bytes(size)} on the device, {_percent(share)} of its bytes")

@@ -22,6 +22,8 @@ def command(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Also repeat failed runs, but not unsupported combinations.")
     ] = False,
+    hosts: options.Hosts = None,
+    insecure_hosts: options.InsecureHosts = False,
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
     confirm: options.Confirm = None,
@@ -81,6 +83,7 @@ def command(
                     retry_failed=retry_failed,
                     time_limit_s=time_limit_s,
                     consent=consent,
+                    hosts=options.host_options(hosts, insecure=insecure_hosts),
                 ),
                 report=report,
                 as_json=as_json,

@@ -1,0 +1,41 @@
+"""The interface of what carries out a study on several hosts: `--hosts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from iosonde.execution.observer import Observer
+from iosonde.plan import Plan
+from iosonde.results.result_set import ResultSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions:
+    """The hosts, as the user names them."""
+
+    hosts: str
+    """`local:N`, or the address of a scheduler."""
+    insecure: bool = False
+    """True if connections between machines may be without encryption and authentication."""
+
+
+class Carrier(Protocol):
+    """Listed in `CARRIERS` of a feature's `carriers.py`."""
+
+    def execute(
+        self, plan: Plan, directory: Path, options: HostOptions, *, observer: Observer, time_limit_s: float | None
+    ) -> ResultSet:
+        """Carry out a plan, like `session.execute`."""
+
+    def resume(
+        self,
+        result_set: ResultSet,
+        options: HostOptions,
+        *,
+        observer: Observer,
+        time_limit_s: float | None,
+        retry_failed: bool,
+    ) -> ResultSet:
+        """Carry out missing runs, like `session.resume`."""

@@ -1,0 +1,179 @@
+"""The agent of a host: a session that carries out the runs that the coordinator names, and keeps their records here.
+
+Requests and answers are JSON Lines on standard input and output, in this order:
+
+    {"do": "open", "directory": ..., "plan": ..., "session": ...}      opened, or refused
+    {"do": "run", "run": ...}                                          ready, unless it ends before; later ended
+    {"do": "start", "unix_ns": ...}                                    the load of that run starts at this instant
+    {"do": "stop"}                                                     the run in progress is discarded, and ends
+
+An answer has the name of what happened in `is`; `note` and `alive` (once a second) may come at any time. At the end of
+input the run in progress is discarded and the session ends, so no load outlives its coordinator.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from iosonde.errors import IosondeError, ResultsError
+from iosonde.execution.run_loop import RunLoop
+from iosonde.execution.session import opened
+from iosonde.execution.setups import remove_leftovers
+from iosonde.execution.start import Start
+from iosonde.execution.stop import Stop, stop_on_signals
+from iosonde.plan import Case, Plan, Run
+from iosonde.protocol.event import Event
+from iosonde.results.reading import record_name
+from iosonde.results.result_set import ResultSet
+from iosonde.results.schema import Record
+from iosonde.storage.safety.consent import NO_CONSENT
+
+ALIVE_S = 1.0
+
+Message = Mapping[str, Any]
+
+_written = threading.Lock()
+
+
+def answer(name: str, **facts: Any) -> None:
+    """Write one message to the coordinator."""
+    line = json.dumps({"is": name, **facts}) + "\n"
+    with _written:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+
+
+class Inbox:
+    """Requests, read in a thread: a run in progress occupies the main thread."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._start: Start | None = None
+        self._running = threading.Lock()
+        self._run_id = ""
+        self._is_run_stopped = False
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def next(self) -> Message | None:
+        """Return the next request; None at the end of input, or after a signal."""
+        while not self._stop.is_set():
+            try:
+                return self._requests.get(timeout=ALIVE_S)
+            except queue.Empty:
+                continue
+        return None
+
+    def start(self) -> Start:
+        """Return the start of the run in progress, which the coordinator sets once all hosts are ready."""
+        self._start = Start(on_ready=lambda: answer("ready"))
+        return self._start
+
+    def run_ended(self) -> None:
+        """Forget a request to stop this run; one that arrives later is for no run."""
+        with self._running:
+            self._run_id = ""
+            if self._is_run_stopped:
+                self._is_run_stopped = False
+                self._stop.clear()
+        if self._start:
+            self._start.close()
+            self._start = None
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            self._take(json.loads(line))
+        with self._running:
+            self._is_run_stopped = False
+            self._stop.set()
+
+    def _take(self, request: Message) -> None:
+        if request["do"] == "start" and self._start:
+            self._start.at(request["unix_ns"])
+        elif request["do"] == "stop":
+            with self._running:
+                if self._run_id and not self._stop.is_set():
+                    self._is_run_stopped = True
+                    self._stop.set()
+        elif request["do"] in ("open", "run"):
+            self._run_id = request.get("run", {}).get("run_id", "")
+            self._requests.put(request)
+
+
+class Relay:
+    """Reports a session to the coordinator."""
+
+    def run_started(self, run: Run, case: Case) -> None:
+        """Known to the coordinator."""
+
+    def event(self, run: Run, event: Event) -> None:
+        """Not reported: intervals are in the record."""
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        """Reported with the name of the record."""
+
+    def note(self, text: str) -> None:
+        """Report a message for the user."""
+        answer("note", text=text)
+
+
+def main() -> None:
+    """Serve one coordinator."""
+    threading.Thread(target=_report_alive, daemon=True).start()
+    with stop_on_signals() as stop:
+        inbox = Inbox(stop)
+        try:
+            if request := inbox.next():
+                _serve(request, inbox, stop)
+        except IosondeError as error:
+            answer("refused", what=error.what, where=error.where, hint=error.hint)
+
+
+def _serve(request: Message, inbox: Inbox, stop: Stop) -> None:
+    plan = Plan.model_validate(request["plan"])
+    result_set = _result_set(Path(request["directory"]), plan)
+    with result_set.lock():
+        for part in plan.by_target():
+            remove_leftovers(part)
+        with opened(result_set, Relay(), stop, request["session"], NO_CONSENT, inbox.start) as loop:
+            answer("opened")
+            while (message := inbox.next()) is not None:
+                _carry_out(Run.model_validate(message["run"]), loop, result_set)
+                inbox.run_ended()
+
+
+def _result_set(directory: Path, plan: Plan) -> ResultSet:
+    """A new one, or that of an earlier session of the same study."""
+    if not (directory / "plan.json").exists():
+        return ResultSet.create(directory, plan)
+    result_set = ResultSet.open(directory)
+    if result_set.plan != plan:
+        raise ResultsError(
+            f"`{directory}` must be of the same study; got another plan",
+            hint="resume with the same hosts, or name another directory with `--output DIR`",
+        )
+    return result_set
+
+
+def _carry_out(run: Run, loop: RunLoop, result_set: ResultSet) -> None:
+    is_recorded = loop.carry_out(run)
+    record = result_set.record(run.run_id) if is_recorded else None
+    name = record_name(run.run_id, record.attempt) if record else None
+    answer("ended", record=name, is_complete=record is not None and record.outcome == "complete")
+
+
+def _report_alive() -> None:
+    while True:
+        answer("alive")
+        time.sleep(ALIVE_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,354 @@
+"""The hosts of a study, as the coordinator sees them: Dask workers that relay messages to agents.
+
+`local:N` starts a scheduler in this process and N worker processes on this machine; `tcp://HOST:PORT` uses the workers
+of a running scheduler. Both are used in the same way afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from iosonde.errors import EngineError, TargetError
+from iosonde.features.many_hosts import clock, relay, worker
+from iosonde.python_process import module_command
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+START_S = 60.0
+"""For workers to connect."""
+POLL_S = 2.0
+"""How long a worker waits for a message of its agent before it answers that there is none."""
+ANSWER_S = 10.0
+"""For an answer of a worker after that; a host without one is lost."""
+EXCHANGES, EXCHANGES_KEPT = 8, 64
+"""Readings of the clock of another machine before each run, and those of earlier runs included."""
+MOST_LOCAL_HOSTS = 64
+
+T = TypeVar("T")
+Message = dict[str, Any]
+
+
+class HostLostError(Exception):
+    """A host died, hangs or cannot be reached."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(f"host `{host}` was lost: {reason}")
+
+
+@dataclass(eq=False)
+class Host:
+    """A worker and its agent."""
+
+    name: str
+    address: str
+    client: Client
+    machine: str = ""
+    software: Message = field(default_factory=dict)
+    directory: str = ""
+    """Of its result set."""
+    clock_offset_ns: int = 0
+    """Its clock minus that of this machine; 0 on this machine."""
+    clock_bound_ns: int = 0
+    """Largest error of that."""
+    is_local: bool = False
+    """True if its worker was started here, and dies with this process."""
+    agent: int | None = None
+    """Descriptor of the agent's process, of a local host."""
+    lost: str = ""
+    """Why it cannot be used any more."""
+    _exchanges: list[clock.Exchange] = field(default_factory=list)
+    _notes: list[str] = field(default_factory=list)
+    _messages: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
+    _listening: asyncio.Task[None] | None = None
+
+    async def call(self, function: Any, *arguments: Any, wait_s: float = ANSWER_S) -> Any:
+        """Call a function of `relay` on the host."""
+        if self.lost:
+            raise HostLostError(self.name, self.lost)
+        try:
+            answers = await asyncio.wait_for(
+                self.client.run(function, *arguments, workers=[self.address]), timeout=wait_s
+            )
+            return answers[self.address]
+        except TimeoutError:
+            self.lost = f"no answer for {wait_s:.0f} s"
+        except (OSError, RuntimeError, ValueError, KeyError, ModuleNotFoundError) as error:
+            self.lost = f"{error}" or type(error).__name__
+        raise HostLostError(self.name, self.lost)
+
+    async def send(self, do: str, **facts: Any) -> None:
+        """Send a request to the agent."""
+        await self.call(relay.send, {"do": do, **facts})
+
+    async def receive(self, *names: str) -> Message:
+        """Return the next message with one of these names; `HostLostError` if there will be none."""
+        while True:
+            message = await self._messages.get()
+            if message["is"] == "lost":
+                self._messages.put_nowait(message)  # For the next call.
+                raise HostLostError(self.name, self.lost)
+            if message["is"] in names:
+                return message
+
+    async def compare_clocks(self, at_ns: int) -> None:
+        """Find the offset of its clock at an instant that is near."""
+        if self.machine == relay.machine():
+            return
+        self._exchanges += [await self._exchange() for _ in range(EXCHANGES)]
+        found = clock.offset(self._exchanges[-EXCHANGES_KEPT:], at_ns)
+        self.clock_offset_ns, self.clock_bound_ns = found.value_ns, found.uncertainty_ns
+
+    async def _exchange(self) -> clock.Exchange:
+        sent_ns = time.time_ns()
+        read_ns = await self.call(relay.unix_ns)
+        return clock.Exchange(sent_ns=sent_ns, received_ns=read_ns, replied_ns=read_ns, returned_ns=time.time_ns())
+
+    async def start(self) -> None:
+        """Start the agent, and listen to it."""
+        agent = await self.call(relay.start)
+        if self.is_local:
+            self.agent = os.pidfd_open(agent)
+        self._listening = asyncio.create_task(self._listen())
+
+    async def end(self) -> None:
+        """End the agent; kill it if it hangs."""
+        if self._listening:
+            self._listening.cancel()
+            is_hanging, self.lost = self.lost.startswith("its agent"), ""
+            with suppress(HostLostError):
+                if is_hanging:
+                    await self.call(relay.kill)
+                await self.call(relay.end, wait_s=relay.END_S + ANSWER_S)
+
+    async def _listen(self) -> None:
+        """Ask for messages until the host is lost, which shows that it is not."""
+        try:
+            while True:
+                for message in await self.call(relay.receive, POLL_S, wait_s=POLL_S + ANSWER_S):
+                    self._take(message)
+        except HostLostError:
+            self._messages.put_nowait({"is": "lost"})
+
+    def _take(self, message: Message) -> None:
+        if message["is"] == "silent":
+            self.lost = f"its agent has not reported for {relay.SILENT_S:.0f} s"
+            raise HostLostError(self.name, self.lost)
+        if message["is"] == "exited":
+            ended = f"its agent ended with status {message['status']}"
+            self.lost = f"{ended}: {message['because']}" if message["because"] else ended
+            raise HostLostError(self.name, self.lost)
+        if message["is"] == "note":
+            self._notes.append(message["text"])
+        else:
+            self._messages.put_nowait(message)
+
+    def take_notes(self) -> list[str]:
+        """Return messages for the user since they were last taken."""
+        notes, self._notes = self._notes, []
+        return notes
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """All hosts, in the order of their names."""
+
+    hosts: Sequence[Host]
+    client: Client
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out something in the loop of Dask's client, and wait for it; signals are handled meanwhile."""
+        loop = self.client.loop.asyncio_loop  # type: ignore[union-attr]
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+@contextmanager
+def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
+    """The hosts of a specification, until the end; agents are ended before the workers."""
+    try:
+        import dask
+        from distributed import Client
+    except ModuleNotFoundError as error:
+        raise TargetError(
+            "`--hosts` requires the package `distributed`", hint="install it: `pip install 'iosonde[hosts]'`"
+        ) from error
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set(worker.SETTINGS))
+        errors = stack.enter_context(tempfile.TemporaryFile())
+        local: list[Host] = []
+        kind, _, rest = spec.partition(":")
+        if kind == "local":
+            count = _count(spec, rest)
+            address = stack.enter_context(_scheduler())
+            stack.callback(lambda: _await_agents(local))
+            processes = stack.enter_context(_workers(address, count, errors))
+        else:
+            address, count, processes = _checked(spec, insecure=insecure), 1, []
+        client = stack.enter_context(_client(Client, address))
+        hosts = _await_hosts(client, count, processes, errors)
+        if processes:
+            local += [replace(host, is_local=True) for host in hosts]
+            hosts = local
+        carrier = Carrier(hosts, client)
+        stack.callback(lambda: carrier.do(_end_all(hosts)))
+        carrier.do(_meet(hosts))
+        yield carrier
+
+
+def _count(spec: str, text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_LOCAL_HOSTS:
+        raise TargetError(
+            f"`--hosts local:N` requires a number from 1 to {MOST_LOCAL_HOSTS}; got `{spec}`",
+            hint="for four processes on this machine: `--hosts local:4`",
+        )
+    return int(text)
+
+
+def _checked(spec: str, *, insecure: bool) -> str:
+    """A scheduler's address, on loopback unless the user accepts the risk."""
+    parts = urlsplit(spec)
+    if parts.scheme != "tcp" or not parts.hostname:
+        raise TargetError(
+            f"`--hosts` must be `local:N` or the address of a Dask scheduler, `tcp://HOST:PORT`; got `{spec}`",
+            hint="for four processes on this machine: `--hosts local:4`",
+        )
+    if not insecure and not _is_loopback(parts.hostname):
+        raise TargetError(
+            f"`{spec}` is not on loopback, and its connections are neither encrypted nor authenticated",
+            hint="anyone who reaches the scheduler can run any program on its workers: on a network of your own, "
+            "add `--insecure-hosts`",
+        )
+    return spec
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
+
+
+@contextmanager
+def _scheduler() -> Iterator[str]:
+    """A scheduler in this process, which ends with it."""
+    from distributed import LocalCluster
+
+    here = {"host": "127.0.0.1", "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(n_workers=0, processes=False, **here) as one:  # type: ignore[no-untyped-call]
+        yield one.scheduler_address
+
+
+@contextmanager
+def _workers(address: str, count: int, errors: IO[bytes]) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
+    """Worker processes on this machine; the kernel kills them when this process dies."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for number in range(count):
+            command = module_command(
+                "iosonde.features.many_hosts.worker", address, f"host{number}", "--parent", str(os.getpid())
+            )
+            # In a group of its own: Ctrl-C is for the coordinator, which stops the agents.
+            processes.append(
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, process_group=0)
+            )
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            process.wait()
+
+
+def _await_agents(hosts: Sequence[Host]) -> None:
+    """Wait for agents to restore this machine, whose workers have ended."""
+    deadline = time.monotonic() + relay.END_S
+    for host in hosts:
+        if host.agent is not None:
+            is_over, _, _ = select.select([host.agent], [], [], max(0.0, deadline - time.monotonic()))
+            if not is_over:
+                signal.pidfd_send_signal(host.agent, signal.SIGKILL)
+            os.close(host.agent)
+
+
+@contextmanager
+def _client(kind: type[Client], address: str) -> Iterator[Client]:
+    try:
+        client = kind(address, timeout=ANSWER_S, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise TargetError(
+            f"cannot connect to the Dask scheduler at `{address}`: {error}",
+            hint="check that it runs, and that its version of `distributed` is that of this machine",
+        ) from error
+    with client:
+        yield client
+
+
+def _await_hosts(
+    client: Client, count: int, processes: Sequence[subprocess.Popen[bytes]], errors: IO[bytes]
+) -> list[Host]:
+    deadline = time.monotonic() + START_S
+    while len(known := client.scheduler_info(n_workers=-1)["workers"]) < count:
+        if dead := next((each for each in processes if each.poll() is not None), None):
+            errors.seek(0)
+            last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+            raise EngineError(f"a worker on this machine ended with status {dead.returncode}", where="".join(last))
+        if time.monotonic() > deadline:
+            raise TargetError(
+                f"{len(known)} of {count} workers connected within {START_S:.0f} s",
+                hint="start workers: `python -m iosonde.features.many_hosts.worker ADDRESS NAME`",
+            )
+        time.sleep(0.05)
+    found = [Host(name=str(each["name"]), address=address, client=client) for address, each in known.items()]
+    return sorted(found, key=lambda host: (len(host.name), host.name))
+
+
+async def _meet(hosts: Sequence[Host]) -> None:
+    """Ask each host what it is, and compare with this machine."""
+    from iosonde.execution import environment
+    from iosonde.execution.engine import find_engine
+
+    own = environment.capture(find_engine())["software"]
+    answers = await _all(host.call(relay.describe, wait_s=START_S) for host in hosts)
+    for host, answer in zip(hosts, answers, strict=True):
+        host.machine, host.software = answer["machine"], answer["software"]
+        for name in ("iosonde", "engine", "engine_sha256"):
+            if host.software[name] != own[name]:
+                raise TargetError(
+                    f"host `{host.name}` must have the same `{name}` as this machine; got `{host.software[name]}` "
+                    f"instead of `{own[name]}`",
+                    hint="install the same version of iosonde on all hosts",
+                )
+
+
+async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Results of all; the first error cancels the others."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Results of all; a lost host is an error of the study."""
+    try:
+        return await gather(work)
+    except HostLostError as error:
+        raise TargetError(str(error), hint="check the host, and that iosonde is installed there") from error
+
+
+async def _end_all(hosts: Sequence[Host]) -> None:
+    await asyncio.gather(*(host.end() for host in hosts))

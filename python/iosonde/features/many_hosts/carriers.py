@@ -1,0 +1,5 @@
+"""The carrier of `--hosts`."""
+
+from iosonde.features.many_hosts.together import Together
+
+CARRIERS = (Together(),)

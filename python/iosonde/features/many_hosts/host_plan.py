@@ -1,0 +1,102 @@
+"""The plan of a host: that of the study, with files and random numbers of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+from iosonde.errors import TargetError
+from iosonde.plan import Case, Plan, Run
+from iosonde.storage import open_target
+from iosonde.storage.setups import queue_settings
+from iosonde.storage.targets.file_target import DirectoryTarget
+from iosonde.units import format_bytes
+from iosonde.workload import described
+from iosonde.workload.block.backends import VIRTUAL
+
+
+def check(plan: Plan) -> None:
+    """`TargetError` for a plan that several hosts cannot carry out together."""
+    if plan.arms:
+        raise _unsupported("a comparison of two arms")
+    if not isinstance(open_target(plan.target), DirectoryTarget):
+        raise TargetError(
+            f"`--hosts` requires a directory as the target; got `{plan.target}`",
+            hint="name a directory on the storage that the hosts share",
+        )
+    for case in plan.cases:
+        if what := _problem_of_case(case):
+            raise _unsupported(what, f"in case `{case.case_id}`")
+    for run in plan.runs:
+        if what := _problem_of_run(run):
+            raise _unsupported(what, f"in run `{run.run_id}`")
+
+
+def check_names(hosts: Sequence[str]) -> None:
+    """`TargetError` for names that cannot be those of directories."""
+    wrong = [name for name in hosts if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name)]
+    if wrong or len(set(hosts)) < len(hosts):
+        raise TargetError(
+            f"hosts must have different names of letters, digits, `-`, `_` and `.`; got {', '.join(wrong or hosts)}",
+            hint="give each Dask worker a name",
+        )
+
+
+def check_space(plan: Plan, hosts: int) -> None:
+    """`TargetError` if the file system has no room for the files of all hosts."""
+    needed, free = hosts * plan.layout_bytes, open_target(plan.target).free_bytes()
+    if needed > free:
+        raise TargetError(
+            f"the files of {hosts} hosts require {format_bytes(needed)}; `{plan.target}` has {format_bytes(free)}",
+            hint="reduce `span`, or use fewer hosts",
+        )
+
+
+def of_host(plan: Plan, host: str) -> Plan:
+    """The plan of one host; the same for every session."""
+    content = plan.model_copy(update={"hosts": [host]}).model_dump_json()
+    own = Plan.model_validate_json(content.replace(plan.created_name, _own_name(plan, host)))
+    return own.model_copy(update={"runs": [_with_own_seed(run, host) for run in own.runs]})
+
+
+def run_of_host(plan: Plan, run: Run, host: str) -> Run:
+    """A run as the plan of a host has it."""
+    content = run.model_dump_json().replace(plan.created_name, _own_name(plan, host))
+    return _with_own_seed(Run.model_validate_json(content), host)
+
+
+def _own_name(plan: Plan, host: str) -> str:
+    """The name of the host's directory in that of the target."""
+    digest = hashlib.sha256(f"{plan.created_name}/{host}".encode()).hexdigest()
+    return f"iosonde-{digest[:8]}"
+
+
+def _with_own_seed(run: Run, host: str) -> Run:
+    digest = hashlib.sha256(f"{run.spec['seed']}/{host}".encode()).digest()
+    seed = int.from_bytes(digest[:6], "big")
+    return run.model_copy(update={"spec": {**run.spec, "seed": seed}})
+
+
+def _problem_of_case(case: Case) -> str:
+    if case.procedure:
+        return f"the procedure `{case.procedure.kind}`"
+    if case.setup:
+        return "a setup between target and load"
+    changed = next((name for name in queue_settings.FILES if name in case.parameters), None)
+    return f"the block queue setting `{changed}`" if changed else ""
+
+
+def _problem_of_run(run: Run) -> str:
+    workload = run.spec["workload"]
+    if not described(workload).moves_blocks:
+        return "a workload other than block I/O"
+    if workload["backend"]["kind"] in VIRTUAL:
+        return f"the backend `{workload['backend']['kind']}`"
+    return "a run that purges the target or ends early" if run.purges or run.until else ""
+
+
+def _unsupported(what: str, where: str = "") -> TargetError:
+    return TargetError(
+        f"`--hosts` does not support {what}", where=where, hint="run it without `--hosts`, or leave that part out"
+    )

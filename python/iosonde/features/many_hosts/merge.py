@@ -1,0 +1,410 @@
+"""The record of a run on many hosts, from the record of each host.
+
+Counts, bytes, latencies and CPU time are added over the time in which all hosts measured. Devices of one machine count
+once. The verdict is that of the total by the ordinary rules, unless that of a host is more severe: a total limited by
+the CPUs of some hosts is not the storage's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from iosonde.execution.attempt import Attempt
+from iosonde.execution.engine import EngineRun, without_engine
+from iosonde.execution.record import judged
+from iosonde.features.many_hosts.record import Hosts, HostShare
+from iosonde.features.many_hosts.tables_of_hosts import HostTables, Merged, merge, prefix
+from iosonde.metrics.histogram import PERCENTILES, percentiles
+from iosonde.plan import Run
+from iosonde.results.schema import Failure, Record, RecordVerdict, RecordWarning
+
+SKEW_WARNING = 0.01
+"""Skew of the starts over the measurement with which the total has a warning."""
+SKEW_FAILURE = 0.05
+"""The same with which the run has failed."""
+
+_SEVERE = ("cache-served", "harness-limited", "undetermined")
+"""Verdicts of one host that are those of the total, the most severe first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRun:
+    """The record of a run on one host, with its tables."""
+
+    host: str
+    machine: str
+    clock_offset_ns: int
+    clock_bound_ns: int
+    record: Record
+    manifest_sha256: str
+    intervals: pl.DataFrame
+    histograms: pl.DataFrame
+    usage: pl.DataFrame
+
+    @property
+    def started_ns(self) -> int:
+        """When its load started, on the clock of the coordinator."""
+        return int(self._start["started_unix_ns"]) - self.clock_offset_ns
+
+    @property
+    def last_job_ns(self) -> int:
+        """When the last of its jobs started, on the clock of the coordinator."""
+        return self.started_ns + int(self._start["last_job_ns"]) - int(self._start["started_ns"])
+
+    @property
+    def tables(self) -> HostTables:
+        """Its tables, with the time of its measurement on the clock of the coordinator."""
+        measured_after_ns = int((self.record.result or {})["begin_ns"]) - int(self._start["started_ns"])
+        return HostTables(
+            host=self.host,
+            machine=self.machine,
+            begin_ns=self.started_ns + measured_after_ns,
+            intervals=self.intervals,
+            histograms=self.histograms,
+            usage=self.usage,
+        )
+
+    @property
+    def _start(self) -> Mapping[str, Any]:
+        return (self.record.result or {})["start"]  # type: ignore[no-any-return]
+
+
+def total(
+    hosts: Sequence[HostRun], run: Run, number: int, *, session: str, environment: Mapping[str, Any], name: str,
+    study: Mapping[str, Any],
+) -> Attempt:  # fmt: skip
+    """Merge the records of one run; the total has failed if a host has, or if the hosts did not measure together.
+
+    `environment` is that of the coordinator, under its hash `name`.
+    """
+    record = _base(hosts, run, number, session, name)
+    failure = _failure(hosts)
+    merged = None if failure else merge([host.tables for host in hosts])
+    if failure is None and merged is None:
+        failure = Failure(
+            code="no_common_time",
+            message="there is no interval that all hosts measured",
+            context=", ".join(f"{host.host}: {_length_ns(host) / 1e9:.3g} s" for host in hosts),
+            hint="measure for a time (`duration`) instead of a number of bytes, or use a shorter `interval`",
+        )
+    if merged is None:
+        assert failure
+        return _failed(record, failure)
+    part = _part(hosts, merged)
+    share = part.skew_ns / max(1, part.window_ns)
+    if share > SKEW_FAILURE:
+        late = max(part.shares, key=lambda each: each.late_ns)
+        failure = Failure(
+            code="start_skew",
+            message=f"`{late.host}` started {late.late_ns / 1e6:.3g} ms after the first host, {100 * share:.1f} % of "
+            "the measurement",
+            hint="free a CPU on that host, or measure longer",
+        )
+        return _failed(record, failure)
+    record = record.model_copy(
+        update={"result": _result(hosts, merged), "parts": {Hosts.name: part.model_dump()}, "warnings": []}
+    )
+    decided = judged(record, merged.intervals, environment=environment, study=study)
+    return Attempt(record=_with_hosts(decided, hosts, part, share), done=_done(hosts, merged))
+
+
+def failed(record: Record, failure: Failure) -> Attempt:
+    """A run without a total."""
+    return _failed(record, failure)
+
+
+def _failed(record: Record, failure: Failure) -> Attempt:
+    record = record.model_copy(update={"outcome": "failed", "failure": failure, "result": None, "warnings": []})
+    return Attempt(record=record, done=without_engine(failure))
+
+
+def _failure(hosts: Sequence[HostRun]) -> Failure | None:
+    """That of the first host that failed, under its name."""
+    for host in hosts:
+        if failure := host.record.failure:
+            return failure.model_copy(update={"message": f"on host `{host.host}`: {failure.message}"})
+        if host.record.outcome != "complete":
+            return Failure(code="stopped", message=f"on host `{host.host}`: the measurement was stopped early")
+    return None
+
+
+def _base(hosts: Sequence[HostRun], run: Run, number: int, session: str, environment: str) -> Record:
+    """The first host's record with what the hosts share, without a verdict."""
+    records = [host.record for host in hosts]
+    first = records[0]
+    return first.model_copy(
+        update={
+            "attempt": number,
+            "spec": _spec(run.spec, len(hosts)),
+            "session": session,
+            "environment": environment,
+            "started_at": min(each.started_at for each in records),
+            "ended_at": max(each.ended_at for each in records),
+            "child": _added([each.child for each in records]) | {"wall_ns": first.child.get("wall_ns", 0)},
+            "target": _targets(hosts, "target"),
+            "target_after": _targets(hosts, "target_after"),
+            "own_io": _own_io(hosts),
+            "drives": [drive for host in _machines(hosts) for drive in host.record.drives],
+            "verdict": None,
+            "parts": {},
+        }
+    )
+
+
+def _spec(spec: Mapping[str, Any], hosts: int) -> dict[str, Any]:
+    """The spec with the jobs of all hosts."""
+    workload = spec["workload"]
+    streams = [stream | {"jobs": stream["jobs"] * hosts} for stream in workload["streams"]]
+    return {**spec, "workload": workload | {"streams": streams}}
+
+
+def _machines(hosts: Sequence[HostRun]) -> list[HostRun]:
+    """One host of each machine."""
+    return list({host.machine: host for host in reversed(hosts)}.values())[::-1]
+
+
+def _targets(hosts: Sequence[HostRun], field: str) -> dict[str, Any]:
+    """The first host's target, with the devices of all machines."""
+    described: dict[str, Any] = dict(getattr(hosts[0].record, field))
+    machines = [host.machine for host in hosts]
+    devices = [
+        _named_apart(device, prefix(host.host, machines))
+        for host in _machines(hosts)
+        for device in getattr(host.record, field).get("devices") or []
+    ]
+    return described | ({"devices": devices} if devices else {})
+
+
+def _named_apart(device: Mapping[str, Any], by: str) -> dict[str, Any]:
+    named = {key: f"{by}{device[key]}" for key in ("device", "name") if key in device}
+    under = {"under": [f"{by}{name}" for name in device["under"]]} if "under" in device else {}
+    return {**device, **named, **under}
+
+
+def _own_io(hosts: Sequence[HostRun]) -> dict[str, Any] | None:
+    """Bytes of each device once, and those of the engines of all hosts on it."""
+    known = [host.record.own_io for host in hosts]
+    if any(each is None for each in known):
+        return None
+    first: dict[str, Any] = dict(known[0] or {})
+    machines = [host.machine for host in hosts]
+    for period in ("run", "measure"):
+        rows: dict[str, dict[str, Any]] = {}
+        for host in hosts:
+            by = f"{_machine_name(host, hosts)}/" if len(set(machines)) > 1 else ""
+            for row in (host.record.own_io or {})[period]:
+                device = f"{by}{row['device']}"
+                rows[device] = _own_bytes(rows.get(device), row) | {"device": device}
+        first[period] = [_limited(row) for row in rows.values()]
+    others = [(each or {})["others"] for each in known]
+    first["others"] = others[0] | {"are_present": any(each["are_present"] for each in others)}
+    first["dirtied_bytes"] = sum((each or {})["dirtied_bytes"] for each in known)
+    return first
+
+
+def _machine_name(host: HostRun, hosts: Sequence[HostRun]) -> str:
+    return next(each.host for each in hosts if each.machine == host.machine)
+
+
+def _own_bytes(before: Mapping[str, Any] | None, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The most that a host saw of the device, and what all of them moved."""
+    if before is None:
+        return dict(row)
+    whole = {name: max(before[name], row[name]) for name in ("read_bytes", "write_bytes")}
+    return whole | {name: before[name] + row[name] for name in ("own_read_bytes", "own_write_bytes")}
+
+
+def _limited(row: Mapping[str, Any]) -> dict[str, Any]:
+    own = {f"own_{name}": min(row[f"own_{name}"], row[name]) for name in ("read_bytes", "write_bytes")}
+    return {**row, **own}
+
+
+def _result(hosts: Sequence[HostRun], merged: Merged) -> dict[str, Any]:
+    """The engine's result of all hosts."""
+    results = [host.record.result or {} for host in hosts]
+    jobs = [
+        job | {"job": number * len(result["jobs"]) + job["job"], "host": host.host}
+        for number, (host, result) in enumerate(zip(hosts, results, strict=True))
+        for job in _shifted(result["jobs"], merged.begin_ns - int(result["begin_ns"]))
+    ]
+    usage = merged.usage.drop("run_id", "phase", "interval", "begin_ns", "end_ns")
+    added = {str(row.pop("device")): row for row in usage.group_by("device").agg(pl.all().sum()).to_dicts()}
+    known = results[0]
+    process = {name: int(added["process"][name]) for name in known["process"]}
+    per_device = {name for device in known["devices"] for name in device} - {"device", "media", "in_flight"}
+    devices = [
+        {"device": device, "in_flight": 0, **{name: int(row[name] or 0) for name in sorted(per_device)}}
+        for device, row in sorted(added.items())
+        if device != "process"
+    ]
+    common = {name: value for name, value in known.items() if name != "start"}
+    return common | {
+        "begin_ns": merged.begin_ns,
+        "end_ns": merged.end_ns,
+        "jobs": jobs,
+        "process": process,
+        "devices": devices,
+        "peak_memory_bytes": sum(int(result.get("peak_memory_bytes") or 0) for result in results),
+        "evidence": _evidence(hosts),
+        "layout": _added([result["layout"] for result in results]) if known.get("layout") else known.get("layout"),
+        "verification": _added([result["verification"] for result in results]) if known.get("verification") else None,
+    }
+
+
+def _shifted(jobs: Sequence[Mapping[str, Any]], by_ns: int) -> list[dict[str, Any]]:
+    """Jobs with their instants in the time of the total."""
+    shifted = []
+    for job in jobs:
+        moved = dict(job)
+        if job.get("last_completion_ns"):
+            moved["last_completion_ns"] = max(0, job["last_completion_ns"] + by_ns)
+        if pacing := job.get("pacing"):
+            times = {name: max(0, pacing[name] + by_ns) for name in ("first_start_ns", "exhausted_ns") if pacing[name]}
+            moved["pacing"] = pacing | times
+        shifted.append(moved)
+    return shifted
+
+
+def _evidence(hosts: Sequence[HostRun]) -> dict[str, Any] | None:
+    """Evidence of machines once, of files and engines added."""
+    found = [(host.record.result or {}).get("evidence") for host in hosts]
+    if any(each is None for each in found):
+        return None
+    own: list[dict[str, Any]] = [each for each in found if each]
+    apart = [(host.record.result or {})["evidence"] for host in _machines(hosts)]
+    merged = dict(own[0])
+    for name in ("page_cache", "extents_before", "extents_after"):
+        looks = [each[name] for each in own if each.get(name)]
+        merged |= {name: _added(looks)} if len(looks) == len(own) else {name: None}
+    if all(each.get("machine") for each in apart):
+        merged["machine"] = _added([each["machine"] for each in apart])
+    for name, of in (("cores", apart), ("pinned", own), ("job_cpus", own)):
+        merged[name] = [each for evidence in of for each in evidence.get(name) or []]
+    stalls = [each["stalls"] for each in own if each.get("stalls")]
+    if stalls:
+        merged["stalls"] = {name: max(each[name] for each in stalls) for name in stalls[0]}
+    return merged
+
+
+def _added(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Numbers added, lists joined, anything else that of the first."""
+    added: dict[str, Any] = {}
+    for name, first in values[0].items():
+        all_of = [value[name] for value in values if value.get(name) is not None]
+        if isinstance(first, bool | str) or not all_of:
+            added[name] = first
+        elif isinstance(first, Mapping):
+            added[name] = _added(all_of)
+        elif isinstance(first, list):
+            added[name] = [each for value in all_of for each in value]
+        else:
+            added[name] = sum(all_of)
+    return added
+
+
+def _length_ns(host: HostRun) -> int:
+    result = host.record.result or {}
+    return int(result["end_ns"]) - int(result["begin_ns"])
+
+
+def _part(hosts: Sequence[HostRun], merged: Merged) -> Hosts:
+    started = [host.started_ns for host in hosts]
+    bounds = sorted(host.clock_bound_ns for host in hosts)
+    return Hosts(
+        shares=[
+            _share(host, tables, late_ns=host.last_job_ns - min(started))
+            for host, tables in zip(hosts, merged.by_host, strict=True)
+        ],
+        window_ns=merged.end_ns - merged.begin_ns,
+        skew_ns=max(host.last_job_ns for host in hosts) - min(started),
+        skew_bound_ns=sum(bounds[-2:]),
+    )
+
+
+def _share(host: HostRun, tables: HostTables, *, late_ns: int) -> HostShare:
+    counted = tables.intervals.filter(pl.col("operation") != "flush")
+    latencies = tables.histograms.filter(pl.col("latency") == "completion", pl.col("operation") != "flush")
+    p99 = percentiles(latencies, by=["latency"], parts={"p99": PERCENTILES["p99"]})["p99"].to_list()
+    process = tables.usage.filter(pl.col("device") == "process")
+    verdict = host.record.verdict
+    return HostShare(
+        host=host.host,
+        machine=host.machine,
+        run_id=host.record.run_id,
+        attempt=host.record.attempt,
+        manifest_sha256=host.manifest_sha256,
+        verdict=verdict.kind if verdict else None,
+        because=verdict.because[0] if verdict and verdict.because else "",
+        count=int(counted["count"].sum()),
+        bytes=int(counted["bytes"].sum()),
+        errors=int(counted["errors"].sum()),
+        completion_latency_ns_p99=p99[0] if p99 else None,
+        cpu_ns=int(process["user_ns"].sum()) + int(process["system_ns"].sum()),
+        late_ns=late_ns,
+        clock_offset_ns=host.clock_offset_ns,
+        clock_bound_ns=host.clock_bound_ns,
+    )
+
+
+def _with_hosts(record: Record, hosts: Sequence[HostRun], part: Hosts, skew_share: float) -> Record:
+    """The record with the warnings and the verdict that follow from those of the hosts."""
+    warnings = [*_warnings_of(hosts), *_without(record.warnings, hosts)]
+    if skew_share > SKEW_WARNING:
+        warnings.append(
+            RecordWarning(
+                code="start_skew",
+                message=f"hosts started {part.skew_ns / 1e6:.3g} ms apart, {100 * skew_share:.1f} % of the measurement",
+                hint="measure longer, or free CPUs on the hosts",
+            )
+        )
+    return record.model_copy(update={"warnings": warnings, "verdict": _verdict(record.verdict, hosts)})
+
+
+def _warnings_of(hosts: Sequence[HostRun]) -> list[RecordWarning]:
+    """One warning of each kind, with the hosts that have it."""
+    by_code: dict[str, list[tuple[str, RecordWarning]]] = {}
+    for host in hosts:
+        for warning in host.record.warnings:
+            by_code.setdefault(warning.code, []).append((host.host, warning))
+    return [
+        found[0][1].model_copy(update={"message": f"{_named([name for name, _ in found])}: {found[0][1].message}"})
+        for found in by_code.values()
+    ]
+
+
+def _without(warnings: Sequence[RecordWarning], hosts: Sequence[HostRun]) -> list[RecordWarning]:
+    """The total's warnings that no host has by itself."""
+    known = {warning.code for host in hosts for warning in host.record.warnings}
+    return [warning for warning in warnings if warning.code not in known]
+
+
+def _verdict(own: RecordVerdict | None, hosts: Sequence[HostRun]) -> RecordVerdict | None:
+    verdicts = [(host.host, host.record.verdict) for host in hosts if host.record.verdict]
+    if not verdicts:
+        return own
+    kinds = {verdict.kind for _, verdict in verdicts if verdict} | ({own.kind} if own else set())
+    kind = next((each for each in _SEVERE if each in kinds), None)
+    evidence = own.evidence if own else {}
+    if kind is None or (own and own.kind == kind and all(verdict and verdict.kind != kind for _, verdict in verdicts)):
+        return own
+    named = [(host, verdict) for host, verdict in verdicts if verdict and verdict.kind == kind]
+    reasons: dict[str, list[str]] = {}
+    for host, verdict in named:
+        for reason in verdict.because:
+            reasons.setdefault(reason, []).append(host)
+    because = [f"{_named(where)}: {reason}" for reason, where in reasons.items()]
+    return RecordVerdict(kind=kind, because=because, evidence=evidence)
+
+
+def _named(hosts: Sequence[str]) -> str:
+    return ", ".join(f"`{host}`" for host in hosts)
+
+
+def _done(hosts: Sequence[HostRun], merged: Merged) -> EngineRun:
+    """What a session writes of the run: the tables."""
+    empty = without_engine(Failure(code="", message=""))
+    return replace(empty, failure=None, intervals=merged.intervals, histograms=merged.histograms, usage=merged.usage)

@@ -1,0 +1,54 @@
+"""Part of a record that is the total of several hosts: what each host did, and when it started."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from iosonde.results.schema import RecordPart
+from iosonde.verdict.verdict import Kind
+
+
+class HostShare(BaseModel):
+    """One host in a run; its values are those of the time in which all hosts measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    host: str
+    machine: str
+    """Boot id of its kernel: hosts with the same one share CPUs and devices."""
+    run_id: str
+    attempt: int
+    manifest_sha256: str
+    """Checksum of the `SHA256SUMS` of the host's own record."""
+    verdict: Kind | None
+    """None where the workload has none."""
+    because: str
+    """First reason of the verdict."""
+    count: int
+    bytes: int
+    errors: int
+    completion_latency_ns_p99: float | None
+    """Null where the host completed too few I/Os."""
+    cpu_ns: int
+    late_ns: int
+    """Start of its last job after the start of the first host."""
+    clock_offset_ns: int
+    """Its clock minus that of the coordinator."""
+    clock_bound_ns: int
+    """Largest error of that offset."""
+
+
+class Hosts(RecordPart):
+    """The hosts of a run."""
+
+    name = "hosts"
+
+    shares: list[HostShare]
+    window_ns: int
+    """Time in which all hosts measured; the total is based on it."""
+    skew_ns: int
+    """Start of the last job of any host after the start of the first host."""
+    skew_bound_ns: int
+    """Largest error of the skew."""
+
+
+PARTS = (Hosts,)

@@ -1,0 +1,183 @@
+"""Functions that a Dask worker runs: they pass messages to and from the agent of its host, a process of its own.
+
+They are called with `Client.run`, each on one named worker. Unlike a task, such a call is never repeated when a worker
+dies, so no measurement is carried out twice. No call waits for a run: the worker is idle while an engine measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iosonde.execution import environment
+from iosonde.execution.engine import find_engine
+from iosonde.python_process import module_command
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+LEASE_S = 30.0
+"""An agent whose coordinator has not asked for so long is ended."""
+SILENT_S = 10.0
+"""An agent that reports nothing for so long hangs: it reports every second."""
+END_S = 15.0
+"""For an agent to stop its engine and to restore the host."""
+
+_LINE_BYTES = 1 << 20
+
+
+class Agent:
+    """The process of an agent, and its messages since they were last asked for."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._heard = self._asked = time.monotonic()
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._end_unless_asked())]
+
+    @classmethod
+    async def start(cls) -> Agent:
+        """Start the process."""
+        process = await asyncio.create_subprocess_exec(
+            *module_command("iosonde.features.many_hosts.agent"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=_LINE_BYTES,
+            process_group=0,
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """False once it has exited, also because its coordinator has gone."""
+        return self._process.returncode is None
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Write a request; nothing if it has exited, which `receive` reports."""
+        assert self._process.stdin
+        with suppress(ConnectionError):
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            await self._process.stdin.drain()
+
+    async def receive(self, wait_s: float) -> list[dict[str, Any]]:
+        """Return the messages so far, after the first one or the time to wait; `silent` if the process hangs."""
+        self._asked = time.monotonic()
+        found = []
+        with suppress(TimeoutError):
+            found.append(await asyncio.wait_for(self._messages.get(), wait_s))
+        while not self._messages.empty():
+            found.append(self._messages.get_nowait())
+        if not found and time.monotonic() - self._heard > SILENT_S:
+            found.append({"is": "silent"})
+        return found
+
+    async def end(self) -> None:
+        """Close its input, so that it stops its engine and restores the host; kill it if it does not."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), END_S)
+        except TimeoutError:
+            self._process.kill()  # The engine stops at the end of its input.
+            await self._process.wait()
+        for task in self._tasks:
+            task.cancel()
+
+    async def ended(self) -> None:
+        """Wait until it has exited."""
+        await self._process.wait()
+
+    def kill(self) -> None:
+        """Kill a process that hangs."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def _read(self) -> None:
+        assert self._process.stdout and self._process.stderr
+        errors = asyncio.create_task(self._process.stderr.read())
+        async for line in self._process.stdout:
+            self._heard = time.monotonic()
+            message = json.loads(line)
+            if message["is"] != "alive":
+                self._messages.put_nowait(message)
+        last = (await errors).decode(errors="replace").strip().splitlines()[-1:]
+        status = await self._process.wait()
+        self._messages.put_nowait({"is": "exited", "status": status, "because": "".join(last)})
+
+    async def _end_unless_asked(self) -> None:
+        while time.monotonic() - self._asked < LEASE_S:
+            await asyncio.sleep(LEASE_S / 10)
+        assert self._process.stdin
+        self._process.stdin.close()
+
+
+def describe() -> dict[str, Any]:
+    """Return what has to be the same on all hosts, and which machine this is."""
+    return {"machine": machine(), "software": environment.capture(find_engine())["software"]}
+
+
+def machine() -> str:
+    """Return the boot id: processes with the same one have the same clocks, CPUs and devices."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def unix_ns() -> int:
+    """Return the time on the clock of the host."""
+    return time.time_ns()
+
+
+async def start(dask_worker: Worker) -> int:
+    """Start an agent; returns its process number."""
+    earlier: Agent | None = getattr(dask_worker, "iosonde_agent", None)
+    if earlier is not None and earlier.is_running:
+        raise RuntimeError("another study uses this host")
+    agent = await Agent.start()
+    dask_worker.iosonde_agent = agent  # type: ignore[attr-defined]
+    return agent.pid
+
+
+async def send(message: Mapping[str, Any], dask_worker: Worker) -> None:
+    """Pass a request to the agent."""
+    await _agent(dask_worker).send(message)
+
+
+async def receive(wait_s: float, dask_worker: Worker) -> list[dict[str, Any]]:
+    """Return messages of the agent."""
+    return await _agent(dask_worker).receive(wait_s)
+
+
+async def end(dask_worker: Worker) -> None:
+    """End the agent."""
+    agent = _agent(dask_worker)
+    try:
+        await agent.end()
+    finally:
+        dask_worker.iosonde_agent = None  # type: ignore[attr-defined]
+
+
+def kill(dask_worker: Worker) -> None:
+    """Kill an agent that hangs."""
+    _agent(dask_worker).kill()
+
+
+def read_record(directory: str, name: str) -> dict[str, bytes]:
+    """Return the files of a record of this host."""
+    return {path.name: path.read_bytes() for path in (Path(directory) / "records" / name).iterdir()}
+
+
+def _agent(worker: Worker) -> Agent:
+    agent: Agent | None = getattr(worker, "iosonde_agent", None)
+    if agent is None:
+        raise RuntimeError("the worker was restarted during the study")
+    return agent

@@ -1,0 +1,207 @@
+"""A study on many hosts: each run starts on all of them at one instant, and its records become one."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from iosonde.errors import EngineError, ResultsError, TargetError
+from iosonde.execution import environment
+from iosonde.execution.attempt import Attempt
+from iosonde.execution.carrier import HostOptions
+from iosonde.execution.engine import find_engine, without_engine
+from iosonde.execution.observer import Observer
+from iosonde.execution.record import requested
+from iosonde.execution.run_loop import RunLoop
+from iosonde.execution.session import Interrupted
+from iosonde.execution.stop import Stop, after, stop_on_signals
+from iosonde.execution.target_facts import describe
+from iosonde.features.many_hosts import host_plan, merge, relay
+from iosonde.features.many_hosts.carrier import Carrier, Host, HostLostError, connected, gather
+from iosonde.features.many_hosts.run_together import RunTogether
+from iosonde.features.many_hosts.summary_event import summary_event
+from iosonde.plan import Case, Plan, Run
+from iosonde.procedure.schedule import Schedule
+from iosonde.protocol.event import Event
+from iosonde.results.reading import manifest
+from iosonde.results.result_set import ResultSet
+from iosonde.results.schema import MANIFEST, RECORD_TABLES, Failure, Record
+from iosonde.storage import open_target
+
+COLLECT_S = 60.0
+"""For a host to send a record."""
+
+
+class Together:
+    """The carrier of `iosonde run --hosts`."""
+
+    def execute(
+        self, plan: Plan, directory: Path, options: HostOptions, *, observer: Observer, time_limit_s: float | None
+    ) -> ResultSet:
+        """Carry out a plan on hosts, and keep the totals in a new directory, with those of hosts below it."""
+        host_plan.check(plan)
+        with connected(options.hosts, insecure=options.insecure) as carrier:
+            names = [host.name for host in carrier.hosts]
+            host_plan.check_names(names)
+            host_plan.check_space(plan, len(names))
+            result_set = ResultSet.create(directory, plan.model_copy(update={"hosts": names}))
+            return _carry_out(result_set, carrier, observer, time_limit_s, retry_failed=False)
+
+    def resume(
+        self, result_set: ResultSet, options: HostOptions, *, observer: Observer, time_limit_s: float | None,
+        retry_failed: bool,
+    ) -> ResultSet:  # fmt: skip
+        """Carry out the missing runs, on the same hosts."""
+        host_plan.check(result_set.plan)
+        with connected(options.hosts, insecure=options.insecure) as carrier:
+            names = [host.name for host in carrier.hosts]
+            if names != result_set.plan.hosts:
+                raise ResultsError(
+                    f"the study was started on {', '.join(result_set.plan.hosts)}; got {', '.join(names)}",
+                    hint="resume with the same hosts",
+                )
+            return _carry_out(result_set, carrier, observer, time_limit_s, retry_failed=retry_failed)
+
+
+def _carry_out(
+    result_set: ResultSet, carrier: Carrier, observer: Observer, time_limit_s: float | None, *, retry_failed: bool
+) -> ResultSet:
+    with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
+        session = secrets.token_hex(4)
+        schedule = Schedule(result_set, retry_failed=retry_failed, session=session)
+        if not schedule.next_run():
+            return result_set
+        facts = environment.capture(find_engine())
+        coordinator = _Coordinator(
+            result_set=result_set,
+            carrier=carrier,
+            observer=observer,
+            stop=stop,
+            session=session,
+            environment=result_set.write_environment(facts),
+            environment_facts=facts,
+        )
+        carrier.do(coordinator.open())
+        RunLoop(result_set, observer, stop, coordinator.attempt).carry_out_all(schedule)
+        if stop.is_set() and schedule.next_run():
+            if not stop.is_time_over:
+                raise Interrupted(result_set)
+            again = f"iosonde resume {result_set.directory} --hosts ..."
+            observer.note(f"the time limit is reached, and completed runs are kept. Continue with: {again}")
+    return result_set
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Coordinator:
+    """Carries out runs on all hosts of a session."""
+
+    result_set: ResultSet
+    carrier: Carrier
+    observer: Observer
+    stop: Stop
+    session: str
+    environment: str
+    environment_facts: dict[str, Any]
+
+    @property
+    def hosts(self) -> Sequence[Host]:
+        return self.carrier.hosts
+
+    async def open(self) -> None:
+        """Open a session on each host: target, guard and engine are checked there, before any run."""
+        for host in self.hosts:  # One after another: the cost of the harness is measured once per machine.
+            host.directory = str(self.result_set.directory / "hosts" / host.name)
+            plan = host_plan.of_host(self.result_set.plan, host.name)
+            try:
+                await host.start()
+                await host.send(
+                    "open", directory=host.directory, plan=plan.model_dump(mode="json"), session=self.session
+                )
+                answer = await host.receive("opened", "refused")
+            except HostLostError as error:
+                raise EngineError(str(error), hint="check the host, then resume") from error
+            if answer["is"] == "refused":
+                raise TargetError(
+                    f"on host `{host.name}`: {answer['what']}", where=answer["where"], hint=answer["hint"]
+                )
+
+    def attempt(self, run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
+        """Carry out one run on all hosts; None if it was stopped and leaves no record."""
+        started_at = _now()
+        plan = self.result_set.plan
+        requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in self.hosts}
+        try:
+            records = self.carrier.do(RunTogether(requests).carry_out(self.stop))
+            parts = self.carrier.do(gather(_collected(host, name) for host, name in records.items()))
+        except HostLostError as error:
+            return self._lost(run, case, number, started_at, str(error))
+        finally:
+            for host in self.hosts:
+                for text in host.take_notes():
+                    self.observer.note(f"{host.name}: {text}")
+        if not parts:
+            return None
+        total = merge.total(
+            parts,
+            run,
+            number,
+            session=self.session,
+            environment=self.environment_facts,
+            name=self.environment,
+            study=plan.study,
+        )
+        if total.record.result:
+            on_event(summary_event(total.done))
+        return total
+
+    def _lost(self, run: Run, case: Case, number: int, started_at: str, reason: str) -> Attempt:
+        """The failed record of a run that lost a host; the session ends, since no other run can be carried out."""
+        failure = Failure(code="host_lost", message=reason, hint="check the host, then resume with `--retry-failed`")
+        record = Record(
+            **requested(run, case, number),
+            started_at=started_at,
+            ended_at=_now(),
+            outcome="failed",
+            failure=failure,
+            engine={},
+            phases=[],
+            result=None,
+            child={},
+            target=describe(open_target(self.result_set.plan.target)),
+            environment=self.environment,
+            session=self.session,
+            warnings=[],
+        )
+        hint = f"completed runs are kept; `iosonde resume {self.result_set.directory} --hosts ...` continues"
+        ends = EngineError(reason, where=f"in run `{run.run_id}`", hint=hint)
+        return Attempt(record=record, done=without_engine(failure), ends_session=ends)
+
+
+async def _collected(host: Host, name: str) -> merge.HostRun:
+    """The record of a host, with its tables; `HostLostError` if its files are damaged."""
+    files: dict[str, bytes] = await host.call(relay.read_record, host.directory, name, wait_s=COLLECT_S)
+    sums = files.pop(MANIFEST)
+    if manifest(files) != sums:
+        raise HostLostError(host.name, f"its record `{name}` is damaged")
+    tables = {name: pl.read_parquet(io.BytesIO(files[f"{name}.parquet"])) for name in RECORD_TABLES}
+    return merge.HostRun(
+        host=host.name,
+        machine=host.machine,
+        clock_offset_ns=host.clock_offset_ns,
+        clock_bound_ns=host.clock_bound_ns,
+        record=Record.model_validate_json(files["record.json"]),
+        manifest_sha256=hashlib.sha256(sums).hexdigest(),
+        **tables,
+    )
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="milliseconds")

@@ -1,0 +1,95 @@
+"""Plans of hosts, and what is refused before a host is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.errors import TargetError
+from iosonde.execution.checks.admission import Admission
+from iosonde.features.many_hosts import host_plan
+from iosonde.features.many_hosts.carrier import connected
+from iosonde.plan import Plan
+from iosonde.planning import expand
+from iosonde.storage import open_target
+from iosonde.study.model import Study
+
+pytestmark = pytest.mark.unit
+
+
+def planned(target: Path | str, **measurement: Any) -> Plan:
+    study = {
+        "name": "hosts", "title": "Hosts", "question": "?", "repeats": 2,
+        "measurement": {"span": "1MiB", "duration": "100ms", **measurement},
+        "parts": [{"name": "main", "factors": {"queue_depth": [1, 4]}}],
+        "profiles": {"quick": {}},
+    }  # fmt: skip
+    return expand(Study.model_validate(study), open_target(str(target)), profile="quick")
+
+
+def test_hosts_differ_in_files_and_seeds_and_in_nothing_else(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    one, other = (host_plan.of_host(plan, name) for name in ("one", "other"))
+    assert one == host_plan.of_host(plan, "one"), "the same in every session"
+    assert one.created_name != other.created_name
+    assert one.hosts == ["one"]
+    for run, first, second in zip(plan.runs, one.runs, other.runs, strict=True):
+        assert first == host_plan.run_of_host(plan, run, "one"), "what an agent is sent is in its plan"
+        assert first.spec["seed"] != second.spec["seed"]
+        same = second.model_dump_json().replace(other.created_name, one.created_name)
+        assert type(run).model_validate_json(same).spec | {"seed": 0} == first.spec | {"seed": 0}
+
+
+def test_the_plan_of_a_host_writes_only_to_its_own_files(tmp_path: Path) -> None:
+    Admission.for_plan(host_plan.of_host(planned(tmp_path), "one"), tmp_path).check_plan()
+
+
+def test_a_directory_is_required(tmp_path: Path) -> None:
+    host_plan.check(planned(tmp_path))
+    for target in (tmp_path / "file", "null:1GiB"):
+        with pytest.raises(TargetError, match="requires a directory"):
+            host_plan.check(planned(target))
+
+
+@pytest.mark.parametrize(
+    ("measurement", "what"),
+    [
+        ({"io_scheduler": "none"}, "the block queue setting `io_scheduler`"),
+        ({"backend": "null"}, "the backend `null`"),
+        ({"file_system": "ext4"}, "a setup between target and load"),
+    ],
+)
+def test_what_hosts_cannot_do_together_is_named(tmp_path: Path, measurement: dict[str, Any], what: str) -> None:
+    with pytest.raises(TargetError, match=f"does not support {what}"):
+        host_plan.check(planned(tmp_path, **measurement))
+
+
+def test_the_files_of_all_hosts_must_fit(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    host_plan.check_space(plan, 4)
+    with pytest.raises(TargetError, match="the files of 4 hosts require 4096 PiB"):
+        host_plan.check_space(plan.model_copy(update={"layout_bytes": 1 << 60}), 4)
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["a", "../b"], ["tcp://127.0.0.1:4567"], [""]])
+def test_names_of_hosts_are_names_of_directories(names: list[str]) -> None:
+    host_plan.check_names(["host0", "rack-2.node_7"])
+    with pytest.raises(TargetError, match="hosts must have different names"):
+        host_plan.check_names(names)
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("local:0", "requires a number from 1 to 64"),
+        ("local:many", "requires a number from 1 to 64"),
+        ("somewhere", "must be `local:N` or the address of a Dask scheduler"),
+        ("tls://127.0.0.1:8786", "must be `local:N` or the address of a Dask scheduler"),
+        ("tcp://192.0.2.1:8786", "is not on loopback, and its connections are neither encrypted nor authenticated"),
+    ],
+)
+def test_hosts_are_refused_before_anything_starts(spec: str, problem: str) -> None:
+    with pytest.raises(TargetError, match=problem), connected(spec, insecure=False):
+        pass

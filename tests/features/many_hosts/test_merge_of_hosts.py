@@ -1,0 +1,175 @@
+"""Records of hosts become one: by hand, against what the same operations on one host would give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from plans import a_failure, a_record, hand_plan, tables
+
+from iosonde.execution.attempt import Attempt
+from iosonde.features.many_hosts.fairness import jain_index
+from iosonde.features.many_hosts.merge import HostRun, total
+from iosonde.features.many_hosts.record import Hosts
+from iosonde.features.many_hosts.tables_of_hosts import HostTables, merge
+from iosonde.results.schema import INTERVALS, USAGE, Failure, RecordVerdict, RecordWarning
+
+pytestmark = pytest.mark.unit
+
+MS = 1_000_000
+UNIX_NS = 1_800_000_000 * 10**9
+PLAN = hand_plan(levels=(1,), repeats=1)
+RUN = PLAN.runs[0]
+BACKEND = {"kind": "sync", "features": [], "fallbacks": []}
+
+
+def rates(*counts: int, host: str = "a", begin_ms: float = 0, machine: str = "one", last_ms: float = 100) -> HostTables:
+    """A host whose intervals of 100 ms, the last one maybe shorter, have these counts."""
+    places = [
+        {"run_id": "c0001-r1", "phase": "measure", "interval": number, "begin_ns": number * 100 * MS,
+         "end_ns": int(number * 100 * MS + (100 if number < len(counts) - 1 else last_ms) * MS)}
+        for number in range(len(counts))
+    ]  # fmt: skip
+    main = {"stream": "main", "operation": "read", "errors": 0, "backlog_max": 0, "completion_latency_ns_sum": 9}
+    intervals = [
+        {**place, **main, "count": count, "bytes": 10 * count} for place, count in zip(places, counts, strict=True)
+    ]
+    process = {"wall_ns": 100 * MS, "user_ns": 3, "system_ns": 4}
+    usage = [{**place, "device": "process", **process} for place in places]
+    usage += [{**place, "device": "8:0", "reads": 50, "read_bytes": 500} for place in places]
+    _, histograms, _ = tables("c0001-r1")
+    return HostTables(
+        host=host, machine=machine, begin_ns=int(begin_ms * MS), intervals=pl.DataFrame(intervals, schema=INTERVALS),
+        histograms=histograms, usage=pl.DataFrame(usage, schema=USAGE),
+    )  # fmt: skip
+
+
+def counts(*hosts: HostTables) -> list[int]:
+    merged = merge(hosts)
+    return merged.intervals["count"].to_list() if merged else []
+
+
+def test_intervals_of_hosts_that_started_together_are_added() -> None:
+    assert counts(rates(1, 2, 3), rates(10, 20, 30, begin_ms=40)) == [11, 22, 33]
+
+
+def test_intervals_are_matched_by_time_not_by_number() -> None:
+    assert counts(rates(1, 2, 3, 4), rates(10, 20, 30, 40, begin_ms=110)) == [12, 23, 34]
+
+
+def test_an_interval_that_one_host_did_not_measure_entirely_is_left_out() -> None:
+    assert counts(rates(1, 2, 3, last_ms=50), rates(10, 20, 30)) == [11, 22]
+    assert counts(rates(1, 2, 3, last_ms=50), rates(10, 20, 30, last_ms=52)) == [11, 22, 33]
+    assert counts(rates(1, last_ms=50), rates(10)) == []
+
+
+def test_latencies_and_cpu_time_are_added_and_a_shared_device_counts_once() -> None:
+    merged = merge([rates(1), rates(2, host="b")])
+    assert merged
+    own = tables("c0001-r1")[1].select("bucket", "count")
+    both = merged.histograms.select("bucket", "count")
+    assert both.equals(own.with_columns(pl.col("count") * 2).sort("bucket"))
+    assert merged.usage.select("device", "user_ns", "reads").rows() == [("8:0", None, 50), ("process", 6, None)]
+
+
+def test_devices_of_different_machines_have_different_names() -> None:
+    merged = merge([rates(1), rates(2, host="b", machine="two")])
+    assert merged
+    assert merged.usage["device"].to_list() == ["a/8:0", "b/8:0", "process"]
+
+
+def test_jain_index_is_one_for_equal_shares_and_one_over_n_for_a_monopoly() -> None:
+    assert jain_index([5.0, 5.0, 5.0]) == pytest.approx(1)
+    assert jain_index([7.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
+    assert jain_index([0.0, 0.0]) is None
+
+
+def host_run(name: str, *, late_ms: float = 0, offset_ms: float = 0, **changes: Any) -> HostRun:
+    """A host whose clock is `offset_ms` ahead, and whose load started late by the clock of the coordinator."""
+    record = a_record(PLAN, RUN, **changes)
+    started = UNIX_NS + round((late_ms + offset_ms) * MS)
+    start = {
+        "requested_unix_ns": UNIX_NS,
+        "started_unix_ns": started,
+        "started_ns": 5,
+        "last_job_ns": 5,
+        "end_unix_ns": started,
+    }
+    if record.result:
+        idle = {"usage": dict.fromkeys(record.result["jobs"][0]["usage"], 0) | {"wall_ns": 100 * MS}}
+        record = record.model_copy(
+            update={
+                "result": record.result
+                | {"start": start, "backend": BACKEND, "jobs": [record.result["jobs"][0] | idle]}
+            }
+        )
+    intervals, histograms, usage = tables(RUN.run_id)
+    counters = {"wall_ns": 100 * MS, "user_ns": MS, "system_ns": MS}
+    usage = usage.with_columns(pl.lit(value, dtype=pl.UInt64).alias(name) for name, value in counters.items())
+    return HostRun(
+        host=name, machine="one", clock_offset_ns=int(offset_ms * MS), clock_bound_ns=0, record=record,
+        manifest_sha256="", intervals=intervals, histograms=histograms, usage=usage,
+    )  # fmt: skip
+
+
+def merged(*hosts: HostRun) -> Attempt:
+    return total(hosts, RUN, 1, session="s", environment={}, name="", study=PLAN.study)
+
+
+def test_clock_offsets_are_not_taken_for_skew() -> None:
+    part = merged(host_run("a"), host_run("b", offset_ms=10_000, late_ms=0.25)).record.of(Hosts)
+    assert part
+    assert part.skew_ns == 250_000
+    assert [share.late_ns for share in part.shares] == [0, 250_000]
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "codes", "failure"), [(0.9, [], ""), (1.1, ["start_skew"], ""), (5.1, [], "start_skew")]
+)
+def test_skew_is_a_warning_from_one_percent_and_a_failure_from_five(
+    late_ms: float, codes: list[str], failure: str
+) -> None:
+    """Of a measurement of 100 ms."""
+    record = merged(host_run("a"), host_run("b", late_ms=late_ms)).record
+    assert [warning.code for warning in record.warnings if warning.code == "start_skew"] == codes
+    assert (record.failure.code if record.failure else "") == failure
+    assert not record.failure or "`b` started 5.1 ms after the first host" in record.failure.message
+
+
+def test_the_total_has_the_jobs_of_all_hosts() -> None:
+    record = merged(host_run("a"), host_run("b")).record
+    assert [(job["job"], job["host"]) for job in (record.result or {})["jobs"]] == [(0, "a"), (1, "b")]
+    assert record.spec["workload"]["streams"][0]["jobs"] == 2
+
+
+def test_a_failure_names_its_host() -> None:
+    broken = host_run("b", outcome="failed", failure=a_failure(PLAN, RUN).failure, result=None)
+    record = merged(broken).record
+    assert record.failure == Failure(code="io_error", message="on host `b`: the device answered with an error")
+
+
+def verdict(kind: str, reason: str) -> dict[str, Any]:
+    warning = RecordWarning(code="core_saturated", message=reason)
+    return {
+        "verdict": RecordVerdict(kind=kind, because=[reason], evidence={}),
+        "warnings": [warning] if kind == "harness-limited" else [],
+    }  # type: ignore[arg-type]
+
+
+def test_a_total_is_not_the_storage_if_the_cpu_of_one_host_limits_it() -> None:
+    fine = verdict("device-limited", "no warnings")
+    record = merged(
+        host_run("a", **fine), host_run("b", **verdict("harness-limited", "a job used 99 % of its core"))
+    ).record
+    assert record.verdict and record.verdict.kind == "harness-limited"
+    assert record.verdict.because == ["`b`: a job used 99 % of its core"]
+    assert "`b`: a job used 99 % of its core" in [warning.message for warning in record.warnings]
+
+
+def test_a_total_is_device_limited_only_if_all_hosts_are() -> None:
+    fine = verdict("device-limited", "no warnings")
+    doubtful = verdict("undetermined", "the engine did not run 9 % of the time")
+    for other, kind in ((fine, "device-limited"), (doubtful, "undetermined")):
+        record = merged(host_run("a", **fine), host_run("b", **other)).record
+        assert record.verdict and record.verdict.kind == kind, record.verdict
