@@ -11,11 +11,11 @@ use iosonde_protocol::{Event, Ready, Start, StartResult};
 
 use crate::control::Control;
 
-/// How long before the instant jobs are released, so that their threads run when it comes.
-pub(crate) const LEAD_NS: u64 = 5_000_000;
+/// How long before the instant jobs are released, so that they sleep until then by themselves.
+pub(crate) const LEAD_NS: u64 = 50_000_000;
 /// Added to the instant, so that the start is never early: the wall clock may be slewed by 500 ppm (adjtimex(2)), which is
-/// 2.5 us within the lead, and a reading of both clocks is exact to 1 us.
-const MARGIN_NS: u64 = 4_000;
+/// 25 us within the lead, and a reading of both clocks is exact to 1 us. All hosts add the same.
+const MARGIN_NS: u64 = 27_000;
 /// The longest sleep: a wall clock that is set is noticed after this time.
 const POLL_NS: u64 = 50_000_000;
 

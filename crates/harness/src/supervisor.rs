@@ -32,6 +32,8 @@ use crate::start::{self, AgreedStart, await_instant, await_start};
 const LEAD_NS: u64 = 500_000;
 /// Before an agreed start, time at least for what the controller does before any measured time starts.
 const SETUP_NS: u64 = 100_000_000;
+/// How long before an agreed start usage is sampled for the first time, so that a late wakeup does not make it late.
+const SAMPLE_LEAD_NS: u64 = 2_000_000;
 /// How long after a boundary intervals are looked for: jobs hand them over with their next completion.
 const BOUNDARY_SLACK_NS: u64 = 500_000;
 /// The longest sleep.
@@ -212,7 +214,7 @@ pub(crate) fn supervise<'a, T: Send>(
             emit,
         };
         start.await_jobs(threads.len());
-        let agreed = controller.start(control, start.is_cancelled());
+        let agreed = controller.start(control, &start);
         if control.is_stopped() {
             // Asked for before the load, for example while a database was loaded: jobs must not run to their own end.
             shared.stop();
@@ -347,8 +349,8 @@ struct Controller<'a, 'e> {
 
 impl Controller<'_, '_> {
     /// Sets the instant at which all threads begin: the agreed one, if there is one, or it has passed, as soon as possible.
-    fn start(&mut self, control: &mut Control, is_cancelled: bool) -> Option<AgreedStart> {
-        let awaited = match is_cancelled || control.start().is_none() {
+    fn start(&mut self, control: &mut Control, line: &StartLine) -> Option<AgreedStart> {
+        let awaited = match line.is_cancelled() || control.start().is_none() {
             true => None,
             false => await_start(control, self.clock, self.setup_ns(), self.emit),
         };
@@ -359,6 +361,11 @@ impl Controller<'_, '_> {
         let agreed = awaited.map(|unix_ns| AgreedStart::new(unix_ns, self.clock, earliest_ns));
         let begin_ns = agreed.map_or(earliest_ns, |agreed| agreed.started_ns());
         self.shared.set_begin(begin_ns, begin_ns + self.plan.ramp.duration_ns);
+        if agreed.is_some() {
+            // Each job sleeps until the instant by itself: it does not depend on when this thread wakes.
+            line.open();
+            self.sleep_until(begin_ns.saturating_sub(SAMPLE_LEAD_NS), control);
+        }
         self.sampler.sample();
         let first = if self.plan.ramp.duration_ns > 0 {
             Phase::Ramp
@@ -367,6 +374,16 @@ impl Controller<'_, '_> {
         };
         self.sampler.begin_phase(first, begin_ns);
         agreed
+    }
+
+    fn sleep_until(&self, instant_ns: u64, control: &mut Control) {
+        loop {
+            let left_ns = instant_ns.saturating_sub(self.clock.now());
+            if left_ns == 0 {
+                return;
+            }
+            control.wait(Duration::from_nanos(left_ns));
+        }
     }
 
     /// Time to reserve for a snapshot of the kernel's threads, which reads a file of every process of the machine.
