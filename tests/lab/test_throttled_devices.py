@@ -58,6 +58,23 @@ def test_a_device_does_the_iops_that_it_is_held_to(throttled: ThrottledDevice, r
     assert is_held_to(measured.iops, measured.best_iops, IOPS), measured
 
 
+def test_limits_can_be_changed_while_a_device_is_open() -> None:
+    """One read at a time: a limit is a lower bound of the time, whatever else the machine does."""
+    burst = Limits(bandwidth=BANDWIDTH, burst_bandwidth=4 * BANDWIDTH, burst_length_s=2)
+    with throttled_devices(burst, size_bytes=MIB) as [device]:
+        reader = os.open(device.path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            device.change(Limits(iops=20))
+            begin, page = time.monotonic(), mmap.mmap(-1, 4096)
+            for block in range(22):
+                os.preadv(reader, [page], block * 4096)
+            assert time.monotonic() - begin > 0.9, "2 reads are the burst of a tenth of a second"
+            with pytest.raises(LabError, match="refused"):
+                device._command("no-such-command")
+        finally:
+            os.close(reader)
+
+
 @pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
 def test_a_device_moves_the_bytes_that_it_is_held_to(throttled: ThrottledDevice, read_fraction: float) -> None:
     measured = stream(throttled.path, read_fraction=read_fraction)

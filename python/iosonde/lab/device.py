@@ -73,7 +73,8 @@ class ThrottledDevice:
 
     def change(self, limits: Limits) -> None:
         """Change the limits while the device is in use."""
-        unlimited = dict.fromkeys(self.limits.throttle_limits(), 0)
+        # A burst without a limit still has a length.
+        unlimited = {name: int(name.endswith("length")) for name in self.limits.throttle_limits()}
         changed = {**unlimited, **limits.throttle_limits()}
         self._command("qom-set", path="/objects/limits", property="limits", value=changed)
         self.limits = limits
