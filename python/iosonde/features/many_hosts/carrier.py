@@ -31,7 +31,7 @@ START_S = 60.0
 """For workers to connect."""
 POLL_S = 2.0
 """How long a worker waits for a message of its agent before it answers that there is none."""
-ANSWER_S = 10.0
+ANSWER_S = 20.0
 """For an answer of a worker after that; a host without one is lost."""
 EXCHANGES, EXCHANGES_KEPT = 8, 64
 """Readings of the clock of another machine before each run, and those of earlier runs included."""
@@ -144,7 +144,7 @@ class Host:
 
     def _take(self, message: Message) -> None:
         if message["is"] == "silent":
-            self.lost = f"its agent has not reported for {relay.SILENT_S:.0f} s"
+            self.lost = "its agent does not report any more"
             raise HostLostError(self.name, self.lost)
         if message["is"] == "exited":
             ended = f"its agent ended with status {message['status']}"

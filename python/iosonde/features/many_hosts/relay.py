@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 LEASE_S = 30.0
 """An agent whose coordinator has not asked for so long is ended."""
-SILENT_S = 10.0
-"""An agent that reports nothing for so long hangs: it reports every second."""
+SILENT_S = 20.0
+"""An agent that reports nothing for so long hangs: it reports every second, on a busy machine later."""
+IMPORT_S = 120.0
+"""The same before its first report, while Python imports its modules."""
 END_S = 15.0
 """For an agent to stop its engine and to restore the host."""
 
@@ -37,7 +39,8 @@ class Agent:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._heard = self._asked = time.monotonic()
+        self._asked = time.monotonic()
+        self._silent_at = self._asked + IMPORT_S
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._end_unless_asked())]
 
     @classmethod
@@ -78,7 +81,7 @@ class Agent:
             found.append(await asyncio.wait_for(self._messages.get(), wait_s))
         while not self._messages.empty():
             found.append(self._messages.get_nowait())
-        if not found and time.monotonic() - self._heard > SILENT_S:
+        if not found and time.monotonic() > self._silent_at:
             found.append({"is": "silent"})
         return found
 
@@ -107,7 +110,7 @@ class Agent:
         assert self._process.stdout and self._process.stderr
         errors = asyncio.create_task(self._process.stderr.read())
         async for line in self._process.stdout:
-            self._heard = time.monotonic()
+            self._silent_at = time.monotonic() + SILENT_S
             message = json.loads(line)
             if message["is"] != "alive":
                 self._messages.put_nowait(message)
