@@ -173,3 +173,16 @@ def test_a_total_is_device_limited_only_if_all_hosts_are() -> None:
     for other, kind in ((fine, "device-limited"), (doubtful, "undetermined")):
         record = merged(host_run("a", **fine), host_run("b", **other)).record
         assert record.verdict and record.verdict.kind == kind, record.verdict
+
+
+def test_a_warning_states_the_values_of_one_host_and_names_the_others() -> None:
+    busy = verdict("harness-limited", "a job used 99 % of its core")
+    other = verdict("harness-limited", "a job used 97 % of its core")
+    messages = [warning.message for warning in merged(host_run("a", **busy), host_run("b", **other)).record.warnings]
+    assert "`a`: a job used 99 % of its core (also on `b`)" in messages
+
+
+def test_too_few_operations_of_each_host_are_no_warning_of_the_total() -> None:
+    few = {"warnings": [RecordWarning(code="short_for_tail", message="429 I/Os are too few for p99")]}
+    record = merged(host_run("a", **few), host_run("b", **few)).record
+    assert "short_for_tail" not in {warning.code for warning in record.warnings}

@@ -21,6 +21,7 @@ from iosonde.features.many_hosts.tables_of_hosts import HostTables, Merged, merg
 from iosonde.metrics.histogram import PERCENTILES, percentiles
 from iosonde.plan import Run
 from iosonde.results.schema import Failure, Record, RecordVerdict, RecordWarning
+from iosonde.verdict.warning_kinds import WARNINGS
 
 SKEW_WARNING = 0.01
 """Skew of the starts over the measurement with which the total has a warning."""
@@ -365,20 +366,30 @@ def _with_hosts(record: Record, hosts: Sequence[HostRun], part: Hosts, skew_shar
 
 
 def _warnings_of(hosts: Sequence[HostRun]) -> list[RecordWarning]:
-    """One warning of each kind, with the hosts that have it."""
+    """One warning of each kind, with the hosts that have it; notes are left to the rules of the total."""
     by_code: dict[str, list[tuple[str, RecordWarning]]] = {}
     for host in hosts:
         for warning in host.record.warnings:
-            by_code.setdefault(warning.code, []).append((host.host, warning))
-    return [
-        found[0][1].model_copy(update={"message": f"{_named([name for name, _ in found])}: {found[0][1].message}"})
-        for found in by_code.values()
-    ]
+            if not _is_note(warning):
+                by_code.setdefault(warning.code, []).append((host.host, warning))
+    return [_of_hosts(found) for found in by_code.values()]
+
+
+def _of_hosts(found: Sequence[tuple[str, RecordWarning]]) -> RecordWarning:
+    """The warning of the first host, since each has values of its own, and the names of the others."""
+    (first, warning), *others = found
+    also = f" (also on {_named([host for host, _ in others])})" if others else ""
+    return warning.model_copy(update={"message": f"`{first}`: {warning.message}{also}"})
+
+
+def _is_note(warning: RecordWarning) -> bool:
+    """Return True if it leads to no verdict, such as too few I/Os of one host for a percentile."""
+    return warning.code in WARNINGS and WARNINGS[warning.code].points_to == "note"
 
 
 def _without(warnings: Sequence[RecordWarning], hosts: Sequence[HostRun]) -> list[RecordWarning]:
-    """The total's warnings that no host has by itself."""
-    known = {warning.code for host in hosts for warning in host.record.warnings}
+    """The total's warnings that no host has by itself, and its notes."""
+    known = {warning.code for host in hosts for warning in host.record.warnings if not _is_note(warning)}
     return [warning for warning in warnings if warning.code not in known]
 
 
