@@ -73,6 +73,11 @@ def test_nine_repeats_leave_out_the_extremes() -> None:
     assert repeats_interval(range(1, 10)) == Estimate(5, 2, 8)
 
 
+def test_a_day_of_windows_has_an_interval() -> None:
+    estimate = repeats_interval(range(1, 1441))
+    assert (estimate.low, estimate.value, estimate.high) == (683, 720.5, 758)
+
+
 def test_there_is_no_interval_of_two_repeats() -> None:
     assert repeats_interval([5, 1]) == Estimate(3, None, None)
 

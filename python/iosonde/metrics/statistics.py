@@ -285,7 +285,9 @@ def _widening(count: int, correlation: float) -> float:
 @lru_cache(maxsize=256)
 def _rank(count: int) -> int:
     """Return the outer rank, from 0: the range from rank k to n - 1 - k misses by at most two binomial tails."""
-    tails = np.cumsum([math.comb(count, k) / 2.0**count for k in range(count // 2 + 1)])
+    from scipy.special import bdtr
+
+    tails = bdtr(np.arange(count // 2 + 1), count, 0.5)
     return int(np.flatnonzero(1 - 2 * tails >= CONFIDENCE)[-1])
 
 
