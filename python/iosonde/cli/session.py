@@ -101,7 +101,8 @@ def carry_out(
             result_set = work(page.observe(observer, ahead) if page else observer)
     except Interrupted as stopped:
         completed = f"{len(stopped.result_set.records())} of {_total(stopped.result_set)} runs completed and kept"
-        _stopped(page, f"Stopped. {completed} in {directory}", f"Continue with: iosonde resume {directory}")
+        again = f"iosonde resume {directory}{' --hosts HOSTS' if stopped.result_set.plan.hosts else ''}"
+        _stopped(page, f"Stopped. {completed} in {directory}", f"Continue with: {again}")
     except KeyboardInterrupt:
         _stopped(page, "Stopped immediately.", "Remove leftovers with: iosonde cleanup")
     counts = outcome(result_set)

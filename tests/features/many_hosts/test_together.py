@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -34,9 +36,11 @@ from iosonde.study.model import Study
 pytestmark = pytest.mark.system
 
 SECOND = 10**9
+ANY_SKEW = "iosonde.features.many_hosts.merge.SKEW_FAILURE", math.inf
+"""Other processes on these CPUs may delay a start; `test_merge_of_hosts.py` has the rule."""
 
 
-def study(*, duration: str = "300ms", repeats: int = 2, **measurement: object) -> Study:
+def study(*, duration: str = "1s", repeats: int = 2, **measurement: object) -> Study:
     return Study.model_validate(
         {
             "name": "together",
@@ -79,10 +83,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory as target; nothing of this test may be left on it, in the journal, or running."""
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(*ANY_SKEW)
     monkeypatch.setenv("IOSONDE_TEST", str(tmp_path))
     (tmp_path / "data").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     yield tmp_path
     assert not processes(tmp_path)
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def processes(place: Path) -> dict[int, str]:
@@ -120,6 +128,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("IOSONDE_ENGINE", str(real_engine()))
         patched.setenv("XDG_STATE_HOME", str(place / "state"))
+        patched.setattr(*ANY_SKEW)
         (place / "data").mkdir()
         found = execute(planned(place, study()), place / "set", hosts=local(3))
         assert list((place / "data").iterdir()) == [], "every host has removed its files"
@@ -153,7 +162,7 @@ def test_a_total_is_the_sum_over_the_same_time(finished: ResultSet) -> None:
         with finished.scan("histograms", [record]) as rows:
             assert rows.collect().filter(pl.col("latency") == "completion")["count"].sum() == total["count"].sum()
         assert part.window_ns == record.result["end_ns"] - record.result["begin_ns"]
-        if part.window_ns == 3 * SECOND // 10:
+        if part.window_ns == SECOND:
             own = [host.record(record.run_id) for host in hosts_of(finished)]
             operations = sum(job["operations"] for each in own if each and each.result for job in each.result["jobs"])
             assert operations >= total["count"].sum() - len(own), "what completed in the window"
@@ -287,7 +296,7 @@ def test_ctrl_c_stops_all_hosts(place: Path) -> None:
         assert process.stderr
         output = process.stderr.read().decode()
         assert process.wait() == 130, output
-        assert "Stopped" in output
+        assert f"iosonde resume {place / 'set'} --hosts HOSTS" in output
     assert not processes(place)
     assert list((place / "data").iterdir()) == []
     assert ResultSet.open(place / "set").records() == []
@@ -317,13 +326,19 @@ def test_a_host_that_refuses_is_named(place: Path) -> None:
 
 
 def test_a_running_scheduler_is_used(place: Path) -> None:
+    import dask
     from distributed import LocalCluster
 
-    with LocalCluster(
-        n_workers=0, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    here = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with (
+        dask.config.set({"temporary-directory": str(place)}),
+        LocalCluster(n_workers=0, processes=False, **here) as cluster,
+    ):
         worker = [sys.executable, "-m", "iosonde.features.many_hosts.worker", cluster.scheduler_address]
-        workers = [subprocess.Popen([*worker, name, "--parent", str(os.getpid())]) for name in ("north", "south")]
+        workers = [
+            subprocess.Popen([*worker, name, "--parent", str(os.getpid()), "--scratch", str(place)])
+            for name in ("north", "south")
+        ]
         try:
             while len(cluster.scheduler_info["workers"]) < 2:
                 time.sleep(0.05)

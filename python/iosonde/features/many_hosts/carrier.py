@@ -191,9 +191,10 @@ def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
         kind, _, rest = spec.partition(":")
         if kind == "local":
             count = _count(spec, rest)
-            address = stack.enter_context(_scheduler())
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="iosonde-hosts-"))
+            address = stack.enter_context(_scheduler(scratch))
             stack.callback(lambda: _await_agents(local))
-            processes = stack.enter_context(_workers(address, count, errors))
+            processes = stack.enter_context(_workers(address, count, errors, scratch))
         else:
             address, count, processes = _checked(spec, insecure=insecure), 1, []
         client = stack.enter_context(_client(Client, address))
@@ -241,23 +242,28 @@ def _is_loopback(name: str) -> bool:
 
 
 @contextmanager
-def _scheduler() -> Iterator[str]:
+def _scheduler(scratch: str) -> Iterator[str]:
     """A scheduler in this process, which ends with it."""
+    import dask
     from distributed import LocalCluster
 
     here = {"host": "127.0.0.1", "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
-    with LocalCluster(n_workers=0, processes=False, **here) as one:  # type: ignore[no-untyped-call]
+    with (
+        dask.config.set({"temporary-directory": scratch}),
+        LocalCluster(n_workers=0, processes=False, **here) as one,  # type: ignore[no-untyped-call]
+    ):
         yield one.scheduler_address
 
 
 @contextmanager
-def _workers(address: str, count: int, errors: IO[bytes]) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
-    """Worker processes on this machine; the kernel kills them when this process dies."""
+def _workers(address: str, count: int, errors: IO[bytes], scratch: str) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
+    """Worker processes on this machine, killed at the end, or by the kernel when this process dies."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(count):
             command = module_command(
-                "iosonde.features.many_hosts.worker", address, f"host{number}", "--parent", str(os.getpid())
+                "iosonde.features.many_hosts.worker",
+                *(address, f"host{number}", "--parent", str(os.getpid()), "--scratch", scratch),
             )
             # In a group of its own: Ctrl-C is for the coordinator, which stops the agents.
             processes.append(

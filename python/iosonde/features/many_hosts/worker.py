@@ -12,6 +12,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 SETTINGS: Mapping[str, Any] = {
@@ -41,19 +42,22 @@ def main() -> None:
     parser.add_argument("address", help="address of the scheduler, such as `tcp://10.0.0.1:8786`")
     parser.add_argument("name", help="name of this host in results")
     parser.add_argument("--parent", type=int, help="process with which the worker ends")
+    parser.add_argument("--scratch", help="existing directory for Dask's own files; without it a temporary one")
     arguments = parser.parse_args()
     if arguments.parent:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != arguments.parent:
             return  # It died before prctl(2).
-    asyncio.run(_serve(arguments.address, arguments.name))
+    with ExitStack() as stack:
+        scratch = arguments.scratch or stack.enter_context(tempfile.TemporaryDirectory(prefix="iosonde-worker-"))
+        asyncio.run(_serve(arguments.address, arguments.name, scratch))
 
 
-async def _serve(address: str, name: str) -> None:
+async def _serve(address: str, name: str, scratch: str) -> None:
     import dask
     from distributed import Worker
 
-    with dask.config.set(SETTINGS), tempfile.TemporaryDirectory(prefix="iosonde-worker-") as scratch:
+    with dask.config.set(SETTINGS):
         worker = Worker(
             address, name=name, nthreads=1, memory_limit=0, dashboard=False, local_directory=scratch, death_timeout=10
         )
