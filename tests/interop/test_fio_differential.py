@@ -241,7 +241,8 @@ CASES = [
     case("fdatasync", "rw=write\nfdatasync=4", flushes),
     case("runtime", f"{PACED}\nruntime=2", lasts(1), True),
     case("time_based", f"size=16k\n{PACED}\nruntime=2", lasts(1), True),
-    case("ramp_time", f"{PACED}\nruntime=1\nramp_time=2", lasts(1.5), True),
+    # With a ramp longer than the run time fio 3.33 ends before the run time.
+    case("ramp_time", f"{PACED}\nruntime=2\nramp_time=2", lasts(3), True),
     case(
         "startdelay",
         f"{PACED}\nruntime=3\n[NAME-late]\nsize=64k\n{PACED}\nruntime=1\nstartdelay=2",

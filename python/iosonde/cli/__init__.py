@@ -129,10 +129,11 @@ class _Group(typer.core.TyperGroup):
         try:
             return self._invoke(ctx)
         except (IosondeError, MemoryError, BrokenPipeError) as raised:
-            error = IosondeError("out of memory", hint=_memory_hint()) if isinstance(raised, MemoryError) else raised
             code = reference.error_code(ctx.invoked_subcommand)
             with nullcontext() if code == reference.EXIT_ERROR else errors_exit(code):
-                raise error from None
+                if isinstance(raised, MemoryError):
+                    raise IosondeError("out of memory", hint=_memory_hint()) from None
+                raise  # Another name for it would keep its frames, and the files that they have open.
 
     def _invoke(self, ctx: Any) -> Any:
         """Run the subcommand; refused values are named without the prefix that pydantic gives its errors."""
