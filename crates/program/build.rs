@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What the engine is built from, seen from this crate.
+/// Sources of the engine, relative to this crate.
 const SOURCES: [&str; 3] = ["..", "../../Cargo.toml", "../../Cargo.lock"];
 
 fn main() {

@@ -96,7 +96,7 @@ impl Collector {
         self
     }
 
-    /// Whether the ramp is to end, because it is steady.
+    /// Returns true if the ramp is to end, because it is steady.
     pub fn is_ramp_steady(&self) -> bool {
         self.ramp.as_ref().is_some_and(RampWatch::is_steady)
     }
@@ -107,7 +107,7 @@ impl Collector {
         (!ramp.is_steady()).then(|| ramp.warning())
     }
 
-    /// How long the engine did not run in a part of the run; nothing without a heartbeat.
+    /// Time in which the engine did not run in a part of the run; none without a heartbeat.
     pub(crate) fn stalls(&self, within: Range<u64>) -> EngineStalls {
         self.heartbeat
             .as_ref()

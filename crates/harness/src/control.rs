@@ -1,4 +1,4 @@
-//! How the outside world and the jobs reach the controller.
+//! Messages to the controller, from commands, signals and jobs.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -95,7 +95,7 @@ impl Control {
         }
     }
 
-    /// Whether a stop was requested.
+    /// Returns true if a stop was requested.
     pub fn is_stopped(&mut self) -> bool {
         while let Ok(signal) = self.receiver.try_recv() {
             self.note(&signal);

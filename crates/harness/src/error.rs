@@ -101,7 +101,7 @@ impl Code {
     }
 }
 
-/// Why a run could not be carried out, or not to its end.
+/// Reason for which a run was not carried out, or not to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RunError {

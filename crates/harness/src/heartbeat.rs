@@ -82,7 +82,7 @@ impl Heartbeat {
         })
     }
 
-    /// What was found of a part of the run up to now, with the stall that has not ended yet.
+    /// Stalls in a part of the run up to now, with the one that has not ended yet.
     pub(crate) fn stalls(&self, within: Range<u64>) -> EngineStalls {
         let now_ns = self.clock.now();
         let state = self.pulse.state();

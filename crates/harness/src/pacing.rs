@@ -1,4 +1,4 @@
-//! How a job's thread waits for an instant: the same for every workload, so that their latencies can be compared.
+//! Waiting of a job's thread for an instant: the same for every workload, so that their latencies can be compared.
 
 use std::time::Duration;
 

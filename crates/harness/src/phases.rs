@@ -11,12 +11,12 @@ use iosonde_protocol::{Active, Operation, Pacing, Phase, Usage};
 
 use crate::recorder::Recorder;
 
-/// How often a job checks whether the ramp has ended early.
+/// Interval at which a job checks for an early end of the ramp.
 const RAMP_POLL_NS: u64 = 200_000;
-/// How long a job that has nothing to do waits at most before it checks whether to stop.
+/// Longest wait of an idle job before it checks for a stop.
 const IDLE_POLL_NS: u64 = 100_000_000;
 
-/// What all jobs of a run read: written by the controller, rarely.
+/// State that all jobs of a run read, and that the controller rarely writes.
 pub struct Shared {
     /// The run's first operation may start now.
     begin_ns: AtomicU64,
@@ -70,7 +70,7 @@ impl Shared {
         self.attention.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether the load was ended before its own end.
+    /// Returns true if the load was stopped before its own end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
@@ -81,7 +81,7 @@ impl Shared {
     }
 }
 
-/// How much a job may issue in a phase.
+/// Bytes and operations that a job may issue in a phase.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
     pub bytes: u64,
@@ -103,9 +103,9 @@ impl Budget {
 /// The limits of a job's phases.
 #[derive(Debug, Clone, Copy)]
 pub struct PhasePlan {
-    /// What may be issued during the ramp; none without a ramp.
+    /// Budget of the ramp; none without a ramp.
     pub ramp: Option<Budget>,
-    /// What may be issued during the measurement.
+    /// Budget of the measurement.
     pub measure: Budget,
     /// Length of the measurement at most, in nanoseconds.
     pub duration_ns: Option<u64>,
@@ -126,7 +126,7 @@ pub enum Stage {
     Drain,
 }
 
-/// What a job did in the measurement.
+/// Totals of a job in the measurement.
 #[derive(Debug, Clone, Default)]
 pub struct JobTotals {
     /// Operations completed.
@@ -137,16 +137,16 @@ pub struct JobTotals {
     pub end_ns: u64,
     /// When its last counted operation completed.
     pub last_completion_ns: u64,
-    /// What its thread used.
+    /// Usage of its thread.
     pub usage: Usage,
-    /// What kept it from having more in flight.
+    /// Limits of its I/Os in flight.
     pub pacing: Pacing,
 }
 
 /// Operations of one kind that followed each other, of which the last completed before the next event of the job's phases.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
-    /// What they did.
+    /// Kind of these operations.
     pub operation: Operation,
     /// From begin to completion, in nanoseconds, of each.
     pub latencies: &'a [u64],
@@ -172,7 +172,7 @@ pub struct JobPhases<'a> {
     end_ns: u64,
     /// The part of the run in which load is applied.
     window: Range<u64>,
-    /// Whether that is now.
+    /// True while load is applied.
     is_open: bool,
     budget: Budget,
     announced_waiting: bool,
@@ -228,7 +228,7 @@ impl<'a> JobPhases<'a> {
         }
     }
 
-    /// Whether [`JobPhases::advance`] would do nothing.
+    /// Returns true if [`JobPhases::advance`] would do nothing.
     #[inline(always)]
     pub fn is_uneventful(&self, now_ns: u64) -> bool {
         now_ns < self.next_check_ns && self.shared.attention.load(Ordering::Relaxed) == self.seen_attention
@@ -259,13 +259,13 @@ impl<'a> JobPhases<'a> {
         }
     }
 
-    /// Whether the phase's budget is used up.
+    /// Returns true if the phase's budget is used up.
     #[inline]
     pub fn exhausted(&self) -> bool {
         !self.budget.holds(self.plan.largest_bytes)
     }
 
-    /// Whether an operation may be issued now.
+    /// Returns true if an operation may be issued now.
     #[inline]
     pub fn may_issue(&self) -> bool {
         self.is_open && self.stage != Stage::Drain && !self.exhausted()
@@ -290,12 +290,12 @@ impl<'a> JobPhases<'a> {
         }
     }
 
-    /// How many operations the budget still holds.
+    /// Number of operations that the budget still holds.
     pub fn operations_left(&self) -> u64 {
         self.budget.operations
     }
 
-    /// How many operations the budget surely holds, whatever their sizes.
+    /// Number of operations that the budget holds in any case, whatever their sizes.
     pub fn operations_left_of_any_size(&self) -> u64 {
         let of_bytes = self.budget.bytes.checked_div(self.plan.largest_bytes);
         self.budget.operations.min(of_bytes.unwrap_or(u64::MAX))
@@ -407,7 +407,7 @@ impl<'a> JobPhases<'a> {
         self.outcome.end_ns
     }
 
-    /// What the job did.
+    /// Totals of the job.
     pub fn into_outcome(self) -> JobTotals {
         self.outcome
     }

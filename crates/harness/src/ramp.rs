@@ -53,7 +53,7 @@ impl RampWatch {
         self.is_steady |= self.holds();
     }
 
-    /// Whether the rule has held.
+    /// Returns true if the rule has held.
     pub(crate) fn is_steady(&self) -> bool {
         self.is_steady
     }

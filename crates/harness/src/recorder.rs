@@ -1,4 +1,4 @@
-//! What a job counts, interval by interval, and how it hands that over without waiting for other threads.
+//! Counts of a job, interval by interval, handed over without waiting for other threads.
 //!
 //! A job owns one [`IntervalRecord`] and writes to it. At the end of an interval it pushes the full one to the collector
 //! and takes an empty one, through two bounded lock-free queues. If the collector is late and no empty one is there, the

@@ -13,7 +13,7 @@ use crate::measure::{Load, Measured, measure};
 use crate::plan::LoadPlan;
 use crate::start::{AgreedStart, await_start};
 
-/// How often the progress of a phase is reported.
+/// Interval of progress reports of a phase, in nanoseconds.
 const REPORT_NS: u64 = 1_000_000_000;
 
 /// Inputs of a run besides its workload.

@@ -11,7 +11,7 @@ use iosonde_protocol::{Event, Ready, Start, StartResult};
 
 use crate::control::Control;
 
-/// How long before the instant jobs are released, so that they sleep until then by themselves.
+/// Time before the instant at which jobs are released, so that they sleep until then by themselves.
 pub(crate) const LEAD_NS: u64 = 50_000_000;
 /// Added to the instant, so that the start is never early: the wall clock may be slewed by 500 ppm (adjtimex(2)), which is
 /// 25 us within the lead, and a reading of both clocks is exact to 1 us. All hosts add the same.

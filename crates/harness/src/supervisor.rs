@@ -32,9 +32,9 @@ use crate::start::{self, AgreedStart, await_instant, await_start};
 const LEAD_NS: u64 = 500_000;
 /// Before an agreed start, time at least for what the controller does before any measured time starts.
 const SETUP_NS: u64 = 100_000_000;
-/// How long before an agreed start usage is sampled for the first time, so that a late wakeup does not make it late.
+/// Time before an agreed start at which usage is sampled for the first time, so that a late wakeup does not delay it.
 const SAMPLE_LEAD_NS: u64 = 2_000_000;
-/// How long after a boundary intervals are looked for: jobs hand them over with their next completion.
+/// Time after a boundary at which intervals are collected: jobs hand them over with their next completion.
 const BOUNDARY_SLACK_NS: u64 = 500_000;
 /// The longest sleep.
 const POLL_NS: u64 = 50_000_000;
@@ -43,10 +43,10 @@ const RAMP_END_POLL_NS: u64 = 1_000_000;
 /// Threads blocked in the kernel past the end are interrupted this often.
 const KICK_NS: u64 = 20_000_000;
 
-/// What the controller needs to know of a run.
+/// Inputs of the controller of a run.
 pub(crate) struct Supervision<'a> {
     pub clock: Clock,
-    /// What the jobs read.
+    /// State that the jobs read.
     pub shared: &'a Shared,
     pub plan: &'a LoadPlan<'a>,
     /// The block devices to watch.
@@ -55,17 +55,17 @@ pub(crate) struct Supervision<'a> {
     pub pinned_cpus: Vec<u32>,
 }
 
-/// What a supervised run leaves.
+/// Outcome of a supervised run.
 pub(crate) struct Supervised<T> {
-    /// What each job returned, in their order.
+    /// Return values of the jobs, in their order.
     pub jobs: Vec<thread::Result<T>>,
-    /// What the process used during the measurement.
+    /// Usage of the process during the measurement.
     pub process: Usage,
-    /// What the watched devices did during the measurement.
+    /// I/O of the watched devices during the measurement.
     pub devices: Vec<DeviceUsage>,
-    /// What the machine's CPUs did during the measurement, for all processes.
+    /// Time of the machine's CPUs during the measurement, for all processes.
     pub machine: Machine,
-    /// What the kernel's own threads used during the measurement.
+    /// CPU time of the kernel's own threads during the measurement.
     pub kernel: Option<KernelTime>,
     /// Knows how long the engine itself did not run in a part of the run.
     pub collector: Collector,
@@ -237,7 +237,7 @@ pub(crate) fn supervise<'a, T: Send>(
     })
 }
 
-/// What a job's thread does.
+/// Body of a job's thread.
 fn thread_body<'a, T: Send + 'a>(
     job: Job<'a, T>,
     recorder: Recorder,

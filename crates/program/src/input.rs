@@ -1,4 +1,4 @@
-//! What reaches the engine from outside: the spec, commands after it, signals.
+//! Inputs of the engine: the spec, commands after it, signals.
 
 use std::io::{BufReader, Stdin, stdin};
 use std::thread::Builder;

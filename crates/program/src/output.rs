@@ -22,7 +22,7 @@ impl Output {
         }
     }
 
-    /// What to stop when the reader goes away.
+    /// Stops this run when the reader goes away.
     pub(crate) fn stop_when_closed(&mut self, remote: Remote) {
         self.remote = Some(remote);
     }

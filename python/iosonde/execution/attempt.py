@@ -66,7 +66,7 @@ class Attempt:
     done: EngineRun
     """With the tables of the run."""
     ends_session: IosondeError | None = None
-    """Why the session cannot continue after the run, such as swap that could not be disabled."""
+    """Reason for which the session cannot continue after the run, such as swap that could not be disabled."""
 
 
 def carry_out(

@@ -20,7 +20,7 @@ REPEATED_FAILURES = 3
 
 
 class CarryOut(Protocol):
-    """What carries out one attempt: this machine, or several hosts at the same time."""
+    """Function that carries out one attempt, on this machine or on several hosts at the same time."""
 
     def __call__(self, run: Run, case: Case, number: int, on_event: Callable[[Event], None], /) -> Attempt | None:
         """Attempt `number` at a run; None if it was stopped and leaves no record."""

@@ -129,7 +129,7 @@ def resume(
 
 
 def _carrier() -> Carrier:
-    """What carries out runs on several hosts: that of a feature."""
+    """Return the carrier of a feature, which carries out runs on several hosts."""
     return contributed("carriers", "CARRIERS")[0]
 
 

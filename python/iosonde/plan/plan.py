@@ -45,7 +45,7 @@ class Plan(Frozen):
     """The study as read, with profile and settings applied (`Study.model_dump(mode="json")`)."""
     study_name: str
     application: str = ""
-    """What `iosonde qualify` decides for; empty in any other study."""
+    """Application that `iosonde qualify` decides for; empty in any other study."""
     profile: str
     target: str
     """The target as given, resolved to an absolute path or `null:`, `simulated:`."""

@@ -30,7 +30,7 @@ class Qualification:
     results: Sequence[Result] = ()
     """The worst first."""
     reason: str = ""
-    """Why it is undecided as a whole."""
+    """Reason for which it is undecided as a whole."""
 
     @classmethod
     def without_result(cls, application: str, *, title: str, target: str, reason: str) -> Qualification:

@@ -39,7 +39,7 @@ Every = Annotated[
 ]
 
 Shown = Literal["line", "table", "report"]
-"""What is printed of a decision; with `report` the page is written as well."""
+"""Extent of the output; with `report` the page is written as well."""
 
 
 def _applications(incomplete: str) -> list[str]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 START_S = 60.0
 """For workers to connect."""
 POLL_S = 2.0
-"""How long a worker waits for a message of its agent before it answers that there is none."""
+"""Longest wait of a worker for a message of its agent before it answers that there is none."""
 ANSWER_S = 20.0
 """For an answer of a worker after that; a host without one is lost."""
 EXCHANGES, EXCHANGES_KEPT = 8, 64
@@ -68,7 +68,7 @@ class Host:
     agent: int | None = None
     """Descriptor of the agent's process, of a local host."""
     lost: str = ""
-    """Why it cannot be used any more."""
+    """Reason for which it cannot be used any more; empty while it can."""
     _exchanges: list[clock.Exchange] = field(default_factory=list)
     _notes: list[str] = field(default_factory=list)
     _messages: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)

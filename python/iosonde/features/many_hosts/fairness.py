@@ -1,4 +1,4 @@
-"""How evenly hosts share a rate."""
+"""Fairness between hosts that share a rate."""
 
 from __future__ import annotations
 

@@ -416,6 +416,6 @@ def _named(hosts: Sequence[str]) -> str:
 
 
 def _done(hosts: Sequence[HostRun], merged: Merged) -> EngineRun:
-    """What a session writes of the run: the tables."""
+    """Tables of the run, as a session writes them."""
     empty = without_engine(Failure(code="", message=""))
     return replace(empty, failure=None, intervals=merged.intervals, histograms=merged.histograms, usage=merged.usage)

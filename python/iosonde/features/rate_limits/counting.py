@@ -1,4 +1,4 @@
-"""What a limit counts: operations, operations in units, or bytes, from rates over block sizes."""
+"""Unit that a limit counts: operations, operations in units, or bytes, from rates over block sizes."""
 
 from __future__ import annotations
 

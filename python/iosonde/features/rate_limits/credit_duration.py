@@ -34,7 +34,7 @@ class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRS
     words: str
     """Of the case with the heaviest load."""
     rate: float
-    """What it uses of the limit per second, in the unit that the limit counts."""
+    """Rate at which it uses the limit, per second in the unit that the limit counts."""
     cases: int
     """Cases."""
     limit: PublishedLimit

@@ -119,7 +119,7 @@ class Identification:
 
     verdict: Verdict
     reason: str
-    """Why it is not limited, or undecided."""
+    """Reason for which it is not limited, or undecided."""
     rules: Sequence[Rule] = ()
     sharing: Sharing = "unknown"
     """Budgets of reads and writes: one, or one each."""

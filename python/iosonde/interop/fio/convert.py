@@ -52,7 +52,7 @@ class Job:
     needs_data: bool
     """It reads, or overwrites what must be there."""
     unverifiable: str = ""
-    """Why what it writes cannot be verified, as a clause; empty where it can."""
+    """Reason for which its data cannot be verified, as a clause; empty where it can."""
 
 
 def convert(given: Given) -> Job | None:

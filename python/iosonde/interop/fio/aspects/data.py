@@ -71,7 +71,7 @@ def _duplicates(given: Given, direction: Direction) -> dict[str, Any]:
 
 
 def why_unverifiable(given: Given, direction: Direction, stream: dict[str, Any]) -> str:
-    """Why what is written cannot be verified, as a clause; empty where it can."""
+    """Reason for which written data cannot be verified, as a clause; empty where it can."""
     if "trim" in direction.operations:
         return "the contents of trimmed blocks are undefined"
     if stream.get("payload") == "zeros" or stream.get("duplicate_fraction"):

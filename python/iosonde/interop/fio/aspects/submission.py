@@ -1,4 +1,4 @@
-"""How I/O is submitted: the engine, direct or buffered, how much at once and on which CPUs."""
+"""Submission of I/O: the engine, direct or buffered, how much at once and on which CPUs."""
 
 from __future__ import annotations
 
