@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
@@ -182,7 +183,8 @@ def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
         from distributed import Client
     except ModuleNotFoundError as error:
         raise TargetError(
-            "`--hosts` requires the package `distributed`", hint="install it: `pip install 'iosonde[hosts]'`"
+            "`--hosts` requires the package `distributed`",
+            hint=f"install it: `{sys.executable} -m pip install distributed`",
         ) from error
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(worker.SETTINGS))
