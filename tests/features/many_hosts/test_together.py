@@ -17,6 +17,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from command_line import Iosonde
 from engines import real_engine
 
 from iosonde.errors import IosondeError
@@ -173,6 +174,16 @@ def test_the_metrics_of_a_total_are_those_of_all_hosts(finished: ResultSet) -> N
     assert row == {"concurrency": 3, "jobs_total": 3}
     record = finished.records()[0]
     assert {job["host"] for job in (record.result or {})["jobs"]} == set(finished.plan.hosts)
+
+
+def test_a_report_distinguishes_totals_from_parameters_of_a_host(
+    finished: ResultSet, tmp_path: Path, iosonde: Iosonde
+) -> None:
+    done = iosonde("report", finished.directory, "--output", tmp_path / "report.html")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "report.html").read_text()
+    assert "3 at the same time (host0, host1, host2)" in text
+    assert "Fairness between hosts" in text
 
 
 def test_hosts_start_at_the_same_instant(finished: ResultSet) -> None:

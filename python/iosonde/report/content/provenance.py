@@ -46,6 +46,7 @@ def headline(source: Source, material: Material, omitted: list[Omitted]) -> list
         ("Simulated", WARNING if source.simulated else ""),
         ("Device", devices_text(source)),
         ("Target", source.plan.target),
+        ("Hosts", _hosts_text(source.plan.hosts)),
         (
             "Server",
             ", ".join(dict.fromkeys(str(url) for case in source.cases if (url := case.parameters.get("server_url")))),
@@ -61,6 +62,14 @@ def headline(source: Source, material: Material, omitted: list[Omitted]) -> list
         *_prepared_at_a_glance(source),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def _hosts_text(hosts: Sequence[str]) -> str:
+    """Return the hosts of a study on several; values of their total and parameters of each would look alike."""
+    if len(hosts) < 2:
+        return ", ".join(hosts)
+    names = ", ".join(hosts)
+    return f"{len(hosts)} at the same time ({names}); values are totals, jobs, queue depth and rates those of each host"
 
 
 def _intervals(source: Source, material: Material) -> list[tuple[str, str]]:
