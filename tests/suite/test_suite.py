@@ -122,6 +122,8 @@ def test_a_suite_finds_the_known_ratio_and_can_be_resumed(iosonde: Iosonde, file
     options = ("--target", SLOW, "--against", FAST, "--profile", "quick")
     stopped = iosonde("suite", file, *options, "-o", directory, "--time-limit", "1ms")
     assert "iosonde resume" in stopped.stderr
+    refused = iosonde("resume", directory, "--hosts", "local:2")
+    assert refused.returncode == 2 and "is not supported for a suite" in refused.stderr
     done = iosonde("resume", directory, "--json")
     document = json.loads(done.stdout)
     found = {line["value"]: line for line in document["lines"]}

@@ -25,11 +25,9 @@ from iosonde.execution import execute, resume
 from iosonde.execution.carrier import HostOptions
 from iosonde.features.many_hosts import relay
 from iosonde.features.many_hosts.record import Hosts
-from iosonde.plan import Case, Plan, Run
+from iosonde.plan import Plan
 from iosonde.planning import expand
-from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
-from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.study.model import Study
@@ -56,27 +54,6 @@ def study(*, duration: str = "1s", repeats: int = 2, **measurement: object) -> S
             "profiles": {"quick": {}},
         }
     )  # fmt: skip
-
-
-class Watch:
-    """What the progress display shows."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.rates: list[int] = []
-
-    def run_started(self, run: Run, case: Case) -> None:
-        pass
-
-    def event(self, run: Run, event: Event) -> None:
-        if event["event"] == "interval":
-            self.rates.append(sum(each["count"] for stream in event["streams"] for each in stream["operations"]))
-
-    def run_ended(self, run: Run, record: Record) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 @pytest.fixture(autouse=True)

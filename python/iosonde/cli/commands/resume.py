@@ -41,7 +41,7 @@ def command(
     they may contain other data by now. Databases on your own server need `--server` and `--confirm` again. Of a
     qualification, output and exit code are those of `iosonde qualify`.
     """
-    from iosonde.cli.commands import qualify
+    from iosonde.cli.commands import qualify, suite
     from iosonde.execution import resume
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
@@ -50,18 +50,12 @@ def command(
 
     time_limit_s = options.read_time_limit(time_limit)
     if is_suite(directory):
-        from iosonde.cli.commands import suite
-
+        if hosts:
+            raise typer.BadParameter("`--hosts` is not supported for a suite: resume it without")
         opened = open_directory(directory)
-        suite.carry_out(
-            opened,
-            consent=options.consent(
-                destroy, confirm, libraries=allow_library or (), server=server, targets=opened.targets
-            ),
-            retry_failed=retry_failed,
-            time_limit_s=time_limit_s,
-            as_json=as_json,
-        )
+        libraries = allow_library or ()
+        consent = options.consent(destroy, confirm, libraries=libraries, server=server, targets=opened.targets)
+        suite.carry_out(opened, consent=consent, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json)
         return
     result_set = ResultSet.open(directory)
     is_qualification = bool(result_set.plan.application)

@@ -113,11 +113,6 @@ def total(
     return Attempt(record=_with_hosts(decided, hosts, part, share), done=_done(hosts, merged))
 
 
-def failed(record: Record, failure: Failure) -> Attempt:
-    """A run without a total."""
-    return _failed(record, failure)
-
-
 def _failed(record: Record, failure: Failure) -> Attempt:
     record = record.model_copy(update={"outcome": "failed", "failure": failure, "result": None, "warnings": []})
     return Attempt(record=record, done=without_engine(failure))
