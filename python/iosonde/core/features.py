@@ -11,7 +11,7 @@ it adds in a tuple:
     workload.py      WORKLOADS       objects of a subclass of `Workload`         studies, plans, runs and records
     setup.py         PARTS           subclasses of `plan.setup.SetupPart`        setups of a plan
                      EXTENSIONS      `study.setup_extension.SetupExtension`      parameters of studies for them
-                     SETTINGS        models whose fields are parameters          other parameters of cases
+                     SETTINGS        models with `needs_root`; fields are parameters  other parameters of cases
                      SIZES           names of parameters in bytes                both kinds of parameters
     servers.py       STARTERS        `execution.servers.running_server.ServerStarter`  runs on a server
     addresses.py     KINDS           `servers.url.ServerKind`                    addresses of running servers

@@ -21,8 +21,9 @@ _PLURALS = {
     "block_size": ("with", "blocks"),
     "queue_depth": ("at", "queue depths"),
     "jobs": ("with", "numbers of jobs"),
+    "hosts": ("with", "numbers of hosts"),
 }
-_SINGULARS = {"jobs": "number of jobs"}
+_SINGULARS = {"jobs": "number of jobs", "hosts": "number of hosts"}
 
 
 def value_text(metric: str, value: float) -> str:
@@ -169,7 +170,7 @@ def level_words(factor: str, level: Any) -> str:
     match factor:
         case "store" | "server":
             return terms.store_name(value)
-        case "terminals" | "clients" | "warehouses":
+        case "terminals" | "clients" | "warehouses" | "hosts":
             return f"1 {factor[:-1]}" if level == 1 else f"{value} {factor}"
         case "log":
             return "a separate log device" if level in ("apart", "separate") else "the log on the data device"

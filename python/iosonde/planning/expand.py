@@ -25,7 +25,7 @@ from iosonde.planning.setup_targets import SetupTargets, UnknownTarget
 from iosonde.servers.url import kinds, parse
 from iosonde.study.effective import effective, until_precise
 from iosonde.study.model import UNTIL, Study
-from iosonde.study.setup import HOST_SETTINGS
+from iosonde.study.setup import PRIVILEGED
 from iosonde.workload import workloads
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def study_size(study: Study, *, profile: str) -> StudySize:
         ramps_vary="steady" in _values(drafts, "ramp_until"),
         devices=max(draft.case.setup.devices if draft.case.setup else 1 for draft in drafts),
         needs_root=any(draft.case.setup and not draft.case.setup.is_plain for draft in drafts)
-        or any(value not in (None, "off") for name in HOST_SETTINGS for value in _values(drafts, name)),
+        or any(value not in (None, "off") for name in PRIVILEGED for value in _values(drafts, name)),
         limits_memory=any(_values(drafts, "memory_limit")),
         installed=_installed(drafts),
     )

@@ -33,8 +33,8 @@ COMMAS = ("mount_options",)
 """Parameters whose value may hold commas."""
 
 _EXTENSIONS = contributed("setup", "EXTENSIONS", SetupExtension)
-_MODELS: tuple[type[BaseModel], ...] = contributed("setup", "SETTINGS")
-_SETTINGS = {name: field for model in _MODELS for name, field in model.model_fields.items()}
+_MODELS: tuple[Any, ...] = contributed("setup", "SETTINGS")
+_SETTINGS: dict[str, FieldInfo] = {name: field for model in _MODELS for name, field in model.model_fields.items()}
 """Parameters of a case that need no setup, of features."""
 
 SIZES = ("setup_size", *queue.SIZES, *contributed("setup", "SIZES", str))
@@ -99,6 +99,8 @@ LAYOUT = ("devices", *(name for each in _EXTENSIONS if each.is_layout for name i
 """Those about how devices are combined."""
 HOST_SETTINGS = (*queue.NAMES, *_SETTINGS)
 """Parameters of a case about the machine: settings of the block queues, and those of features."""
+PRIVILEGED = (*queue.NAMES, *(name for model in _MODELS if model.needs_root for name in model.model_fields))
+"""Those of them that only root can change."""
 
 NAMES = (*SETUP_NAMES, *HOST_SETTINGS)
 """Parameters of a case as a whole."""

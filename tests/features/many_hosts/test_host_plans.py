@@ -11,26 +11,55 @@ from iosonde.errors import TargetError
 from iosonde.execution.checks.admission import Admission
 from iosonde.features.many_hosts import host_plan
 from iosonde.features.many_hosts.carrier import connected
+from iosonde.metrics import wording
 from iosonde.plan import Plan
-from iosonde.planning import expand
+from iosonde.planning import expand, load
+from iosonde.planning.expand import study_size
 from iosonde.storage import open_target
 from iosonde.study.model import Study
 
 pytestmark = pytest.mark.unit
 
 
-def planned(target: Path | str, **measurement: Any) -> Plan:
+def planned(target: Path | str, factors: dict[str, Any] | None = None, **measurement: Any) -> Plan:
     study = {
         "name": "hosts", "title": "Hosts", "question": "?", "repeats": 2,
         "measurement": {"span": "1MiB", "duration": "100ms", **measurement},
-        "parts": [{"name": "main", "factors": {"queue_depth": [1, 4]}}],
+        "parts": [{"name": "main", "factors": factors or {"queue_depth": [1, 4]}}],
         "profiles": {"quick": {}},
     }  # fmt: skip
     return expand(Study.model_validate(study), open_target(str(target)), profile="quick")
 
 
-def test_hosts_differ_in_files_and_seeds_and_in_nothing_else(tmp_path: Path) -> None:
+def test_a_study_uses_the_first_hosts_that_its_cases_require(tmp_path: Path) -> None:
+    plan = planned(tmp_path, {"hosts": [1, 2]})
+    assert host_plan.taking_part(plan, ["one", "two", "three"]) == ["one", "two"]
+    with pytest.raises(TargetError, match="requires 2 hosts; got 1"):
+        host_plan.taking_part(plan, ["one"])
+    one, two = (host_plan.of_host(plan.model_copy(update={"hosts": ["one", "two"]}), name) for name in ("one", "two"))
+    assert [case.parameters["hosts"] for case in one.cases] == [1, 2]
+    assert [case.parameters["hosts"] for case in two.cases] == [2]
+    assert {run.case_id for run in two.runs} == {"main/hosts=2"}
+
+
+def test_all_hosts_take_part_in_cases_that_name_no_number(tmp_path: Path) -> None:
     plan = planned(tmp_path)
+    assert host_plan.taking_part(plan, ["one", "two", "three"]) == ["one", "two", "three"]
+    assert host_plan.of_case(plan.cases[0], ["one", "two", "three"]) == ["one", "two", "three"]
+
+
+def test_findings_count_hosts() -> None:
+    assert wording.level_words("hosts", 1) == "1 host"
+    assert wording.range_words("hosts", [1, 2, 4], [1, 2]) == " with numbers of hosts up to 2"
+
+
+def test_a_study_about_hosts_needs_no_root() -> None:
+    assert not study_size(load("shared-storage"), profile="quick").needs_root
+    assert study_size(load("kernel-tax"), profile="quick").needs_root
+
+
+def test_hosts_differ_in_files_and_seeds_and_in_nothing_else(tmp_path: Path) -> None:
+    plan = planned(tmp_path).model_copy(update={"hosts": ["one", "other"]})
     one, other = (host_plan.of_host(plan, name) for name in ("one", "other"))
     assert one == host_plan.of_host(plan, "one"), "the same in every session"
     assert one.created_name != other.created_name
@@ -43,7 +72,8 @@ def test_hosts_differ_in_files_and_seeds_and_in_nothing_else(tmp_path: Path) -> 
 
 
 def test_the_plan_of_a_host_writes_only_to_its_own_files(tmp_path: Path) -> None:
-    Admission.for_plan(host_plan.of_host(planned(tmp_path), "one"), tmp_path).check_plan()
+    plan = planned(tmp_path).model_copy(update={"hosts": ["one"]})
+    Admission.for_plan(host_plan.of_host(plan, "one"), tmp_path).check_plan()
 
 
 def test_a_directory_is_required(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -17,6 +17,7 @@ class TraceParameters(BaseModel):
     """Parameters of tracing; omitted: no tracing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    needs_root: ClassVar[bool] = True
 
     kernel_trace: Annotated[bool | None, BeforeValidator(_read_flag)] = Field(
         None,

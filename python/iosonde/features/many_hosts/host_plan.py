@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from typing import TypeVar
 
 from iosonde.errors import TargetError
 from iosonde.plan import Case, Plan, Run
@@ -14,6 +15,31 @@ from iosonde.storage.targets.file_target import DirectoryTarget
 from iosonde.units import format_bytes
 from iosonde.workload import described
 from iosonde.workload.block.backends import VIRTUAL
+
+T = TypeVar("T")
+
+
+def most_hosts(plan: Plan) -> int:
+    """Return the largest number of hosts that a case requires; 0 if none has the parameter `hosts`."""
+    return max((case.parameters.get("hosts") or 0 for case in plan.cases), default=0)
+
+
+def taking_part(plan: Plan, hosts: Sequence[T]) -> Sequence[T]:
+    """Return those of the hosts that the study uses; `TargetError` if it requires more."""
+    most = most_hosts(plan)
+    if most > len(hosts):
+        raise TargetError(
+            f"the study requires {most} hosts; got {len(hosts)}",
+            where="by the parameter `hosts`",
+            hint=f"name more hosts, such as `--hosts local:{most}`, or reduce the parameter with `--set hosts=...`",
+        )
+    is_limited = all(case.parameters.get("hosts") for case in plan.cases)
+    return hosts[:most] if is_limited else hosts
+
+
+def of_case(case: Case, hosts: Sequence[T]) -> Sequence[T]:
+    """Return the hosts that take part in the runs of a case."""
+    return hosts[: case.parameters.get("hosts") or len(hosts)]
 
 
 def check(plan: Plan) -> None:
@@ -54,8 +80,11 @@ def check_space(plan: Plan, hosts: int) -> None:
 
 
 def of_host(plan: Plan, host: str) -> Plan:
-    """The plan of one host; the same for every session."""
-    content = plan.model_copy(update={"hosts": [host]}).model_dump_json()
+    """The plan of one host, with the cases in which it takes part; the same for every session."""
+    cases = [case for case in plan.cases if host in of_case(case, plan.hosts)]
+    known = {case.case_id for case in cases}
+    runs = [run for run in plan.runs if run.case_id in known]
+    content = plan.model_copy(update={"hosts": [host], "cases": cases, "runs": runs}).model_dump_json()
     own = Plan.model_validate_json(content.replace(plan.created_name, _own_name(plan, host)))
     return own.model_copy(update={"runs": [_with_own_seed(run, host) for run in own.runs]})
 

@@ -6,7 +6,7 @@ import hashlib
 import io
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class Together:
         """Carry out a plan on hosts, and keep the totals in a new directory, with those of hosts below it."""
         host_plan.check(plan)
         with connected(options.hosts, insecure=options.insecure) as carrier:
+            carrier = replace(carrier, hosts=host_plan.taking_part(plan, carrier.hosts))
             names = [host.name for host in carrier.hosts]
             host_plan.check_names(names)
             host_plan.check_space(plan, len(names))
@@ -62,6 +63,7 @@ class Together:
         """Carry out the missing runs, on the same hosts."""
         host_plan.check(result_set.plan)
         with connected(options.hosts, insecure=options.insecure) as carrier:
+            carrier = replace(carrier, hosts=host_plan.taking_part(result_set.plan, carrier.hosts))
             names = [host.name for host in carrier.hosts]
             if names != result_set.plan.hosts:
                 raise ResultsError(
@@ -137,7 +139,8 @@ class _Coordinator:
         """Carry out one run on all hosts; None if it was stopped and leaves no record."""
         started_at = _now()
         plan = self.result_set.plan
-        requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in self.hosts}
+        hosts = host_plan.of_case(case, self.hosts)
+        requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in hosts}
         try:
             records = self.carrier.do(RunTogether(requests).carry_out(self.stop))
             parts = self.carrier.do(gather(_collected(host, name) for host, name in records.items()))

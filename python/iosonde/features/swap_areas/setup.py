@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -33,6 +33,7 @@ class SwapParameters(BaseModel):
     """Parameters of swap; omitted ones leave the system as it is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    needs_root: ClassVar[bool] = True
 
     swap: Annotated[Literal["off", "target", "zram"] | None, BeforeValidator(_read_swap)] = Field(
         None,

@@ -46,7 +46,7 @@ def headline(source: Source, material: Material, omitted: list[Omitted]) -> list
         ("Simulated", WARNING if source.simulated else ""),
         ("Device", devices_text(source)),
         ("Target", source.plan.target),
-        ("Hosts", _hosts_text(source.plan.hosts)),
+        ("Hosts", _hosts_text(source.plan)),
         (
             "Server",
             ", ".join(dict.fromkeys(str(url) for case in source.cases if (url := case.parameters.get("server_url")))),
@@ -64,12 +64,13 @@ def headline(source: Source, material: Material, omitted: list[Omitted]) -> list
     return [(name, value) for name, value in rows if value]
 
 
-def _hosts_text(hosts: Sequence[str]) -> str:
+def _hosts_text(plan: Plan) -> str:
     """Return the hosts of a study on several; values of their total and parameters of each would look alike."""
+    hosts, names = plan.hosts, ", ".join(plan.hosts)
     if len(hosts) < 2:
-        return ", ".join(hosts)
-    names = ", ".join(hosts)
-    return f"{len(hosts)} at the same time ({names}); values are totals, jobs, queue depth and rates those of each host"
+        return names
+    most = f"up to {len(hosts)}" if any(case.parameters.get("hosts") for case in plan.cases) else f"{len(hosts)}"
+    return f"{most} at the same time ({names}); values are totals, jobs, queue depth and rates those of each host"
 
 
 def _intervals(source: Source, material: Material) -> list[tuple[str, str]]:

@@ -1,0 +1,23 @@
+"""Parameters of a case on several hosts (`--hosts`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_HOSTS = 10_000
+
+
+class HostParameters(BaseModel):
+    """Parameters of hosts; omitted: all hosts of the study."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    needs_root: ClassVar[bool] = False
+
+    hosts: Annotated[int | None, Field(ge=1, le=MOST_HOSTS)] = Field(
+        None, description="Number of hosts that take part in a run, the first ones of `--hosts`. Empty: all of them."
+    )
+
+
+SETTINGS = (HostParameters,)

@@ -1,0 +1,86 @@
+"""One study on one and on two hosts: what takes part, what is recorded of it, and how hosts are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from engines import real_engine
+
+from iosonde.errors import TargetError
+from iosonde.execution import execute
+from iosonde.execution.carrier import HostOptions
+from iosonde.features.many_hosts.record import Hosts
+from iosonde.plan import Plan
+from iosonde.planning import expand
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+from iosonde.study.model import Study
+
+pytestmark = pytest.mark.system
+
+
+def planned(place: Path) -> Plan:
+    study = {
+        "name": "hosts", "title": "Reads of several hosts", "question": "How much do several hosts read?", "repeats": 2,
+        "measurement": {
+            "span": "1MiB", "io_mode": "buffered", "ramp": "0s", "duration": "500ms", "interval": "100ms",
+        },
+        "parts": [{"name": "main", "factors": {"hosts": [1, 2]}}],
+        "profiles": {"quick": {}},
+    }  # fmt: skip
+    return expand(Study.model_validate(study), open_target(str(place / "data")), profile="quick")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    found = tmp_path_factory.mktemp("hosts")
+    (found / "data").mkdir()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("IOSONDE_ENGINE", str(real_engine()))
+        patched.setenv("XDG_STATE_HOME", str(found / "state"))
+        # Other processes on these CPUs may delay a start.
+        patched.setattr("iosonde.features.many_hosts.merge.SKEW_FAILURE", float("inf"))
+        yield found
+
+
+@pytest.fixture(scope="module")
+def finished(place: Path) -> ResultSet:
+    """Two runs on one host and two runs on two hosts; a third host is not used."""
+    found = execute(planned(place), place / "set", hosts=HostOptions(hosts="local:3"))
+    assert [record.failure for record in found.records()] == [None] * 4
+    return found
+
+
+def hosts_of(found: ResultSet) -> dict[str, list[tuple[str, ...]]]:
+    """Hosts in the records of each case."""
+    names: dict[str, list[tuple[str, ...]]] = {}
+    for record in found.records():
+        part = record.of(Hosts)
+        assert part
+        names.setdefault(record.case_id, []).append(tuple(share.host for share in part.shares))
+    return names
+
+
+def test_only_the_hosts_of_a_run_take_part(finished: ResultSet) -> None:
+    assert finished.plan.hosts == ["host0", "host1"]
+    assert hosts_of(finished) == {"main/hosts=1": [("host0",)] * 2, "main/hosts=2": [("host0", "host1")] * 2}
+    second = ResultSet.open(finished.directory / "hosts" / "host1")
+    assert {record.case_id for record in second.records()} == {"main/hosts=2"}
+    assert second.missing_runs() == [], "it does not wait for runs of the other host"
+
+
+def test_hosts_are_a_factor_like_any_other(finished: ResultSet) -> None:
+    rows = finished.sql("SELECT hosts, hosts_measured, jobs_total FROM runs ORDER BY hosts").rows()
+    assert rows == [(1, 1, 1), (1, 1, 1), (2, 2, 2), (2, 2, 2)]
+    assert finished.sql("SELECT min(hosts_jain_index) >= 0.5 AND max(hosts_jain_index) <= 1 FROM runs").item()
+
+
+def test_too_few_hosts_are_refused_before_anything_is_written(place: Path) -> None:
+    plan = planned(place)
+    with pytest.raises(TargetError, match="the parameter `hosts` requires `--hosts`; the study `hosts` uses up to 2"):
+        execute(plan, place / "refused")
+    with pytest.raises(TargetError, match="the study requires 2 hosts; got 1"):
+        execute(plan, place / "refused", hosts=HostOptions(hosts="local:1"))
+    assert not (place / "refused").exists()
