@@ -163,6 +163,8 @@ class _Lines:
 
     def event(self, run: Run, event: Event) -> None:
         if event["event"] == "interval" and event["phase"] == "measure":
+            if event.get("index") == 0:  # That of several hosts is the whole measurement, after estimates.
+                self._rates = Rates(run)
             self._rates.add(event)
 
     def run_ended(self, run: Run, record: Record) -> None:

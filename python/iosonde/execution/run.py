@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+from iosonde.execution.carrier import HostOptions
 from iosonde.execution.observer import Observer
 from iosonde.execution.session import execute
 from iosonde.plan import Plan
@@ -31,6 +32,7 @@ def run(
     observer: Observer | None = None,
     time_limit_s: float | None = None,
     progress: bool = True,
+    hosts: HostOptions | str | None = None,
 ) -> ResultSet:
     """Run a study on a target and return its result set.
 
@@ -40,14 +42,19 @@ def run(
     (`iosonde.plan.commands.commands_hash`). `output` is a new directory, by default one under `iosonde-results`. After
     `time_limit_s` seconds the study stops and keeps completed runs.
 
+    `hosts` are those of `--hosts`, such as `local:4`: each run is carried out on all of them at the same time.
+
     Progress is shown in a notebook and on a terminal, unless `progress` is false or an `observer` is given.
     """
     chosen = study if isinstance(study, Study) else load(study)
     plan = expand(chosen, open_target(str(target)), profile=profile, repeats=repeats, settings=settings)
     directory = output or default_directory(plan.study_name)
     consent = Consent(destroy=tuple(destroy), confirm=tuple(confirm), commands=allow_commands)
+    chosen_hosts = HostOptions(hosts=hosts) if isinstance(hosts, str) else hosts
     with _observed(plan, observer, progress=progress) as watching:
-        return execute(plan, directory, observer=watching, time_limit_s=time_limit_s, consent=consent)
+        return execute(
+            plan, directory, observer=watching, time_limit_s=time_limit_s, consent=consent, hosts=chosen_hosts
+        )
 
 
 @contextmanager

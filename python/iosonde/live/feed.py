@@ -72,6 +72,8 @@ class Feed:
             self._send({"kind": "phase", "phase": PHASES.get(event["phase"], event["phase"])})
         elif event["event"] == "interval":
             if event["phase"] == "measure":
+                if event.get("index") == 0:  # That of several hosts is the whole measurement, after estimates.
+                    self._now.intervals.clear()
                 self._now.intervals.append(event)
             if time.monotonic() - self._sent_at >= PERIOD_S:
                 self._sent_at = time.monotonic()

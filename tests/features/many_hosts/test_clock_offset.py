@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iosonde.features.many_hosts.clock import ClockError, Drift, Exchange, drift, exchange, offset
+from iosonde.features.many_hosts.carrier import Host
+from iosonde.features.many_hosts.clock import ClockError, Drift, Exchange, drift, offset
 
 SECOND_NS = 10**9
 DRIFT_PPM = 100
@@ -128,10 +130,31 @@ def test_a_clock_that_was_set_meanwhile_is_an_error() -> None:
 
 
 def test_exchanges_on_this_machine_find_the_offset_that_is_added_to_its_clock() -> None:
-    def shifted() -> tuple[int, int]:
-        return time.time_ns() + 10 * SECOND_NS, time.time_ns() + 10 * SECOND_NS
+    def exchange() -> Exchange:
+        sent_ns = time.time_ns()
+        read_ns = time.time_ns() + 10 * SECOND_NS
+        return Exchange(sent_ns=sent_ns, received_ns=read_ns, replied_ns=read_ns, returned_ns=time.time_ns())
 
-    exchanges = [exchange(shifted) for _ in range(20)]
+    exchanges = [exchange() for _ in range(20)]
     found = offset(exchanges, exchanges[-1].returned_ns)
     assert found.low_ns <= 10 * SECOND_NS <= found.high_ns
     assert isinstance(drift(exchanges), Drift)
+
+
+def test_the_drift_of_a_host_is_that_over_the_whole_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first exchanges are kept, although only the last ones decide the offset."""
+    host = Host(name="a", address="", client=None, machine="another")  # type: ignore[arg-type]
+    now_ns = EPOCH_NS
+
+    async def exchange() -> Exchange:
+        nonlocal now_ns
+        now_ns += 100_000
+        read_ns = round(EPOCH_NS + (now_ns - EPOCH_NS) * (1 + 80e-6))
+        return Exchange(sent_ns=now_ns - 50_000, received_ns=read_ns, replied_ns=read_ns, returned_ns=now_ns + 50_000)
+
+    monkeypatch.setattr(host, "_exchange", exchange)
+    for _ in range(20):
+        asyncio.run(host.compare_clocks(now_ns))
+        now_ns += 30 * SECOND_NS
+    assert host.clock_drift
+    assert abs(host.clock_drift.value_ppm - 80) <= host.clock_drift.uncertainty_ppm < 0.5

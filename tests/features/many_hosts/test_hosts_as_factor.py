@@ -11,9 +11,12 @@ from engines import real_engine
 from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.execution.carrier import HostOptions
+from iosonde.execution.observer import Silent
+from iosonde.execution.progress import Rates
 from iosonde.features.many_hosts.record import Hosts
-from iosonde.plan import Plan
+from iosonde.plan import Plan, Run
 from iosonde.planning import expand
+from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.study.model import Study
@@ -25,12 +28,28 @@ def planned(place: Path) -> Plan:
     study = {
         "name": "hosts", "title": "Reads of several hosts", "question": "How much do several hosts read?", "repeats": 2,
         "measurement": {
-            "span": "1MiB", "io_mode": "buffered", "ramp": "0s", "duration": "500ms", "interval": "100ms",
+            "span": "1MiB", "io_mode": "buffered", "ramp": "0s", "duration": "1s", "interval": "100ms",
         },
         "parts": [{"name": "main", "factors": {"hosts": [1, 2]}}],
         "profiles": {"quick": {}},
     }  # fmt: skip
     return expand(Study.model_validate(study), open_target(str(place / "data")), profile="quick")
+
+
+class Observed(Silent):
+    """Keeps the rates of intervals, by run."""
+
+    def __init__(self) -> None:
+        self.rates: dict[str, list[tuple[int, str]]] = {}
+
+    def event(self, run: Run, event: Event) -> None:
+        if event["event"] == "interval":
+            rates = Rates(run)
+            rates.add(event)
+            self.rates.setdefault(run.run_id, []).append((event["index"], rates.text()))
+
+
+OBSERVED = Observed()
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +61,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patched.setenv("XDG_STATE_HOME", str(found / "state"))
         # Other processes on these CPUs may delay a start.
         patched.setattr("iosonde.features.many_hosts.merge.SKEW_FAILURE", float("inf"))
+        # A host answers every 2 s, and these runs are shorter.
+        patched.setattr("iosonde.features.many_hosts.carrier.POLL_S", 0.1)
+        patched.setattr("iosonde.features.many_hosts.carrier.MEANWHILE_S", 0.1)
         yield found
 
 
 @pytest.fixture(scope="module")
 def finished(place: Path) -> ResultSet:
     """Two runs on one host and two runs on two hosts; a third host is not used."""
-    found = execute(planned(place), place / "set", hosts=HostOptions(hosts="local:3"))
+    found = execute(planned(place), place / "set", observer=OBSERVED, hosts=HostOptions(hosts="local:3"))
     assert [record.failure for record in found.records()] == [None] * 4
     return found
 
@@ -84,3 +106,21 @@ def test_too_few_hosts_are_refused_before_anything_is_written(place: Path) -> No
     with pytest.raises(TargetError, match="the study requires 2 hosts; got 1"):
         execute(plan, place / "refused", hosts=HostOptions(hosts="local:1"))
     assert not (place / "refused").exists()
+
+
+def test_the_total_rate_is_known_while_hosts_measure(finished: ResultSet) -> None:
+    assert len(OBSERVED.rates) == 4
+    for rates in OBSERVED.rates.values():
+        assert [index for index, _ in rates] == [1] * (len(rates) - 1) + [0], "the whole one replaces the estimates"
+        assert all("IOPS" in text for _, text in rates)
+    assert any(len(rates) > 1 for rates in OBSERVED.rates.values())
+
+
+def test_the_cost_of_the_carrier_is_part_of_the_record(finished: ResultSet) -> None:
+    for record in finished.records():
+        part = record.of(Hosts)
+        assert part
+        for share in part.shares:
+            assert share.carrier_cpu_share is not None
+            assert 0 < share.carrier_cpu_share < 1
+            assert share.clock_drift_ppm is None, "one machine has one clock"

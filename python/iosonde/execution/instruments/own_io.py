@@ -29,7 +29,9 @@ from iosonde.storage.control_groups.io_group import Bytes, IoGroup, UnavailableE
 from iosonde.workload import described
 
 LOOK_SECONDS = 1.0
-"""Between two looks at other processes, which take some milliseconds."""
+"""Least time between two looks at other processes."""
+LOOK_SHARE = 0.002
+"""Largest share of a CPU for looks: with thousands of processes each takes long, and there are fewer."""
 FS_OUTPUT_BYTES = 512
 
 Sample = Mapping[str, tuple[Bytes, Bytes, Bytes]]
@@ -50,6 +52,7 @@ class OwnIo(Instrument):
         self._next_look = 0.0
         self._of_load = _in_flight(context.run.spec["workload"])
         self._in_flight: Bytes = 0, 0
+        self._is_measured = False
 
     def start(self) -> None:
         """Create the group."""
@@ -74,17 +77,18 @@ class OwnIo(Instrument):
 
     def event(self, event: Event) -> None:
         """Read at the start and at the end of the measurement, as far as events show them."""
-        if not self._devices:
+        if not self._devices or event["event"] not in ("hello", "phase", "interval", "result"):
             return
-        is_measured = event["event"] == "result" or event.get("phase") == "measure"
-        name = "measured" if is_measured else "started"
-        if event["event"] in ("hello", "phase", "interval", "result"):
-            if event["event"] != "hello":
-                self._in_flight = self._of_load
-            # The last sample before the measurement counts.
-            self._samples[name] = self._sample()
-            if time.monotonic() >= self._next_look:
-                self._look()
+        if event["event"] != "hello":
+            self._in_flight = self._of_load
+        if event.get("phase") == "measure":
+            self._is_measured = True
+        elif not self._is_measured and event["event"] != "result":
+            self._samples["started"] = self._sample()  # The last one before the measurement counts.
+        else:
+            self._samples.setdefault("measured", self._sample())
+        if time.monotonic() >= self._next_look:
+            self._look()
 
     def stop(self, done: EngineRun) -> Reading:
         """The differences; facts without numbers where the kernel has none."""
@@ -107,8 +111,10 @@ class OwnIo(Instrument):
         return Reading(facts={"own_io": facts})
 
     def _look(self) -> None:
+        begin = time.monotonic()
         self._others.look()
-        self._next_look = time.monotonic() + LOOK_SECONDS
+        now = time.monotonic()
+        self._next_look = now + max(LOOK_SECONDS, (now - begin) / LOOK_SHARE)
 
     def close(self) -> None:
         """Remove the group."""

@@ -7,8 +7,8 @@ Requests and answers are JSON Lines on standard input and output, in this order:
     {"do": "start", "unix_ns": ...}                                    the load of that run starts at this instant
     {"do": "stop"}                                                     the run in progress is discarded, and ends
 
-An answer has the name of what happened in `is`; `note` and `alive` (once a second) may come at any time. At the end of
-input the run in progress is discarded and the session ends, so no load outlives its coordinator.
+An answer has the name of what happened in `is`; `note`, `alive` and `progress` (once a second) may come at any time. At
+the end of input the run in progress is discarded and the session ends, so no load outlives its coordinator.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from iosonde.execution.session import opened
 from iosonde.execution.setups import remove_leftovers
 from iosonde.execution.start import Start
 from iosonde.execution.stop import Stop, stop_on_signals
+from iosonde.features.many_hosts.progress import Progress
 from iosonde.plan import Case, Plan, Run
 from iosonde.protocol.event import Event
 from iosonde.results.reading import record_name
@@ -110,11 +111,16 @@ class Inbox:
 class Relay:
     """Reports a session to the coordinator."""
 
+    def __init__(self) -> None:
+        self._progress = Progress(lambda sums: answer("progress", **sums))
+
     def run_started(self, run: Run, case: Case) -> None:
         """Known to the coordinator."""
 
     def event(self, run: Run, event: Event) -> None:
-        """Not reported: intervals are in the record."""
+        """Reported as sums of intervals."""
+        if event["event"] == "interval":
+            self._progress.add(event)
 
     def run_ended(self, run: Run, record: Record) -> None:
         """Reported with the name of the record."""

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,8 @@ POLL_S = 2.0
 """Longest wait of a worker for a message of its agent before it answers that there is none."""
 ANSWER_S = 20.0
 """For an answer of a worker after that; a host without one is lost."""
+MEANWHILE_S = 1.0
+"""Between two updates of the progress display."""
 EXCHANGES, EXCHANGES_KEPT = 8, 64
 """Readings of the clock of another machine before each run, and those of earlier runs included."""
 MOST_LOCAL_HOSTS = 64
@@ -64,10 +67,14 @@ class Host:
     """Its clock minus that of this machine; 0 on this machine."""
     clock_bound_ns: int = 0
     """Largest error of that."""
+    clock_drift: clock.Drift | None = None
+    """Of its clock over the session; None on this machine."""
     is_local: bool = False
     """True if its worker was started here, and dies with this process."""
     agent: int | None = None
     """Descriptor of the agent's process, of a local host."""
+    progress: Message | None = None
+    """Its latest sums of the run in progress."""
     lost: str = ""
     """Reason for which it cannot be used any more; empty while it can."""
     _exchanges: list[clock.Exchange] = field(default_factory=list)
@@ -109,8 +116,11 @@ class Host:
         if self.machine == relay.machine():
             return
         self._exchanges += [await self._exchange() for _ in range(EXCHANGES)]
+        # The first ones show its drift over the session.
+        del self._exchanges[EXCHANGES:-EXCHANGES_KEPT]
         found = clock.offset(self._exchanges[-EXCHANGES_KEPT:], at_ns)
         self.clock_offset_ns, self.clock_bound_ns = found.value_ns, found.uncertainty_ns
+        self.clock_drift = clock.drift(self._exchanges)
 
     async def _exchange(self) -> clock.Exchange:
         sent_ns = time.time_ns()
@@ -153,6 +163,8 @@ class Host:
             raise HostLostError(self.name, self.lost)
         if message["is"] == "note":
             self._notes.append(message["text"])
+        elif message["is"] == "progress":
+            self.progress = message
         else:
             self._messages.put_nowait(message)
 
@@ -169,10 +181,16 @@ class Carrier:
     hosts: Sequence[Host]
     client: Client
 
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry out something in the loop of Dask's client, and wait for it; signals are handled meanwhile."""
+    def do(self, work: Coroutine[Any, Any, T], *, meanwhile: Callable[[], None] | None = None) -> T:
+        """Carry out something in the loop of Dask's client, and wait for it; signals are handled meanwhile.
+
+        `meanwhile` is called here every `MEANWHILE_S`: a terminal may block it, and must not block that loop.
+        """
         loop = self.client.loop.asyncio_loop  # type: ignore[union-attr]
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        while meanwhile and wait([future], timeout=MEANWHILE_S).not_done:
+            meanwhile()
+        return future.result()
 
 
 @contextmanager

@@ -16,8 +16,7 @@ wrong where NTP adjusts a clock meanwhile.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iosonde.errors import IosondeError
@@ -87,13 +86,6 @@ class Drift:
 
 class ClockError(IosondeError):
     """No offset meets all exchanges."""
-
-
-def exchange(ask: Callable[[], tuple[int, int]]) -> Exchange:
-    """Carry out an exchange; `ask` returns when the other host received the request and when it replied."""
-    sent_ns = time.time_ns()
-    received_ns, replied_ns = ask()
-    return Exchange(sent_ns=sent_ns, received_ns=received_ns, replied_ns=replied_ns, returned_ns=time.time_ns())
 
 
 def offset(exchanges: Sequence[Exchange], at_ns: int, *, max_drift_ppm: float = MAX_DRIFT_PPM) -> Offset:

@@ -16,7 +16,8 @@ import polars as pl
 from iosonde.execution.attempt import Attempt
 from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.execution.record import judged
-from iosonde.features.many_hosts.record import Hosts, HostShare
+from iosonde.features.many_hosts.clock import Drift
+from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare
 from iosonde.features.many_hosts.tables_of_hosts import HostTables, Merged, merge, prefix
 from iosonde.metrics.histogram import PERCENTILES, percentiles
 from iosonde.plan import Run
@@ -40,6 +41,8 @@ class HostRun:
     machine: str
     clock_offset_ns: int
     clock_bound_ns: int
+    clock_drift: Drift | None = None
+    """Since the start of the session; None if it has the clock of the coordinator."""
     record: Record
     manifest_sha256: str
     intervals: pl.DataFrame
@@ -343,6 +346,9 @@ def _share(host: HostRun, tables: HostTables, *, late_ns: int) -> HostShare:
         late_ns=late_ns,
         clock_offset_ns=host.clock_offset_ns,
         clock_bound_ns=host.clock_bound_ns,
+        clock_drift_ppm=host.clock_drift.value_ppm if host.clock_drift else None,
+        clock_drift_bound_ppm=host.clock_drift.uncertainty_ppm if host.clock_drift else None,
+        carrier_cpu_share=cost.share if (cost := host.record.of(CarrierCost)) else None,
     )
 
 

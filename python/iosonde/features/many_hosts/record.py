@@ -35,6 +35,29 @@ class HostShare(BaseModel):
     """Its clock minus that of the coordinator."""
     clock_bound_ns: int
     """Largest error of that offset."""
+    clock_drift_ppm: float | None = None
+    """Mean drift of its clock since the start of the session; null if it has the clock of the coordinator."""
+    clock_drift_bound_ppm: float | None = None
+    """Largest error of that drift."""
+    carrier_cpu_share: float | None = None
+    """CPU time of agent and worker while the host measured, as a share of a core; null if it had one interval."""
+
+
+class CarrierCost(RecordPart):
+    """CPU time of what carries out runs on a host, between the start and the end of its measurement."""
+
+    name = "carrier_cost"
+
+    agent_ns: int
+    """The session on the host, which reads the events of the engine."""
+    worker_ns: int
+    """The Dask worker."""
+    wall_ns: int
+
+    @property
+    def share(self) -> float:
+        """Share of a core."""
+        return (self.agent_ns + self.worker_ns) / max(1, self.wall_ns)
 
 
 class Hosts(RecordPart):
@@ -51,4 +74,4 @@ class Hosts(RecordPart):
     """Largest error of the skew."""
 
 
-PARTS = (Hosts,)
+PARTS = (Hosts, CarrierCost)

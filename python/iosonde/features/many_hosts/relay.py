@@ -39,6 +39,8 @@ class Agent:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._progress: dict[str, Any] | None = None
+        """The latest one. It waits for the next answer: each answer takes CPU time while an engine measures."""
         self._asked = time.monotonic()
         self._silent_at = self._asked + IMPORT_S
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._end_unless_asked())]
@@ -81,6 +83,9 @@ class Agent:
             found.append(await asyncio.wait_for(self._messages.get(), wait_s))
         while not self._messages.empty():
             found.append(self._messages.get_nowait())
+        if self._progress:
+            found.insert(0, self._progress)
+            self._progress = None
         if not found and time.monotonic() > self._silent_at:
             found.append({"is": "silent"})
         return found
@@ -112,7 +117,9 @@ class Agent:
         async for line in self._process.stdout:
             self._silent_at = time.monotonic() + SILENT_S
             message = json.loads(line)
-            if message["is"] != "alive":
+            if message["is"] == "progress":
+                self._progress = message
+            elif message["is"] != "alive":
                 self._messages.put_nowait(message)
         last = (await errors).decode(errors="replace").strip().splitlines()[-1:]
         status = await self._process.wait()

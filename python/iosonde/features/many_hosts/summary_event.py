@@ -27,14 +27,19 @@ def summary_event(done: EngineRun) -> IntervalEvent:
 
 def _sums(intervals: pl.DataFrame) -> pl.DataFrame:
     return intervals.group_by("stream", "operation", maintain_order=True).agg(
-        pl.col("count", "bytes", "errors").sum(), has_response=pl.col("response_latency_ns_sum").is_not_null().any()
+        pl.col("count", "bytes", "errors", "completion_latency_ns_sum", "response_latency_ns_sum").sum(),
+        has_response=pl.col("response_latency_ns_sum").is_not_null().any(),
     )
 
 
 def _operation(row: dict[str, Any], histograms: pl.DataFrame) -> dict[str, Any]:
     has_response = row.pop("has_response")
     own = histograms.filter(pl.col("stream") == row.pop("stream"), pl.col("operation") == row["operation"])
-    latencies = {f"{name}_latency": _histogram(own, name) for name in ("completion", "response")[: 1 + has_response]}
+    sums = {name: row.pop(f"{name}_latency_ns_sum") for name in ("completion", "response")}
+    latencies = {
+        f"{name}_latency": {**_histogram(own, name), "sum_ns": sums[name]}
+        for name in ("completion", "response")[: 1 + has_response]
+    }
     return {**row, **latencies}
 
 

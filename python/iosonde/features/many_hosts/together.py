@@ -24,7 +24,7 @@ from iosonde.execution.run_loop import RunLoop
 from iosonde.execution.session import Interrupted
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import describe
-from iosonde.features.many_hosts import host_plan, merge, relay
+from iosonde.features.many_hosts import host_plan, merge, progress, relay
 from iosonde.features.many_hosts.carrier import Carrier, Host, HostLostError, connected, gather
 from iosonde.features.many_hosts.run_together import RunTogether
 from iosonde.features.many_hosts.summary_event import summary_event
@@ -140,9 +140,12 @@ class _Coordinator:
         started_at = _now()
         plan = self.result_set.plan
         hosts = host_plan.of_case(case, self.hosts)
+        for host in hosts:
+            host.progress = None
         requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in hosts}
         try:
-            records = self.carrier.do(RunTogether(requests).carry_out(self.stop))
+            run_together = RunTogether(requests).carry_out(self.stop)
+            records = self.carrier.do(run_together, meanwhile=lambda: _report_progress(hosts, on_event))
             parts = self.carrier.do(gather(_collected(host, name) for host, name in records.items()))
         except HostLostError as error:
             return self._lost(run, case, number, started_at, str(error))
@@ -188,6 +191,13 @@ class _Coordinator:
         return Attempt(record=record, done=without_engine(failure), ends_session=ends)
 
 
+def _report_progress(hosts: Sequence[Host], on_event: Callable[[Event], None]) -> None:
+    """Report the rate of all hosts, once each of them has reported its own."""
+    reports = [host.progress for host in hosts if host.progress]
+    if len(reports) == len(hosts) and (event := progress.total(reports)):
+        on_event(event)
+
+
 async def _collected(host: Host, name: str) -> merge.HostRun:
     """The record of a host, with its tables; `HostLostError` if its files are damaged."""
     files: dict[str, bytes] = await host.call(relay.read_record, host.directory, name, wait_s=COLLECT_S)
@@ -200,6 +210,7 @@ async def _collected(host: Host, name: str) -> merge.HostRun:
         machine=host.machine,
         clock_offset_ns=host.clock_offset_ns,
         clock_bound_ns=host.clock_bound_ns,
+        clock_drift=host.clock_drift,
         record=Record.model_validate_json(files["record.json"]),
         manifest_sha256=hashlib.sha256(sums).hexdigest(),
         **tables,
