@@ -21,6 +21,7 @@ HAVE_JSON = {
     "run",
     "qualify",
     "suite",
+    "fleet",
     "resume",
     "report",
     "compare",

@@ -107,6 +107,31 @@ def test_drives_with_root_ports_of_their_own_share_nothing(tree: Tree) -> None:
     assert shared(*numbers) == []
 
 
+def test_the_path_of_a_drive_has_all_that_it_shares(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The NUMA node counts where there are several; an expander has the same address on every path to it."""
+    nodes = tmp_path / "online"
+    monkeypatch.setattr(block_stack, "_NODES", nodes)
+    nodes.write_text("0-1\n")
+    first, second = behind_a_switch(tree)
+    (tree.devices / SWITCH / "0000:02:00.0/0000:03:00.0/numa_node").write_text("1\n")
+    drive, *above = block_stack.path_to_processor(first)
+    assert drive == "device nvme0n1"
+    assert above[:2] == ["PCIe function 0000:03:00.0", "PCIe function 0000:02:00.0"]
+    assert above[2:] == ["PCIe function 0000:01:00.0", "PCIe function 0000:00:01.0", "NUMA node 1"]
+    assert set(above) & set(block_stack.path_to_processor(second)) == set(above[2:4])
+    nodes.write_text("0\n")
+    assert "NUMA node 1" not in block_stack.path_to_processor(first)
+    expander = "pci0000:00/0000:00:05.0/host0/port-0:0/expander-0:0"
+    disk = tree.disk(f"{expander}/port-0:0:3/end_device-0:0:3/target0:0:3/0:0:3:0/block/sda", "8:0")
+    assert block_stack.path_to_processor(disk)[1:] == ["SAS expander expander-0:0", "PCIe function 0000:00:05.0"]
+    address = tree.devices / expander / "sas_device/expander-0:0"
+    address.mkdir(parents=True)
+    (address / "sas_address").write_text("0x500304801234\n")
+    assert block_stack.path_to_processor(disk)[1] == "SAS expander 0x500304801234"
+
+
 def test_a_link_wide_enough_for_all_is_not_worth_a_word(tree: Tree) -> None:
     tree.function("pci0000:00/0000:00:01.0", "16.0 GT/s PCIe x16")
     numbers = []

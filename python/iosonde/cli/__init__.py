@@ -34,6 +34,7 @@ COMMANDS = (
     "run",
     "qualify",
     "suite",
+    "fleet",
     "resume",
     "report",
     "compare",

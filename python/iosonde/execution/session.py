@@ -70,8 +70,19 @@ def execute(
         return _carrier().execute(
             plan, Path(directory), hosts, observer=observer or Silent(), time_limit_s=time_limit_s
         )
-    # A missing or older engine, and a device that may not be written, are reported before a directory is created.
-    engine_programs.require(plan.specs(), (observer or Silent()).note)
+    require_startable(plan, consent, (observer or Silent()).note)
+    result_set = ResultSet.create(directory, plan)
+    return _carry_out(
+        result_set, retry_failed=False, observer=observer or Silent(), time_limit_s=time_limit_s, consent=consent
+    )
+
+
+def require_startable(plan: Plan, consent: Consent, note: Callable[[str], None]) -> None:
+    """Check engine, consent and guard of a plan before a directory is created.
+
+    `EngineError` for a missing or older engine, `TargetError` for a device that may not be written.
+    """
+    engine_programs.require(plan.specs(), note)
     foreign_database.require_consent(plan, consent.confirm)
     require_commands_allowed(plan, consent.commands)
     with ExitStack() as claims:
@@ -79,10 +90,6 @@ def execute(
             target = open_target(part.target)
             require_consent(part, target, consent)
             claims.enter_context(target.claimed(consent))
-    result_set = ResultSet.create(directory, plan)
-    return _carry_out(
-        result_set, retry_failed=False, observer=observer or Silent(), time_limit_s=time_limit_s, consent=consent
-    )
 
 
 def resume(

@@ -82,6 +82,19 @@ def devices_of(records: Sequence[Record]) -> list[Device]:
     return list(found)
 
 
+def wear_of(records: Sequence[Record]) -> tuple[int | None, int | None]:
+    """Return power-on hours and percentage used of the drives as last recorded, the highest of several; None if no
+    record has them.
+    """
+    newest = sorted((each for each in records if each.drives), key=lambda each: each.started_at)[-1:]
+    ends = [_part(drive, "end") for record in newest for drive in record.drives]
+    hours, used = (
+        [value for end in ends if isinstance(value := end.get(name), int)]
+        for name in ("power_on_hours", "percentage_used")
+    )
+    return max(hours, default=None), max(used, default=None)
+
+
 def _lowest(target: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     devices = [each for each in target.get("devices", []) if isinstance(each, Mapping)]
     return [each for each in devices if not each.get("under")] or devices

@@ -65,6 +65,9 @@ class Summary(_Frozen):
     target: str
     simulated: bool
     devices: list[context.Device]
+    power_on_hours: int | None = None
+    percentage_used: int | None = None
+    """Of the endurance; both of the drives at the end of the session, the highest of several."""
     kernel: str
     software: str
     started_at: str
@@ -110,6 +113,7 @@ def _summary(
     study = results.study
     environment = context.environment_of(results.environments(), records)
     loads, parameters = _cases(records, cells)
+    hours, used = context.wear_of(records)
     return Summary(
         path=path,
         study=results.plan.study_name,
@@ -118,6 +122,8 @@ def _summary(
         target=results.plan.target,
         simulated=results.simulated,
         devices=context.devices_of(records),
+        power_on_hours=hours,
+        percentage_used=used,
         kernel=context.kernel_of(environment),
         software=context.software_of(environment),
         started_at=min((record.started_at for record in records), default=""),

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from iosonde.errors import ResultsError
-from iosonde.execution.checks import engine_programs
-from iosonde.execution.session import resume
+from iosonde.execution.session import require_startable, resume
 from iosonde.procedure.schedule import Schedule
 from iosonde.results import ResultSet
 from iosonde.results.files import Directory
 from iosonde.results.interpreting import interpreting
-from iosonde.servers import foreign_database
 from iosonde.storage import open_target
 from iosonde.suite.model import MOST_STUDIES, Entry, Strict, Suite
 from iosonde.suite.planning import Planned, Role, shared_by_targets
@@ -110,11 +108,7 @@ def create(
     """
     for each in planned:
         for plan in each.plans.values():
-            engine_programs.require(plan.specs(), note)
-            foreign_database.require_consent(plan, consent.confirm)
-            for part in plan.by_target():
-                with open_target(part.target).claimed(consent):
-                    pass
+            require_startable(plan, consent, note)
     description = SuiteFile(
         suite=suite,
         target=open_target(target).name,

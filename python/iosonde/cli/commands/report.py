@@ -12,7 +12,7 @@ from iosonde.cli.tables import print_json
 
 
 def command(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR", help="Result sets, or one suite.")],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR", help="Result sets, one suite, or one fleet.")],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -29,6 +29,9 @@ def command(
     figures: Annotated[
         Literal["svg", "pdf", "png"] | None, typer.Option("--figures", help="Write only the figures, in this format.")
     ] = None,
+    of_drives: Annotated[
+        bool, typer.Option("--fleet", help="Compare the drives of all result sets below DIR, at any depth.")
+    ] = False,
     mix_simulated: options.MixSimulated = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print findings and metrics as JSON, write nothing.")] = False,
 ) -> None:
@@ -38,10 +41,18 @@ def command(
     written.
     """
     from iosonde.cli import documents
+    from iosonde.fleet.directory import is_fleet
     from iosonde.report import save_figures, write
     from iosonde.results import ResultSet
     from iosonde.suite.session import is_suite, open_directory
 
+    if of_drives or (len(directories) == 1 and is_fleet(directories[0])):
+        from iosonde.cli.commands import fleet
+
+        if len(directories) > 1 or figures:
+            raise typer.BadParameter("the report of a fleet is of one directory, without `--figures`")
+        fleet.write_report(directories[0], as_json=as_json, output=output, format=format)
+        return
     if len(directories) == 1 and is_suite(directories[0]):
         from iosonde.cli.commands import suite
 

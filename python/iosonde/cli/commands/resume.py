@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set or suite to continue.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set, suite or fleet to continue.")],
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Also repeat failed runs, but not unsupported combinations.")
     ] = False,
@@ -41,14 +41,20 @@ def command(
     they may contain other data by now. Databases on your own server need `--server` and `--confirm` again. Of a
     qualification, output and exit code are those of `iosonde qualify`.
     """
-    from iosonde.cli.commands import qualify, suite
+    from iosonde.cli.commands import fleet, qualify, suite
     from iosonde.execution import resume
+    from iosonde.fleet.directory import is_fleet
     from iosonde.procedure.schedule import Schedule
     from iosonde.results import ResultSet
     from iosonde.results.interpreting import interpreting
     from iosonde.suite.session import is_suite, open_directory
 
     time_limit_s = options.read_time_limit(time_limit)
+    if is_fleet(directory):
+        if hosts:
+            raise typer.BadParameter("`--hosts` is not supported for a fleet: resume it without")
+        fleet.resume(directory, destroy, confirm, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json)
+        return
     if is_suite(directory):
         if hosts:
             raise typer.BadParameter("`--hosts` is not supported for a suite: resume it without")

@@ -193,6 +193,7 @@ class DriveModel(_Part):
 
     title: str = Field(description="What it represents.")
     class_: str = Field("", alias="class", description="The class of devices.")
+    firmware: str = Field("", description="Firmware revision, by which a fleet report groups drives.")
     capacity: Size = Field(description="What the host sees.")
     sources: str = Field("", description="Source of each value.")
     media: Media

@@ -185,6 +185,7 @@ class SimulatedDriveTarget(Target):
             "name": self.model_name,
             "model": f"{self.model.title} (simulated)",
             "size_bytes": self.model.capacity,
+            **({"firmware": firmware} if (firmware := self.model.firmware) else {}),
         }
         return {
             "kind": self.kind,

@@ -98,9 +98,10 @@ def _section(section: Section, folder: str, several: bool) -> Iterator[str]:
         yield from ("", *_listed(section.findings, several))
     for table in section.tables:
         if section.figure:
-            yield from ("", "<details>", f"<summary>{html(table.title)}</summary>", *_rows(table), "", "</details>")
+            summary = f"<summary>{html(table.title)}</summary>"
+            yield from ("", "<details>", summary, *table_lines(table), "", "</details>")
         else:
-            yield from _rows(table)
+            yield from table_lines(table)
 
 
 def _listed(findings: Sequence[Labelled], several: bool) -> Iterator[str]:
@@ -116,10 +117,11 @@ def _figure(figure: Figure, folder: str) -> Iterator[str]:
 
 
 def _table(table: Table, *, heading: str = "") -> Iterator[str]:
-    yield from ("", heading or f"### {escape(table.title)}", *_rows(table))
+    yield from ("", heading or f"### {escape(table.title)}", *table_lines(table))
 
 
-def _rows(plain: Table) -> Iterator[str]:
+def table_lines(plain: Table) -> Iterator[str]:
+    """Yield the lines of a table, its caption first."""
     table = folded(plain)
     yield from ("", markdown_paragraph(table.caption), "")
     yield _row([escape(head) for head in table.heads])

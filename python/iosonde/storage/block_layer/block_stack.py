@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from iosonde import pcie
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer import cgroup_limits
 from iosonde.storage.block_layer.block_nodes import device_number
@@ -26,6 +27,7 @@ MOUNT_SYSFS = "mount it with `mount -t sysfs sysfs /sys`, or start the container
 """Hint where `/sys` is missing."""
 
 _SYS = Path("/sys/dev/block")
+_NODES = Path("/sys/devices/system/node/online")
 _MD_FACTS = (
     "level raid_disks chunk_size array_state degraded sync_action metadata_version stripe_cache_size group_thread_cnt"
 )
@@ -66,6 +68,24 @@ def watched(devices: list[str]) -> list[str]:
 def drives(devices: Sequence[str]) -> list[str]:
     """Devices of a stack without a device below them: the drives."""
     return [device for device in devices if (_SYS / device).exists() and not _directly_under(device)]
+
+
+def path_to_processor(device: str) -> list[str]:
+    """A drive and the hardware above it, which drives share that have the same there: evidence from `/sys`.
+
+    PCIe functions (root port, switch ports, controller or host adapter), SAS expanders, and the NUMA node where the
+    machine has several.
+    """
+    path = _attached(_sys_path(disk_of(device)))
+    found = [f"device {path.name}"]
+    for each in path.parents:
+        if re.fullmatch(pcie.ADDRESS, each.name):
+            found.append(f"PCIe function {each.name}")
+        elif each.name.startswith("expander-"):
+            address = _read(each / "sas_device" / each.name / "sas_address")
+            found.append(f"SAS expander {address or each.name}")
+    node = next(filter(None, (_read(each / "numa_node") for each in path.parents)), "")
+    return found + ([f"NUMA node {node}"] if node.isdigit() and re.search("[,-]", _read(_NODES)) else [])
 
 
 def describe(device: str) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Health:
     data_units_read: int
     """By the host, in `DATA_UNIT_BYTES`."""
     data_units_written: int
+    power_on_hours: int
     media_errors: int
 
 
@@ -92,6 +93,7 @@ def health(page: bytes) -> Health:
         percentage_used=page[5],
         data_units_read=_counter(page, 32),
         data_units_written=_counter(page, 48),
+        power_on_hours=_counter(page, 128),
         media_errors=_counter(page, 160),
     )
 

@@ -1,0 +1,53 @@
+"""Error rates of the fleet report, on computed fleets.
+
+    python bench/fleet_error_rates.py [--fleets 100] [--drives 100]
+
+Prints how many names fleets of equal drives give in all; and for fleets with one drive that is slower at p99 and one with
+another firmware, how often both are named, and how many other drives are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from fleet_samples import fleet
+
+from iosonde.fleet.drives import fleets
+
+
+def main() -> None:
+    """Print one row for each kind of fleet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fleets", type=int, default=100)
+    parser.add_argument("--drives", type=int, default=100)
+    options = parser.parse_args()
+    begin = time.monotonic()
+    print("p99 of one drive | it was named | firmware named | others named in all")
+    for slower in (1.0, 1.05, 1.07, 1.10, 1.12, 1.20):
+        print(row(slower, options.fleets, options.drives), flush=True)
+    print(f"{time.monotonic() - begin:.0f} s")
+
+
+def row(slower: float, count: int, drives: int) -> str:
+    """Return the counts over fleets whose drive 31 has `slower` times the p99 latency."""
+    slow, named, firmware, others = f"slot-{drives // 3}", 0, 0, 0
+    for seed in range(count):
+        changes = {} if slower == 1 else {drives // 3: slower}
+        odd = {} if slower == 1 else {drives // 2: "1.1"}
+        [found] = fleets(fleet(drives, seed=1000 + seed, slower=changes, firmware=odd))
+        of_drives = {each.drive.summary.path for each in found.named if each.drive}
+        named += bool(changes) and slow in of_drives
+        firmware += any(group.firmware == "1.1" for _, group in found.firmware_pairs)
+        others += len(of_drives - {slow} if changes else of_drives)
+    if slower == 1:
+        return f"{'equal':>16} | {'-':>12} | {'-':>14} | {others:>4}"
+    return f"{100 * (slower - 1):>14.0f} % | {named:>12} | {firmware:>14} | {others:>4}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""`iosonde fleet`: one study on many targets, ending in a report that compares their drives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from iosonde.cli import options, reference, session
+from iosonde.cli.messages import messages
+from iosonde.cli.tables import AsJson, print_json, wrapped
+
+if TYPE_CHECKING:
+    from iosonde.fleet.directory import FleetDirectory, Planned
+    from iosonde.fleet.session import Outcome
+    from iosonde.plan import Plan
+    from iosonde.storage.safety.consent import Consent
+
+Parallel = Annotated[
+    int | None,
+    typer.Option(
+        "--parallel",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="Measure at most this many targets at a time (default: one for every two CPUs).",
+    ),
+]
+
+
+def command(
+    study: options.StudyName,
+    targets: Annotated[
+        Path, typer.Option("--targets", metavar="FILE", help="List of targets: a TOML file with their names.")
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="New directory (default `iosonde-results/fleet-STUDY-TIME`)."
+        ),
+    ] = None,
+    profile: options.Profile = "standard",
+    repeats: options.Repeats = None,
+    settings: options.Settings = None,
+    seed: options.Seed = None,
+    parallel: Parallel = None,
+    plan_only: Annotated[bool, typer.Option("--plan", help="Print the plan and stop.")] = False,
+    time_limit: options.TimeLimit = None,
+    destroy: options.Destroy = None,
+    destroy_all: Annotated[
+        bool, typer.Option("--destroy-all-listed", help="Allow overwriting every block device of the list.")
+    ] = False,
+    confirm: options.Confirm = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a study on many targets and compare their drives.
+
+    Each target has a session and a result set of its own. Targets that share hardware run one after the other. Consent
+    is checked for every target before the first starts. `iosonde resume DIR` continues a fleet that was stopped,
+    `iosonde report DIR` writes its report again.
+    """
+    from iosonde.errors import StudyError
+    from iosonde.fleet import directory as fleets
+    from iosonde.fleet import model
+    from iosonde.plan.commands import has_commands
+
+    def plan_of(target: str) -> Plan:
+        plan = options.make_plan(
+            study=study, target=target, profile=profile, repeats=repeats, settings=settings, seed=seed, keep=False
+        )
+        if has_commands(plan):
+            raise StudyError(f"fleets cannot run external commands, which the study `{study}` has")
+        return plan
+
+    time_limit_s = options.read_time_limit(time_limit)
+    planned = fleets.plan_fleet(model.load(targets), plan_of)
+    if plan_only:
+        _print_plan(planned, as_json=as_json)
+        return
+    messages.info("\n".join(plan_lines(planned)))
+    listed = [each.target for each in planned.targets if each.name in planned.plans]
+    devices = [*(destroy or []), *(_devices(listed) if destroy_all else [])]
+    consent = options.consent(devices, confirm, targets=listed)
+    path = Path(output or Path("iosonde-results") / f"fleet-{planned.study}-{datetime.now():%Y%m%d-%H%M%S}")
+    created = fleets.create(path, planned, consent, messages.info)
+    carry_out(created, consent, parallel=parallel, retry_failed=False, time_limit_s=time_limit_s, as_json=as_json)
+
+
+def resume(
+    directory: Path,
+    destroy: list[str] | None,
+    confirm: list[str] | None,
+    *,
+    retry_failed: bool,
+    time_limit_s: float | None,
+    as_json: bool,
+) -> None:
+    """Continue a fleet that was stopped."""
+    from iosonde.fleet.directory import open_directory
+
+    fleet = open_directory(directory)
+    consent = options.consent(destroy, confirm, targets=[each.target for each in fleet.description.targets])
+    carry_out(fleet, consent, parallel=None, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json)
+
+
+def _devices(targets: Sequence[str]) -> list[str]:
+    """Return the block devices among targets."""
+    from iosonde.storage.block_layer.block_nodes import number_of
+    from iosonde.text_files import expanded
+
+    names = [name.strip() for target in targets for name in target.split(",")]
+    return [name for name in names if number_of(expanded(name).absolute())]
+
+
+def plan_lines(planned: Planned) -> list[str]:
+    """The plan of a fleet: targets, runs, time, bytes written, consent, what targets share."""
+    from iosonde.fleet.sharing import sentences
+    from iosonde.units import format_bytes, format_duration
+
+    plans = list(planned.plans.values())
+    seconds = [plan.cost.seconds for plan in plans]
+    longest, total = format_duration(max(seconds) * 1e9), format_duration(sum(seconds) * 1e9)
+    lines = [
+        f"{plans[0].study['title']} on {len(plans)} targets",
+        f"runs      {sum(len(plan.runs) for plan in plans):,}",
+        f"time      about {longest} per target, {total} in all",
+    ]
+    written = [plan.cost.write_bytes for plan in plans]
+    known = [each for each in written if each is not None]
+    lines.append(f"writes    {format_bytes(sum(known))}" + (" and more, limited only by time" * (known != written)))
+    required = {option for plan in plans for option in plan.required_options}
+    if required:
+        lines.append(f"requires  {' '.join(sorted(required))}")
+    lines += [f"note      {each}" for each in sentences(planned.shared)]
+    return lines + [f"skipped   {name}: {reason}" for name, reason in planned.skipped.items()]
+
+
+def _print_plan(planned: Planned, *, as_json: bool) -> None:
+    if not as_json:
+        print("\n".join(plan_lines(planned)))
+        return
+    print_json(
+        {
+            "study": planned.study,
+            "shared": dict(planned.shared),
+            "skipped": dict(planned.skipped),
+            "targets": {
+                each.name: {"target": each.target, "plan": planned.plans[each.name].model_dump(mode="json")}
+                for each in planned.targets
+                if each.name in planned.plans
+            },
+        }
+    )
+
+
+def carry_out(
+    fleet: FleetDirectory,
+    consent: Consent,
+    *,
+    parallel: int | None,
+    retry_failed: bool,
+    time_limit_s: float | None,
+    as_json: bool,
+) -> None:
+    """Run what remains of a fleet and write its report. A target that fails does not stop the others."""
+    from iosonde.fleet.directory import remaining
+    from iosonde.fleet.session import FleetSession
+
+    done = FleetSession(
+        fleet,
+        remaining(fleet, retry_failed=retry_failed),
+        parallel=parallel or max(1, len(os.sched_getaffinity(0)) // 2),
+        consent=consent,
+        retry_failed=retry_failed,
+        time_limit_s=time_limit_s,
+        note=messages.info,
+    ).carry_out()
+    if done.stopped:
+        messages.warning("Stopped. Completed runs are kept.")
+        messages.warning(f"Continue with: iosonde resume {fleet.path}")
+        raise typer.Exit(reference.EXIT_INTERRUPTED)
+    failed = _failed(fleet, done)
+    for name, reason in failed.items():
+        messages.warning(f"error: {name}: {reason}")
+    if time_limit_s is not None and remaining(fleet):
+        messages.warning(f"The time limit is reached. Continue with: iosonde resume {fleet.path}")
+    write_report(fleet.path, as_json=as_json)
+    if failed:
+        raise typer.Exit(reference.EXIT_RUNS_FAILED)
+
+
+def _failed(fleet: FleetDirectory, done: Outcome) -> dict[str, str]:
+    """Return targets whose session failed, or most of whose runs did, with the reason."""
+    from iosonde.results import ResultSet
+
+    found = dict(done.failed)
+    for name in done.ended:
+        results = ResultSet.open(fleet.result_sets[name])
+        if results.records() and session.outcome(results).mostly_failed:
+            found[name] = "most runs failed"
+    return found
+
+
+def write_report(
+    directory: Path, *, as_json: bool, output: Path | None = None, format: Literal["html", "md"] = "html"
+) -> None:
+    """Write the report on the drives of all result sets below a directory, and print its answer."""
+    from iosonde.fleet import page
+    from iosonde.fleet.report import collect, document
+    from iosonde.library.page import require_outside
+    from iosonde.library.write import require_replaceable
+
+    report = collect(directory)
+    if as_json:
+        print_json(document(report))
+        return
+    path = output or directory / f"report.{format}"
+    require_outside(path)
+    if output is None and format == "html":
+        require_replaceable(path)
+    for problem in report.problems:
+        messages.warning(f"warning: {problem}")
+    for chapter in report.chapters:
+        mark = f" ({report.simulated})" if report.simulated else ""
+        print("\n".join(wrapped([f"{chapter.fleet.title} ({chapter.fleet.profile}), {chapter.drives_text}{mark}"])))
+        print("\n".join(wrapped(f"  {sentence}." for sentence in chapter.answer)))
+    page.write(report, path, format)
+    messages.info(str(path))

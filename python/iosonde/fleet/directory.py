@@ -1,0 +1,199 @@
+"""The directory of a fleet: its list of targets, and one result set for each.
+
+    fleet.json     study, targets, what they share, what was skipped; never changed
+    NAME/          result set of the target of that name
+
+Every result set exists with its plan before the first run, and whatever has no record is still to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError, model_validator
+
+from iosonde.errors import IosondeError, ResultsError, TargetError
+from iosonde.execution.session import require_startable
+from iosonde.fleet import sharing
+from iosonde.fleet.model import Fleet, FleetTarget, Strict
+from iosonde.plan import Plan
+from iosonde.procedure.schedule import Schedule
+from iosonde.results import ResultSet
+from iosonde.results.files import Directory
+from iosonde.results.interpreting import interpreting
+from iosonde.storage.safety.consent import Consent
+
+FILE = "fleet.json"
+REFUSALS_NAMED = 10
+
+
+class FleetFile(Strict):
+    """Content of `fleet.json`."""
+
+    format: Literal[1] = 1
+    study: str
+    targets: Sequence[FleetTarget]
+    shared: Mapping[str, Sequence[str]] = {}
+    """Hardware, and the names of the targets that share it."""
+    skipped: Mapping[str, str] = {}
+    """Targets that could not be planned, with the reason."""
+
+    @model_validator(mode="after")
+    def _known(self) -> FleetFile:
+        Fleet(targets=self.targets)
+        if set(self.skipped) - {each.name for each in self.targets}:
+            raise ValueError("`skipped` names a target that the fleet does not have")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetDirectory:
+    """A fleet on disk."""
+
+    path: Path
+    description: FleetFile
+
+    @property
+    def result_sets(self) -> dict[str, Path]:
+        """Directory of each target that was planned, by its name."""
+        names = [each.name for each in self.description.targets if each.name not in self.description.skipped]
+        return {name: self.path / name for name in names}
+
+    def target(self, name: str) -> str:
+        """The target of that name, as with `--target`."""
+        return next(each.target for each in self.description.targets if each.name == name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """The plans of a fleet."""
+
+    study: str
+    targets: Sequence[FleetTarget]
+    plans: Mapping[str, Plan]
+    skipped: Mapping[str, str]
+    shared: Mapping[str, Sequence[str]]
+
+
+def plan_fleet(fleet: Fleet, plan_of: Callable[[str], Plan]) -> Planned:
+    """Plan the study for each target with `plan_of`; a target that it cannot run on is skipped with the reason.
+
+    The error of the first target if it is every one.
+    """
+    plans: dict[str, Plan] = {}
+    skipped: dict[str, IosondeError] = {}
+    for each in fleet.targets:
+        try:
+            plans[each.name] = plan_of(each.target)
+        except IosondeError as error:
+            skipped[each.name] = error
+    if not plans:
+        raise next(iter(skipped.values()))
+    hardware = {name: sharing.hardware_of(plan.target) for name, plan in plans.items()}
+    return Planned(
+        study=next(iter(plans.values())).study_name,
+        targets=fleet.targets,
+        plans=plans,
+        skipped={name: error.what for name, error in skipped.items()},
+        shared=sharing.shared_by(hardware),
+    )
+
+
+def create(directory: Path, planned: Planned, consent: Consent, note: Callable[[str], None]) -> FleetDirectory:
+    """Create the directory with a result set for each target; nothing is run.
+
+    Consent and guard of every target are checked first. `TargetError` names all that are refused, `ResultsError` a
+    directory that is not empty.
+    """
+    _require_consent(planned.plans, consent, note)
+    description = FleetFile(
+        study=planned.study, targets=planned.targets, shared=planned.shared, skipped=planned.skipped
+    )
+    found = FleetDirectory(path=directory.absolute(), description=description)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with Directory.open(directory) as opened:
+            if opened.names():
+                raise ResultsError(f"`{directory}` is not empty", hint="name another directory with `--output DIR`")
+            for name, path in found.result_sets.items():
+                ResultSet.create(path, planned.plans[name])
+            # Last: a directory with this file has every result set.
+            opened.write(FILE, description.model_dump_json(indent=1).encode())
+    except OSError as error:
+        raise ResultsError(
+            f"cannot create the fleet `{directory}`: {error.strerror}",
+            hint="name another directory with `--output DIR`",
+        ) from error
+    return found
+
+
+def _require_consent(plans: Mapping[str, Plan], consent: Consent, note: Callable[[str], None]) -> None:
+    refused: dict[str, TargetError] = {}
+    for name, plan in plans.items():
+        try:
+            require_startable(plan, consent, note)
+        except TargetError as error:
+            refused[name] = error
+    if not refused:
+        return
+    if len(plans) == 1:
+        raise next(iter(refused.values()))
+    lines = [f"{name}: {error.what}" for name, error in refused.items()]
+    more = [f"and {len(lines) - REFUSALS_NAMED} more"] if len(lines) > REFUSALS_NAMED else []
+    hints = dict.fromkeys(error.hint for error in refused.values() if error.hint)
+    raise TargetError(
+        f"{len(refused)} of {len(plans)} targets are refused, so none is measured",
+        where="\n  ".join([*lines[:REFUSALS_NAMED], *more]),
+        hint="; ".join(list(hints)[:REFUSALS_NAMED]),
+    )
+
+
+def is_fleet(directory: Path) -> bool:
+    """Return True if this is the directory of a fleet."""
+    return (directory / FILE).is_file()
+
+
+def open_directory(directory: Path) -> FleetDirectory:
+    """Open the directory of a fleet; `ResultsError` if it is none or damaged."""
+    path = directory.absolute()
+    try:
+        with Directory.open(path) as opened:
+            found = FleetDirectory(path=path, description=FleetFile.model_validate_json(opened.read(FILE)))
+            names = set(opened.names())
+            missing = [name for name in found.result_sets if name not in names or not opened.is_directory(name)]
+    except OSError as error:
+        raise ResultsError(
+            f"`{directory}` is not the directory of a fleet: {error.strerror}", hint="`iosonde fleet` creates one"
+        ) from error
+    except ValidationError as error:
+        raise ResultsError(
+            f"`{directory / FILE}` is damaged: {error.errors(include_url=False)[0]['msg']}",
+            hint="the result sets next to it can be read one by one with `iosonde report`",
+        ) from error
+    if missing:
+        raise ResultsError(
+            f"`{path / missing[0]}` is missing or not a directory",
+            where=f"in the fleet `{path}`",
+            hint="a fleet has its result sets in its own directory; read others with `iosonde report DIR`",
+        )
+    return found
+
+
+def remaining(fleet: FleetDirectory, *, retry_failed: bool = False) -> dict[str, Path]:
+    """Result sets with runs to do; `ResultsError` for one that is of another target than `fleet.json` names."""
+    found = {}
+    for name, path in fleet.result_sets.items():
+        with interpreting([path]):
+            results = ResultSet.open(path)
+            if results.plan.study_name != fleet.description.study:
+                raise ResultsError(
+                    f"`{FILE}` does not describe the result set `{name}`: its study is `{results.plan.study_name}`",
+                    where=f"in the fleet `{fleet.path}`",
+                    hint="one of them was edited; the result sets can be read one by one with `iosonde report`",
+                )
+            if Schedule(results, retry_failed=retry_failed).next_run():
+                found[name] = path
+    return found

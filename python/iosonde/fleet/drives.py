@@ -1,0 +1,288 @@
+"""Drives of a fleet with their values, and every comparison that the report makes of them.
+
+A value is that of `regression/sessions.py`: rate and p99 latency of each case, as logarithms. Drives are compared
+within groups of the same model and firmware, firmware groups of a model with the largest of them, and each value with
+age and wear. All comparisons of a report share one error rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from iosonde.fleet.outliers import (
+    MINIMUM_OTHERS,
+    Deviation,
+    Reference,
+    drive_deviation,
+    group_deviation,
+    holm,
+    reference,
+)
+from iosonde.library.page import device_text
+from iosonde.library.summary import SessionCell, Summary
+from iosonde.metrics.distributions import t_tail
+from iosonde.metrics.statistics import MARGIN
+from iosonde.metrics.wording import counted
+from iosonde.regression.decision import COMPARABLE
+from iosonde.regression.sessions import CellKey, better
+
+ERROR_RATE = 0.01
+"""Probability that a report of a fleet of equal drives names any."""
+TREND_DRIVES = 10
+"""Fewer drives of a group are not compared with their age and wear."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Drives of the same model and firmware."""
+
+    model: str
+    firmware: str
+
+    def __str__(self) -> str:
+        return f"{self.model}, firmware {self.firmware}" if self.firmware else self.model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    """One target of a fleet: a drive, or several that are measured together."""
+
+    summary: Summary
+    group: Group
+    values: Mapping[CellKey, SessionCell]
+
+    @property
+    def name(self) -> str:
+        """Its name in the fleet, with the first digits of the hash of its serial number where it has one."""
+        serials = ", ".join(each.serial for each in self.summary.devices if each.serial)
+        return f"{self.summary.path} (serial {serials}…)" if serials else self.summary.path
+
+
+Kind = Literal["drive", "firmware", "age", "wear"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One test: a drive against the others of its group, a firmware against another, or a trend over age or wear."""
+
+    kind: Kind
+    cell: CellKey
+    group: Group
+    """Of the drive; of the firmware that is compared; of the trend."""
+    drive: Drive | None = None
+    others: Group
+    """Compared with these."""
+    count: int
+    """Number of drives in `others`."""
+    center: float = 0.0
+    """Median of the others' logarithms."""
+    deviation: Deviation
+    """Of a trend, its rank correlation."""
+    adjusted: float = 1.0
+    """p-value after Holm."""
+
+    @property
+    def is_named(self) -> bool:
+        """True if it is significant, and large enough to matter."""
+        large = self.kind in ("age", "wear") or abs(self.deviation.difference) >= math.log1p(MARGIN)
+        return self.adjusted < ERROR_RATE and large
+
+    @property
+    def is_worse(self) -> bool:
+        return (self.deviation.difference < 0) == (better(self.cell[1]) == "higher")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetOfStudy:
+    """Drives that one study was run on with one profile."""
+
+    study: str
+    title: str
+    profile: str
+    drives: Sequence[Drive]
+    excluded: Sequence[str]
+    """Reasons for excluded values, each with the number of values."""
+    loads: Mapping[str, str]
+    """Case to the words for its load."""
+
+    @cached_property
+    def cells(self) -> list[CellKey]:
+        """Case and metric of every value, in the order of the study."""
+        return list(dict.fromkeys(key for drive in self.drives for key in drive.values))
+
+    @cached_property
+    def groups(self) -> dict[Group, list[Drive]]:
+        """The largest first."""
+        found: dict[Group, list[Drive]] = {}
+        for drive in self.drives:
+            found.setdefault(drive.group, []).append(drive)
+        return dict(sorted(found.items(), key=lambda each: (-len(each[1]), str(each[0]))))
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """All of them, with adjusted p-values."""
+        found = [*self._of_drives(), *self._of_firmware(), *self._trends()]
+        adjusted = holm([each.deviation.p_value for each in found])
+        return [replace(each, adjusted=p_value) for each, p_value in zip(found, adjusted, strict=True)]
+
+    @property
+    def named(self) -> list[Comparison]:
+        """Those that are stated, the largest deviation of each kind first."""
+        return sorted(
+            (each for each in self.comparisons if each.is_named),
+            key=lambda each: (("drive", "firmware", "wear", "age").index(each.kind), -abs(each.deviation.difference)),
+        )
+
+    def values(self, group: Group, cell: CellKey) -> dict[str, SessionCell]:
+        """Return the values of a group, by the path of the drive."""
+        return {each.summary.path: each.values[cell] for each in self.groups[group] if cell in each.values}
+
+    def _of_drives(self) -> Iterator[Comparison]:
+        for group, drives in self.groups.items():
+            for cell in self.cells:
+                values = self.values(group, cell)
+                if len(values) <= MINIMUM_OTHERS:
+                    continue
+                logs = [each.mean_log for each in values.values()]
+                tested = [each for each in drives if cell in each.values]
+                for place, drive in enumerate(tested):
+                    others, own = reference(logs[:place] + logs[place + 1 :]), drive.values[cell]
+                    deviation = drive_deviation(own.mean_log, others, run_variance=own.run_variance, runs=own.runs)
+                    yield _comparison("drive", cell, group, group, others, deviation, len(logs) - 1, drive)
+
+    def _of_firmware(self) -> Iterator[Comparison]:
+        for base, group in self.firmware_pairs:
+            for cell in self.cells:
+                known = [each.mean_log for each in self.values(base, cell).values()]
+                compared = [each.mean_log for each in self.values(group, cell).values()]
+                if len(known) >= MINIMUM_OTHERS and compared:
+                    others = reference(known)
+                    deviation = group_deviation(compared, others)
+                    yield _comparison("firmware", cell, group, base, others, deviation, len(known))
+
+    @property
+    def firmware_pairs(self) -> list[tuple[Group, Group]]:
+        """The largest group of each model, with each other firmware of that model."""
+        largest: dict[str, Group] = {}
+        for group in self.groups:
+            largest.setdefault(group.model, group)
+        return [(largest[group.model], group) for group in self.groups if group != largest[group.model]]
+
+    def _trends(self) -> Iterator[Comparison]:
+        for group, drives in self.groups.items():
+            for kind, age in (
+                ("age", {each.summary.path: each.summary.power_on_hours for each in drives}),
+                ("wear", {each.summary.path: each.summary.percentage_used for each in drives}),
+            ):
+                for cell in self.cells:
+                    known = [
+                        (float(at), value.mean_log)
+                        for path, value in self.values(group, cell).items()
+                        if (at := age[path]) is not None
+                    ]
+                    if len(known) >= TREND_DRIVES and len({each[0] for each in known}) > 2:
+                        yield Comparison(
+                            kind="age" if kind == "age" else "wear",
+                            cell=cell,
+                            group=group,
+                            others=group,
+                            count=len(known),
+                            deviation=rank_correlation(known),
+                        )
+
+
+def _comparison(
+    kind: Kind,
+    cell: CellKey,
+    group: Group,
+    base: Group,
+    others: Reference,
+    deviation: Deviation,
+    count: int,
+    drive: Drive | None = None,
+) -> Comparison:
+    return Comparison(
+        kind=kind,
+        cell=cell,
+        group=group,
+        drive=drive,
+        others=base,
+        count=count,
+        center=others.center,
+        deviation=deviation,
+    )
+
+
+def rank_correlation(points: Sequence[tuple[float, float]]) -> Deviation:
+    """Spearman's rank correlation with its p-value by Student's t, in place of a difference; without an interval."""
+    x, y = (_ranks([point[axis] for point in points]) for axis in (0, 1))
+    if len(set(y)) < 2:
+        return Deviation(difference=0.0, p_value=1.0, half_width=None)
+    correlation = float(np.corrcoef(x, y)[0, 1])
+    freedom = len(points) - 2
+    statistic = abs(correlation) * math.sqrt(freedom / max(1e-12, 1 - correlation**2))
+    return Deviation(difference=correlation, p_value=min(1.0, 2 * t_tail(statistic, freedom)), half_width=None)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Rank of each value; the mean rank of equal ones."""
+    ordered = np.sort(values)
+    first, last = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    return [float(each) for each in (first + last - 1) / 2]
+
+
+def fleets(summaries: Sequence[Summary]) -> list[FleetOfStudy]:
+    """Group summaries by study and profile; of several sessions of one drive the newest counts."""
+    by_study: dict[tuple[str, str], list[Summary]] = {}
+    for each in sorted(summaries, key=lambda each: each.path):
+        by_study.setdefault((each.study, each.profile), []).append(each)
+    return [_fleet(newest(found)) for _, found in sorted(by_study.items())]
+
+
+def newest(summaries: Sequence[Summary]) -> list[Summary]:
+    """Keep the newest session of each drive, which its model and serial number identify, or else its path."""
+    found: dict[object, Summary] = {}
+    for each in sorted(summaries, key=lambda each: each.started_at):
+        serials = tuple((device.model, device.serial) for device in each.devices if device.serial)
+        found[serials or each.path] = each
+    return sorted(found.values(), key=lambda each: each.path)
+
+
+def _fleet(summaries: Sequence[Summary]) -> FleetOfStudy:
+    common: dict[str, Counter[str]] = {}
+    for each in summaries:
+        for case, parameters in each.parameters.items():
+            common.setdefault(case, Counter())[parameters] += 1
+    excluded: Counter[str] = Counter()
+    drives = []
+    for each in summaries:
+        values = {}
+        for cell in each.cells:
+            if cell.verdict not in COMPARABLE:
+                excluded[f"runs are {cell.verdict}"] += 1
+            elif _is_other(each, cell.case_id, common):
+                excluded["other parameters than on most drives"] += 1
+            else:
+                values[cell.case_id, cell.metric] = cell
+        firmware = ", ".join(dict.fromkeys(device.firmware for device in each.devices if device.firmware))
+        drives.append(Drive(summary=each, group=Group(model=device_text(each), firmware=firmware), values=values))
+    return FleetOfStudy(
+        study=summaries[0].study,
+        title=summaries[0].title,
+        profile=summaries[0].profile,
+        drives=drives,
+        excluded=[f"{counted(count, 'value')} excluded: {reason}" for reason, count in sorted(excluded.items())],
+        loads={case: words for each in summaries for case, words in each.loads.items()},
+    )
+
+
+def _is_other(summary: Summary, case_id: str, common: Mapping[str, Counter[str]]) -> bool:
+    """Return True if a case has other parameters than on most drives."""
+    return case_id in common and summary.parameters.get(case_id) != common[case_id].most_common(1)[0][0]

@@ -1,0 +1,64 @@
+"""The list of targets of a fleet: a TOML file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from iosonde import text_files
+from iosonde.errors import StudyError
+
+MOST_TARGETS = 10_000
+HINT = "list each target as in docs/fleet.md"
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FleetTarget(Strict):
+    """One target."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
+    """Unique: its directory of results, and its name in the report."""
+    target: str
+    """As with `--target`."""
+
+
+class Fleet(Strict):
+    """Content of the file."""
+
+    targets: Annotated[Sequence[FleetTarget], Field(min_length=1, max_length=MOST_TARGETS)]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Fleet:
+        names: set[str] = set()
+        for each in self.targets:
+            if each.name.lower() in names:
+                raise ValueError(f"two targets are called `{each.name}`")
+            names.add(each.name.lower())
+        return self
+
+
+def load(path: Path) -> Fleet:
+    """Read the list of targets; `StudyError` if it is none."""
+    try:
+        return Fleet.model_validate(text_files.parse_toml(text_files.read(path)))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise StudyError(f"cannot read the list of targets `{path}`: {reason}", hint=HINT) from None
+    except tomllib.TOMLDecodeError as error:
+        raise StudyError(f"the list of targets is not TOML: {error}", where=f"in `{path}`", hint=HINT) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(each) for each in first["loc"])
+        message = re.sub(r"^Value error, ", "", first["msg"])
+        where = f"at `{place}` in `{path}`" if place else f"in `{path}`"
+        raise StudyError(f"the list of targets is wrong: {message}", where=where, hint=HINT) from None

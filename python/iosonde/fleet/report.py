@@ -1,0 +1,329 @@
+"""Content of a fleet report in its order, whatever it is written in: HTML, Markdown or terminal text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from iosonde.errors import ResultsError
+from iosonde.fleet import sharing
+from iosonde.fleet.directory import is_fleet, open_directory
+from iosonde.fleet.drives import ERROR_RATE, Comparison, Drive, FleetOfStudy, Group, fleets
+from iosonde.fleet.outliers import MINIMUM_OTHERS, reference
+from iosonde.library import Index, index
+from iosonde.metrics.statistics import MARGIN
+from iosonde.metrics.wording import (
+    counted,
+    listing,
+    metric_words,
+    percent_range,
+    percent_text,
+    sentence,
+    value_text,
+)
+from iosonde.regression.sessions import CellKey
+from iosonde.report.content.table import Cell, Table
+
+NAMES = 3
+"""Drives that a sentence lists."""
+SENTENCES = 10
+"""Named drives in the answer; the table has all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetReport:
+    """The content of a report on the drives below a directory."""
+
+    root: Path
+    chapters: Sequence[Chapter]
+    """One for each study and profile."""
+    notes: Sequence[str]
+    """Targets that share hardware, and targets that were skipped."""
+    problems: Sequence[str]
+
+    @property
+    def title(self) -> str:
+        return " · ".join(dict.fromkeys(f"{each.fleet.title}: {each.drives_text}" for each in self.chapters))
+
+    @property
+    def simulated(self) -> str:
+        """`simulated`, `partly simulated` or nothing."""
+        marks = {drive.summary.simulated for each in self.chapters for drive in each.fleet.drives}
+        return "" if marks == {False} else "simulated" if marks == {True} else "partly simulated"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chapter:
+    """The content for one study and profile."""
+
+    fleet: FleetOfStudy
+
+    @property
+    def drives_text(self) -> str:
+        return counted(len(self.fleet.drives), "drive")
+
+    @cached_property
+    def answer(self) -> list[str]:
+        """Named drives, firmware and trends as sentences, or that there are none."""
+        of_drives = list(self._of_drives())
+        if len(of_drives) > SENTENCES:
+            of_drives[SENTENCES:] = [f"{counted(len(of_drives) - SENTENCES, 'more drive')} differ (see the table)"]
+        found = [*of_drives, *self._of_firmware(), *self._of_trends()]
+        if not of_drives and self.tested:
+            found.insert(0, f"No drive of {self.tested} that were compared differs from the others of its group")
+        return [*found, *self._untested()]
+
+    @property
+    def tested(self) -> int:
+        """Number of drives that were compared with others."""
+        return len({each.drive.summary.path for each in self.fleet.comparisons if each.drive})
+
+    @property
+    def method(self) -> str:
+        """Tests, number of comparisons and error rate, as sentences."""
+        return (
+            f"A value is the geometric mean of the runs of one drive. Each drive is compared with the median of the "
+            f"others of its model and firmware, in units of their robust scale (Qn). "
+            f"{counted(len(self.fleet.comparisons), 'comparison')}, adjusted together (Holm): equal drives whose "
+            f"values are normally distributed give a name with a probability of at most {percent_text(ERROR_RATE)}. A "
+            f"difference is stated if it is also at least {percent_text(MARGIN)}. Intervals are not adjusted."
+        )
+
+    def _of_drives(self) -> Iterator[str]:
+        by_drive: dict[str, list[Comparison]] = {}
+        for each in self.fleet.named:
+            if each.drive:
+                by_drive.setdefault(each.drive.summary.path, []).append(each)
+        for first, *others in by_drive.values():
+            assert first.drive
+            more = f"; {counted(len(others), 'other value')} of it also differ" if len(others) > 1 else ""
+            more = more or ("; another value of it also differs" if others else "")
+            yield f"{first.drive.name}: {self.difference(first)}{more}"
+
+    def difference(self, found: Comparison) -> str:
+        """State a difference with its interval and both values."""
+        case, metric = found.cell
+        change, interval = found.deviation.difference, found.deviation.interval
+        ratio = abs(math.expm1(change))
+        ends = ""
+        if interval:
+            low, high = (
+                sorted(abs(end - 1) for end in interval) if (interval[0] - 1) * (interval[1] - 1) > 0 else (0, 0)
+            )
+            ends = f"95 % CI {percent_range(low, high)}; " if high else ""
+        own, median = (value_text(metric, math.exp(each)) for each in (found.center + change, found.center))
+        others = "other drives of" if found.drive else "drives of"
+        return (
+            f"{metric_words(metric)} is {percent_text(ratio)} {'higher' if change > 0 else 'lower'} than the median of "
+            f"{found.count} {others} {found.others} ({ends}{own}, median {median}; {self.fleet.loads.get(case, case)})"
+        )
+
+    def _of_firmware(self) -> Iterator[str]:
+        for base, group in self.fleet.firmware_pairs:
+            drives, known = self.fleet.groups[group], self.fleet.groups[base]
+            compared = [each for each in self.fleet.comparisons if each.kind == "firmware" and each.group == group]
+            named = [each for each in self.fleet.named if each in compared]
+            firmware = f"firmware {group.firmware}" if group.firmware else "no recorded firmware"
+            what = f"{_names(drives)}: {firmware}, and {counted(len(known), 'drive')} have {base.firmware or 'none'}"
+            if named:
+                yield f"{what}; {self.difference(named[0])}"
+            elif compared:
+                yield f"{what}; none of {counted(len(compared), 'value')} differs from theirs"
+            else:
+                yield f"{what}; too few drives to compare them"
+
+    def _of_trends(self) -> Iterator[str]:
+        for each in self.fleet.named:
+            if each.kind in ("age", "wear"):
+                rises = "rises" if each.deviation.difference > 0 else "falls"
+                what = "power-on hours" if each.kind == "age" else "the used share of endurance"
+                case, metric = each.cell
+                yield sentence(
+                    f"{metric_words(metric)} {rises} with {what} of {each.count} drives of {each.group} (rank "
+                    f"correlation {each.deviation.difference:.2f}; {self.fleet.loads.get(case, case)})"
+                )
+
+    def _untested(self) -> Iterator[str]:
+        small = [drive for drives in self.fleet.groups.values() if len(drives) <= MINIMUM_OTHERS for drive in drives]
+        if small:
+            yield (
+                f"{_names(small)}: not compared with others, which requires {MINIMUM_OTHERS + 1} drives of the same "
+                "model and firmware"
+            )
+        empty = [drive for drive in self.fleet.drives if not drive.values]
+        if empty:
+            yield f"{_names(empty)}: no usable value"
+
+    @property
+    def tables(self) -> list[Table]:
+        """Distribution of each value, named differences, and all drives."""
+        return [each for each in (self._values, self._named, self._drives) if each.rows]
+
+    @property
+    def _values(self) -> Table:
+        rows = [
+            row for group in self.fleet.groups for cell in self.fleet.cells if (row := self._distribution(group, cell))
+        ]
+        return Table(
+            title="Distribution of each value",
+            caption="Deviation: robust standard deviation between drives, as a share of the median.",
+            heads=[
+                "Model and firmware",
+                "Load",
+                "Metric",
+                "Drives",
+                "Lowest",
+                "Median",
+                "Highest",
+                "Deviation",
+                "Named",
+            ],
+            labels=3,
+            rows=rows,
+        )
+
+    def _distribution(self, group: Group, cell: CellKey) -> list[Cell]:
+        logs = [each.mean_log for each in self.fleet.values(group, cell).values()]
+        if not logs:
+            return []
+        case, metric = cell
+        ends = [float(end(logs)) for end in (np.min, np.median, np.max)]
+        spread = reference(logs).deviation if len(logs) > MINIMUM_OTHERS else None
+        named = [each for each in self.fleet.named if each.drive and each.cell == cell and each.group == group]
+        return [
+            Cell(text=str(group)),
+            Cell(text=sentence(self.fleet.loads.get(case, case))),
+            Cell(text=sentence(metric_words(metric))),
+            _number(len(logs)),
+            *(Cell(text=value_text(metric, math.exp(each)), number=math.exp(each)) for each in ends),
+            Cell(text="-" if spread is None else percent_text(spread), number=spread),
+            _number(len(named)),
+        ]
+
+    @property
+    def _named(self) -> Table:
+        return Table(
+            title="Named differences",
+            heads=["Drive or firmware", "Difference", "Adjusted p-value"],
+            labels=2,
+            rows=[
+                [
+                    Cell(text=each.drive.name if each.drive else str(each.group)),
+                    Cell(text=self.difference(each)),
+                    Cell(text=f"{each.adjusted:.1g}", number=each.adjusted),
+                ]
+                for each in self.fleet.named
+                if each.kind in ("drive", "firmware")
+            ],
+        )
+
+    @property
+    def _drives(self) -> Table:
+        worst: dict[str, Comparison] = {}
+        for each in self.fleet.comparisons:
+            if each.drive and each.is_worse:
+                path = each.drive.summary.path
+                known = worst.get(path)
+                if not known or abs(each.deviation.difference) > abs(known.deviation.difference):
+                    worst[path] = each
+        rows = [self._drive(drive, worst.get(drive.summary.path)) for drive in self.fleet.drives]
+        return Table(
+            title="Drives",
+            caption="Worst value: furthest from the median of the others of its group, on the worse side.",
+            heads=["Drive", "Model", "Firmware", "Power-on hours", "Used", "Runs", "Worst value", "Against the median"],
+            labels=3,
+            rows=rows,
+        )
+
+    def _drive(self, drive: Drive, worst: Comparison | None) -> list[Cell]:
+        facts = drive.summary
+        used = facts.percentage_used
+        change = math.expm1(worst.deviation.difference) if worst else None
+        what = f"{metric_words(worst.cell[1])}, {self.fleet.loads.get(worst.cell[0], worst.cell[0])}" if worst else "-"
+        return [
+            Cell(text=drive.name),
+            Cell(text=drive.group.model),
+            Cell(text=drive.group.firmware or "-"),
+            _number(facts.power_on_hours),
+            Cell(text="-" if used is None else f"{used} %", number=used),
+            Cell(text=f"{facts.complete} of {facts.runs}", number=facts.complete),
+            Cell(text=sentence(what)),
+            Cell(text="-" if change is None else f"{100 * change:+.1f} %", number=change),
+        ]
+
+
+def _number(value: int | None) -> Cell:
+    return Cell(text="-" if value is None else f"{value:,}", number=value)
+
+
+def _names(drives: Sequence[Drive]) -> str:
+    """Name some drives, and how many more there are."""
+    names = [drive.name for drive in drives]
+    if len(names) > NAMES:
+        names[NAMES:] = [counted(len(names) - NAMES, "more drive")]
+    return listing(names)
+
+
+def collect(root: Path, found: Index | None = None) -> FleetReport:
+    """Collect the content of a report on all result sets below a directory; `ResultsError` if there are none."""
+    listed = found or index(root)
+    if not listed.summaries:
+        raise ResultsError(
+            f"`{root}` has no result set that can be compared",
+            where="\n  ".join(listed.problems[:NAMES]),
+            hint="name a directory with result sets of several drives",
+        )
+    notes: list[str] = []
+    if is_fleet(root):
+        description = open_directory(root).description
+        notes += [f"{each}" for each in sharing.sentences(description.shared)]
+        notes += [f"{name} was skipped: {reason}" for name, reason in description.skipped.items()]
+    return FleetReport(
+        root=listed.root,
+        chapters=[Chapter(fleet=each) for each in fleets(listed.summaries)],
+        notes=notes,
+        problems=listed.problems,
+    )
+
+
+def document(report: FleetReport) -> Mapping[str, object]:
+    """Return the report as JSON."""
+    return {
+        "directory": str(report.root),
+        "simulated": report.simulated,
+        "notes": list(report.notes),
+        "skipped": list(report.problems),
+        "studies": [
+            {
+                "study": chapter.fleet.study,
+                "profile": chapter.fleet.profile,
+                "drives": len(chapter.fleet.drives),
+                "comparisons": len(chapter.fleet.comparisons),
+                "answer": chapter.answer,
+                "excluded": list(chapter.fleet.excluded),
+                "named": [_named(each) for each in chapter.fleet.named],
+            }
+            for chapter in report.chapters
+        ],
+    }
+
+
+def _named(found: Comparison) -> Mapping[str, object]:
+    return {
+        "kind": found.kind,
+        "drive": found.drive.summary.path if found.drive else None,
+        "model": found.group.model,
+        "firmware": found.group.firmware,
+        "compared_with": {"firmware": found.others.firmware, "drives": found.count},
+        "case": found.cell[0],
+        "metric": found.cell[1],
+        "ratio": None if found.kind in ("age", "wear") else found.deviation.ratio,
+        "interval": found.deviation.interval,
+        "rank_correlation": found.deviation.difference if found.kind in ("age", "wear") else None,
+        "adjusted_p": found.adjusted,
+    }

@@ -1,0 +1,245 @@
+"""Fleets with real sessions: simulated drives, a target that fails, stopping, killing and resuming, consent, sharing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_line import Iosonde
+from loop_stacks import MIB, loop_devices
+
+from iosonde.errors import ResultsError, StudyError, TargetError
+from iosonde.fleet import directory as fleets
+from iosonde.fleet import model, sharing
+from iosonde.fleet.directory import Planned
+from iosonde.fleet.session import FleetSession, Outcome
+from iosonde.plan import Plan
+from iosonde.planning import expand, load
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+from iosonde.storage.safety.consent import NO_CONSENT, Consent
+
+STUDY = """
+name = "tiny"
+title = "Random reads"
+question = "How fast?"
+repeats = 2
+
+[measurement]
+access = "random"
+read_fraction = 1.0
+block_size = "4KiB"
+span = "4MiB"
+duration = "200ms"
+ramp = "0s"
+interval = "100ms"
+
+[[parts]]
+title = "Reads"
+[parts.factors]
+queue_depth = [1]
+
+[profiles.standard]
+"""
+MODELS = Path(__file__).parents[2] / "python/iosonde/features/simulated_drives/models"
+LISTED = '[[targets]]\nname = "{}"\ntarget = "{}"\n'
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def listed(path: Path, targets: dict[str, str]) -> Path:
+    path.write_text("".join(LISTED.format(name, target) for name, target in targets.items()))
+    return path
+
+
+def planned(study: Path, targets: dict[str, str]) -> Planned:
+    def plan_of(target: str) -> Plan:
+        return expand(load(str(study)), open_target(target), profile="standard")
+
+    fleet = model.Fleet.model_validate({"targets": [{"name": key, "target": each} for key, each in targets.items()]})
+    return fleets.plan_fleet(fleet, plan_of)
+
+
+def carried_out(fleet: fleets.FleetDirectory, notes: list[str], consent: Consent = NO_CONSENT) -> Outcome:
+    return FleetSession(
+        fleet,
+        fleets.remaining(fleet),
+        parallel=2,
+        consent=consent,
+        retry_failed=False,
+        time_limit_s=None,
+        note=notes.append,
+    ).carry_out()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.engine
+def test_simulated_drives_one_slow_one_with_another_firmware(iosonde: Iosonde, study: Path, tmp_path: Path) -> None:
+    drive = (MODELS / "p900.toml").read_text()
+    for name, firmware, read_time in (("good", "1.0", "3.5us"), ("slow", "1.0", "4.7us"), ("new", "1.1", "3.5us")):
+        text = drive.replace('class = "3D', f'firmware = "{firmware}"\nclass = "3D').replace(
+            '"3.5us"', f'"{read_time}"'
+        )
+        (tmp_path / f"{name}.toml").write_text(text)
+    kinds = {2: "slow", 5: "new"}
+    targets = {f"slot-{slot}": f"sim:{tmp_path}/{kinds.get(slot, 'good')}.toml" for slot in range(8)}
+    file = listed(tmp_path / "fleet.toml", targets | {"absent": "/dev/no-such-device"})
+    directory = tmp_path / "results"
+    stopped = iosonde("fleet", study, "--targets", file, "-o", directory, "--time-limit", "1ms", "--parallel", 2)
+    assert f"iosonde resume {directory}" in stopped.stderr
+    assert "skipped   absent: there is no block device" in stopped.stderr
+    done = iosonde("resume", directory, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    [found] = document["studies"]
+    named = {each["drive"] for each in found["named"] if each["kind"] == "drive"}
+    assert (named, found["drives"], document["simulated"]) == ({"slot-2"}, 8, "simulated")
+    assert any("slot-5: firmware 1.1, and 7 drives have 1.0; none of" in each for each in found["answer"])
+    assert document["notes"] == ["absent was skipped: there is no block device `/dev/no-such-device`"]
+    again = iosonde("report", directory, "--format", "md")
+    assert again.returncode == 0 and "slot-2" in again.stdout
+    assert "| slot-2 |" in (directory / "report.md").read_text()
+    for slot in range(8):
+        results = ResultSet.open(directory / f"slot-{slot}")
+        assert sorted(each.run_id for each in results.records()) == sorted(each.run_id for each in results.plan.runs)
+
+
+@pytest.mark.engine
+def test_a_target_that_fails_is_named_and_the_others_are_measured(study: Path, tmp_path: Path) -> None:
+    gone = tmp_path / "mounted"
+    gone.mkdir()
+    fleet = fleets.create(
+        tmp_path / "results", planned(study, {"a": "sim:p900", "gone": str(gone), "b": "sim:p900"}), NO_CONSENT, print
+    )
+    shutil.rmtree(gone)
+    notes: list[str] = []
+    done = carried_out(fleet, notes)
+    assert sorted(done.ended) == ["a", "b"] and list(done.failed) == ["gone"]
+    assert str(gone) in done.failed["gone"]
+    assert any(each.startswith("gone: failed: ") for each in notes)
+    assert list(fleets.remaining(fleet)) == ["gone"]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_session_outlives_a_fleet_that_is_stopped_or_killed(
+    iosonde: Iosonde, study: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    directory, file = tmp_path / "results", tmp_path / "fleet.toml"
+    listed(file, {"a": "null:1GiB", "b": "null:1GiB"})
+    study.write_text(STUDY.replace('"200ms"', '"1s"'))
+    command = ["fleet", study, "--targets", file, "-o", directory, "--parallel", 2]
+    with subprocess.Popen(
+        [sys.executable, "-m", "iosonde", *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        while process.poll() is None and len(list(directory.glob("*/records/c*/record.json"))) < 2:
+            time.sleep(0.005)
+        pids = [int(text) for path in directory.glob("*/lock") if (text := path.read_text())]
+        process.send_signal(number)
+        process.wait(120)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert len(pids) >= 2
+    for _ in range(12_000):  # At most two minutes on a busy machine.
+        if not any(map(is_running, pids)):
+            break
+        time.sleep(0.01)
+    assert not any(map(is_running, pids))
+    kept = {path: path.read_bytes() for path in directory.glob("*/records/c*/record.json")}
+    assert iosonde("resume", directory).returncode == 0
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert not fleets.remaining(fleets.open_directory(directory))
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
+def test_consent_is_required_for_each_device_and_devices_on_one_disk_take_turns(
+    iosonde: Iosonde, study: Path, tmp_path: Path
+) -> None:
+    study.write_text(STUDY.replace("read_fraction = 1.0", "read_fraction = 0.0"))
+    directory = tmp_path / "results"
+    with loop_devices(tmp_path, 32 * MIB, 32 * MIB) as devices:
+        file = listed(tmp_path / "fleet.toml", {f"disk-{place}": str(each) for place, each in enumerate(devices)})
+        command = ("fleet", study, "--targets", file, "-o", directory)
+        refused = iosonde(*command, "--destroy", devices[0])
+        assert refused.returncode == 1 and f"add --destroy {devices[1]}" in refused.stderr
+        assert "1 of 2 targets are refused, so none is measured" in refused.stderr and not directory.exists()
+        done = iosonde(*command, "--destroy-all-listed")
+        assert done.returncode == 0, done.stderr
+        assert "disk-0, disk-1 share" in done.stderr
+    first, second = (ResultSet.open(directory / f"disk-{place}").records() for place in range(2))
+    spans = sorted((min(each.started_at for each in records), max(each.ended_at for each in records))
+                   for records in (first, second))  # fmt: skip
+    assert spans[0][1] < spans[1][0], "they overlapped"
+
+
+@pytest.mark.unit
+def test_what_targets_share_is_stated_once_for_the_same_targets() -> None:
+    root, port = "PCIe function 0000:00:01.0", "PCIe function 0000:02:00.0"
+    hardware = {
+        "a": frozenset([root, port, "device nvme0n1"]),
+        "b": frozenset([root, port, "device nvme1n1"]),
+        "c": frozenset([root, "device nvme2n1"]),
+        "d": frozenset({"device nvme3n1"}),
+    }
+    shared = sharing.shared_by(hardware)
+    assert shared == {root: ["a", "b", "c"], port: ["a", "b"]}
+    assert sharing.sentences(shared)[1] == f"a, b share {port} and are measured one after the other"
+    assert sharing.hardware_of("sim:p900") == frozenset()
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (LISTED.format("a", "sim:p900") * 2, "two targets are called `a`"),
+        (LISTED.format("../a", "sim:p900"), "should match pattern"),
+        ("", "Field required"),
+        ("[[targets", "not TOML"),
+        ('[[targets]]\nname = "a"\ntarget = "b"\nhosts = "c"', "Extra inputs"),
+    ],
+)
+def test_a_wrong_list_of_targets_is_refused(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "fleet.toml").write_text(text)
+    with pytest.raises(StudyError, match=what):
+        model.load(tmp_path / "fleet.toml")
+    with pytest.raises(StudyError, match="cannot read"):
+        model.load(tmp_path / "absent.toml")
+
+
+@pytest.mark.unit
+def test_a_study_that_no_target_supports_is_refused(study: Path) -> None:
+    with pytest.raises(TargetError, match="no block device"):
+        planned(study, {"a": "/dev/no-such-device", "b": "/dev/none-either"})
+
+
+@pytest.mark.unit
+def test_a_received_fleet_that_was_edited_is_refused(study: Path, tmp_path: Path) -> None:
+    fleet = fleets.create(tmp_path / "fleet", planned(study, {"a": "sim:p900", "b": "sim:p900"}), NO_CONSENT, print)
+    with pytest.raises(ResultsError, match="is not empty"):
+        fleets.create(fleet.path, planned(study, {"a": "sim:p900"}), NO_CONSENT, print)
+    shutil.rmtree(fleet.path / "a")
+    (fleet.path / "a").symlink_to(fleet.path / "b")
+    with pytest.raises(ResultsError, match="missing or not a directory"):
+        fleets.open_directory(fleet.path)
+    (fleet.path / fleets.FILE).write_text('{"format": 1, "study": "tiny", "targets": []}')
+    with pytest.raises(ResultsError, match="is damaged"):
+        fleets.open_directory(fleet.path)
+    with pytest.raises(ResultsError, match="not the directory of a fleet"):
+        fleets.open_directory(tmp_path)

@@ -1,0 +1,172 @@
+"""The statistics of a fleet: error rates in small groups, masking, and both kinds of findings in computed fleets."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fleet_samples import P99, fleet
+
+from iosonde.fleet import outliers, page
+from iosonde.fleet.drives import fleets
+from iosonde.fleet.outliers import drive_deviation, group_deviation, holm, reference
+from iosonde.fleet.report import Chapter, FleetReport, collect, document
+from iosonde.library import Index
+from iosonde.library.summary import Summary
+
+pytestmark = pytest.mark.unit
+
+
+def chapter(summaries: list[Summary]) -> Chapter:
+    [found] = fleets(summaries)
+    return Chapter(fleet=found)
+
+
+@pytest.mark.parametrize("count", [4, 8, 24])
+def test_p_values_of_equal_drives_are_uniform_in_small_groups(count: int) -> None:
+    """With the normal distribution in place of the exact one, 5 % would be up to 30 % in groups of four."""
+    random, p_values = np.random.default_rng(3), []
+    for _ in range(2400 // count):
+        logs = random.normal(10, 0.02, count)
+        for place in range(count):
+            others = reference(np.delete(logs, place))
+            p_values.append(drive_deviation(logs[place], others, run_variance=0, runs=1).p_value)
+    found = np.array(p_values)
+    for level in (0.2, 0.05):
+        # Drives of a group are not independent, so the error of the share is up to twice that of as many coin flips.
+        assert (found < level).mean() == pytest.approx(level, abs=8 * math.sqrt(level * (1 - level) / len(found)))
+
+
+def test_the_median_of_a_group_is_compared_with_its_own_error() -> None:
+    random, p_values = np.random.default_rng(4), []
+    for _ in range(600):
+        p_values.append(group_deviation(random.normal(0, 0.02, 5), reference(random.normal(0, 0.02, 12))).p_value)
+    assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.05, abs=0.036)
+
+
+def test_an_interval_covers_the_difference_of_the_drive_from_the_median_of_all() -> None:
+    """The repeats of the drive vary as in a fleet: its own variance is estimated from three runs."""
+    random, covered = np.random.default_rng(6), 0
+    for _ in range(1000):
+        runs = random.normal(0.1, 0.01, 3)
+        others = reference(random.normal(0, 0.02, 20))
+        found = drive_deviation(float(runs.mean()), others, run_variance=float(runs.var(ddof=1)), runs=3)
+        low, high = found.interval or (2, 0)
+        covered += low <= math.exp(0.1) <= high
+    assert 930 <= covered <= 985
+
+
+def test_three_bad_drives_of_ten_do_not_hide_each_other() -> None:
+    """Mean and standard deviation would: the largest deviation of ten values with three outliers is below 2 of them."""
+    logs = [0.0, 0.01, -0.01, 0.005, -0.005, 0.002, -0.002, 0.4, 0.41, 0.42]
+    found = [
+        drive_deviation(value, reference(logs[:place] + logs[place + 1 :]), run_variance=1e-6, runs=3).p_value
+        for place, value in enumerate(logs)
+    ]
+    assert max(found[7:]) < 0.01 < min(found[:7])
+
+
+def test_holm_is_that_of_a_published_example() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+
+
+def test_large_groups_are_represented_by_some_of_their_drives() -> None:
+    logs = np.random.default_rng(5).normal(0, 0.02, 5000)
+    found = reference(logs)
+    assert found.count == outliers.MOST_OTHERS
+    assert found.deviation == pytest.approx(0.02, rel=0.2)
+
+
+def test_equal_values_do_not_divide_by_zero() -> None:
+    """Simulated drives can agree to the last digit."""
+    found = drive_deviation(0.0, reference([0.0] * 5), run_variance=0.0, runs=3)
+    assert found.p_value > 0.5 and found.interval == pytest.approx((1, 1), abs=1e-5)
+
+
+def test_a_slow_drive_and_another_firmware_are_named_among_a_hundred() -> None:
+    found = chapter(fleet(100, seed=7, slower={31: 1.12}, firmware={77: "1.1"}))
+    drives = {each.drive.summary.path for each in found.fleet.named if each.drive}
+    assert drives == {"slot-31"}
+    worst = next(each for each in found.fleet.named if each.drive)
+    assert worst.cell[1] == P99 and worst.group.firmware == "1.0" and worst.count == 98
+    low, high = worst.deviation.interval or (0, 0)
+    assert low < 1.12 < high and high - low < 0.1
+    [slow, firmware, single] = found.answer
+    assert slow.startswith("slot-31 (serial 0000001f…): p99 completion latency is 1")
+    assert "98 other drives of EXAMPLE SSD, firmware 1.0 (95 % CI" in slow
+    assert firmware.startswith("slot-77 (serial 0000004d…): firmware 1.1, and 99 drives have 1.0; none of 4 values")
+    assert single.startswith("slot-77") and "not compared" in single
+
+
+def test_a_firmware_that_changes_a_value_is_stated_with_its_effect() -> None:
+    of_new = {number: 0.85 for number in range(12)}
+    found = chapter(fleet(40, seed=8, slower=of_new, firmware={number: "2.0" for number in of_new}))
+    [sentence] = [each for each in found.answer if "firmware 2.0, and" in each]
+    assert "and 9 more drives: firmware 2.0, and 28 drives have 1.0; p99 completion latency is 1" in sentence
+    assert "lower" in sentence
+    assert not [each for each in found.fleet.named if each.drive]
+
+
+def test_equal_drives_give_no_name() -> None:
+    found = chapter(fleet(60, seed=9))
+    assert found.answer == ["No drive of 60 that were compared differs from the others of its group"]
+    assert len(found.fleet.comparisons) == 60 * 4
+
+
+def test_few_drives_are_not_compared() -> None:
+    found = chapter(fleet(3, seed=10, slower={0: 3.0}))
+    assert not found.fleet.comparisons
+    assert [each.partition(": ")[2][:12] for each in found.answer] == ["not compared"]
+
+
+def test_a_value_that_follows_age_is_stated() -> None:
+    hours = [1000 * number for number in range(30)]
+    aged = {number: 1 + 0.004 * number for number in range(30)}
+    found = chapter(fleet(30, seed=11, slower=aged, hours=hours))
+    assert any("rises with power-on hours of 30 drives" in each for each in found.answer)
+
+
+def test_values_that_cannot_be_compared_are_excluded_and_counted() -> None:
+    drives = fleet(6, seed=12)
+    served = [each.model_copy(update={"verdict": "cache-served"}) for each in drives[0].cells]
+    drives[0] = drives[0].model_copy(update={"cells": served})
+    drives[1] = drives[1].model_copy(update={"parameters": dict.fromkeys(drives[1].parameters, "other")})
+    found = chapter(drives)
+    assert found.fleet.excluded == [
+        "4 values excluded: other parameters than on most drives",
+        "4 values excluded: runs are cache-served",
+    ]
+    assert any("slot-0 (serial 00000000…) and slot-1" in each and "no usable value" in each for each in found.answer)
+
+
+def test_the_newest_session_of_a_drive_counts() -> None:
+    old, new = fleet(5, seed=13), fleet(5, seed=14)
+    again = [
+        each.model_copy(update={"path": f"later/{each.path}", "started_at": "2026-02-01T00:00:00+00:00"})
+        for each in new
+    ]
+    [found] = fleets([*again, *old])
+    assert [each.summary.path for each in found.drives] == [f"later/slot-{number}" for number in range(5)]
+
+
+def test_the_page_and_markdown_have_every_sentence_and_names_are_text() -> None:
+    drives = fleet(12, seed=15, slower={3: 1.5}, model="<b>SSD</b>")
+    report = FleetReport(root=Path("/fleet"), chapters=[chapter(drives)], notes=["a & b share a port"], problems=[])
+    html = page.html(report)
+    assert "<b>SSD" not in html and "&lt;b&gt;SSD" in html
+    assert html.count('class="named"') == 2 and "a &amp; b share a port" in html
+    markdown = "\n".join(page.markdown(report))
+    for text in (html, markdown):
+        assert "slot-3 (serial 00000003…)" in text and "comparisons, adjusted together (Holm)" in text
+    assert "<b>" not in markdown
+
+
+def test_json_has_what_was_named() -> None:
+    index = Index(root=Path("/fleet"), summaries=fleet(20, seed=16, slower={5: 1.4}), problems=[])
+    found = document(collect(Path("/fleet"), index))
+    [study] = found["studies"]  # type: ignore[misc]
+    assert {each["drive"] for each in study["named"]} == {"slot-5"}
+    assert study["comparisons"] == 80

@@ -1,0 +1,88 @@
+"""Computed fleets: summaries of drives whose values are drawn from known distributions, without result sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from iosonde.library.context import Device
+from iosonde.library.summary import SessionCell, Summary
+
+IOPS, P99 = "iops", "completion_latency_ns_p99"
+CASES = {"random/queue_depth=1": "4 KiB random reads, queue depth 1", "random/queue_depth=32": "the same, deeper"}
+BETWEEN, WITHIN = 0.012, 0.008
+"""Standard deviations of logarithms: between drives, and between the runs of one drive."""
+
+
+def fleet(
+    count: int,
+    *,
+    seed: int,
+    slower: Mapping[int, float] | None = None,
+    firmware: Mapping[int, str] | None = None,
+    hours: Sequence[int] | None = None,
+    runs: int = 3,
+    model: str = "EXAMPLE SSD",
+) -> list[Summary]:
+    """Drives of one model: `slower` multiplies the p99 latency of some, `firmware` is that of some, the others' 1.0."""
+    random = np.random.default_rng(seed)
+    return [
+        _drive(
+            number,
+            random,
+            factor=(slower or {}).get(number, 1.0),
+            firmware=(firmware or {}).get(number, "1.0"),
+            hours=hours[number] if hours else None,
+            runs=runs,
+            model=model,
+        )
+        for number in range(count)
+    ]
+
+
+def _drive(
+    number: int, random: np.random.Generator, *, factor: float, firmware: str, hours: int | None, runs: int, model: str
+) -> Summary:
+    cells = []
+    for depth, case in enumerate(CASES, 1):
+        for metric, level in ((IOPS, 20_000.0 * depth), (P99, 90_000.0 * depth)):
+            own = math.log(level * (factor if metric == P99 else 1.0)) + random.normal(0, BETWEEN)
+            logs = own + random.normal(0, WITHIN, runs)
+            variance = float(logs.var(ddof=1)) if runs > 1 else 0.0
+            cells.append(
+                SessionCell(
+                    case_id=case,
+                    metric=metric,
+                    mean_log=float(logs.mean()),
+                    runs=runs,
+                    run_variance=variance,
+                    verdict="device-limited",
+                )
+            )
+    return Summary(
+        path=f"slot-{number}",
+        study="example",
+        title="Example",
+        profile="quick",
+        target=f"/dev/nvme{number}n1",
+        simulated=False,
+        devices=[Device(name=f"nvme{number}n1", model=model, firmware=firmware, serial=f"{number:08x}")],
+        power_on_hours=hours,
+        kernel="6.1",
+        software="0.1.0",
+        started_at="2026-01-02T03:00:00+00:00",
+        ended_at="2026-01-02T03:10:00+00:00",
+        complete=6,
+        runs=6,
+        headlines=[],
+        verdict="device-limited",
+        trust="",
+        report="",
+        problems=[],
+        facts={},
+        loads=dict(CASES),
+        parameters=dict.fromkeys(CASES, "same"),
+        cells=cells,
+    )
