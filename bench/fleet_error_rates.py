@@ -2,8 +2,8 @@
 
     python bench/fleet_error_rates.py [--fleets 100] [--drives 100]
 
-Prints how many names fleets of equal drives give in all; and for fleets with one drive that is slower at p99 and one with
-another firmware, how often both are named, and how many other drives are.
+Prints how many names fleets of equal drives give in all; and for fleets with one drive that is slower at p99 and one
+with another firmware, how often both are named, and how many other drives are.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ def health(
     used: int = 1,
     units_read: int = 0,
     units_written: int = 0,
+    hours: int = 0,
     media_errors: int = 0,
 ) -> bytes:
     """SMART / Health Information, 02h."""
@@ -41,6 +42,7 @@ def health(
         (5, bytes([used])),
         (32, _counter(units_read)),
         (48, _counter(units_written)),
+        (128, _counter(hours)),
         (160, _counter(media_errors)),
     )
 

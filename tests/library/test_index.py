@@ -15,7 +15,7 @@ from fabricate import result_set, small_study
 from iosonde.errors import ResultsError
 from iosonde.findings.answer import trust_of
 from iosonde.library import index
-from iosonde.library.context import facts_of
+from iosonde.library.context import facts_of, wear_of
 from iosonde.library.indexing import Index
 from iosonde.library.page import link, render, require_outside
 from iosonde.metrics.bulk import METRICS, bulk_metrics
@@ -71,6 +71,18 @@ def test_a_summary_has_what_a_reader_looks_for(indexed: Index) -> None:
     assert odd.complete == odd.runs == 13
     assert odd.started_at.startswith("2026-01-02T03:00:00")
     assert odd.trust == "No run has a verdict"
+
+
+def test_age_and_wear_are_those_of_the_newest_record(root: Path) -> None:
+    """The highest of several drives; a drive that reports none changes nothing."""
+    first, *others = ResultSet.open(root / "a").records()
+    ends = [{"power_on_hours": 900, "percentage_used": 3}, {"power_on_hours": 1200}, {"not_reported": "SATA"}]
+    newest = first.model_copy(
+        update={"started_at": "2027-01-01T00:00:00+00:00", "drives": [{"end": each} for each in ends]}
+    )
+    older = others[0].model_copy(update={"drives": [{"end": {"power_on_hours": 9999}}]})
+    assert wear_of([newest, older, *others[1:]]) == (1200, 3)
+    assert wear_of(others[1:]) == (None, None)
 
 
 def test_headlines_are_the_best_medians_of_the_metrics_of_the_study(root: Path, indexed: Index) -> None:

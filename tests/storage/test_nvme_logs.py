@@ -11,7 +11,7 @@ GUID_OF_ANOTHER = bytes(range(16))
 
 
 def test_health_is_parsed_at_its_offsets() -> None:
-    page = health(kelvin=300, spare=98, used=3, units_read=7, units_written=1 << 70, media_errors=2)
+    page = health(kelvin=300, spare=98, used=3, units_read=7, units_written=1 << 70, hours=8760, media_errors=2)
     assert logs.health(page) == logs.Health(
         temperature_celsius=27,
         available_spare_percent=98,
@@ -19,6 +19,7 @@ def test_health_is_parsed_at_its_offsets() -> None:
         critical_warning=0,
         data_units_read=7,
         data_units_written=1 << 70,
+        power_on_hours=8760,
         media_errors=2,
     )
 
