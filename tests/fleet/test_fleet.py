@@ -229,7 +229,7 @@ def test_a_study_that_no_target_supports_is_refused(study: Path) -> None:
         planned(study, {"a": "/dev/no-such-device", "b": "/dev/none-either"})
 
 
-@pytest.mark.unit
+@pytest.mark.engine
 def test_a_received_fleet_that_was_edited_is_refused(study: Path, tmp_path: Path) -> None:
     fleet = fleets.create(tmp_path / "fleet", planned(study, {"a": "sim:p900", "b": "sim:p900"}), NO_CONSENT, print)
     with pytest.raises(ResultsError, match="is not empty"):
