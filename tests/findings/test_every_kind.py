@@ -29,6 +29,7 @@ from iosonde.features.database_transactions import questions as transactions
 from iosonde.features.key_value_stores import observations
 from iosonde.features.key_value_stores.durability import DifferentDurability, difference
 from iosonde.features.rate_limits import questions as rate_limit_questions
+from iosonde.features.rate_limits import sharing_findings
 from iosonde.features.rate_limits.credit_duration import BurstEnd, CreditDuration
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.published import limits as volume_limits
@@ -42,6 +43,9 @@ from iosonde.features.rate_limits.rules import (
     TouchedRegion,
     parameter,
 )
+from iosonde.features.rate_limits.series import Load
+from iosonde.features.rate_limits.sharing import Sharing
+from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.features.sustained_load import idle_recovery, lasting_drop, stimulus
 from iosonde.findings import questions
 from iosonde.findings.device_state import FreshDevice, Written
@@ -802,7 +806,26 @@ def rate_limits(rng: Rng) -> Made:
         "first-touch penalty": [1e9 * added, 1.1e9 * added, slower, 3],
         "rejected rules": [64 << 10],
     }
-    return [Claim(each, true[each.kind]) for each in rate_limit_questions.conclusions([(case, conclusion)])]
+    claims = [Claim(each, true[each.kind]) for each in rate_limit_questions.conclusions([(case, conclusion)])]
+    return [*claims, volumes(rng, case)]
+
+
+def volumes(rng: Rng, case: Case) -> Claim:
+    """A comparison of two volumes."""
+    rates = [rng.uniform(100, 50_000) for _ in range(2)]
+    share = rng.uniform(0.3, 0.9)
+    block_size = 4096 * rng.randint(1, 64)
+    together = sum(rates) * share
+    verdict = rng.choice(["shared", "separate", "undecided"])
+    found = Sharing(
+        verdict=verdict, reason="the sum depends on the queue depth" if verdict == "undecided" else "",
+        load=Load(block_size=block_size), alone=tuple(estimated(rng, each) for each in rates),
+        together=tuple(estimated(rng, each * share) for each in rates), sum=estimated(rng, together),
+    )  # fmt: skip
+    conclusion = SharingConclusion(case_id="main", reached=True, found=found, stages=("main",))
+    [finding] = sharing_findings.conclusions([(case, conclusion)])
+    true = {"shared": [block_size, together, together * block_size, *rates], "separate": [block_size, *rates]}
+    return Claim(finding, true.get(verdict, [block_size]))
 
 
 def first_accesses(rng: Rng, added: float, slower: int) -> FirstTouch:

@@ -31,6 +31,9 @@ class EightDevices(VirtualTarget):
     def with_setup(self, setup: Setup) -> EightDevices:
         return self
 
+    def side_by_side(self, size_bytes: int) -> EightDevices:
+        return self
+
 
 def plan_of(name: str) -> Plan | None:
     """A shortened plan of a study; None where it has no fixed runs of one stream of block I/O."""

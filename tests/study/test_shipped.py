@@ -40,6 +40,9 @@ class EightDevices(VirtualTarget):
     def with_setup(self, setup: Setup) -> EightDevices:
         return self
 
+    def side_by_side(self, size_bytes: int) -> EightDevices:
+        return self
+
 
 class EightDirectories(EightDevices):
     """A place for a database server."""

@@ -205,7 +205,8 @@ fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), RunErro
         at("queue_depth"),
         format!("the kernel takes at most {QUEUE_DEPTH_MAX}"),
     )?;
-    regions(stream, target::size_bytes(&workload.target)).map_err(in_stream(stream))?;
+    regions(stream, target::addressed_bytes(&workload.target)).map_err(in_stream(stream))?;
+    check_one_device(workload, stream, &at)?;
     check_stream_of_backend(&workload.backend, stream, &at)?;
     for size in &stream.block_sizes {
         require(
@@ -226,6 +227,25 @@ fn check_stream(workload: &BlockWorkload, stream: &Stream) -> Result<(), RunErro
     check_payload(stream, &at)?;
     check_repetition(stream, &at)?;
     check_ends(workload, stream, &at)
+}
+
+/// Checks the span of a stream on one of several devices.
+fn check_one_device(workload: &BlockWorkload, stream: &Stream, at: &dyn Fn(&str) -> String) -> Result<(), RunError> {
+    let Target::Device { size_bytes, beside, .. } = &workload.target else {
+        return Ok(());
+    };
+    require(
+        beside.is_empty() || target::offset_in_file(&workload.target, stream) + stream.span.bytes <= *size_bytes,
+        || format!("a span of {} bytes on more than one device", stream.span.bytes),
+        at("span"),
+        format!("end it before the next multiple of the `size_bytes` of the target, {size_bytes}"),
+    )?;
+    require(
+        beside.is_empty() || (workload.verify.is_none() && !matches!(workload.backend, Backend::NvmeUser(_))),
+        || "verification, or the user-level driver, on several devices".into(),
+        "`target`",
+        "leave out `beside`",
+    )
 }
 
 /// Checks a stream against the capabilities of its backend.

@@ -96,7 +96,8 @@ fn extents_under_reads(targets: &Targets, workload: &BlockWorkload) -> Option<Ex
 fn addressed(workload: &BlockWorkload, of: impl Fn(&Stream) -> bool) -> BTreeMap<PathBuf, Vec<Range<u64>>> {
     let mut files: BTreeMap<PathBuf, Vec<Range<u64>>> = BTreeMap::new();
     for stream in workload.streams.iter().filter(|stream| of(stream)) {
-        let span = stream.span.offset_bytes..stream.span.offset_bytes + stream.span.bytes;
+        let offset = target::offset_in_file(&workload.target, stream);
+        let span = offset..offset + stream.span.bytes;
         for path in target::stream_paths(&workload.target, stream) {
             files.entry(path).or_default().push(span.clone());
         }

@@ -29,7 +29,7 @@ impl StreamFiles {
     }
 }
 
-/// Bytes that each job may address at most.
+/// Bytes of each file or device.
 pub(crate) fn size_bytes(target: &Target) -> u64 {
     match target {
         Target::File { size_bytes, .. }
@@ -39,14 +39,34 @@ pub(crate) fn size_bytes(target: &Target) -> u64 {
     }
 }
 
+/// Bytes of the address space of the spans: that of one file, or of all devices one after the other.
+pub(crate) fn addressed_bytes(target: &Target) -> u64 {
+    let devices = match target {
+        Target::Device { beside, .. } => 1 + beside.len() as u64,
+        _ => 1,
+    };
+    size_bytes(target).saturating_mul(devices)
+}
+
+/// Offset of a stream's span in its file or on its device.
+pub(crate) fn offset_in_file(target: &Target, stream: &Stream) -> u64 {
+    match target {
+        Target::Device { size_bytes, .. } => stream.span.offset_bytes.checked_rem(*size_bytes).unwrap_or(0),
+        _ => stream.span.offset_bytes,
+    }
+}
+
 /// True if the engine opens the target: the user-level driver reaches a namespace without a node during the run, or
 /// whose node has become that of another.
 pub(crate) fn is_opened(workload: &BlockWorkload) -> bool {
     !matches!(workload.backend, Backend::NvmeUser(_))
 }
 
-/// Paths of every file of the target, without repetition.
+/// Paths of every file of the target, without repetition; of every device, whichever the streams address.
 pub(crate) fn paths(workload: &BlockWorkload) -> Vec<PathBuf> {
+    if let Target::Device { path, beside, .. } = &workload.target {
+        return std::iter::once(path).chain(beside).map(PathBuf::from).collect();
+    }
     let mut paths: Vec<PathBuf> = workload
         .streams
         .iter()
@@ -60,7 +80,17 @@ pub(crate) fn paths(workload: &BlockWorkload) -> Vec<PathBuf> {
 /// Paths of the files that a stream's jobs use.
 pub(crate) fn stream_paths(target: &Target, stream: &Stream) -> Vec<PathBuf> {
     match target {
-        Target::File { path, .. } | Target::Device { path, .. } => vec![PathBuf::from(path)],
+        Target::File { path, .. } => vec![PathBuf::from(path)],
+        Target::Device {
+            path,
+            size_bytes,
+            beside,
+            ..
+        } => {
+            let number = stream.span.offset_bytes.checked_div(*size_bytes).unwrap_or(0) as usize;
+            let later = number.checked_sub(1).and_then(|place| beside.get(place));
+            vec![PathBuf::from(later.unwrap_or(path))]
+        }
         Target::FilePerJob { directory, .. } => (0..stream.jobs)
             .map(|job| Path::new(directory).join(format!("{}.{job}", stream.name)))
             .collect(),
@@ -68,21 +98,27 @@ pub(crate) fn stream_paths(target: &Target, stream: &Stream) -> Vec<PathBuf> {
     }
 }
 
-/// Claims a device for this run, unless the parent process holds the claim; files need none.
+/// Claims devices for this run, unless the parent process holds the claims; files need none.
 ///
 /// # Errors
-/// When something else holds the device.
-pub fn claim(targets: &Targets, target: &Target) -> Result<Option<File>, RunError> {
+/// When something else holds a device.
+pub fn claim(targets: &Targets, target: &Target) -> Result<Vec<File>, RunError> {
     let Target::Device {
         path,
+        beside,
         is_claimed: false,
         ..
     } = target
     else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
-    let claim = targets.open(Path::new(path), OFlags::RDWR | OFlags::EXCL);
-    claim.map(Some).map_err(error::target("claim", Path::new(path)))
+    std::iter::once(path)
+        .chain(beside)
+        .map(|path| {
+            let claim = targets.open(Path::new(path), OFlags::RDWR | OFlags::EXCL);
+            claim.map_err(error::target("claim", Path::new(path)))
+        })
+        .collect()
 }
 
 /// Creates missing files and opens each for layout.

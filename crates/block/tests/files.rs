@@ -206,7 +206,7 @@ fn specs_that_contradict_themselves_are_refused_with_the_place() {
     let directory = tempfile::tempdir().unwrap();
     let sound = || workload(file(&directory, MIB), uring(), MIB);
     type Change = fn(&mut BlockWorkload);
-    let cases: [(Change, &str); 15] = [
+    let cases: [(Change, &str); 17] = [
         (|w| w.streams.clear(), "must have a stream"),
         (|w| w.interval_ns = 1, "at least 100 ms long; got 1 ns"),
         (|w| w.streams[0].jobs = 0, "1 to 10000 jobs; got 0"),
@@ -215,6 +215,8 @@ fn specs_that_contradict_themselves_are_refused_with_the_place() {
         (|w| w.backend = Backend::Null, "do not go together"),
         (|w| w.streams[0].block_sizes[0].bytes = 100, "block size 100 B"),
         (|w| w.streams[0].span.bytes = 2 * MIB, "beyond the target of 1048576 B"),
+        (|w| w.target = devices(2 * MIB), "beyond the target of 4194304 B"),
+        (|w| w.target = devices(4 * MIB), "on more than one device"),
         (|w| w.duration_ns = None, "a stream must end"),
         (|w| w.streams[0].limit_bytes = Some(100), "less than one block"),
         (|w| w.streams[0].arrival = Arrival::Poisson { rate: 0.0 }, "`rate` is 0"),
@@ -238,6 +240,9 @@ fn specs_that_contradict_themselves_are_refused_with_the_place() {
     for (change, message) in cases {
         let mut workload = sound();
         change(&mut workload);
+        if matches!(workload.target, Target::Device { .. }) {
+            workload.streams[0].span.offset_bytes = 4 * MIB - 4096;
+        }
         let failure = run(&workload).unwrap_err().to_failure();
         assert_eq!(failure.code, "invalid_spec");
         assert!(
@@ -252,6 +257,16 @@ fn specs_that_contradict_themselves_are_refused_with_the_place() {
         0,
         "nothing was created"
     );
+}
+
+/// Two devices that are never opened, side by side.
+fn devices(size_bytes: u64) -> Target {
+    Target::Device {
+        path: "/dev/none".into(),
+        size_bytes,
+        beside: vec!["/dev/none-either".into()],
+        is_claimed: true,
+    }
 }
 
 fn steps(steps: &[(f64, u64)]) -> Arrival {

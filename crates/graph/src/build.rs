@@ -535,6 +535,7 @@ mod tests {
             let target = Target::Device {
                 path: "/dev/x".into(),
                 size_bytes,
+                beside: Vec::new(),
                 is_claimed: true,
             };
             let builder = Builder {

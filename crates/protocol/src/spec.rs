@@ -138,6 +138,9 @@ pub enum Target {
         path: String,
         /// Bytes of the device that may be addressed.
         size_bytes: u64,
+        /// Further devices of block I/O: as many bytes of each follow those of the first. A span is on one device.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        beside: Vec<String>,
         /// True if the parent process holds the claim (`O_EXCL`) on a descriptor that the engine inherits; else
         /// it claims the device itself.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]

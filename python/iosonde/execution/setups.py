@@ -110,8 +110,9 @@ class Setups:
         if described(run.spec["workload"]).server(run.spec["workload"]):
             return {}  # The engine opens a socket; the server's directories are checked when they are created.
         numbers = self._building.numbers if self._building is not None else self.base.numbers_by_name()
-        path = target_of(run.spec["workload"]).get("path", "")
-        return {path: numbers[path]} if path in numbers else provision(run.spec)
+        target = target_of(run.spec["workload"])
+        paths = [target.get("path", ""), *target.get("beside", ())]
+        return {each: numbers[each] for each in paths} if paths[0] in numbers else provision(run.spec)
 
     def _current(self, run: Run) -> ReadyTarget:
         """With what changes from run to run, such as the members of an array."""

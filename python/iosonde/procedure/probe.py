@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from iosonde.plan import Case, JsonObject, Run, Scalar
 from iosonde.workload.block.spec import vary
 
 
-def probe(case: Case, name: str, repeat: int, *, levels: dict[str, Scalar], parameters: JsonObject) -> Run:
+def probe(
+    case: Case,
+    name: str,
+    repeat: int,
+    *,
+    levels: dict[str, Scalar],
+    parameters: JsonObject,
+    streams: Sequence[str] = (),
+) -> Run:
     """Repeat `repeat` of the case with these parameters on top; its id ends in `NAME-rREPEAT`, or `rREPEAT`.
 
     `levels` is what a reader sees of them: with any, the run belongs to a case of its own, named after them. Its
-    place in the order of execution is set when it is carried out.
+    place in the order of execution is set when it is carried out. `streams` are other streams than those of the case.
     """
     assert case.procedure, "only a procedure makes runs"
     ending = f"{name}-r{repeat}" if name else f"r{repeat}"
@@ -24,7 +33,7 @@ def probe(case: Case, name: str, repeat: int, *, levels: dict[str, Scalar], para
         case_id="/".join([case.case_id, *(f"{key}={level_text(level)}" for key, level in levels.items())]),
         repeat=repeat,
         order=-1,
-        spec=vary(case.procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id),
+        spec=vary(case.procedure.spec, {**case.parameters, **parameters}, seed=seed, run_id=run_id, streams=streams),
         levels=levels,
         parameters=parameters,
     )

@@ -685,6 +685,7 @@ class FilePerJobTarget(TypedDict):
 
 
 class DeviceTarget(TypedDict):
+    beside: NotRequired[list[str]]
     is_claimed: NotRequired[bool]
     kind: Literal["device"]
     path: str

@@ -20,7 +20,7 @@ from iosonde.protocol.option_text import unsafe_option
 from iosonde.storage.opening import open_target
 from iosonde.storage.safety.journal_entry import OWN_DIRECTORY
 from iosonde.storage.targets.file_names import is_file_name
-from iosonde.storage.targets.target import Target
+from iosonde.storage.targets.target import Files, Target
 from iosonde.storage.targets.workspace import journal_directory
 from iosonde.workload import described
 from iosonde.workload.block.backends import VIRTUAL
@@ -124,7 +124,8 @@ class Admission:
             return own
         if target.backend() is not None:
             return target.spec_target("shared", size)
-        expected = target.spec_target("per_job" if kind == "file_per_job" else "shared", size)
+        files: Files = "per_job" if kind == "file_per_job" else "per_device" if "beside" in named else "shared"
+        expected = target.spec_target(files, size)
         own_name = described(workload).file_name(workload) if kind == "file" and target.kind == "directory" else None
         if own_name is not None:
             expected["path"] = str(Path(expected["path"]).with_name(own_name)) if own_name else ""

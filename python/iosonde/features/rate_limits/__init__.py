@@ -4,4 +4,4 @@
 of the stages, and series of their records.
 """
 
-PROCEDURES = ("identify_limits",)
+PROCEDURES = ("identify_limits", "compare_volumes")

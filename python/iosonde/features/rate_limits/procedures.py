@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal, cast
 
-import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
 from iosonde.errors import StudyError
+from iosonde.features.rate_limits import sharing_procedure
 from iosonde.features.rate_limits.identify import identify
 from iosonde.features.rate_limits.rules import Identification
-from iosonde.features.rate_limits.series import Series, Stage
+from iosonde.features.rate_limits.series import Series
+from iosonde.features.rate_limits.stages import run_of, series_of
 from iosonde.features.rate_limits.walk import Settings
-from iosonde.plan import Case, JsonObject, Run, target_of
+from iosonde.plan import Case, Run, target_of
 from iosonde.procedure.conclusion import Conclusion
 from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations, RecordObservation
-from iosonde.procedure.probe import probe
-from iosonde.study.model import STAGE, Part, Study
+from iosonde.study.model import Part, Study
 from iosonde.units import format_bytes, format_duration, parse_duration, parse_size
 from iosonde.workload.block import BLOCK
 
 NAME = "identify_limits"
-INTERVAL_MS = 100
-"""Shortest interval of the time series."""
-_PAGE = 4096
-_MOST_INTERVALS = 3000
 _MOST_RUNS = 400
 _SECOND = 1_000_000_000
 
@@ -166,7 +160,7 @@ class _Kind:
         try:
             stage = next(stages)
             while True:
-                run = _run(case, stage, len(known) + 1)
+                run = run_of(case, stage, len(known) + 1)
                 observation = yield run
                 assert isinstance(observation, RecordObservation), "an observation of a record"
                 series = None if observation.failure else series_of(observation, stage, before, is_virtual=is_virtual)
@@ -190,8 +184,8 @@ class _Kind:
         )
 
 
-KINDS = ((NAME, _Kind()),)
-SETTINGS = ((NAME, Resolved),)
+KINDS = ((NAME, _Kind()), (sharing_procedure.NAME, sharing_procedure.Kind()))
+SETTINGS = ((NAME, Resolved), (sharing_procedure.NAME, sharing_procedure.Resolved))
 
 
 def _text(settings: Resolved) -> str:
@@ -209,90 +203,3 @@ def _text(settings: Resolved) -> str:
         f"of {settings['smallest'] // 1024} to {settings['largest'] // 1024} KiB; "
         f"{rests if settings['rest_s'] >= 1 else skipped}"
     )
-
-
-def _run(case: Case, stage: Stage, number: int) -> Run:
-    interval_ms = max(1, math.ceil(stage.seconds * 1000 / _MOST_INTERVALS / INTERVAL_MS)) * INTERVAL_MS
-    rest_ms = math.ceil(stage.rest_s * 1000 / interval_ms) * interval_ms
-    load_ms = max(3, round(stage.seconds * 1000 / interval_ms)) * interval_ms
-    parameters: JsonObject = {
-        "block_size": stage.load.block_size,
-        "read_fraction": stage.load.read_fraction,
-        "queue_depth": stage.load.queue_depth,
-        "access": "sequential" if stage.load.is_sequential else "random",
-        "active": f"{rest_ms}ms-" if rest_ms else None,
-        "duration": (rest_ms + load_ms) * 1_000_000,
-        "interval": interval_ms * 1_000_000,
-        "ramp": 0,
-    }
-    if stage.region is not None:
-        region = stage.region
-        parameters |= {"access": "strided", "stride": region.stride, "offset": region.offset, "span": region.bytes}
-    if stage.rate is not None:
-        parameters |= {"arrival": "constant", "rate": stage.rate}
-    name = f"s{number:03}"
-    return probe(case, name, 1, levels={STAGE: f"{number:03} {stage.name}"}, parameters=parameters)
-
-
-def series_of(
-    observation: RecordObservation, stage: Stage, before: RecordObservation | None, *, is_virtual: bool
-) -> Series | None:
-    """Operations of a stage over time; None if none completed."""
-    bins = _bins(observation)
-    if bins.is_empty():
-        return None
-    start_ns = int(bins["begin_ns"].min())  # type: ignore[arg-type]
-    rest_ns = _rest_ns(observation)
-    loaded = bins.filter(pl.col("begin_ns") >= start_ns + rest_ns)
-    if loaded.is_empty() or not (loaded["read"] + loaded["write"]).sum():
-        return None
-    # Between runs of a simulated drive no time passes.
-    gap_s = 0.0 if is_virtual or before is None else max(0.0, _started(observation, start_ns) - _ended(before))
-    return Series(
-        load=stage.load,
-        idle_s=gap_s + rest_ns / _SECOND,
-        seconds=tuple(((loaded["end_ns"] - loaded["begin_ns"]) / _SECOND).to_list()),
-        reads=tuple(map(float, loaded["read"].to_list())),
-        writes=tuple(map(float, loaded["write"].to_list())),
-        name=stage.name,
-        latencies_s=tuple((loaded["latency_ns"] / (loaded["read"] + loaded["write"]) / _SECOND).drop_nans().to_list()),
-        request_bytes=_request_bytes(observation),
-    )
-
-
-def _request_bytes(observation: RecordObservation) -> int:
-    """Largest operation that no device of the target splits, whatever memory it is in; 0 if not known."""
-    devices = observation.record.target.get("devices", ())
-    limits = [int(device["max_request_kib"]) * 1024 for device in devices if device.get("max_request_kib")]
-    limits += [int(device["max_segments"]) * _PAGE for device in devices if device.get("max_segments")]
-    return min(limits, default=0)
-
-
-def _bins(observation: RecordObservation) -> pl.DataFrame:
-    """One row for each interval of the measurement, with completed reads and writes."""
-    memo = observation.results.memo
-    if "rate_limit_bins" not in memo:
-        measured = observation.results.intervals.filter(pl.col("phase") == "measure")
-        latency = pl.col("completion_latency_ns_sum").sum().alias("latency_ns")
-        counts = {
-            name: pl.col("count").filter(pl.col("operation") == name).sum().alias(name) for name in ("read", "write")
-        }
-        memo["rate_limit_bins"] = (
-            measured.group_by("begin_ns", "end_ns").agg(*counts.values(), latency).sort("begin_ns")
-        )
-    bins: pl.DataFrame = memo["rate_limit_bins"]
-    return bins
-
-
-def _rest_ns(observation: RecordObservation) -> int:
-    active = observation.record.parameters.get("active")
-    return parse_duration(str(active).removesuffix("-")) if active else 0
-
-
-def _started(observation: RecordObservation, start_ns: int) -> float:
-    """Time of the first interval's start."""
-    return datetime.fromisoformat(observation.record.started_at).timestamp() + start_ns / _SECOND
-
-
-def _ended(observation: RecordObservation) -> float:
-    return _started(observation, int(_bins(observation)["end_ns"].max()))  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iosonde.features.rate_limits import credit_duration
+from iosonde.features.rate_limits import credit_duration, sharing_findings
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import Change, FirstTouch, Identification, Parameter, Rule, TouchedRegion
 from iosonde.findings.finding import FIRST, Finding, Strength
@@ -247,5 +247,5 @@ def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iter
         )
 
 
-CONCLUSIONS = (conclusions,)
+CONCLUSIONS = (conclusions, sharing_findings.conclusions)
 OF_RESULTS = (credit_duration.find,)

@@ -56,6 +56,8 @@ class Stage:
     """Blocks to access in order; None: blocks of the whole span, as the load says."""
     rate: int | None = None
     """Operations per second of an open loop; None: a closed loop."""
+    volumes: tuple[int, ...] = ()
+    """Volumes to load, by their places in the target; empty: the whole target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,8 @@ class Series:
     """Mean latency of the operations of each bin that has some."""
     request_bytes: int = 0
     """Largest operation that reaches the device as one request; 0: not known."""
+    is_harness_limited: bool = False
+    """True if the verdict on its run names the harness as the limit."""
 
     def then(self, other: Series) -> Series:
         """Append a series of the same load."""

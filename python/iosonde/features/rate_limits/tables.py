@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from iosonde.features.rate_limits import sharing_findings
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.questions import amount_text, counted_text, rate_text, seconds_text
 from iosonde.features.rate_limits.rules import Identification, Parameter, Rule
+from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
+from iosonde.procedure.conclusion import Conclusion
 from iosonde.report.content.table import Cell, Table
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.units import format_bytes, format_latency
@@ -17,18 +20,28 @@ _CAPTION = (
 )
 
 
+_Row = tuple[str, str, str, str]
+
+
 def tables(material: Material) -> list[Table]:
     """Return the rules of each identification."""
     return [
-        _table(source, conclusion, named=len(material.sources) > 1)
+        _table(source, conclusion.case_id, rows, named=len(material.sources) > 1)
         for source in material.sources
-        for _, conclusion in source.procedures
-        if isinstance(conclusion, LimitsConclusion)
+        for conclusion, rows in _conclusions(source)
     ]
 
 
-def _table(source: Source, conclusion: LimitsConclusion, *, named: bool) -> Table:
-    rows = [list(map(_cell, row)) for row in _rows(conclusion.found)]
+def _conclusions(source: Source) -> Iterator[tuple[Conclusion, Iterator[_Row]]]:
+    for _, conclusion in source.procedures:
+        if isinstance(conclusion, LimitsConclusion):
+            yield conclusion, _rows(conclusion.found)
+        elif isinstance(conclusion, SharingConclusion):
+            yield conclusion, sharing_findings.rows(conclusion.found)
+
+
+def _table(source: Source, case_id: str, found: Iterator[_Row], *, named: bool) -> Table:
+    rows = [list(map(_cell, row)) for row in found]
     of = f"{source.label}: " if named else ""
     return Table(
         title=f"{of}Rate limits",
@@ -36,7 +49,7 @@ def _table(source: Source, conclusion: LimitsConclusion, *, named: bool) -> Tabl
         heads=["Parameter", "Value", "Interval", "Estimates"],
         labels=1,
         rows=rows,
-        keys=[f"{source.label}\n{conclusion.case_id}"] * len(rows),
+        keys=[f"{source.label}\n{case_id}"] * len(rows),
     )
 
 

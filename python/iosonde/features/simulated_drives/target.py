@@ -107,6 +107,13 @@ class SimulatedDriveTarget(Target):
                 hint=f"scale the drive down, with the same ratios: `sim:{self.model_name},capacity=16GiB`",
             )
 
+    def side_by_side(self, size_bytes: int) -> Target:
+        """Drives one after the other: chunks of RAID 0 as large as what is addressed of each."""
+        if self.drives != 2 or self.level != "0":
+            return super().side_by_side(size_bytes)
+        replace(self, drives=1).check(size_bytes, [], "direct")
+        return replace(self, chunk_bytes=size_bytes)
+
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
         """No path."""
         return {"kind": "virtual", "size_bytes": size_bytes}

@@ -246,21 +246,31 @@ class DeviceTarget(Target):
 
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Its size, and what direct I/O can do."""
-        self._single().check(bytes_needed, block_sizes, io_mode)
+        SetupTarget(provider=TargetDevices(target=self), setup=Setup(), own=self.own).check(
+            bytes_needed, block_sizes, io_mode
+        )
 
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
-        """The device itself."""
+        """The device itself, or all of them."""
+        if files == "per_device":
+            path, *beside = map(str, self.devices)
+            return {"kind": "device", "path": path, "beside": beside, "size_bytes": size_bytes}
         if files == "per_job":
             self._single().spec_target(files, size_bytes)
         return {"kind": "device", "path": str(self._only()), "size_bytes": size_bytes}
+
+    def side_by_side(self, size_bytes: int) -> Target:
+        """The devices that the user named."""
+        return self if len(self.devices) == 2 else super().side_by_side(size_bytes)
 
     def backend(self) -> None:
         """The workload chooses."""
         return
 
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
-        """The measured part of the device, and its edges, so that no signature remains."""
-        return [_range(self._only(), size_bytes, self.device_bytes)]
+        """The measured part of each device, and its edges, so that no signature remains."""
+        sizes = zip(self.devices, self._sizes(), strict=True)
+        return [_range(device, size_bytes, device_bytes) for device, device_bytes in sizes]
 
     def free_bytes(self) -> int:
         """The smallest device."""
@@ -318,7 +328,7 @@ class DeviceTarget(Target):
         if len(self.devices) > 1:
             raise TargetError(
                 f"the study measures one device, and the target is {len(self.devices)}",
-                hint="name one, or combine them in a setup (docs/arrays.md)",
+                hint="name one, combine them in a setup (docs/arrays.md), or run `shared-limits` (docs/limits.md)",
             )
         return self.devices[0]
 

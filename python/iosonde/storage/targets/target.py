@@ -18,7 +18,7 @@ from iosonde.plan import Capacity, Destroys, Purge, Setup
 if TYPE_CHECKING:
     from iosonde.storage.safety.consent import Consent
 
-Files = Literal["shared", "per_job"]
+Files = Literal["shared", "per_job", "per_device"]
 IoMode = Literal["direct", "buffered"]
 Kind = Literal["file", "directory", "device", "null", "simulated"]
 
@@ -43,6 +43,14 @@ class Target(ABC):
     @abstractmethod
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Raise `TargetError` when this many bytes have no room, or I/O of these sizes is unsupported in this mode."""
+
+    def side_by_side(self, size_bytes: int) -> Target:
+        """The target as two devices of `size_bytes`, one after the other; `TargetError` if it is not two devices."""
+        raise TargetError(
+            f'`files = "per_device"` requires two devices; got {self.title}',
+            hint="name two block devices, such as `--target /dev/sdb,/dev/sdc`, or simulated volumes, such as "
+            "`sim:gp2-100g*2`",
+        )
 
     @abstractmethod
     def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:

@@ -86,7 +86,9 @@ class BlockFields(BaseModel):
     span_sharing: Literal["shared", "split"] = Field(
         "shared", description="All jobs address the whole span, or each an equal part of it."
     )
-    files: Literal["shared", "per_job"] = Field("shared", description="One file for all jobs, or one for each job.")
+    files: Literal["shared", "per_job", "per_device"] = Field(
+        "shared", description="One file for all jobs, one for each job, or the two devices of the target."
+    )
     io_mode: Literal["direct", "buffered"] = Field(
         "direct", description="`direct` bypasses the page cache (`O_DIRECT`)."
     )
@@ -262,7 +264,7 @@ class BlockFields(BaseModel):
     @property
     def smallest_span(self) -> int:
         """Bytes of one block for each job that has a part of the span."""
-        parts = self.jobs if self.span_sharing == "split" and self.files == "shared" else 1
+        parts = self.jobs if self.span_sharing == "split" and self.files != "per_job" else 1
         return parts * self.largest_block
 
     @property

@@ -91,7 +91,7 @@ def _prepared(stream: BlockParameters, target: Room, room_bytes: int, *, own_cap
     if stream.fill:
         capacity = target.capacity() if own_capacity is None else Capacity(bytes=own_capacity)
         filled = _fill_bytes(stream.fill, capacity, room_bytes)
-        changes["span"] = filled if stream.files == "shared" else filled // stream.jobs // MIB * MIB
+        changes["span"] = filled if stream.files != "per_job" else filled // stream.jobs // MIB * MIB
     return changes
 
 

@@ -16,7 +16,7 @@ def files(streams: Mapping[str, BlockParameters]) -> dict[str, int]:
     if next(iter(streams.values())).is_virtual:
         return {}
     whole, size_bytes = next(iter(streams.values())), addressed_bytes(streams)
-    if whole.files == "shared":
+    if whole.files != "per_job":
         data = {"data": size_bytes}
     else:
         data = {f"{name}.{job}": size_bytes for name, stream in streams.items() for job in range(stream.jobs)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from iosonde.plan import JsonObject
@@ -31,19 +31,26 @@ HOW = (
 def resolve(streams: Mapping[str, BlockParameters], target: Target, *, seed: int, run_id: str) -> JsonObject:
     """The engine's spec."""
     streams = fit(streams, target, room_bytes=target.free_bytes())
+    if next(iter(streams.values())).files == "per_device":
+        target = target.side_by_side(addressed_bytes(streams))
     is_virtual = next(iter(streams.values())).is_virtual
     devices = [] if is_virtual else target.block_devices()
     backend = _backend(next(iter(streams.values())), target.backend())
     return _spec(streams, _spec_target(streams, target), backend, devices, seed=seed, run_id=run_id)
 
 
-def vary(spec: JsonObject, parameters: Mapping[str, Any], *, seed: int, run_id: str) -> JsonObject:
-    """A spec like another, on the same target, with these parameters of a case (`STREAM.NAME` where streams differ)."""
-    names = [stream["name"] for stream in spec["workload"]["streams"]]
-    streams = {name: _of_case(parameters, name) for name in names}
+def vary(
+    spec: JsonObject, parameters: Mapping[str, Any], *, seed: int, run_id: str, streams: Sequence[str] = ()
+) -> JsonObject:
+    """A spec like another, on the same target, with these parameters of a case (`STREAM.NAME` where streams differ).
+
+    `streams` are other streams than those of the spec.
+    """
+    names = streams or [stream["name"] for stream in spec["workload"]["streams"]]
+    varied = {name: _of_case(parameters, name) for name in names}
     workload, devices = spec["workload"], spec["observe"]["block_devices"]
-    backend = _backend(next(iter(streams.values())), workload["backend"])
-    return _spec(streams, workload["target"], backend, devices, seed=seed, run_id=run_id)
+    backend = _backend(next(iter(varied.values())), workload["backend"])
+    return _spec(varied, workload["target"], backend, devices, seed=seed, run_id=run_id)
 
 
 def prepare(
@@ -101,7 +108,7 @@ def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> Json
     whole = next(iter(streams.values()))
     size_bytes = addressed_bytes(streams)
     if whole.is_virtual:
-        return {"kind": "virtual", "size_bytes": size_bytes}
+        return {"kind": "virtual", "size_bytes": size_bytes * (1 + (whole.files == "per_device"))}
     return target.spec_target(whole.files, size_bytes)
 
 

@@ -1,0 +1,200 @@
+"""Comparison of two volumes under load alone and together: one limit for both, or separate limits.
+
+`compare` is a generator that requests stages and receives one series for each loaded volume. The order of the stages is
+first, second, both, repeated; then both with a quarter of the queue depth. Volumes with separate limits keep their
+rates. The harness, the CPU and a device below both also lower rates that they share, so a shared limit is named only if
+the sum is as constant as a rule, does not depend on the queue depth, and the harness was not the limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from iosonde.features.rate_limits.identify import FAST_BYTES, FAST_OPERATIONS
+from iosonde.features.rate_limits.rules import Estimate, Parameter
+from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage
+from iosonde.features.rate_limits.walk import COUNTED, FailedError, OutOfTimeError, last_segment, same
+
+Verdict = Literal["shared", "separate", "undecided"]
+VOLUMES = 2
+_LOWER = 0.05
+"""Smallest share of the sum that is lost under a shared limit."""
+
+Stages = Generator[Stage, Sequence[Series], "Level"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """Bounds of a comparison."""
+
+    probe_s: float
+    """Length of a stage."""
+    drain_s: float
+    """Longest length, where the rate drops in a stage."""
+    total_s: float
+    """Time of all stages together, after which no further one starts."""
+    repeats: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """Rates at the end of a stage, in operations per second."""
+
+    rates: tuple[float, ...]
+    """Of each loaded volume."""
+    sum: Segment
+    is_harness_limited: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """Conclusion of a comparison."""
+
+    verdict: Verdict
+    reason: str = ""
+    """Reason for which it is undecided."""
+    load: Load
+    alone: tuple[Parameter, ...] = ()
+    """Rate of each volume while the other one is idle."""
+    together: tuple[Parameter, ...] = ()
+    """Rate of each volume while both are loaded."""
+    sum: Parameter | None = None
+    """Sum of both rates while both are loaded."""
+    failure: str = ""
+
+    @property
+    def is_further_limit(self) -> bool:
+        """True if both together exceed each one alone, so that the shared limit is not that of a single volume."""
+        return self.sum is not None and self.sum.low > (1 + STEP) * max(each.value for each in self.alone)
+
+
+@dataclass
+class _Comparison:
+    load: Load
+    bounds: Bounds
+    used_s: float = 0.0
+
+    def level(self, name: str, volumes: tuple[int, ...], load: Load | None = None) -> Stages:
+        """Load volumes until their rates do not drop any more."""
+        length = self.bounds.probe_s
+        while True:
+            if self.used_s + length > self.bounds.total_s:
+                raise OutOfTimeError(name)
+            series = yield Stage(name=name, load=load or self.load, seconds=length, volumes=volumes)
+            self.used_s += sum(series[0].seconds)
+            whole = _sum(series)
+            last = last_segment(whole)
+            long_enough = last.seconds >= whole.loaded_s / 2 and last.rate * last.seconds >= COUNTED / 2
+            if long_enough or length >= self.bounds.drain_s:
+                return _level(series, last)
+            length = min(2 * length, self.bounds.drain_s)
+
+
+def compare(load: Load, bounds: Bounds) -> Generator[Stage, Sequence[Series], Sharing]:
+    """Request stages, and conclude from their rates."""
+    stages = _Comparison(load=load, bounds=bounds)
+    alone: list[list[Level]] = [[] for _ in range(VOLUMES)]
+    both: list[Level] = []
+    quarter: Level | None = None
+    try:
+        for number in range(1, bounds.repeats + 1):
+            for volume, found in enumerate(alone):
+                found.append((yield from stages.level(f"volume{volume + 1}-{number}", (volume,))))
+            both.append((yield from stages.level(f"both-{number}", tuple(range(VOLUMES)))))
+        if _lost(alone, both) >= _LOWER:
+            less = replace(load, queue_depth=max(1, load.queue_depth // 4))
+            quarter = yield from stages.level("both-depth", tuple(range(VOLUMES)), less)
+    except FailedError as failed:
+        return Sharing(verdict="undecided", reason=str(failed), load=load, failure=str(failed))
+    except OutOfTimeError as late:
+        reason = f"the time bound was reached before the stage {late}"
+        return Sharing(verdict="undecided", reason=reason, load=load)
+    verdict, reason = _verdict(load, alone, both, quarter)
+    return Sharing(
+        verdict=verdict,
+        reason=reason,
+        load=load,
+        alone=tuple(_parameter([each.sum.rate for each in found], found) for found in alone),
+        together=tuple(_parameter([each.rates[volume] for each in both], both) for volume in range(VOLUMES)),
+        sum=_parameter([each.sum.rate for each in both], both),
+    )
+
+
+def _verdict(
+    load: Load, alone: Sequence[Sequence[Level]], both: Sequence[Level], quarter: Level | None
+) -> tuple[Verdict, str]:
+    changing = max(_range([each.sum.rate for each in found]) for found in (*alone, both))
+    kept = [level.rates[volume] / _mean(alone[volume]) for level in both for volume in range(VOLUMES)]
+    if min(kept) >= 1 - STEP and changing <= 2 * STEP:
+        return "separate", ""
+    if changing > STEP:
+        return "undecided", f"the rate of the same load differs by {100 * changing:.1f} % between repeats"
+    lost = _lost(alone, both)
+    if quarter is None:
+        return "undecided", f"together the volumes lose only {100 * lost:.1f} % of their rates"
+    if any(each.is_harness_limited for each in (*both, quarter)):
+        return "undecided", "the harness was the limit while both volumes were loaded"
+    varying = [each.sum.spread for each in both if not each.sum.is_constant]
+    if varying:
+        return "undecided", (
+            f"together the volumes lose {100 * lost:.0f} % of their rates, but the sum varies by "
+            f"{100 * max(varying):.1f} %, as that of a device or a CPU that both use"
+        )
+    if not same(quarter.sum.rate, _mean(both)):
+        return "undecided", "the sum depends on the queue depth, as that of a device that both use"
+    rate = _mean(both)
+    if rate > FAST_OPERATIONS or rate * load.block_size > FAST_BYTES:
+        return "undecided", "the sum is constant, but so high that a controller or a link may be the limit"
+    return "shared", ""
+
+
+def _lost(alone: Sequence[Sequence[Level]], both: Sequence[Level]) -> float:
+    """Share of the sum of both rates that is lost while both volumes are loaded."""
+    return 1 - _mean(both) / sum(map(_mean, alone))
+
+
+def _level(series: Sequence[Series], last: Segment) -> Level:
+    counts = [_completed(each, last) for each in series]
+    return Level(
+        rates=tuple(last.rate * count / max(sum(counts), 1e-9) for count in counts),
+        sum=last,
+        is_harness_limited=any(each.is_harness_limited for each in series),
+    )
+
+
+def _completed(series: Series, last: Segment) -> float:
+    """Operations of a volume in the last segment of the sum."""
+    ends = np.cumsum(series.seconds)
+    return float(series.operations[ends > last.start_s].sum())
+
+
+def _sum(series: Sequence[Series]) -> Series:
+    reads, writes = (
+        tuple(map(sum, zip(*(getattr(each, name) for each in series), strict=True))) for name in ("reads", "writes")
+    )
+    return replace(series[0], reads=reads, writes=writes)
+
+
+def _mean(levels: Sequence[Level]) -> float:
+    return math.fsum(each.sum.rate for each in levels) / len(levels)
+
+
+def _range(values: Sequence[float]) -> float:
+    """Range of values, as a share of the largest."""
+    return (max(values) - min(values)) / max(*values, 1e-9)
+
+
+def _parameter(rates: Sequence[float], levels: Sequence[Level]) -> Parameter:
+    """Mean of repeats, with an interval that holds each of them with its error."""
+    errors = [each.sum.error * rate / max(each.sum.rate, 1e-9) for each, rate in zip(levels, rates, strict=True)]
+    return Parameter(
+        value=math.fsum(rates) / len(rates),
+        low=min(rate - error for rate, error in zip(rates, errors, strict=True)),
+        high=max(rate + error for rate, error in zip(rates, errors, strict=True)),
+        estimates=tuple(Estimate(method=f"repeat {number}", value=rate) for number, rate in enumerate(rates, start=1)),
+    )

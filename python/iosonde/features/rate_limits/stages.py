@@ -1,0 +1,125 @@
+"""Runs of the stages of a procedure, and series of rates from their records."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any, cast
+
+import polars as pl
+
+from iosonde.features.rate_limits.series import Series, Stage
+from iosonde.plan import Case, JsonObject, Run
+from iosonde.procedure.observations import RecordObservation
+from iosonde.procedure.probe import probe
+from iosonde.study.model import STAGE
+from iosonde.units import parse_duration
+
+INTERVAL_MS = 100
+"""Shortest interval of the time series."""
+_PAGE = 4096
+_MOST_INTERVALS = 3000
+_SECOND = 1_000_000_000
+
+
+def run_of(case: Case, stage: Stage, number: int, *, volume_bytes: int = 0) -> Run:
+    """Return the run of a stage. `volume_bytes` is the distance of volumes in the target."""
+    interval_ms = max(1, math.ceil(stage.seconds * 1000 / _MOST_INTERVALS / INTERVAL_MS)) * INTERVAL_MS
+    rest_ms = math.ceil(stage.rest_s * 1000 / interval_ms) * interval_ms
+    load_ms = max(3, round(stage.seconds * 1000 / interval_ms)) * interval_ms
+    parameters: JsonObject = {
+        "block_size": stage.load.block_size,
+        "read_fraction": stage.load.read_fraction,
+        "queue_depth": stage.load.queue_depth,
+        "access": "sequential" if stage.load.is_sequential else "random",
+        "active": f"{rest_ms}ms-" if rest_ms else None,
+        "duration": (rest_ms + load_ms) * 1_000_000,
+        "interval": interval_ms * 1_000_000,
+        "ramp": 0,
+    }
+    if stage.region is not None:
+        region = stage.region
+        parameters |= {"access": "strided", "stride": region.stride, "offset": region.offset, "span": region.bytes}
+    if stage.rate is not None:
+        parameters |= {"arrival": "constant", "rate": stage.rate}
+    streams = [stream_of(volume) for volume in stage.volumes]
+    parameters |= {f"{stream_of(volume)}.offset": volume * volume_bytes for volume in stage.volumes}
+    name, levels = f"s{number:03}", {STAGE: f"{number:03} {stage.name}"}
+    return probe(case, name, 1, levels=cast("Any", levels), parameters=parameters, streams=streams)
+
+
+def stream_of(volume: int) -> str:
+    """Name of the stream that loads a volume."""
+    return f"volume{volume + 1}"
+
+
+def series_of(
+    observation: RecordObservation,
+    stage: Stage,
+    before: RecordObservation | None,
+    *,
+    is_virtual: bool,
+    stream: str = "",
+) -> Series | None:
+    """Operations of a stage over time, of one stream if it is named; None if none completed."""
+    bins = _bins(observation, stream)
+    if bins.is_empty():
+        return None
+    start_ns = int(bins["begin_ns"].min())  # type: ignore[arg-type]
+    rest_ns = _rest_ns(observation)
+    loaded = bins.filter(pl.col("begin_ns") >= start_ns + rest_ns)
+    if loaded.is_empty() or not (loaded["read"] + loaded["write"]).sum():
+        return None
+    verdict = observation.record.verdict
+    # Between runs of a simulated drive no time passes.
+    gap_s = 0.0 if is_virtual or before is None else max(0.0, _started(observation, start_ns) - _ended(before))
+    return Series(
+        load=stage.load,
+        idle_s=gap_s + rest_ns / _SECOND,
+        seconds=tuple(((loaded["end_ns"] - loaded["begin_ns"]) / _SECOND).to_list()),
+        reads=tuple(map(float, loaded["read"].to_list())),
+        writes=tuple(map(float, loaded["write"].to_list())),
+        name=stage.name,
+        latencies_s=tuple((loaded["latency_ns"] / (loaded["read"] + loaded["write"]) / _SECOND).drop_nans().to_list()),
+        request_bytes=_request_bytes(observation),
+        is_harness_limited=verdict is not None and verdict.kind == "harness-limited",
+    )
+
+
+def _request_bytes(observation: RecordObservation) -> int:
+    """Largest operation that no device of the target splits, whatever memory it is in; 0 if not known."""
+    devices = observation.record.target.get("devices", ())
+    limits = [int(device["max_request_kib"]) * 1024 for device in devices if device.get("max_request_kib")]
+    limits += [int(device["max_segments"]) * _PAGE for device in devices if device.get("max_segments")]
+    return min(limits, default=0)
+
+
+def _bins(observation: RecordObservation, stream: str = "") -> pl.DataFrame:
+    """One row for each interval of the measurement, with completed reads and writes."""
+    memo = observation.results.memo
+    key = f"rate_limit_bins {stream}"
+    if key not in memo:
+        measured = observation.results.intervals.filter(pl.col("phase") == "measure")
+        is_of_stream = pl.col("stream").is_in([stream]) | pl.lit(not stream)
+        latency = pl.col("completion_latency_ns_sum").filter(is_of_stream).sum().alias("latency_ns")
+        counts = [
+            pl.col("count").filter((pl.col("operation") == name) & is_of_stream).sum().alias(name)
+            for name in ("read", "write")
+        ]
+        memo[key] = measured.group_by("begin_ns", "end_ns").agg(*counts, latency).sort("begin_ns")
+    bins: pl.DataFrame = memo[key]
+    return bins
+
+
+def _rest_ns(observation: RecordObservation) -> int:
+    active = observation.record.parameters.get("active")
+    return parse_duration(str(active).removesuffix("-")) if active else 0
+
+
+def _started(observation: RecordObservation, start_ns: int) -> float:
+    """Time of the first interval's start."""
+    return datetime.fromisoformat(observation.record.started_at).timestamp() + start_ns / _SECOND
+
+
+def _ended(observation: RecordObservation) -> float:
+    return _started(observation, int(_bins(observation)["end_ns"].max()))  # type: ignore[arg-type]

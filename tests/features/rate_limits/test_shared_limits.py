@@ -1,0 +1,200 @@
+"""Comparison of two volumes: models with known limits, and the study `shared-limits` on simulated volumes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_limits_study import VOLUME
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.execution import execute, resume
+from iosonde.features.rate_limits.series import Load, Series, Stage
+from iosonde.features.rate_limits.sharing import Bounds, Sharing, compare
+from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
+from iosonde.features.rate_limits.tables import tables
+from iosonde.planning import expand, load
+from iosonde.procedure.observations import conclusions
+from iosonde.report.content.answers import answer
+from iosonde.report.material.result_sets import gather
+from iosonde.results import ResultSet
+from iosonde.storage import open_target
+
+BOUNDS = Bounds(probe_s=5, drain_s=60, total_s=600)
+
+
+@dataclass
+class Pair:
+    """Two volumes with rates of their own, and a rate for both together."""
+
+    own: tuple[float, float]
+    common: float
+    noise: float = 0.002
+    """Of the common rate in 0.1 s."""
+    own_noise: float = 0.002
+    by_depth: float = 0.0
+    """Share of the common rate that a quarter of the queue depth loses."""
+    is_harness_limited: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def serve(self, stage: Stage) -> list[Series]:
+        bins = round(stage.seconds / 0.1)
+        counts: list[list[float]] = [[] for _ in stage.volumes]
+        carries = [0.0] * len(counts)
+        common = self.common * (1 - self.by_depth * (stage.load.queue_depth < 64))
+        for _ in range(bins):
+            wanted = [self.own[each] * (1 + self.random.gauss(0, self.own_noise)) for each in stage.volumes]
+            share = min(1.0, common * (1 + self.random.gauss(0, self.noise)) / sum(wanted))
+            for place, each in enumerate(wanted):
+                exact = 0.1 * share * each + carries[place]
+                counts[place].append(float(int(exact)))
+                carries[place] = exact - int(exact)
+        return [
+            Series(
+                load=stage.load,
+                idle_s=0.5,
+                seconds=(0.1,) * bins,
+                reads=tuple(each),
+                writes=(0.0,) * bins,
+                is_harness_limited=self.is_harness_limited and len(counts) > 1,
+            )
+            for each in counts
+        ]
+
+
+def compared(pair: Pair, *, block_size: int = 4096) -> Sharing:
+    """Answer all stages from a model."""
+    stages = compare(Load(block_size=block_size), BOUNDS)
+    try:
+        stage = next(stages)
+        while True:
+            stage = stages.send(pair.serve(stage))
+    except StopIteration as end:
+        found: Sharing = end.value
+        return found
+
+
+def test_a_limit_that_both_volumes_share_is_named_and_no_other_one() -> None:
+    """100 random pairs: one budget, a further limit above that of each volume, and separate limits."""
+    rng = random.Random(7)
+    outcomes: dict[str, list[int]] = {}
+    for seed in range(100):
+        kind = rng.choice(["one budget", "further limit", "separate"])
+        first = 10 ** rng.uniform(2.5, 4.2)
+        own = (first, first * rng.uniform(0.3, 1))
+        common = {
+            "one budget": 0.9 * min(own),
+            "further limit": rng.uniform(1.07, 1.18) * max(own),
+            "separate": 1.5 * sum(own),
+        }[kind]
+        found = compared(Pair(own, common, noise=rng.uniform(0, 0.004), own_noise=rng.uniform(0, 0.004), seed=seed))
+        expected = "separate" if kind == "separate" else "shared"
+        outcomes.setdefault(found.verdict if found.verdict in (expected, "undecided") else "wrong", []).append(seed)
+        if found.verdict == "shared":
+            assert found.sum and found.sum.value == pytest.approx(common, rel=0.02)
+            assert found.is_further_limit is (common > 1.04 * max(own))
+    assert "wrong" not in outcomes
+    assert len(outcomes.get("undecided", ())) <= 5
+
+
+def test_a_device_or_a_cpu_below_both_volumes_is_not_called_a_shared_limit() -> None:
+    rng = random.Random(8)
+    for seed in range(100):
+        own = (10 ** rng.uniform(2.5, 4.2), 10 ** rng.uniform(2.5, 4.2))
+        found = compared(
+            Pair(own, rng.uniform(0.5, 0.9) * sum(own), noise=rng.uniform(0.03, 0.2), own_noise=0.02, seed=seed)
+        )
+        assert found.verdict != "shared", seed
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"is_harness_limited": True}, "the harness was the limit"),
+        ({"by_depth": 0.2}, "depends on the queue depth"),
+        ({"noise": 0.1}, "the sum varies by"),
+        ({"own": (1000.0, 1000.0), "common": 1930.0}, "lose only"),
+        ({"own": (90_000.0, 90_000.0), "common": 120_000.0}, "so high"),
+    ],
+)
+def test_it_is_not_decided_where_something_else_explains_the_lower_sum(changes: dict[str, Any], reason: str) -> None:
+    found = compared(Pair(**{"own": (1000.0, 1000.0), "common": 1000.0, **changes}))
+    assert found.verdict == "undecided"
+    assert reason in found.reason
+
+
+def test_a_stage_in_which_the_rate_drops_is_extended() -> None:
+    """Credits of the first volume last 4 s: its rate is that of the following, longer stage."""
+    stages = compare(Load(), BOUNDS)
+    stage = next(stages)
+    burst = Series(load=Load(), idle_s=0, seconds=(0.1,) * 50, reads=(300.0,) * 40 + (100.0,) * 10, writes=(0.0,) * 50)
+    again = stages.send([burst])
+    assert (again.name, again.seconds) == (stage.name, 2 * stage.seconds)
+
+
+def shared(results: ResultSet) -> Sharing:
+    [(_, found)] = conclusions(results)
+    assert isinstance(found, SharingConclusion)
+    return found.found
+
+
+def model(directory: Path, shared_by: str, *, rate: int = 1000) -> str:
+    limit = f'[[limit]]\ncounts = "operations"\nrate = {rate}\nshared_by = "{shared_by}"\n'
+    path = directory / f"{shared_by}.toml"
+    path.write_text(f"{VOLUME.partition('[[limit]]')[0]}{limit}")
+    return f"sim:{path}*2"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("shared_by", "verdict", "stages"), [("machine", "shared", 7), ("volume", "separate", 6)])
+def test_simulated_volumes_with_one_bucket_and_with_two(
+    shared_by: str, verdict: str, stages: int, tmp_path: Path
+) -> None:
+    settings = {"span": "32MiB", "procedure.probe": "3s"}
+    plan = expand(load("shared-limits"), open_target(model(tmp_path, shared_by)), profile="quick", settings=settings)
+    results = execute(plan, tmp_path / "set")
+    found = shared(results)
+    assert found.verdict == verdict
+    assert [each.value for each in found.alone] == pytest.approx([1000, 1000], rel=0.02)
+    assert found.sum and found.sum.value == pytest.approx(1000 if verdict == "shared" else 2000, rel=0.02)
+    assert len(results.records()) == stages
+    assert shared(resume(tmp_path / "set")) == found
+    [material] = gather([results])
+    [first, *_] = answer(material, material.sources[0]).findings
+    assert (first.kind, first.strength) == ("limit of volumes", "strong")
+    [table] = tables(material)
+    assert table.rows[-1][1].text == verdict
+
+
+def test_a_comparison_requires_two_devices(tmp_path: Path) -> None:
+    one = model(tmp_path, "volume").removesuffix("*2")
+    for target in (one, f"{one}*3"):
+        with pytest.raises(TargetError, match="requires two devices; got"):
+            expand(load("shared-limits"), open_target(target), profile="quick", settings={"span": "16MiB"})
+    with pytest.raises(TargetError, match="too small"):
+        expand(load("shared-limits"), open_target(f"{one}*2"), profile="quick", settings={"span": "65MiB"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"files": "shared"}, 'requires `files = "per_device"`'),
+        ({"queue_depth": "2"}, "requires a single `queue_depth` of at least 4"),
+        ({"procedure.probe": "1min"}, "`probe` must be at least 1 s"),
+        ({"procedure.repeats": "1"}, "invalid settings of `compare_volumes`"),
+    ],
+)
+def test_invalid_settings_are_refused(settings: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=message):
+        expand(
+            load("shared-limits"),
+            open_target(model(tmp_path, "volume")),
+            profile="quick",
+            settings={"span": "16MiB", **settings},
+        )

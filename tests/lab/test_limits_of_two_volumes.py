@@ -1,0 +1,80 @@
+"""The study `shared-limits` on two devices of the lab: nodes of one throttle group of QEMU, and of one group each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from iosonde.execution import execute
+from iosonde.features.rate_limits.sharing import Sharing
+from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
+from iosonde.lab import Limits, ThrottledDevice, throttled_devices
+from iosonde.planning import expand, load
+from iosonde.procedure.observations import conclusions
+from iosonde.storage import open_target
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.setups.loop_devices import LoopDevice
+
+MIB = 1 << 20
+IOPS = 300
+SETTINGS = {"span": "16MiB", "procedure.probe": "2s", "procedure.drain": "4s"}
+
+pytestmark = pytest.mark.usefixtures("host_devices")
+
+
+@contextmanager
+def beside(device: ThrottledDevice) -> Iterator[Path]:
+    """A second device of the same daemon and throttle group."""
+    image, file = (device._seen_by_daemon(f"/mnt/{name}") for name in ("image2", "iosonde-lab-device2"))
+    image.write_bytes(b"")
+    with image.open("r+b") as opened:
+        opened.truncate(device.size_bytes)
+    file.write_bytes(b"")
+    device._command(
+        "blockdev-add",
+        driver="throttle",
+        **{"node-name": "second", "throttle-group": "limits"},
+        file={"driver": "file", "filename": "/mnt/image2"},
+    )
+    export = {"type": "fuse", "id": "second", "mountpoint": "/mnt/iosonde-lab-device2", "writable": True}
+    device._command("block-export-add", **export, **{"node-name": "second"})
+    # As `ThrottledDevice` does for the first one: with two writes in flight, the daemon corrupts data.
+    connection = os.minor(file.stat().st_dev)
+    device._seen_by_daemon(f"/sys/fs/fuse/connections/{connection}/max_background").write_text("1")
+    loop = LoopDevice(file, sector_bytes=512)
+    try:
+        yield loop.path
+    finally:
+        loop.close()
+
+
+def compared(directory: Path, *devices: Path) -> Sharing:
+    names = tuple(map(str, devices))
+    plan = expand(load("shared-limits"), open_target(",".join(names)), profile="quick", settings=SETTINGS)
+    results = execute(plan, directory / "set", consent=Consent(destroy=names))
+    [(_, conclusion)] = conclusions(results)
+    assert isinstance(conclusion, SharingConclusion)
+    return conclusion.found
+
+
+def test_devices_of_one_throttle_group_are_not_called_separate(tmp_path: Path) -> None:
+    """Other load on the machine may make the rate vary, so that nothing is decided."""
+    with throttled_devices(Limits(iops=IOPS), size_bytes=64 * MIB) as [device], beside(device) as second:
+        found = compared(tmp_path, device.path, second)
+    assert found.verdict != "separate"
+    if found.verdict == "shared":
+        assert found.sum and found.sum.value == pytest.approx(IOPS, rel=0.03)
+        assert not found.is_further_limit
+
+
+def test_devices_of_two_throttle_groups_are_not_called_shared(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        devices = stack.enter_context(throttled_devices(Limits(iops=IOPS), count=2, size_bytes=64 * MIB))
+        found = compared(tmp_path, *(each.path for each in devices))
+    assert found.verdict != "shared"
+    if found.verdict == "separate":
+        assert found.sum and found.sum.value == pytest.approx(2 * IOPS, rel=0.06)
