@@ -26,6 +26,7 @@ HAVE_JSON = {
     "report",
     "compare",
     "check",
+    "collect",
     "library",
     "history",
     "io",

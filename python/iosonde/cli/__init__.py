@@ -39,6 +39,7 @@ COMMANDS = (
     "report",
     "compare",
     "check",
+    "collect",
     "library",
     "history",
     "sql",

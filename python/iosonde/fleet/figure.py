@@ -63,9 +63,9 @@ def _axis(most: float, height: int) -> Iterator[str]:
     for percent in [step * each for each in range(-count, count + 1) if step * each > -1]:
         x = _x(math.log1p(percent), most)
         if LABELS <= x <= LABELS + PLOT:
-            kind = "one" if percent == 0 else "tick"
+            kind, text = ("tick", f"{100 * percent:+g}") if percent else ("one", "0")
             yield f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{height - 4}"/>'
-            yield f'<text class="axis" x="{x:.1f}" y="{TOP - 14}" text-anchor="middle">{100 * percent:+g} %</text>'
+            yield f'<text class="axis" x="{x:.1f}" y="{TOP - 14}" text-anchor="middle">{text} %</text>'
 
 
 def _row(

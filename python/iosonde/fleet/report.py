@@ -209,18 +209,33 @@ class Chapter:
     def _named(self) -> Table:
         return Table(
             title="Named differences",
-            heads=["Drive or firmware", "Difference", "Adjusted p-value"],
-            labels=2,
-            rows=[
-                [
-                    Cell(text=each.drive.name if each.drive else str(each.group)),
-                    Cell(text=self.difference(each)),
-                    Cell(text=f"{each.adjusted:.1g}", number=each.adjusted),
-                ]
-                for each in self.fleet.named
-                if each.kind in ("drive", "firmware")
+            heads=[
+                "Drive or firmware",
+                "Load",
+                "Metric",
+                "Difference",
+                "Value",
+                "Median of the others",
+                "Adjusted p-value",
             ],
+            labels=3,
+            rows=[self._difference(each) for each in self.fleet.named if each.kind in ("drive", "firmware")],
         )
+
+    def _difference(self, found: Comparison) -> list[Cell]:
+        (case, metric), change = found.cell, found.deviation.difference
+        own, median = (math.exp(each) for each in (found.center + change, found.center))
+        interval = found.deviation.interval
+        ends = " to ".join(f"{100 * (end - 1):+.1f} %" for end in interval) if interval else ""
+        return [
+            Cell(text=found.drive.name if found.drive else str(found.group)),
+            Cell(text=sentence(self.fleet.loads.get(case, case))),
+            Cell(text=sentence(metric_words(metric))),
+            Cell(text=f"{100 * math.expm1(change):+.1f} %", interval=ends, number=change),
+            Cell(text=value_text(metric, own), number=own),
+            Cell(text=value_text(metric, median), number=median),
+            Cell(text=f"{found.adjusted:.1g}", number=found.adjusted),
+        ]
 
     @property
     def _drives(self) -> Table:
