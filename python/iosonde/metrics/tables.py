@@ -110,10 +110,12 @@ def _described(rows: pl.DataFrame, described: Table) -> pl.DataFrame:
     return joined.select(pl.col(column.name).cast(column.dtype) for column in described.columns)
 
 
-def stack(name: str, result_sets: Sequence[ResultSet], labels: Sequence[str]) -> pl.DataFrame:
-    """Return a table of several result sets, with a column `result_set` if they have labels."""
+def stack(
+    name: str, result_sets: Sequence[ResultSet], labels: Sequence[str], *, label: str = "result_set"
+) -> pl.DataFrame:
+    """Return a table of several result sets, with a column `label` if they have labels."""
     parts = [table(name, each) for each in result_sets]
     if not any(labels):
         return parts[0]
     labelled = zip(labels, parts, strict=True)
-    return pl.concat([part.select(pl.lit(label).alias("result_set"), pl.all()) for label, part in labelled])
+    return pl.concat([part.select(pl.lit(name).alias(label), pl.all()) for name, part in labelled])

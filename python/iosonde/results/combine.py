@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import polars as pl
 
@@ -38,6 +38,9 @@ class Source(Protocol):
     def table_files(self, name: str) -> list[str]:
         """Parquet files of one table, relative to `records`."""
 
+    def hosts(self) -> list[Any]:
+        """The result sets of hosts, in the directories of their names."""
+
     def refuse(self, record: Record, problem: str) -> None:
         """Skip a record from now on, and add the reason to its problems."""
 
@@ -56,9 +59,9 @@ def labels(result_sets: Sequence[Source]) -> list[str]:
     ]
 
 
-def labelled(frame: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Add a column `result_set` in front, unless the name is empty."""
-    return frame.select(pl.lit(name).alias("result_set"), pl.all()) if name else frame
+def labelled(frame: pl.DataFrame, name: str, column: str = "result_set") -> pl.DataFrame:
+    """Add a column in front, unless the name is empty."""
+    return frame.select(pl.lit(name).alias(column), pl.all()) if name else frame
 
 
 def stack(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:

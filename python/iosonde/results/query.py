@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -35,6 +36,8 @@ from iosonde.results.reading import first_line, record_name
 from iosonde.storage.targets.temporary_files import create_scratch, remove_scratch
 from iosonde.units import format_bytes
 
+HOSTS = "hosts"
+"""Schema with the tables of the hosts of a study on several."""
 _WIDE = {"HUGEINT", "UHUGEINT"}
 _MOST_MEMORY_BYTES = 4 << 30
 _MOST_TEMPORARY_BYTES = 8 << 30
@@ -51,46 +54,64 @@ def answer(result_set: Source, text: str) -> pl.DataFrame:
     Each file of a result set could be decoded by Polars (`reading.py`). Only if DuckDB fails, which takes its own time
     to decode everything, is each tried with DuckDB, and records with a file that it cannot decode are skipped.
     """
+    hosts = result_set.hosts() if re.search(rf"\b{HOSTS}\s*\.", text.lower()) else []
     try:
-        with connect(result_set) as connection:
-            return select(connection, text, result_set)
+        with connect(result_set, hosts=hosts) as connection:
+            return select(connection, text, result_set, hosts)
     except ResultsError as error:
         if not isinstance(error.__cause__, duckdb.Error) or isinstance(error.__cause__, _ABOUT_QUERIES):
             raise
-    with connect(result_set, check=True) as connection:
-        return select(connection, text, result_set)
+    with connect(result_set, hosts=hosts, check=True) as connection:
+        return select(connection, text, result_set, hosts)
 
 
 def connect(
-    result_sets: Source | Sequence[Source], *, writable: Path | None = None, check: bool = False
+    result_sets: Source | Sequence[Source],
+    *,
+    hosts: Sequence[Source] = (),
+    writable: Path | None = None,
+    check: bool = False,
 ) -> duckdb.DuckDBPyConnection:
     """Connect to one result set, or to several, whose tables then start with a column `result_set`.
 
-    `writable` is a directory that statements may write to. With `check`, records with a file that DuckDB cannot decode
-    are skipped.
+    The tables of `hosts` are in a schema of that name and start with a column `host`. `writable` is a directory that
+    statements may write to. With `check`, records with a file that DuckDB cannot decode are skipped.
     """
     several = isinstance(result_sets, Sequence)
     sets = list(result_sets) if isinstance(result_sets, Sequence) else [result_sets]
     names = labels(sets) if several else [""]
     scratch = create_scratch()
-    records = [_open_records(each) for each in sets]
+    records = [_open_records(each) for each in (*sets, *hosts)]
     connection = duckdb.connect()
     weakref.finalize(connection, _close, scratch, records)
     _confine(connection, scratch, [*map(_path, records), *([str(writable)] if writable else [])])
     if check:
-        for result_set, descriptor in zip(sets, records, strict=True):
+        for result_set, descriptor in zip((*sets, *hosts), records, strict=True):
             _skip_undecodable(connection, result_set, descriptor)
     for macro in histogram.MACROS:
         connection.execute(macro)
-    _make_tables(connection, sets, names)
-    for table, columns in stored_tables.TABLES.items():
-        parts = [_select(table, columns, *each) for each in zip(sets, names, records, strict=True)]
-        try:
-            connection.execute(f"CREATE VIEW {table} AS {' UNION ALL '.join(parts)}")
-        except duckdb.Error as error:
-            raise _failed(error) from error
+    _make_tables(connection, _Group("", "result_set", sets, names, records[: len(sets)]))
+    if hosts:
+        connection.execute(f"CREATE SCHEMA {HOSTS}")
+        _make_tables(connection, _Group(f"{HOSTS}.", "host", hosts, _names(hosts), records[len(sets) :]))
     connection.execute("SET lock_configuration = true")
     return connection
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Result sets whose tables are one below the other."""
+
+    schema: str
+    label: str
+    """Column with their names."""
+    sets: Sequence[Source]
+    names: Sequence[str]
+    records: Sequence[int | None]
+
+
+def _names(hosts: Sequence[Source]) -> list[str]:
+    return [each.directory.name for each in hosts]
 
 
 def _confine(connection: duckdb.DuckDBPyConnection, scratch: Path, directories: Sequence[str]) -> None:
@@ -146,7 +167,9 @@ def _close(scratch: Path, descriptors: Sequence[int | None]) -> None:
             os.close(descriptor)
 
 
-def select(connection: duckdb.DuckDBPyConnection, text: str, result_set: Source) -> pl.DataFrame:
+def select(
+    connection: duckdb.DuckDBPyConnection, text: str, result_set: Source, hosts: Sequence[Source] = ()
+) -> pl.DataFrame:
     """Return the result of one statement that a user wrote; only reading is allowed.
 
     The tables of metrics, and columns of `runs` and `cases` that are metrics, are computed only for queries that name
@@ -158,9 +181,17 @@ def select(connection: duckdb.DuckDBPyConnection, text: str, result_set: Source)
         metrics = provided("metrics")
         for table in sorted(_words(text) & set(metrics.TABLES)):
             _add_table(connection, table, metrics.table(table, result_set))
+            if hosts:
+                _add_table(connection, f"{HOSTS}.{table}", metrics.stack(table, hosts, _names(hosts), label="host"))
         while (added := _missing_column(connection, text)) and added in metrics.names(result_set):
             table = "cases" if "cases" in _words(text) and "runs" not in _words(text) else "runs"
             _add_column(connection, table, metrics.whole_load(table, added, result_set))
+            if hosts:
+                rows = [
+                    labelled(metrics.whole_load(table, added, each), name, "host")
+                    for each, name in zip(hosts, _names(hosts), strict=True)
+                ]
+                _add_column(connection, f"{HOSTS}.{table}", stack(rows))
     except duckdb.Error as error:
         raise _failed(error) from error
     return frame(connection, text)
@@ -202,8 +233,9 @@ def _add_table(connection: duckdb.DuckDBPyConnection, name: str, rows: pl.DataFr
 
 def _add_column(connection: duckdb.DuckDBPyConnection, table: str, rows: pl.DataFrame) -> None:
     _add_table(connection, "added_column", rows)
-    key = rows.columns[0]
-    connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM {table} LEFT JOIN added_column USING ({key})")
+    keys = ", ".join(rows.columns[:-1])
+    joined = f"{table} LEFT JOIN added_column USING ({keys})"
+    connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM {joined}")
     connection.execute("DROP TABLE added_column")
 
 
@@ -273,7 +305,7 @@ def _failed(error: Exception) -> ResultsError:
     return ResultsError(f"the query failed: {text}", hint=hint)
 
 
-def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[Source], names: Sequence[str]) -> None:
+def _make_tables(connection: duckdb.DuckDBPyConnection, of: _Group) -> None:
     """The tables go through Parquet files, because DuckDB reads Polars frames only with pyarrow."""
     makers: dict[str, Callable[[Source], pl.DataFrame]] = {
         "cases": lambda result_set: frames.cases(result_set.known_cases()),
@@ -284,13 +316,22 @@ def _make_tables(connection: duckdb.DuckDBPyConnection, sets: Sequence[Source], 
         "faults": lambda result_set: frames.faults(result_set.records()),
     }
     for table, make in makers.items():
-        parts = [labelled(make(result_set), name) for result_set, name in zip(sets, names, strict=True)]
-        _add_table(connection, table, stack(parts))
+        parts = [labelled(make(each), name, of.label) for each, name in zip(of.sets, of.names, strict=True)]
+        _add_table(connection, f"{of.schema}{table}", stack(parts))
+    for table, columns in stored_tables.TABLES.items():
+        selects = [
+            _select(table, columns, each, f"{_quoted(name)} AS {of.label}" if name else "", records)
+            for each, name, records in zip(of.sets, of.names, of.records, strict=True)
+        ]
+        try:
+            connection.execute(f"CREATE VIEW {of.schema}{table} AS {' UNION ALL '.join(selects)}")
+        except duckdb.Error as error:
+            raise _failed(error) from error
 
 
 def _select(name: str, table: Table, result_set: Source, label: str, records: int | None) -> str:
     """Return one result set's part of a view; without records, the columns without rows."""
-    columns = [f"{_quoted(label)} AS result_set"] if label else []
+    columns = [label] if label else []
     columns += [f'{each.computed or _column(each.name)} AS "{each.name}"' for each in table.columns]
     paths = [f"{_path(records)}/{file}" for file in result_set.table_files(name)] if records is not None else []
     source = f"read_parquet([{', '.join(map(_quoted, paths))}])" if paths else _empty(table.schema)

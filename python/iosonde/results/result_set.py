@@ -282,6 +282,11 @@ class ResultSet:
         part.__dict__["_contents"] = replace(self._contents, records=records)
         return part
 
+    def hosts(self) -> list[ResultSet]:
+        """Return the result sets of the hosts of a study on several, as far as they are on this machine."""
+        directories = [self.directory / "hosts" / name for name in self.plan.hosts if Path(name).name == name]
+        return [ResultSet.open(each) for each in directories if not each.parent.is_symlink() and each.is_dir()]
+
     def missing_runs(self, *, retry_failed: bool = False) -> list[Run]:
         """Return the planned runs without a record that counts, in the order of execution.
 

@@ -124,3 +124,22 @@ def test_the_cost_of_the_carrier_is_part_of_the_record(finished: ResultSet) -> N
             assert share.carrier_cpu_share is not None
             assert 0 < share.carrier_cpu_share < 1
             assert share.clock_drift_ppm is None, "one machine has one clock"
+
+
+def test_one_query_compares_hosts(finished: ResultSet) -> None:
+    rows = finished.sql(
+        "SELECT host, count(*) AS runs, min(iops) > 0 AS known FROM hosts.runs WHERE hosts = 2 GROUP BY host ORDER BY host"
+    )
+    assert rows.rows() == [("host0", 2, True), ("host1", 2, True)]
+    for table in ("intervals", "histograms", "usage"):
+        found = finished.sql(f"SELECT DISTINCT host FROM hosts.{table} ORDER BY host")
+        assert found["host"].to_list() == ["host0", "host1"], table
+    rates = finished.sql(
+        "SELECT host, min(value) > 0 FROM hosts.metrics WHERE metric = 'iops' GROUP BY host ORDER BY host"
+    )
+    assert rates.rows() == [("host0", True), ("host1", True)]
+
+
+def test_tables_of_totals_have_no_rows_of_hosts(finished: ResultSet) -> None:
+    assert finished.sql("SELECT count(*) FROM runs").item() == 4
+    assert "host" not in finished.sql("SELECT * FROM runs").columns

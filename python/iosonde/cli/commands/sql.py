@@ -29,7 +29,7 @@ def command(
     Tables: cases, runs, metrics, case_metrics, jobs, intervals, histograms, usage, store_statistics, named_values,
     warnings, evidence, faults. `DESCRIBE runs` lists the columns. A metric of the whole load is also a column of runs
     and cases: `SELECT case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns
-    convert a histogram bucket to nanoseconds.
+    convert a histogram bucket to nanoseconds. With `--hosts` these are totals; hosts.runs and so on have a column host.
     """
     from iosonde.results.csv_files import as_csv
     from iosonde.results.query_process import answer as answer_of
