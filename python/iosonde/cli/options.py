@@ -151,6 +151,14 @@ InsecureHosts = Annotated[
         "programs on the hosts.",
     ),
 ]
+ContinueWithoutLostHosts = Annotated[
+    bool,
+    typer.Option(
+        "--continue-without-lost-hosts",
+        help="Continue with the remaining hosts when one is lost. Cases that name a number of hosts fail if one of "
+        "theirs is lost.",
+    ),
+]
 Destroy = Annotated[
     list[str] | None,
     typer.Option(
@@ -201,11 +209,11 @@ MixSimulated = Annotated[
 ]
 
 
-def host_options(hosts: str | None, *, insecure: bool) -> HostOptions | None:
+def host_options(hosts: str | None, *, insecure: bool, continues: bool) -> HostOptions | None:
     """The hosts of `--hosts`; None without it."""
     from iosonde.execution.carrier import HostOptions
 
-    return HostOptions(hosts=hosts, insecure=insecure) if hosts else None
+    return HostOptions(hosts=hosts, insecure=insecure, continue_without_lost=continues) if hosts else None
 
 
 def consent(

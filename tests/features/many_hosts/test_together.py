@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -219,6 +220,20 @@ def test_a_lost_host_fails_the_run_and_ends_the_study(
     [record] = ResultSet.open(place / "set").records()
     assert record.failure and record.failure.code == "host_lost"
     assert reason in record.failure.message
+
+
+def test_a_study_continues_without_a_lost_host_if_it_is_asked_to(place: Path) -> None:
+    with once_measuring(place, "many_hosts.agent", signal.SIGKILL):
+        found = execute(
+            planned(place, study(duration="2s")), place / "set", hosts=replace(local(2), continue_without_lost=True)
+        )
+    lost, complete = found.records()
+    assert lost.failure and lost.failure.code == "host_lost"
+    part = complete.of(Hosts)
+    assert part and len(part.shares) == 1
+    [warning] = [each for each in complete.warnings if each.code == "lost_hosts"]
+    assert warning.message.startswith("1 of 2 hosts took part: host `host")
+    assert str(found), "a report"
 
 
 def test_a_study_that_lost_a_host_is_resumed(place: Path) -> None:

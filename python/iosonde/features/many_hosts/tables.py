@@ -38,7 +38,7 @@ def _tables(source: Source, of: str) -> Iterator[Table]:
         heads=["Case", "Host", "IOPS", "Bandwidth", "p99 latency", "CPU", "Share", VERDICT],
         labels=2,
         rows=[row for case_id, parts in cases.items() for row in _host_rows(case_id, parts)],
-        keys=[f"{source.label}\n{case_id}" for case_id, parts in cases.items() for _ in parts[0].shares],
+        keys=[f"{source.label}\n{case_id}" for case_id, parts in cases.items() for _ in _names(parts)],
     )
     yield Table(
         title=f"Fairness between hosts{of}",
@@ -57,9 +57,14 @@ def _by_case(source: Source) -> Iterator[tuple[str, list[Hosts]]]:
             yield case.case_id, found
 
 
+def _names(parts: Sequence[Hosts]) -> list[str]:
+    """Return the hosts of any repeat: one that was lost is in those before."""
+    return sorted({share.host for part in parts for share in part.shares}, key=lambda name: (len(name), name))
+
+
 def _host_rows(case_id: str, parts: Sequence[Hosts]) -> Iterator[list[Cell]]:
-    for number, first in enumerate(parts[0].shares):
-        shares = [(part, part.shares[number]) for part in parts]
+    for host in _names(parts):
+        shares = [(part, share) for part in parts for share in part.shares if share.host == host]
         p99 = [share.completion_latency_ns_p99 for _, share in shares]
         iops = median(_rate(share, part) for part, share in shares)
         bandwidth = median(1e9 * share.bytes / part.window_ns for part, share in shares)
@@ -69,7 +74,7 @@ def _host_rows(case_id: str, parts: Sequence[Hosts]) -> Iterator[list[Cell]]:
         latency = median(known) if len(known) == len(p99) else None
         yield [
             Cell(text=case_id),
-            Cell(text=first.host),
+            Cell(text=host),
             Cell(text=format_count(iops), number=iops),
             Cell(text=format_bandwidth(bandwidth), number=bandwidth),
             Cell(text=format_latency(latency) if latency is not None else "-", number=latency),
@@ -88,10 +93,11 @@ def _fairness_row(case_id: str, parts: Sequence[Hosts]) -> list[Cell]:
     rates = [[_rate(share, part) for share in part.shares] for part in parts]
     indices = [index for each in rates if (index := jain_index(each)) is not None]
     lowest, highest = median(map(min, rates)), median(map(max, rates))
+    counts = sorted({len(part.shares) for part in parts})
     skew = max(part.skew_ns for part in parts)
     return [
         Cell(text=case_id),
-        Cell(text=str(len(parts[0].shares)), number=len(parts[0].shares)),
+        Cell(text=" or ".join(map(str, counts)), number=counts[-1]),
         Cell(text=format_count(lowest), number=lowest),
         Cell(text=format_count(highest), number=highest),
         Cell(text=f"{median(indices):.3f}" if indices else "-", number=median(indices) if indices else None),

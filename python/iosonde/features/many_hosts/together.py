@@ -33,7 +33,7 @@ from iosonde.procedure.schedule import Schedule
 from iosonde.protocol.event import Event
 from iosonde.results.reading import manifest
 from iosonde.results.result_set import ResultSet
-from iosonde.results.schema import MANIFEST, RECORD_TABLES, Failure, Record
+from iosonde.results.schema import MANIFEST, RECORD_TABLES, Failure, Record, RecordWarning
 from iosonde.storage import open_target
 
 COLLECT_S = 60.0
@@ -54,7 +54,7 @@ class Together:
             host_plan.check_names(names)
             host_plan.check_space(plan, len(names))
             result_set = ResultSet.create(directory, plan.model_copy(update={"hosts": names}))
-            return _carry_out(result_set, carrier, observer, time_limit_s, retry_failed=False)
+            return _carry_out(result_set, carrier, options, observer, time_limit_s, retry_failed=False)
 
     def resume(
         self, result_set: ResultSet, options: HostOptions, *, observer: Observer, time_limit_s: float | None,
@@ -70,12 +70,13 @@ class Together:
                     f"the study was started on {', '.join(result_set.plan.hosts)}; got {', '.join(names)}",
                     hint="resume with the same hosts",
                 )
-            return _carry_out(result_set, carrier, observer, time_limit_s, retry_failed=retry_failed)
+            return _carry_out(result_set, carrier, options, observer, time_limit_s, retry_failed=retry_failed)
 
 
 def _carry_out(
-    result_set: ResultSet, carrier: Carrier, observer: Observer, time_limit_s: float | None, *, retry_failed: bool
-) -> ResultSet:
+    result_set: ResultSet, carrier: Carrier, options: HostOptions, observer: Observer, time_limit_s: float | None,
+    *, retry_failed: bool,
+) -> ResultSet:  # fmt: skip
     with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
         session = secrets.token_hex(4)
         schedule = Schedule(result_set, retry_failed=retry_failed, session=session)
@@ -87,6 +88,7 @@ def _carry_out(
             carrier=carrier,
             observer=observer,
             stop=stop,
+            continues=options.continue_without_lost,
             session=session,
             environment=result_set.write_environment(facts),
             environment_facts=facts,
@@ -109,6 +111,8 @@ class _Coordinator:
     carrier: Carrier
     observer: Observer
     stop: Stop
+    continues: bool
+    """True if the study continues without hosts that were lost."""
     session: str
     environment: str
     environment_facts: dict[str, Any]
@@ -139,7 +143,11 @@ class _Coordinator:
         """Carry out one run on all hosts; None if it was stopped and leaves no record."""
         started_at = _now()
         plan = self.result_set.plan
-        hosts = host_plan.of_case(case, self.hosts)
+        planned = host_plan.of_case(case, self.hosts)
+        hosts = [host for host in planned if not host.lost]
+        lost = [f"{HostLostError(host.name, host.lost)}" for host in planned if host.lost]
+        if lost and case.parameters.get("hosts"):
+            return self._lost(run, case, number, started_at, lost[0])
         for host in hosts:
             host.progress = None
         requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in hosts}
@@ -166,10 +174,10 @@ class _Coordinator:
         )
         if total.record.result:
             on_event(summary_event(total.done))
-        return total
+        return replace(total, record=_with_lost(total.record, len(hosts), lost)) if lost else total
 
     def _lost(self, run: Run, case: Case, number: int, started_at: str, reason: str) -> Attempt:
-        """The failed record of a run that lost a host; the session ends, since no other run can be carried out."""
+        """The failed record of a run that lost a host; the session ends unless it continues with the others."""
         failure = Failure(code="host_lost", message=reason, hint="check the host, then resume with `--retry-failed`")
         record = Record(
             **requested(run, case, number),
@@ -186,9 +194,22 @@ class _Coordinator:
             session=self.session,
             warnings=[],
         )
+        if self.continues and (remaining := sum(not host.lost for host in self.hosts)):
+            self.observer.note(f"{reason}; the study continues with {remaining} of {len(self.hosts)} hosts")
+            return Attempt(record=record, done=without_engine(failure))
         hint = f"completed runs are kept; `iosonde resume {self.result_set.directory} --hosts ...` continues"
         ends = EngineError(reason, where=f"in run `{run.run_id}`", hint=hint)
         return Attempt(record=record, done=without_engine(failure), ends_session=ends)
+
+
+def _with_lost(record: Record, count: int, lost: Sequence[str]) -> Record:
+    """The record with a warning that it is of fewer hosts than planned."""
+    warning = RecordWarning(
+        code="lost_hosts",
+        message=f"{count} of {count + len(lost)} hosts took part: {'; '.join(lost)}",
+        hint="check the host, then run the study again: totals of different numbers of hosts are not comparable",
+    )
+    return record.model_copy(update={"warnings": [*record.warnings, warning]})
 
 
 def _report_progress(hosts: Sequence[Host], on_event: Callable[[Event], None]) -> None:
