@@ -20,5 +20,6 @@ FEATURES = (
     "iosonde.features.nvme_driver",
     "iosonde.features.rate_limits",
     "iosonde.features.many_hosts",
+    "iosonde.features.network_storage",
 )
 """Packages of the features, in the order in which what they contribute is listed."""

@@ -115,6 +115,10 @@ class RecordPart(BaseModel):
     name: ClassVar[str]
     """Key of `Record.parts`."""
 
+    def about_target(self) -> dict[str, dict[str, Any]]:
+        """Return facts about the target for the report, in groups by title."""
+        return {}
+
 
 P = TypeVar("P", bound=RecordPart)
 

@@ -10,11 +10,13 @@ from datetime import datetime
 from typing import Any, get_args
 
 from iosonde import supervisor
+from iosonde.core.features import contributed
 from iosonde.metrics.wording import counted
 from iosonde.plan import PREPARATION, Plan, commands
 from iosonde.report.content.omitted import Omitted, computed
 from iosonde.report.material.intervals import coverage_of, intervals_of
 from iosonde.report.material.result_sets import WARNING, Material, Source, loop_text
+from iosonde.results.schema import RecordPart
 from iosonde.units import format_bytes
 from iosonde.workload.workload import Engine
 
@@ -277,6 +279,11 @@ def _targets(source: Source) -> list[FactGroup]:
             states.setdefault(
                 f"d{steady}", FactGroup(title=f"Device {device.get('name', '')}".strip(), rows=_flat(steady))
             )
+    kinds: tuple[type[RecordPart], ...] = contributed("record", "PARTS")
+    for kind in kinds:
+        for part in (found for record in source.records if (found := record.of(kind))):
+            for title, facts in part.about_target().items():
+                states.setdefault(f"p{title}{facts}", FactGroup(title=title, rows=_flat(facts)))
     return list(states.values())
 
 

@@ -1,0 +1,5 @@
+"""Storage behind a network or a daemon: transport, evidence from the wire, division of latency (docs/network.md).
+
+`transport.py` describes the transport below a target, `path.py` the route to its server. `instruments.py` reads
+counters of the mount, its connections and the interface over a run, while `probe.py` measures the network itself.
+"""

@@ -1,0 +1,176 @@
+"""Facts about network storage in a record: time and bytes of calls, retransmits, and round trips of probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from iosonde.features.network_storage.record import NetworkReading
+from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
+from iosonde.results.schema import Record
+
+FEWEST_PROBES = 6
+"""Probes whose smallest and largest are a 95 % confidence interval of the median."""
+SMALL_BYTES = 16 << 10
+"""Payload of a call up to which the network takes it as long as a probe: a few segments, sent at once."""
+ALIKE, FEW = 0.03, 4
+"""Largest difference of calls and operations, as a share and as a number, at which each operation is one call."""
+DATA = ("read", "write")
+
+
+class NetworkFacts:
+    """Counters over the measurement; empty of local storage."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.reading = record.of(NetworkReading) or NetworkReading(transport={})
+        self.is_known = bool(self.reading.transport)
+
+    def grown(self, *names: str) -> int | None:
+        """Increase of counters over the measurement; None if one is missing or was reset."""
+        start, end = self.reading.at_start, self.reading.at_end
+        if any(name not in start or name not in end or end[name] < start[name] for name in names):
+            return None
+        return sum(end[name] - start[name] for name in names)
+
+    def data(self, counter: str) -> int | None:
+        """Increase of a counter of the calls that move data."""
+        return self.grown(*(f"{operation}_{counter}" for operation in DATA))
+
+    def every(self, counter: str) -> int | None:
+        """Increase of a counter of all calls."""
+        return self.grown(*(f"{operation}_{counter}" for operation in (*DATA, "commit", "other")))
+
+    @property
+    def every_bytes(self) -> int | None:
+        """Bytes of all calls and replies, with their headers."""
+        sent, received = self.every("bytes_sent"), self.every("bytes_received")
+        return None if sent is None or received is None else sent + received
+
+    @cached_property
+    def retransmits(self) -> int | None:
+        """Calls that were transmitted again."""
+        sent, calls = self.every("transmissions"), self.every("operations")
+        return None if sent is None or calls is None else max(0, sent - calls)
+
+    @cached_property
+    def calls_per_operation(self) -> float | None:
+        """Calls that move data for each operation that the load completed in the same time."""
+        calls, operations = self.data("operations"), self.grown("load_operations")
+        return None if calls is None or not operations else calls / operations
+
+    @property
+    def is_one_call(self) -> bool:
+        """True if each operation of the load was one call."""
+        calls, operations = self.data("operations"), self.grown("load_operations")
+        if not calls or not operations:
+            return False
+        return abs(calls - operations) <= max(FEW, ALIKE * operations)
+
+    @cached_property
+    def unseparated(self) -> str:
+        """Reason why latency cannot be divided between network and server; empty if it can."""
+        if not self.data("operations"):
+            return "the transport has no counters of calls" if self.data("operations") is None else "no calls"
+        if not self.is_one_call:
+            return f"{self.calls_per_operation or 0:.2f} calls for each operation, not one"
+        probes = len(self.reading.connect_ns)
+        if probes < FEWEST_PROBES:
+            return f"{probes} probes of the network; {FEWEST_PROBES} are required"
+        payload = (self.grown("server_read_bytes", "server_write_bytes") or 0) / (self.data("operations") or 1)
+        if payload > SMALL_BYTES:
+            return f"a call moves {payload:.0f} bytes, and probes have no payload"
+        return ""
+
+
+def median(values: Sequence[int]) -> float | None:
+    """The middle value."""
+    return float(sorted(values)[len(values) // 2]) if values else None
+
+
+def median_ends(values: Sequence[int]) -> tuple[float, float] | None:
+    """The 95 % confidence interval of the median, by order statistics (normal approximation of the binomial)."""
+    if len(values) < FEWEST_PROBES:
+        return None
+    ordered, half = sorted(values), 0.98 * len(values) ** 0.5
+    low, high = int(len(values) / 2 - half), int(len(values) / 2 + half)
+    return float(ordered[max(0, low)]), float(ordered[min(len(values) - 1, high)])
+
+
+def _row(name: str, dtype: DType, text: str, value: Callable[[NetworkFacts], Any]) -> Column:
+    return Column(
+        f"network_{name}",
+        dtype,
+        f"Network storage: {text}",
+        lambda run: value(facts) if (facts := run.of(NetworkFacts)).is_known else None,
+    )
+
+
+COLUMNS = (
+    _row(
+        "transport",
+        TEXT,
+        "`nfs`, `smb`, `fuse`, `nvme-tcp` and other fabrics, `iscsi` or `rbd`; null of local storage",
+        lambda net: net.reading.transport.get("transport"),
+    ),
+    _row("server", TEXT, "address of the server", lambda net: net.reading.transport.get("server") or None),
+    _row("counted_ns", U64, "time between the readings of the counters, ns", lambda net: net.grown("clock_ns")),
+    _row("calls", U64, "calls that read or write data", lambda net: net.data("operations")),
+    _row("other_calls", U64, "other calls, such as metadata", lambda net: net.grown("other_operations")),
+    _row("queue_ms", U64, "time of the data calls before they were sent, ms", lambda net: net.data("queue_ms")),
+    _row("round_trip_ms", U64, "time between their sending and the replies, ms", lambda net: net.data("round_trip_ms")),
+    _row("execute_ms", U64, "time from their start to their end, ms", lambda net: net.data("execute_ms")),
+    _row("retransmits", U64, "calls that were transmitted again", lambda net: net.retransmits),
+    _row("timeouts", U64, "calls that timed out", lambda net: net.every("timeouts")),
+    _row("tcp_retransmits", U64, "segments that TCP sent again", lambda net: net.grown("tcp_retransmits")),
+    _row(
+        "dropped", U64, "packets that the interface dropped", lambda net: net.grown("nic_rx_dropped", "nic_tx_dropped")
+    ),
+    _row("wire_bytes", U64, "bytes of all calls and replies", lambda net: net.every_bytes),
+    _row("load_operations", U64, "operations of the load in the same time", lambda net: net.grown("load_operations")),
+    _row("load_read_bytes", U64, "bytes that the load read in it", lambda net: net.grown("load_read_bytes")),
+    _row("load_write_bytes", U64, "bytes that the load wrote in it", lambda net: net.grown("load_write_bytes")),
+    _row("read_bytes", U64, "payload of the replies to reads, bytes", lambda net: net.grown("server_read_bytes")),
+    _row("write_bytes", U64, "payload of writes, bytes", lambda net: net.grown("server_write_bytes")),
+    _row(
+        "server_read_bytes",
+        U64,
+        "bytes that the server counted as read, if it is this machine",
+        lambda net: net.grown("nfsd_read_bytes"),
+    ),
+    _row(
+        "server_write_bytes",
+        U64,
+        "bytes that the server counted as written, if it is this machine",
+        lambda net: net.grown("nfsd_write_bytes"),
+    ),
+    _row("calls_per_operation", NUMBER, "data calls for each operation", lambda net: net.calls_per_operation),
+    _row(
+        "probe_ns",
+        NUMBER,
+        "median round trip of probes of the network during the measurement, ns",
+        lambda net: median(net.reading.connect_ns),
+    ),
+    _row(
+        "idle_probe_ns",
+        NUMBER,
+        "the same before the engine started",
+        lambda net: median(net.reading.idle_connect_ns),
+    ),
+    _row(
+        "empty_call_ns",
+        NUMBER,
+        "median round trip of empty calls during the measurement, ns",
+        lambda net: median(net.reading.call_ns),
+    ),
+    _row(
+        "unseparated",
+        TEXT,
+        "why latency is not divided between network and server; null if it is",
+        lambda net: net.unseparated or None,
+    ),
+    _row("is_divided", U64, "1 if latency can be divided, else null", lambda net: None if net.unseparated else 1),
+    _row("is_one_call", U64, "1 if each operation was one call, else null", lambda net: 1 if net.is_one_call else None),
+)
+"""Columns of `runs` about network storage."""

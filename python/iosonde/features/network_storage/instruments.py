@@ -1,0 +1,150 @@
+"""Counters of the transport over a run, and probes of the network while it lasts.
+
+A sample is taken when the measurement starts and at the end of each interval. This process may read an event late, so
+each sample has its own time, and is compared with what the load had completed at that time (`load.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
+from iosonde.features.network_storage import mountstats, path, tcp, transport
+from iosonde.features.network_storage.load import LoadProgress
+from iosonde.features.network_storage.probe import Probe
+from iosonde.features.network_storage.record import STATISTICS, NetworkReading
+from iosonde.protocol.event import Event
+from iosonde.results.schema import STORE_STATISTICS
+
+SERVER_STATISTICS = Path("/proc/net/rpc/nfsd")
+
+
+class NetworkStorage(Instrument):
+    """Watches the transport of targets that are not local."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._transport: dict[str, Any] = {}
+        self._probe: Probe | None = None
+        self._samples: list[dict[str, int]] = []
+        self._engine_at_ns = 0
+        self._load = LoadProgress()
+        self._rows: list[dict[str, Any]] = []
+
+    def start(self) -> None:
+        """Describe the transport, and probe the network before the load."""
+        place = _existing(self.context.run.spec["workload"].get("target") or {})
+        if place is None:
+            return
+        self._transport = transport.describe(place, self.context.target.get("devices") or [])
+        if self._is_nfs and self._transport["options"].get("proto") in ("tcp", "tcp6", None):
+            version = str(self._transport["version"]).partition(".")[0]
+            self._probe = Probe(self._transport["server"], self._transport["port"], int(version or 0) or None)
+            self._probe.start()
+
+    def engine_started(self, pid: int) -> None:
+        """Note the time: probes before it are of an idle network."""
+        self._engine_at_ns = time.monotonic_ns()
+
+    def event(self, event: Event) -> None:
+        """Take a sample when the measurement starts, and at the end of each interval."""
+        if not self._transport:
+            return
+        if event["event"] == "phase" and event["phase"] == "measure" and event["edge"] == "begin":
+            self._samples.append(sample(self._transport))
+        elif event["event"] == "interval":
+            found = sample(self._transport)
+            self._samples.append(found)
+            self._load.add(event)
+            row = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
+            self._rows += [
+                {**row, "end_ns": event["end_ns"], "statistic": f"{STATISTICS}{name}", "value": value}
+                for name, value in found.items()
+                if name not in ("clock_ns", "time_ns")
+            ]
+
+    def stop(self, done: EngineRun) -> Reading:
+        """End the probes and return what was read."""
+        if not self._transport:
+            return Reading()
+        probes = self._ended_probe()
+        start, end = self._load.ends(self._samples, done.hello, done.result or {})
+        begin_ns, end_ns = start.get("clock_ns", 0), end.get("clock_ns", 0)
+        during = [each for each in probes if begin_ns <= each[0] <= end_ns]
+        reading = NetworkReading(
+            transport=self._transport,
+            at_start=start,
+            at_end=end,
+            connect_ns=[connect for _, connect, _ in during],
+            call_ns=[call for _, _, call in during if call is not None],
+            idle_connect_ns=[connect for at, connect, _ in probes if at < self._engine_at_ns],
+        )
+        rows = pl.DataFrame(self._rows, schema=STORE_STATISTICS)
+        return Reading(parts=[reading], store_statistics=rows if self._rows else None)
+
+    def close(self) -> None:
+        """End the probes, also after a run that did not start."""
+        self._ended_probe()
+
+    @property
+    def _is_nfs(self) -> bool:
+        return self._transport.get("transport") == "nfs" and bool(self._transport.get("server"))
+
+    def _ended_probe(self) -> list[tuple[int, int, int | None]]:
+        if self._probe is None:
+            return []
+        self._probe.stop()
+        return self._probe.samples
+
+
+INSTRUMENTS = (NetworkStorage,)
+
+
+def sample(facts: dict[str, Any]) -> dict[str, int]:
+    """Counters of a transport now, by name, and the time."""
+    found = {"clock_ns": time.monotonic_ns(), "time_ns": time.time_ns()}
+    way = facts.get("path") or {}
+    if statistics := mountstats.read(facts["mount_point"]) if facts["transport"] == "nfs" else None:
+        found |= statistics.counters
+    if facts.get("server") and facts.get("port"):
+        found |= tcp.summed(tcp.connections(facts["server"], facts["port"]))
+    if interface := way.get("interface"):
+        found |= path.counters(interface)
+    if way.get("server_is_local") and facts["transport"] == "nfs":
+        found |= server_counters(SERVER_STATISTICS)
+    if pid := facts.get("daemon_pid"):
+        found |= _daemon_counters(pid)
+    return found
+
+
+def server_counters(table: Path) -> dict[str, int]:
+    """Bytes and calls that a server on this machine counted; empty without one."""
+    found: dict[str, int] = {}
+    with suppress(OSError, ValueError, IndexError):
+        lines = dict(line.partition(" ")[::2] for line in table.read_text(encoding="utf-8").splitlines())
+        read, written = lines["io"].split()[:2]
+        found = {"nfsd_read_bytes": int(read), "nfsd_write_bytes": int(written)}
+        found["nfsd_calls"] = int(lines["rpc"].split()[0])
+    return found
+
+
+def _daemon_counters(pid: int) -> dict[str, int]:
+    """CPU time of a FUSE daemon (proc_pid_stat(5)), in ticks of the clock."""
+    with suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return {"daemon_cpu_ticks": int(fields[11]) + int(fields[12])}
+    return {}
+
+
+def _existing(target: dict[str, Any]) -> Path | None:
+    """The target's file or directory, or the directory in which the engine creates it."""
+    text = target.get("path") or target.get("directory")
+    if not text:
+        return None
+    return next((each for each in (Path(text), *Path(text).parents) if each.exists()), None)

@@ -1,0 +1,54 @@
+"""Progress of a load over time, to compare counters with at the time at which they were read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from iosonde.protocol.event import IntervalEvent
+
+COUNTERS = ("load_operations", "load_read_bytes", "load_write_bytes")
+
+
+class LoadProgress:
+    """Operations and bytes that all streams had completed at the end of each interval."""
+
+    def __init__(self) -> None:
+        self._ends_ns: list[int] = []
+        self._totals: list[tuple[int, int, int]] = []
+
+    def add(self, event: IntervalEvent) -> None:
+        """Add an interval."""
+        done = [operation for stream in event["streams"] for operation in stream["operations"]]
+        if not self._ends_ns:
+            self._ends_ns, self._totals = [event["begin_ns"]], [(0, 0, 0)]
+        count, read, written = self._totals[-1]
+        count += sum(each["count"] for each in done if each["operation"] in ("read", "write"))
+        read += sum(each["bytes"] for each in done if each["operation"] == "read")
+        written += sum(each["bytes"] for each in done if each["operation"] == "write")
+        if event["end_ns"] > self._ends_ns[-1]:
+            self._ends_ns.append(event["end_ns"])
+            self._totals.append((count, read, written))
+
+    def ends(
+        self, samples: Sequence[dict[str, int]], hello: Mapping[str, Any], result: Mapping[str, Any]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """The first and the last sample within the measurement, with the counters of the load at their times.
+
+        A sample after the last interval is not used: what the load completed until then is not known.
+        """
+        zero = int(hello.get("realtime_ns", 0))
+        begin_ns, end_ns = result.get("begin_ns", 0), min([result.get("end_ns", 0), *self._ends_ns[-1:]])
+        within = [each for each in samples if begin_ns <= each["time_ns"] - zero <= end_ns]
+        if len(within) < 2 or len(self._ends_ns) < 2:
+            return {}, {}
+        return within[0] | self._at(within[0]["time_ns"] - zero), within[-1] | self._at(within[-1]["time_ns"] - zero)
+
+    def _at(self, time_ns: int) -> dict[str, int]:
+        """Counters of the load at a time, interpolated within an interval."""
+        place = max(1, bisect_left(self._ends_ns, time_ns))
+        begin, end = self._ends_ns[place - 1 : place + 1]
+        share = (time_ns - begin) / (end - begin)
+        ends = zip(COUNTERS, self._totals[place - 1], self._totals[place], strict=True)
+        return {name: round(before + share * (after - before)) for name, before, after in ends}

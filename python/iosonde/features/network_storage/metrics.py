@@ -1,0 +1,138 @@
+"""Metrics of network storage: calls, bytes on the wire, and latency divided among client, network and server."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import polars as pl
+
+from iosonde.metrics.metric import Metric, over
+
+PARTS = ("client", "network", "server")
+DIVIDED = "network_path_ns_mean"
+"""The latency that the parts add up to."""
+
+_MS = 1_000_000
+_CALLS = pl.col("network_calls")
+_LATENCY = over("completion_sum_ns", "count")
+_ROUND_TRIP = over(_MS * pl.col("network_round_trip_ms"), _CALLS)
+_IS_DIVIDED = pl.col("network_is_divided") == 1
+_SERVER = (_ROUND_TRIP - pl.col("network_probe_ns")).clip(lower_bound=0)
+_NETWORK = pl.min_horizontal("network_probe_ns", _ROUND_TRIP)
+
+
+def part_of(name: str) -> str:
+    """Return the name of the metric of a part of the latency."""
+    return f"network_path_{name}_ns_mean"
+
+
+def _metric(
+    name: str,
+    title: str,
+    formula: str,
+    expression: pl.Expr,
+    *,
+    unit: str = "",
+    better: Literal["higher", "lower", "neither"] = "lower",
+    kind: Literal["time", "count", "device"] = "time",
+) -> Metric:
+    return Metric(name=name, title=title, unit=unit, formula=formula, better=better, kind=kind, expression=expression)
+
+
+METRICS = (
+    _metric(
+        DIVIDED,
+        "Latency of network storage",
+        "mean completion latency, where it is divided into client, network and server",
+        pl.when(_IS_DIVIDED).then(_LATENCY),
+        unit="ns",
+    ),
+    _metric(
+        part_of("client"),
+        "Client",
+        "mean completion latency - mean round trip of a call",
+        pl.when(_IS_DIVIDED).then((_LATENCY - _ROUND_TRIP).clip(lower_bound=0)),
+        unit="ns",
+    ),
+    _metric(
+        part_of("network"),
+        "Network",
+        "median round trip of probes of the network, at most that of a call",
+        pl.when(_IS_DIVIDED).then(_NETWORK),
+        unit="ns",
+    ),
+    _metric(
+        part_of("server"),
+        "Server",
+        "mean round trip of a call - median round trip of probes of the network",
+        pl.when(_IS_DIVIDED).then(_SERVER),
+        unit="ns",
+    ),
+    _metric(
+        "rpc_round_trip_ns_mean",
+        "Round trip of a call",
+        "sum of (reply - sending) / calls, of reads and writes",
+        _ROUND_TRIP,
+        unit="ns",
+    ),
+    _metric(
+        "rpc_queue_ns_mean",
+        "Queue of a call in the client",
+        "sum of (sending - start) / calls, of reads and writes",
+        over(_MS * pl.col("network_queue_ms"), _CALLS),
+        unit="ns",
+    ),
+    _metric(
+        "rpc_execute_ns_mean",
+        "Execution of a call",
+        "sum of (end - start) / calls, of reads and writes",
+        over(_MS * pl.col("network_execute_ms"), _CALLS),
+        unit="ns",
+    ),
+    _metric(
+        "rpc_retransmits",
+        "Retransmitted calls",
+        "transmissions - calls, of all calls",
+        pl.col("network_retransmits"),
+        kind="count",
+    ),
+    _metric(
+        "network_probe_ns_p50",
+        "Round trip of the network",
+        "median time from SYN to SYN-ACK of probes during the measurement",
+        pl.col("network_probe_ns"),
+        unit="ns",
+    ),
+    _metric(
+        "empty_call_ns_p50",
+        "Round trip of an empty call",
+        "median round trip of the procedure NULL during the measurement",
+        pl.col("network_empty_call_ns"),
+        unit="ns",
+    ),
+    _metric(
+        "wire_bytes_per_operation",
+        "Bytes on the wire per operation",
+        "bytes of all calls and replies / operations of the load in the same time",
+        over("network_wire_bytes", "network_load_operations"),
+        unit="B",
+        kind="device",
+    ),
+    _metric(
+        "wire_read_ratio",
+        "Bytes read over the wire",
+        "payload of reads / bytes that the load read in the same time",
+        over("network_read_bytes", "network_load_read_bytes"),
+        better="neither",
+        kind="device",
+    ),
+    _metric(
+        "wire_write_ratio",
+        "Bytes written over the wire",
+        "payload of writes / bytes that the load wrote in the same time",
+        over("network_write_bytes", "network_load_write_bytes"),
+        better="neither",
+        kind="device",
+    ),
+)
+"""Metrics of network storage, in the order of docs/metrics.md."""

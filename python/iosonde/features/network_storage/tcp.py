@@ -1,0 +1,67 @@
+"""TCP connections to a server, as the kernel accounts for them (`tcp_info`, kernel `include/uapi/linux/tcp.h`)."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from iosonde.features.network_storage import netlink
+
+_BY_FAMILY, _INFO, _ESTABLISHED = 20, 2, 1 << 1
+
+_FIELDS = {
+    "mss_bytes": ("I", 16),
+    "round_trip_us": ("I", 68),
+    "congestion_window": ("I", 80),
+    "retransmits": ("I", 100),
+    "acknowledged_bytes": ("Q", 120),
+    "received_bytes": ("Q", 128),
+    "min_round_trip_us": ("I", 148),
+    "busy_us": ("Q", 168),
+    "receive_window_limited_us": ("Q", 176),
+    "send_buffer_limited_us": ("Q", 184),
+}
+"""Offset of each field; a kernel without a field has a shorter structure."""
+
+SUMMED = ("retransmits", "acknowledged_bytes", "received_bytes", "busy_us", "receive_window_limited_us",
+          "send_buffer_limited_us")  # fmt: skip
+
+
+def connections(server: str, port: int) -> list[dict[str, int]]:
+    """Established connections of this network namespace to a server, with their accounts; empty if not permitted."""
+    try:
+        wanted = ipaddress.ip_address(server.partition("%")[0])
+        return list(_connections(wanted, port))
+    except (ValueError, OSError, struct.error):
+        return []
+
+
+def info(data: bytes) -> dict[str, int]:
+    """Fields of a `struct tcp_info`."""
+    return {
+        name: struct.unpack_from(f"={kind}", data, offset)[0]
+        for name, (kind, offset) in _FIELDS.items()
+        if offset + struct.calcsize(kind) <= len(data)
+    }
+
+
+def summed(found: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Counters of all connections together."""
+    listed = list(found)
+    counted = {f"tcp_{name}": sum(each.get(name, 0) for each in listed) for name in SUMMED}
+    return {**counted, "tcp_connections": len(listed)} if listed else {}
+
+
+def _connections(server: Any, port: int) -> Iterator[dict[str, int]]:
+    family = socket.AF_INET if server.version == 4 else socket.AF_INET6
+    payload = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ESTABLISHED) + bytes(48)
+    for body in netlink.request(netlink.SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
+        remote_port = struct.unpack_from(">H", body, 6)[0]
+        remote = ipaddress.ip_address(body[24 : 24 + len(server.packed)])
+        if remote_port == port and remote == server:
+            details = netlink.attributes(body[72:])
+            if _INFO in details:
+                yield info(details[_INFO])

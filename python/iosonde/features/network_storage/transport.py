@@ -1,0 +1,212 @@
+"""The transport below a target: NFS, SMB, a FUSE daemon, NVMe over Fabrics, iSCSI or RBD, and the way to its server.
+
+Texts come from mounts and devices of others, so only known options are kept, and bytes that are not UTF-8 are escaped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from iosonde.features.network_storage import mountstats, path
+from iosonde.storage.block_layer.mounts import Mount, mount_of
+
+NFS, SMB = ("nfs", "nfs4"), ("cifs", "smb3")
+NFS_OPTIONS = (
+    *(
+        "vers",
+        "proto",
+        "rsize",
+        "wsize",
+        "nconnect",
+        "max_connect",
+        "timeo",
+        "retrans",
+        "sec",
+        "local_lock",
+        "lookupcache",
+    ),
+    *("actimeo", "acregmin", "acregmax", "acdirmin", "acdirmax"),
+    *("hard", "soft", "softerr", "softreval", "sync", "noac", "nolock", "fsc", "noresvport", "xprtsec"),
+)
+SMB_OPTIONS = (
+    *("vers", "cache", "rsize", "wsize", "bsize", "actimeo", "acregmax", "acdirmax", "max_channels", "nconnect"),
+    *("seal", "sign", "hard", "soft", "persistenthandles", "nostrictsync", "compress", "rdma"),
+)
+FUSE_OPTIONS = ("max_read", "allow_other", "default_permissions", "blksize", "sync", "dirsync")
+NFS_PORT, SMB_PORT = 2049, 445
+
+SYS = Path("/sys")
+FUSE_DEVICE = "/dev/fuse"
+
+
+def describe(file: Path, devices: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Facts of the transport below a file or directory that exists, or below its devices; empty of a local one."""
+    mount = mount_of(file)
+    found = _of_mount(mount) if mount else {}
+    for device in devices if not found else ():
+        found = found or of_device(str(device.get("name", "")))
+    if address := str(found.get("server", "")):
+        found["path"] = path.describe(address)
+    return found
+
+
+def options_of(texts: Iterable[str], known: Iterable[str]) -> dict[str, Any]:
+    """Known options with their values; True for one without a value."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, is_valued, value = text.partition("=")
+        if name in known:
+            found[name] = (int(value) if value.isascii() and value.isdigit() else plain(value)) if is_valued else True
+    return found
+
+
+def plain(text: str) -> str:
+    """Text without bytes that JSON cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _of_mount(mount: Mount) -> dict[str, Any]:
+    if mount.kind in NFS:
+        return nfs(mount, mountstats.read(mount.point))
+    if mount.kind in SMB:
+        return _smb(mount)
+    return _fuse(mount) if mount.is_fuse else {}
+
+
+def nfs(mount: Mount, statistics: mountstats.MountStatistics | None) -> dict[str, Any]:
+    """Facts of a mount of NFS; its statistics list times of the attribute cache that the table of mounts leaves out."""
+    listed = [*mount.options, *(statistics.options if statistics else [])]
+    values = dict(option.partition("=")[::2] for option in mount.options)
+    found = {
+        "transport": "nfs",
+        "version": plain(values.get("vers", "")),
+        "server": plain(values.get("addr", "")),
+        "port": _number(values.get("port"), NFS_PORT),
+        "source": plain(mount.source),
+        "mount_point": plain(mount.point),
+        "options": options_of(listed, NFS_OPTIONS),
+    }
+    return found | ({"connections": statistics.connections} if statistics else {})
+
+
+def _smb(mount: Mount) -> dict[str, Any]:
+    values = dict(option.partition("=")[::2] for option in mount.options)
+    return {
+        "transport": "smb",
+        "version": plain(values.get("vers", "")),
+        "server": plain(values.get("addr", "")),
+        "port": _number(values.get("port"), SMB_PORT),
+        "source": plain(mount.source),
+        "options": options_of(mount.options, SMB_OPTIONS),
+    }
+
+
+def _fuse(mount: Mount) -> dict[str, Any]:
+    """Facts of a FUSE mount; the number of its connection is the minor number of its device."""
+    found: dict[str, Any] = {
+        "transport": "fuse",
+        "version": plain(mount.kind.partition(".")[2]),
+        "source": plain(mount.source),
+        "options": options_of(mount.options, FUSE_OPTIONS),
+    }
+    connection = SYS / "fs/fuse/connections" / mount.device.partition(":")[2]
+    for name in ("max_background", "congestion_threshold"):
+        with suppress(OSError, ValueError):
+            found[name] = int((connection / name).read_text(encoding="utf-8"))
+    values = dict(option.partition("=")[::2] for option in mount.options)
+    daemons = fuse_daemons(_number(values.get("user_id"), 0))
+    if len(daemons) == 1:
+        [found["daemon_pid"]] = daemons
+        with suppress(OSError):
+            words = Path(f"/proc/{daemons[0]}/cmdline").read_bytes().split(b"\0")
+            found["daemon"] = plain(Path(os.fsdecode(words[0])).name)
+    return found
+
+
+def fuse_daemons(user: int) -> list[int]:
+    """Processes of a user that have the FUSE device open; the kernel does not report which connection they serve."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if process.stat().st_uid == user and _holds_device(process / "fd"):
+                found.append(int(process.name))
+    return found
+
+
+def _holds_device(descriptors: Path) -> bool:
+    for each in descriptors.iterdir():
+        with suppress(OSError):
+            if str(each.readlink()) == FUSE_DEVICE:
+                return True
+    return False
+
+
+def of_device(name: str) -> dict[str, Any]:
+    """Facts of a block device of a server; empty of a local one."""
+    if not name or "/" in name:
+        return {}
+    return _nvme(name) or _iscsi(name) or _rbd(name)
+
+
+def _nvme(name: str) -> dict[str, Any]:
+    """NVMe over Fabrics: the controllers of a namespace, or with native multipath those of its subsystem."""
+    device = (SYS / "block" / name / "device").resolve()
+    controllers = [device] if (device / "transport").exists() else sorted(device.glob("nvme[0-9]*"))
+    found = [facts for each in controllers if (facts := _controller(each.resolve()))]
+    if not found:
+        return {}
+    return {**found[0], **({"controllers": len(found)} if len(found) > 1 else {})}
+
+
+def _controller(controller: Path) -> dict[str, Any]:
+    transport = _read(controller / "transport")
+    if transport in ("", "pcie", "loop"):
+        return {}
+    address = dict(part.partition("=")[::2] for part in _read(controller / "address").split(","))
+    return {
+        "transport": f"nvme-{plain(transport)}",
+        "server": plain(address.get("traddr", "")),
+        "port": _number(address.get("trsvcid"), 0),
+        "source": plain(_read(controller / "subsysnqn")),
+        "queues": _number(_read(controller / "queue_count"), 0),
+        "queue_entries": _number(_read(controller / "sqsize"), 0),
+    }
+
+
+def _iscsi(name: str) -> dict[str, Any]:
+    device = (SYS / "block" / name / "device").resolve()
+    session = next((part for part in device.parts if part.startswith("session")), "")
+    place = SYS / "class/iscsi_session" / session
+    if not session or not place.exists():
+        return {}
+    connections = sorted((SYS / "class/iscsi_connection").glob(f"connection{session.removeprefix('session')}:*"))
+    first = connections[0] if connections else place
+    return {
+        "transport": "iscsi",
+        "server": plain(_read(first / "persistent_address")),
+        "port": _number(_read(first / "persistent_port"), 0),
+        "source": plain(_read(place / "targetname")),
+        "connections": len(connections),
+    }
+
+
+def _rbd(name: str) -> dict[str, Any]:
+    place = SYS / "bus/rbd/devices" / name.removeprefix("rbd")
+    if not name.startswith("rbd") or not place.exists():
+        return {}
+    return {"transport": "rbd", "pool": plain(_read(place / "pool")), "source": plain(_read(place / "name"))}
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str | None, default: int) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() else default

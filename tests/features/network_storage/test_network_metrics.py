@@ -1,0 +1,128 @@
+"""Metrics of network storage from readings with known increases, and the alignment of readings with the load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import hand_plan
+from samples import Samples, write
+
+from iosonde.features.network_storage.facts import NetworkFacts, median_ends
+from iosonde.features.network_storage.load import LoadProgress
+from iosonde.features.network_storage.record import NetworkReading
+from iosonde.metrics.metrics import run_metrics
+from iosonde.results import ResultSet
+
+NFS = {"transport": "nfs", "server": "10.0.0.2", "options": {}}
+ZERO = {
+    f"{operation}_{name}": 0
+    for operation in ("read", "write", "commit", "other")
+    for name in (
+        *("operations", "transmissions", "timeouts", "bytes_sent", "bytes_received"),
+        *("queue_ms", "round_trip_ms", "execute_ms"),
+    )
+} | dict.fromkeys(
+    ("server_read_bytes", "server_write_bytes", "load_operations", "load_read_bytes", "load_write_bytes"), 0
+)
+READS = {
+    **{"read_operations": 100, "read_transmissions": 101, "read_bytes_sent": 18_000, "read_bytes_received": 420_000},
+    **{"read_queue_ms": 100, "read_round_trip_ms": 800, "read_execute_ms": 950, "server_read_bytes": 409_600},
+    **{"load_operations": 100, "load_read_bytes": 409_600},
+}
+PROBES = [2_000_000] * 20
+
+
+def reading(*, probes: list[int] = PROBES, **changes: int) -> NetworkReading:
+    return NetworkReading(
+        transport=NFS, at_start=ZERO, at_end=ZERO | READS | changes, connect_ns=probes, call_ns=[3_000_000]
+    )
+
+
+def metrics(directory: Path, part: NetworkReading) -> dict[str, float]:
+    results = ResultSet.create(directory / "set", hand_plan(levels=("x",), factor="mode", repeats=1))
+    samples = [Samples(completion_ns=[10_000_000] * 100)]
+    with results.lock():
+        write(results, results.plan.runs[0], samples, parts={part.name: part.model_dump()})
+    return dict(run_metrics(results).filter(operation="all").select("metric", "value").iter_rows())
+
+
+def test_latency_is_divided_into_client_network_and_server(tmp_path: Path) -> None:
+    found = metrics(tmp_path, reading())
+    parts = {name: found[f"network_path_{name}_ns_mean"] for name in ("client", "network", "server")}
+    assert parts == {"client": 2_000_000, "network": 2_000_000, "server": 6_000_000}
+    assert sum(parts.values()) == found["network_path_ns_mean"] == found["completion_latency_ns_mean"]
+    assert found["rpc_round_trip_ns_mean"] == 8_000_000
+    assert found["rpc_queue_ns_mean"] == 1_000_000
+    assert found["rpc_execute_ns_mean"] == 9_500_000
+    assert found["rpc_retransmits"] == 1
+    assert found["wire_bytes_per_operation"] == 4380
+    assert found["wire_read_ratio"] == 1
+    assert found["empty_call_ns_p50"] == 3_000_000
+    assert "wire_write_ratio" not in found, "nothing was written"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"probes": PROBES[:5]}, "5 probes of the network; 6 are required"),
+        ({"load_operations": 50}, "2.00 calls for each operation, not one"),
+        ({"server_read_bytes": 100 << 18}, "a call moves 262144 bytes, and probes have no payload"),
+        ({"read_operations": 0, "read_transmissions": 0}, "no calls"),
+    ],
+)
+def test_latency_is_not_divided_without_evidence(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    part = reading(**changes)
+    found = metrics(tmp_path, part)
+    assert not [name for name in found if name.startswith("network_path_")]
+    record = ResultSet.open(tmp_path / "set").records()[0]
+    assert NetworkFacts(record).unseparated == reason
+
+
+def test_reads_of_the_page_cache_do_not_go_over_the_wire(tmp_path: Path) -> None:
+    found = metrics(tmp_path, reading(load_read_bytes=8 * 409_600, load_operations=800))
+    assert found["wire_read_ratio"] == pytest.approx(0.125)
+
+
+def test_counters_that_were_reset_have_no_increase(tmp_path: Path) -> None:
+    part = reading().model_copy(update={"at_start": ZERO | {"read_operations": 1000}})
+    assert "rpc_round_trip_ns_mean" not in metrics(tmp_path, part)
+
+
+def test_the_median_has_an_interval_by_order_statistics() -> None:
+    assert median_ends(range(100)) == (40, 59)
+    assert median_ends(range(6)) == (0, 5)
+    assert median_ends(range(5)) is None
+
+
+HELLO, RESULT = {"realtime_ns": 1000}, {"begin_ns": 100, "end_ns": 400}
+
+
+def interval(begin_ns: int, count: int) -> Any:
+    operation = {"operation": "read", "count": count, "bytes": 10 * count}
+    return {"begin_ns": begin_ns, "end_ns": begin_ns + 100, "streams": [{"operations": [operation]}]}
+
+
+def test_the_load_is_interpolated_at_the_times_of_samples() -> None:
+    """The first sample is late, and the last one was read after the measurement."""
+    load = LoadProgress()
+    for begin_ns, count in ((0, 1000), (100, 10), (200, 20), (300, 30)):
+        load.add(interval(begin_ns, count))
+    samples = [{"time_ns": 1000 + at, "other": at} for at in (50, 150, 210, 350, 401)]
+    start, end = load.ends(samples, HELLO, RESULT)
+    assert start == {
+        "time_ns": 1150,
+        "other": 150,
+        "load_operations": 1005,
+        "load_read_bytes": 10050,
+        "load_write_bytes": 0,
+    }
+    assert (end["other"], end["load_operations"]) == (350, 1045)
+
+
+def test_a_single_sample_in_the_measurement_gives_no_increase() -> None:
+    load = LoadProgress()
+    load.add(interval(100, 10))
+    assert load.ends([{"time_ns": 1150}], HELLO, RESULT) == ({}, {})
+    assert LoadProgress().ends([{"time_ns": 1150}] * 2, HELLO, RESULT) == ({}, {})
