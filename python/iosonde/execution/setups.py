@@ -19,7 +19,7 @@ from iosonde.storage.targets.active_setup import ActiveSetup
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.kind import TargetState
 from iosonde.storage.targets.setup_target import SetupTarget
-from iosonde.storage.targets.workspace import provision, reused
+from iosonde.storage.targets.workspace import join, provision, reused
 from iosonde.workload import described, streams_of
 
 
@@ -70,6 +70,7 @@ class Setups:
     def __init__(self, plan: Plan, target: Target, state: TargetState) -> None:
         self.base = target.called(plan.created_name)
         self._state = state
+        self._joins = plan.joins and bool(plan.hosts)
         self._is_needed = any(case.setup for case in plan.cases)
         self._ready = ReadyTarget(target=self.base)
         self._building: ActiveSetup | None = None
@@ -112,7 +113,11 @@ class Setups:
         numbers = self._building.numbers if self._building is not None else self.base.numbers_by_name()
         target = target_of(run.spec["workload"])
         paths = [target.get("path", ""), *target.get("beside", ())]
-        return {each: numbers[each] for each in paths} if paths[0] in numbers else provision(run.spec)
+        return (
+            {each: numbers[each] for each in paths}
+            if paths[0] in numbers
+            else (join if self._joins else provision)(run.spec)
+        )
 
     def _current(self, run: Run) -> ReadyTarget:
         """With what changes from run to run, such as the members of an array."""
@@ -162,6 +167,6 @@ def _claims_of(target: Target) -> list[int]:
 
 def remove_leftovers(plan: Plan) -> None:
     """Remove what `cleanup` would remove of a killed session of this plan, except the files and databases it reuses."""
-    if plan.created_name:
+    if plan.created_name and not plan.joins:
         with journal.undoing(f"remove what was created on `{plan.target}`"):
             journal.clear(plan.created_name, reused=reused(plan))

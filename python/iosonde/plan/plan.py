@@ -66,6 +66,8 @@ class Plan(Frozen):
     hosts: list[str] = Field(default=[])
     """Hosts that carry out each run at the same time (`--hosts`); in the plan of one of them, that one. Empty for this
     machine alone."""
+    joins: bool = False
+    """In the plan of a host: True if another host creates and removes the files of its runs."""
     keep: bool = False
     """True if the test file is kept after the study (`--keep`)."""
     arms: list[Arm] = Field(default=[])

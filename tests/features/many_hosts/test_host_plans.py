@@ -16,6 +16,7 @@ from iosonde.plan import Plan
 from iosonde.planning import expand, load
 from iosonde.planning.expand import study_size
 from iosonde.storage import open_target
+from iosonde.storage.targets import workspace
 from iosonde.study.model import Study
 
 pytestmark = pytest.mark.unit
@@ -40,6 +41,43 @@ def test_a_study_uses_the_first_hosts_that_its_cases_require(tmp_path: Path) -> 
     assert [case.parameters["hosts"] for case in one.cases] == [1, 2]
     assert [case.parameters["hosts"] for case in two.cases] == [2]
     assert {run.case_id for run in two.runs} == {"main/hosts=2"}
+
+
+def test_shared_files_are_created_by_the_first_host_only(tmp_path: Path) -> None:
+    plan = planned(tmp_path, host_files="shared").model_copy(update={"hosts": ["one", "two"]})
+    host_plan.check(plan)
+    one, two = (host_plan.of_host(plan, name) for name in ("one", "two"))
+    assert one.created_name == two.created_name == plan.created_name
+    assert (one.joins, two.joins) == (False, True)
+    assert workspace.reused(two) == [], "it neither creates nor removes anything"
+    assert [run.spec["workload"]["layout"] for run in (one.runs[0], two.runs[0])] == ["missing", "never"]
+    assert two.runs[0] == host_plan.run_of_host(plan, plan.runs[0], "two")
+    Admission.for_plan(two, tmp_path).check_plan()
+
+
+def test_what_is_not_the_file_of_the_first_host_is_refused(tmp_path: Path) -> None:
+    plan = planned(tmp_path, host_files="shared")
+    spec = plan.runs[0].spec
+    own = Path(spec["workload"]["target"]["path"])
+    with pytest.raises(TargetError, match="which the first host creates: No such file"):
+        workspace.join(spec)
+    own.parent.mkdir()
+    own.write_bytes(b"data")
+    assert set(workspace.join(spec)) == {str(own.parent), str(own)}
+    own.with_name("another").hardlink_to(own)
+    with pytest.raises(TargetError, match="is not what iosonde created there"):
+        workspace.join(spec)
+    own.unlink()
+    own.symlink_to(own.with_name("another"))
+    with pytest.raises(TargetError, match="is not what iosonde created there"):
+        workspace.join(spec)
+
+
+def test_hosts_do_not_share_files_that_are_verified_or_only_in_some_cases(tmp_path: Path) -> None:
+    with pytest.raises(TargetError, match="does not support verification of files that hosts share"):
+        host_plan.check(planned(tmp_path, host_files="shared", verify="after"))
+    with pytest.raises(TargetError, match="all cases of a study must have the same `host_files`"):
+        host_plan.check(planned(tmp_path, {"host_files": ["shared", "per_host"]}))
 
 
 def test_all_hosts_take_part_in_cases_that_name_no_number(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engines import real_engine
@@ -19,18 +20,20 @@ from iosonde.planning import expand
 from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
+from iosonde.storage.safety import journal
 from iosonde.study.model import Study
 
 pytestmark = pytest.mark.system
 
 
-def planned(place: Path) -> Plan:
+def planned(place: Path, factors: dict[str, Any], **measurement: Any) -> Plan:
     study = {
         "name": "hosts", "title": "Reads of several hosts", "question": "How much do several hosts read?", "repeats": 2,
         "measurement": {
             "span": "1MiB", "io_mode": "buffered", "ramp": "0s", "duration": "1s", "interval": "100ms",
+            **measurement,
         },
-        "parts": [{"name": "main", "factors": {"hosts": [1, 2]}}],
+        "parts": [{"name": "main", "factors": factors}],
         "profiles": {"quick": {}},
     }  # fmt: skip
     return expand(Study.model_validate(study), open_target(str(place / "data")), profile="quick")
@@ -70,7 +73,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def finished(place: Path) -> ResultSet:
     """Two runs on one host and two runs on two hosts; a third host is not used."""
-    found = execute(planned(place), place / "set", observer=OBSERVED, hosts=HostOptions(hosts="local:3"))
+    found = execute(
+        planned(place, {"hosts": [1, 2]}), place / "set", observer=OBSERVED, hosts=HostOptions(hosts="local:3")
+    )
     assert [record.failure for record in found.records()] == [None] * 4
     return found
 
@@ -100,7 +105,7 @@ def test_hosts_are_a_factor_like_any_other(finished: ResultSet) -> None:
 
 
 def test_too_few_hosts_are_refused_before_anything_is_written(place: Path) -> None:
-    plan = planned(place)
+    plan = planned(place, {"hosts": [1, 2]})
     with pytest.raises(TargetError, match="the parameter `hosts` requires `--hosts`; the study `hosts` uses up to 2"):
         execute(plan, place / "refused")
     with pytest.raises(TargetError, match="the study requires 2 hosts; got 1"):
@@ -143,3 +148,16 @@ def test_one_query_compares_hosts(finished: ResultSet) -> None:
 def test_tables_of_totals_have_no_rows_of_hosts(finished: ResultSet) -> None:
     assert finished.sql("SELECT count(*) FROM runs").item() == 4
     assert "host" not in finished.sql("SELECT * FROM runs").columns
+
+
+def test_hosts_read_and_write_the_same_files(place: Path) -> None:
+    plan = planned(place, {"read_fraction": [0.5]}, host_files="shared", duration="200ms")
+    found = execute(plan, place / "shared", hosts=HostOptions(hosts="local:2"))
+    assert [record.outcome for record in found.records()] == ["complete"] * 2
+    runs = {host.directory.name: host.records() for host in found.hosts()}
+    first, second = runs["host0"], runs["host1"]
+    assert len({record.spec["workload"]["target"]["path"] for record in (*first, *second)}) == 1
+    written = [[(record.result or {})["layout"]["written_bytes"] for record in each] for each in (first, second)]
+    assert written == [[1 << 20, 0], [0, 0]], "laid out once"
+    assert list((place / "data").iterdir()) == [], "and removed once"
+    assert list(journal.entries()) == []

@@ -42,6 +42,11 @@ def of_case(case: Case, hosts: Sequence[T]) -> Sequence[T]:
     return hosts[: case.parameters.get("hosts") or len(hosts)]
 
 
+def shares_files(plan: Plan) -> bool:
+    """Return True if all hosts use the same files, which the first one creates and removes."""
+    return any(case.parameters.get("host_files") == "shared" for case in plan.cases)
+
+
 def check(plan: Plan) -> None:
     """`TargetError` for a plan that several hosts cannot carry out together."""
     if plan.arms:
@@ -51,11 +56,16 @@ def check(plan: Plan) -> None:
             f"`--hosts` requires a directory as the target; got `{plan.target}`",
             hint="name a directory on the storage that the hosts share",
         )
+    if len({case.parameters.get("host_files") or "per_host" for case in plan.cases}) > 1:
+        raise TargetError(
+            "all cases of a study must have the same `host_files`",
+            hint="run it once with `--set host_files=shared` and once with `--set host_files=per_host`",
+        )
     for case in plan.cases:
         if what := _problem_of_case(case):
             raise _unsupported(what, f"in case `{case.case_id}`")
     for run in plan.runs:
-        if what := _problem_of_run(run):
+        if what := _problem_of_run(run, shares_files(plan)):
             raise _unsupported(what, f"in run `{run.run_id}`")
 
 
@@ -71,7 +81,8 @@ def check_names(hosts: Sequence[str]) -> None:
 
 def check_space(plan: Plan, hosts: int) -> None:
     """`TargetError` if the file system has no room for the files of all hosts."""
-    needed, free = hosts * plan.layout_bytes, open_target(plan.target).free_bytes()
+    needed = plan.layout_bytes * (1 if shares_files(plan) else hosts)
+    free = open_target(plan.target).free_bytes()
     if needed > free:
         raise TargetError(
             f"the files of {hosts} hosts require {format_bytes(needed)}; `{plan.target}` has {format_bytes(free)}",
@@ -84,27 +95,34 @@ def of_host(plan: Plan, host: str) -> Plan:
     cases = [case for case in plan.cases if host in of_case(case, plan.hosts)]
     known = {case.case_id for case in cases}
     runs = [run for run in plan.runs if run.case_id in known]
-    content = plan.model_copy(update={"hosts": [host], "cases": cases, "runs": runs}).model_dump_json()
+    joins = shares_files(plan) and host != plan.hosts[0]
+    content = plan.model_copy(update={"hosts": [host], "joins": joins, "cases": cases, "runs": runs}).model_dump_json()
     own = Plan.model_validate_json(content.replace(plan.created_name, _own_name(plan, host)))
-    return own.model_copy(update={"runs": [_with_own_seed(run, host) for run in own.runs]})
+    return own.model_copy(update={"runs": [_of_host(plan, run, host) for run in own.runs]})
 
 
 def run_of_host(plan: Plan, run: Run, host: str) -> Run:
     """A run as the plan of a host has it."""
     content = run.model_dump_json().replace(plan.created_name, _own_name(plan, host))
-    return _with_own_seed(Run.model_validate_json(content), host)
+    return _of_host(plan, Run.model_validate_json(content), host)
 
 
 def _own_name(plan: Plan, host: str) -> str:
     """The name of the host's directory in that of the target."""
+    if shares_files(plan):
+        return plan.created_name
     digest = hashlib.sha256(f"{plan.created_name}/{host}".encode()).hexdigest()
     return f"iosonde-{digest[:8]}"
 
 
-def _with_own_seed(run: Run, host: str) -> Run:
+def _of_host(plan: Plan, run: Run, host: str) -> Run:
+    """The run with random numbers of its own, on files that another host may have laid out."""
+    workload = run.spec["workload"]
+    if shares_files(plan) and host != plan.hosts[0]:
+        workload = workload | {"layout": "never"}
     digest = hashlib.sha256(f"{run.spec['seed']}/{host}".encode()).digest()
     seed = int.from_bytes(digest[:6], "big")
-    return run.model_copy(update={"spec": {**run.spec, "seed": seed}})
+    return run.model_copy(update={"spec": {**run.spec, "seed": seed, "workload": workload}})
 
 
 def _problem_of_case(case: Case) -> str:
@@ -116,12 +134,14 @@ def _problem_of_case(case: Case) -> str:
     return f"the block queue setting `{changed}`" if changed else ""
 
 
-def _problem_of_run(run: Run) -> str:
+def _problem_of_run(run: Run, shares: bool) -> str:
     workload = run.spec["workload"]
     if not described(workload).moves_blocks:
         return "a workload other than block I/O"
     if workload["backend"]["kind"] in VIRTUAL:
         return f"the backend `{workload['backend']['kind']}`"
+    if shares and workload.get("verify"):
+        return "verification of files that hosts share, since one would find the blocks of another"
     return "a run that purges the target or ends early" if run.purges or run.until else ""
 
 

@@ -20,8 +20,11 @@ STOP_S = 15.0
 class RunTogether:
     """The requests of one run, and which hosts carry it out at the moment."""
 
-    def __init__(self, requests: Mapping[Host, Mapping[str, Any]]) -> None:
+    def __init__(self, requests: Mapping[Host, Mapping[str, Any]], *, first_alone: bool = False) -> None:
+        """With `first_alone` the first host prepares before the others: they use its files."""
         self._requests = requests
+        self._preparing = [[host] for host in requests][:1] if first_alone else []
+        self._preparing.append([host for host in requests if [host] not in self._preparing])
         self._busy: set[Host] = set()
         self._records: dict[Host, str] = {}
 
@@ -45,10 +48,11 @@ class RunTogether:
             await asyncio.gather(*map(self._stop, list(self._busy)))
 
     async def _carry_out(self) -> None:
-        await gather(self._request(host) for host in self._requests)
-        answers = await gather(self._answer(host, "ready", "ended") for host in self._requests)
-        if any(answer["is"] == "ended" for answer in answers):
-            return
+        for hosts in self._preparing:
+            await gather(self._request(host) for host in hosts)
+            answers = await gather(self._answer(host, "ready", "ended") for host in hosts)
+            if any(answer["is"] == "ended" for answer in answers):
+                return
         await gather(host.compare_clocks(time.time_ns() + MARGIN_NS) for host in self._requests)
         begin_ns = time.time_ns() + MARGIN_NS + max(host.clock_bound_ns for host in self._requests)
         await gather(host.send("start", unix_ns=begin_ns + host.clock_offset_ns) for host in self._requests)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +17,11 @@ class HostParameters(BaseModel):
 
     hosts: Annotated[int | None, Field(ge=1, le=MOST_HOSTS)] = Field(
         None, description="Number of hosts that take part in a run, the first ones of `--hosts`. Empty: all of them."
+    )
+    host_files: Literal["per_host", "shared"] | None = Field(
+        None,
+        description="Files of the hosts: `per_host` (the default), or the same ones for all hosts (`shared`), which "
+        "the first host writes and removes.",
     )
 
 

@@ -146,13 +146,13 @@ class _Coordinator:
         planned = host_plan.of_case(case, self.hosts)
         hosts = [host for host in planned if not host.lost]
         lost = [f"{HostLostError(host.name, host.lost)}" for host in planned if host.lost]
-        if lost and case.parameters.get("hosts"):
+        if lost and (case.parameters.get("hosts") or (host_plan.shares_files(plan) and planned[0].lost)):
             return self._lost(run, case, number, started_at, lost[0])
         for host in hosts:
             host.progress = None
         requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in hosts}
         try:
-            run_together = RunTogether(requests).carry_out(self.stop)
+            run_together = RunTogether(requests, first_alone=host_plan.shares_files(plan)).carry_out(self.stop)
             records = self.carrier.do(run_together, meanwhile=lambda: _report_progress(hosts, on_event))
             parts = self.carrier.do(gather(_collected(host, name) for host, name in records.items()))
         except HostLostError as error:

@@ -70,6 +70,28 @@ def provision(spec: JsonObject) -> dict[str, str]:
     return identities
 
 
+def join(spec: JsonObject) -> dict[str, str]:
+    """Identities of the files of a run that another host has created; `TargetError` for anything but plain files."""
+    workload = spec["workload"]
+    identities: dict[str, str] = {}
+    for path in _directories(workload):
+        try:
+            with own_directory.opened(path) as directory:
+                found = os.fstat(directory)
+                identities[str(path)] = identity_of(found)
+                for name in _names(workload, path):
+                    inode = own_directory.inode_of(directory, name)
+                    if not own_directory.is_unchanged(directory, name, inode, is_directory=False):
+                        raise _foreign(path / name)
+                    identities[str(path / name)] = f"{device_number(found.st_dev)}:{inode}"
+        except OSError as error:
+            raise TargetError(
+                f"cannot use `{path}`, which the first host creates: {error.strerror or error}",
+                hint="check that the target is the same file system on all hosts",
+            ) from error
+    return identities
+
+
 def has_leftovers(plan: Plan) -> bool:
     """Return whether the journal lists anything that `prepare` created for the plan."""
     return any(journal.find(path) is not None for path in reused(plan))
@@ -173,6 +195,8 @@ def _foreign(path: Path) -> TargetError:
 
 def reused(plan: Plan) -> list[Path]:
     """Return files and directories of a plan outside of its setups, which a resumed session takes over."""
+    if plan.joins:
+        return []
     found = {thing for spec in plan.specs() for thing in _thing(spec["workload"])}
     found |= {Path(directory) for case in plan.cases for directory in _log_directories(plan, case)}
     return sorted(path for path in found if not path.is_relative_to(MOUNTS))
