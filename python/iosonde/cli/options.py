@@ -139,16 +139,16 @@ Hosts = Annotated[
     typer.Option(
         "--hosts",
         metavar="HOSTS",
-        help="Carry out each run on several hosts at the same time: `local:4` for four processes on this machine, or "
-        "the address of a Dask scheduler such as `tcp://127.0.0.1:8786`.",
+        help="Carry out each run on several hosts at the same time: `local:4` for four processes on this machine, "
+        "`ssh:hosts.toml` for hosts that ssh reaches, or the address of a Dask scheduler such as `tls://10.0.0.1:8786`.",
     ),
 ]
 InsecureHosts = Annotated[
     bool,
     typer.Option(
         "--insecure-hosts",
-        help="Accept a scheduler on a network: connections are not encrypted, and anyone who reaches it can run "
-        "programs on the hosts.",
+        help="Accept a scheduler on a network without TLS: connections are not encrypted, and anyone who reaches it "
+        "can run programs on the hosts.",
     ),
 ]
 ContinueWithoutLostHosts = Annotated[

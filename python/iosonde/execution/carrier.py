@@ -16,7 +16,7 @@ class HostOptions:
     """The hosts, as the user names them."""
 
     hosts: str
-    """`local:N`, or the address of a scheduler."""
+    """`local:N`, `ssh:FILE`, or the address of a scheduler."""
     insecure: bool = False
     """True if connections between machines may be without encryption and authentication."""
     continue_without_lost: bool = False

@@ -9,7 +9,7 @@ import pytest
 
 from iosonde.errors import TargetError
 from iosonde.execution.checks.admission import Admission
-from iosonde.features.many_hosts import host_plan
+from iosonde.features.many_hosts import host_plan, ssh_hosts
 from iosonde.features.many_hosts.carrier import connected
 from iosonde.metrics import wording
 from iosonde.plan import Plan
@@ -153,11 +153,32 @@ def test_names_of_hosts_are_names_of_directories(names: list[str]) -> None:
     [
         ("local:0", "requires a number from 1 to 64"),
         ("local:many", "requires a number from 1 to 64"),
-        ("somewhere", "must be `local:N` or the address of a Dask scheduler"),
-        ("tls://127.0.0.1:8786", "must be `local:N` or the address of a Dask scheduler"),
+        ("somewhere", "must be `local:N`, `ssh:FILE` or the address of a Dask scheduler"),
+        ("tls://", "must be `local:N`, `ssh:FILE` or the address of a Dask scheduler"),
         ("tcp://192.0.2.1:8786", "is not on loopback, and its connections are neither encrypted nor authenticated"),
     ],
 )
 def test_hosts_are_refused_before_anything_starts(spec: str, problem: str) -> None:
     with pytest.raises(TargetError, match=problem), connected(spec, insecure=False):
         pass
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("hosts = [", "are not TOML"),
+        ("", "`hosts` is wrong: Field required"),
+        ("hosts = []", "`hosts` is wrong"),
+        ('[[hosts]]\naddress = "-oProxyCommand=id"', "`hosts.0.address` is wrong"),
+        ('[[hosts]]\naddress = "a"\nuser = "-oProxyCommand=id"', "`hosts.0.user` is wrong"),
+        ('[[hosts]]\naddress = "a"\nport = 70000', "`hosts.0.port` is wrong"),
+        ('[[hosts]]\naddress = "a"\npassword = "b"', "`hosts.0.password` is wrong"),
+        ('[[hosts]]\naddress = "a"\n[[hosts]]\naddress = "a"', "hosts must have different names"),
+    ],
+)
+def test_files_of_hosts_are_checked(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "hosts.toml").write_text(text)
+    with pytest.raises(TargetError, match=problem):
+        ssh_hosts.read(tmp_path / "hosts.toml")
+    with pytest.raises(TargetError, match="cannot read the hosts in"):
+        ssh_hosts.read(tmp_path / "missing.toml")

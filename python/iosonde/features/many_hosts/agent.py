@@ -6,9 +6,11 @@ Requests and answers are JSON Lines on standard input and output, in this order:
     {"do": "run", "run": ...}                                          ready, unless it ends before; later ended
     {"do": "start", "unix_ns": ...}                                    the load of that run starts at this instant
     {"do": "stop"}                                                     the run in progress is discarded, and ends
+    {"do": "continue"}                                                 nothing: the coordinator is there
 
 An answer has the name of what happened in `is`; `note`, `alive` and `progress` (once a second) may come at any time. At
-the end of input the run in progress is discarded and the session ends, so no load outlives its coordinator.
+the end of input, or without a request for the time that is the argument of this program, the run in progress is
+discarded and the session ends, so no load outlives its coordinator, also where a worker hangs.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class Inbox:
         self._running = threading.Lock()
         self._run_id = ""
         self._is_run_stopped = False
+        self.heard = time.monotonic()
         threading.Thread(target=self._read, daemon=True).start()
 
     def next(self) -> Message | None:
@@ -90,7 +93,12 @@ class Inbox:
 
     def _read(self) -> None:
         for line in sys.stdin:
+            self.heard = time.monotonic()
             self._take(json.loads(line))
+        self.end()
+
+    def end(self) -> None:
+        """End the session: there is no coordinator any more."""
         with self._running:
             self._is_run_stopped = False
             self._stop.set()
@@ -132,9 +140,10 @@ class Relay:
 
 def main() -> None:
     """Serve one coordinator."""
-    threading.Thread(target=_report_alive, daemon=True).start()
+    lease_s = float(sys.argv[1])
     with stop_on_signals() as stop:
         inbox = Inbox(stop)
+        threading.Thread(target=_report_alive, args=(inbox, lease_s), daemon=True).start()
         try:
             if request := inbox.next():
                 _serve(request, inbox, stop)
@@ -175,10 +184,12 @@ def _carry_out(run: Run, loop: RunLoop, result_set: ResultSet) -> None:
     answer("ended", record=name, is_complete=record is not None and record.outcome == "complete")
 
 
-def _report_alive() -> None:
+def _report_alive(inbox: Inbox, lease_s: float) -> None:
     while True:
         answer("alive")
-        time.sleep(ALIVE_S)
+        time.sleep(min(ALIVE_S, lease_s))
+        if time.monotonic() - inbox.heard > lease_s:
+            inbox.end()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """The hosts of a study, as the coordinator sees them: Dask workers that relay messages to agents.
 
 `local:N` starts a scheduler in this process and N worker processes on this machine; `tcp://HOST:PORT` uses the workers
-of a running scheduler. Both are used in the same way afterwards.
+of a running scheduler, and `tls://HOST:PORT` does so with certificates; `ssh:FILE` starts a worker on each host of
+the file, and a scheduler here. All are used in the same way afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import os
 import select
 import signal
@@ -15,26 +17,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from iosonde.errors import EngineError, TargetError
-from iosonde.features.many_hosts import clock, relay, worker
+from iosonde.errors import EngineError, IosondeError, TargetError
+from iosonde.features.many_hosts import clock, relay, ssh_hosts, ssh_workers, tls, worker
 from iosonde.python_process import module_command
+from iosonde.text_files import expanded
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Security
 
-START_S = 60.0
+START_S = 120.0
 """For workers to connect."""
 POLL_S = 2.0
 """Longest wait of a worker for a message of its agent before it answers that there is none."""
 ANSWER_S = 20.0
 """For an answer of a worker after that; a host without one is lost."""
+LEASE_S = 30.0
+"""An agent whose coordinator has not asked for so long is ended."""
 MEANWHILE_S = 1.0
 """Between two updates of the progress display."""
 EXCHANGES, EXCHANGES_KEPT = 8, 64
@@ -73,10 +79,13 @@ class Host:
     """True if its worker was started here, and dies with this process."""
     agent: int | None = None
     """Descriptor of the agent's process, of a local host."""
+    reason: Callable[[], str] = str
+    """Returns why its worker ended, as far as this machine knows."""
     progress: Message | None = None
     """Its latest sums of the run in progress."""
     lost: str = ""
     """Reason for which it cannot be used any more; empty while it can."""
+    _is_reached: bool = True
     _exchanges: list[clock.Exchange] = field(default_factory=list)
     _notes: list[str] = field(default_factory=list)
     _messages: asyncio.Queue[Message] = field(default_factory=asyncio.Queue)
@@ -92,9 +101,10 @@ class Host:
             )
             return answers[self.address]
         except TimeoutError:
-            self.lost = f"no answer for {wait_s:.0f} s"
+            self.lost = self.reason() or f"no answer for {wait_s:.0f} s"
         except (OSError, RuntimeError, ValueError, KeyError, ModuleNotFoundError) as error:
-            self.lost = f"{error}" or type(error).__name__
+            self.lost = self.reason() or f"{error}" or type(error).__name__
+        self._is_reached = False
         raise HostLostError(self.name, self.lost)
 
     async def send(self, do: str, **facts: Any) -> None:
@@ -129,15 +139,16 @@ class Host:
 
     async def start(self) -> None:
         """Start the agent, and listen to it."""
-        agent = await self.call(relay.start)
+        agent = await self.call(relay.start, LEASE_S)
         if self.is_local:
             self.agent = os.pidfd_open(agent)
         self._listening = asyncio.create_task(self._listen())
 
     async def end(self) -> None:
-        """End the agent; kill it if it hangs."""
+        """End the agent; kill it if it hangs. Without its worker it ends by itself."""
         if self._listening:
             self._listening.cancel()
+        if self._listening and self._is_reached:
             is_hanging, self.lost = self.lost.startswith("its agent"), ""
             with suppress(HostLostError):
                 if is_hanging:
@@ -200,10 +211,7 @@ def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
         import dask
         from distributed import Client
     except ModuleNotFoundError as error:
-        raise TargetError(
-            "`--hosts` requires the package `distributed`",
-            hint=f"install it: `{sys.executable} -m pip install distributed`",
-        ) from error
+        raise _missing(error) from error
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(worker.SETTINGS))
         errors = stack.enter_context(tempfile.TemporaryFile())
@@ -215,17 +223,27 @@ def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
             address = stack.enter_context(_scheduler(scratch))
             stack.callback(lambda: _await_agents(local))
             processes = stack.enter_context(_workers(address, count, errors, scratch))
+            started = Started(address, count, lambda: _check_local(processes, errors))
+        elif kind == "ssh":
+            started = stack.enter_context(_over_ssh(ssh_hosts.read(expanded(rest))))
         else:
-            address, count, processes = _checked(spec, insecure=insecure), 1, []
-        client = stack.enter_context(_client(Client, address))
-        hosts = _await_hosts(client, count, processes, errors)
-        if processes:
+            started = _running(spec, insecure=insecure)
+        client = stack.enter_context(_client(Client, started))
+        hosts = _await_hosts(client, started)
+        if kind == "local":
             local += [replace(host, is_local=True) for host in hosts]
             hosts = local
         carrier = Carrier(hosts, client)
         stack.callback(lambda: carrier.do(_end_all(hosts)))
         carrier.do(_meet(hosts))
         yield carrier
+
+
+def _missing(error: ModuleNotFoundError) -> TargetError:
+    name = str(error.name).partition(".")[0]
+    return TargetError(
+        f"`--hosts` requires the package `{name}`", hint=f"install it: `{sys.executable} -m pip install {name}`"
+    )
 
 
 def _count(spec: str, text: str) -> int:
@@ -237,21 +255,62 @@ def _count(spec: str, text: str) -> int:
     return int(text)
 
 
-def _checked(spec: str, *, insecure: bool) -> str:
-    """A scheduler's address, on loopback unless the user accepts the risk."""
+@dataclass(frozen=True)
+class Started:
+    """A scheduler, and the workers that it has or is going to have."""
+
+    address: str
+    count: int = 1
+    """Workers to wait for."""
+    check: Callable[[], None] = lambda: None
+    """Raises if one of them will not connect."""
+    security: Security | None = None
+    """None for connections that are not encrypted."""
+    reasons: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    """By the names of hosts in their order, if it is known: why a worker ended, as far as this machine knows."""
+
+
+def _running(spec: str, *, insecure: bool) -> Started:
+    """A running scheduler, with TLS or on loopback unless the user accepts the risk."""
     parts = urlsplit(spec)
-    if parts.scheme != "tcp" or not parts.hostname:
+    if parts.scheme not in ("tcp", "tls") or not parts.hostname:
         raise TargetError(
-            f"`--hosts` must be `local:N` or the address of a Dask scheduler, `tcp://HOST:PORT`; got `{spec}`",
+            "`--hosts` must be `local:N`, `ssh:FILE` or the address of a Dask scheduler, `tls://HOST:PORT`; "
+            f"got `{spec}`",
             hint="for four processes on this machine: `--hosts local:4`",
         )
+    if parts.scheme == "tls":
+        return Started(spec, security=tls.configured("client"))
     if not insecure and not _is_loopback(parts.hostname):
         raise TargetError(
             f"`{spec}` is not on loopback, and its connections are neither encrypted nor authenticated",
-            hint="anyone who reaches the scheduler can run any program on its workers: on a network of your own, "
-            "add `--insecure-hosts`",
+            hint="use `tls://` or `ssh:FILE` (docs/hosts.md). Anyone who reaches this scheduler can run any program "
+            "on its workers: on a network of your own, add `--insecure-hosts`",
         )
-    return spec
+    return Started(spec)
+
+
+@contextmanager
+def _over_ssh(listed: ssh_hosts.SshHosts) -> Iterator[Started]:
+    """A scheduler in this process, and a worker on each host."""
+    try:
+        certificate, key = tls.create()
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    security = tls.of_session(certificate, key)
+    with (
+        tempfile.TemporaryDirectory(prefix="iosonde-hosts-") as scratch,
+        _scheduler(scratch, host="", protocol="tls://", security=security) as own,
+    ):
+        order = {"port": urlsplit(own).port, "certificate": certificate, "key": key}
+        with ssh_workers.started(listed, order) as workers:
+
+            def check() -> None:
+                for each in workers:
+                    each.check()
+
+            reasons = {each.host.called: each.problem for each in workers}
+            yield Started(own, len(workers), check, security, reasons)
 
 
 def _is_loopback(name: str) -> bool:
@@ -262,17 +321,27 @@ def _is_loopback(name: str) -> bool:
 
 
 @contextmanager
-def _scheduler(scratch: str) -> Iterator[str]:
+def _scheduler(
+    scratch: str, *, host: str = "127.0.0.1", protocol: str = "tcp://", security: Security | None = None
+) -> Iterator[str]:
     """A scheduler in this process, which ends with it."""
     import dask
     from distributed import LocalCluster
 
-    here = {"host": "127.0.0.1", "protocol": "tcp://", "dashboard_address": "127.0.0.1:0"}
+    here = {
+        "host": host,
+        "protocol": protocol,
+        "security": security,
+        "dashboard_address": "127.0.0.1:0",
+        "silence_logs": logging.CRITICAL,  # A lost host is reported once.
+    }
     with (
         dask.config.set({"temporary-directory": scratch}),
-        LocalCluster(n_workers=0, processes=False, **here) as one,  # type: ignore[no-untyped-call]
+        warnings.catch_warnings(),
     ):
-        yield one.scheduler_address
+        warnings.filterwarnings("ignore", message="Couldn't detect a suitable IP")  # Without a default route.
+        with LocalCluster(n_workers=0, processes=False, **here) as one:  # type: ignore[no-untyped-call]
+            yield one.scheduler_address
 
 
 @contextmanager
@@ -309,53 +378,68 @@ def _await_agents(hosts: Sequence[Host]) -> None:
 
 
 @contextmanager
-def _client(kind: type[Client], address: str) -> Iterator[Client]:
+def _client(kind: type[Client], started: Started) -> Iterator[Client]:
     try:
-        client = kind(address, timeout=ANSWER_S, set_as_default=False)
+        client = kind(started.address, timeout=ANSWER_S, set_as_default=False, security=started.security)
     except (OSError, TimeoutError) as error:
+        cause = error.__cause__ or error
         raise TargetError(
-            f"cannot connect to the Dask scheduler at `{address}`: {error}",
-            hint="check that it runs, and that its version of `distributed` is that of this machine",
+            f"cannot connect to the Dask scheduler at `{started.address}`: {cause}",
+            hint="check that it runs, that its version of `distributed` is that of this machine, and that its "
+            "certificate and yours are of the same authority",
         ) from error
     with client:
         yield client
 
 
-def _await_hosts(
-    client: Client, count: int, processes: Sequence[subprocess.Popen[bytes]], errors: IO[bytes]
-) -> list[Host]:
+def _check_local(processes: Sequence[subprocess.Popen[bytes]], errors: IO[bytes]) -> None:
+    if dead := next((each for each in processes if each.poll() is not None), None):
+        errors.seek(0)
+        last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+        raise EngineError(f"a worker on this machine ended with status {dead.returncode}", where="".join(last))
+
+
+def _await_hosts(client: Client, started: Started) -> list[Host]:
     deadline = time.monotonic() + START_S
-    while len(known := client.scheduler_info(n_workers=-1)["workers"]) < count:
-        if dead := next((each for each in processes if each.poll() is not None), None):
-            errors.seek(0)
-            last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
-            raise EngineError(f"a worker on this machine ended with status {dead.returncode}", where="".join(last))
+    while len(known := client.scheduler_info(n_workers=-1)["workers"]) < started.count:
+        started.check()
         if time.monotonic() > deadline:
             raise TargetError(
-                f"{len(known)} of {count} workers connected within {START_S:.0f} s",
+                f"{len(known)} of {started.count} workers connected within {START_S:.0f} s",
                 hint="start workers: `python -m iosonde.features.many_hosts.worker ADDRESS NAME`",
             )
         time.sleep(0.05)
-    found = [Host(name=str(each["name"]), address=address, client=client) for address, each in known.items()]
-    return sorted(found, key=lambda host: (len(host.name), host.name))
+    found = [
+        Host(name=str(each["name"]), address=address, client=client, reason=started.reasons.get(str(each["name"]), str))
+        for address, each in known.items()
+    ]
+    listed = list(started.reasons)
+    return sorted(found, key=lambda host: (listed.index(host.name) if listed else len(host.name), host.name))
 
 
 async def _meet(hosts: Sequence[Host]) -> None:
     """Ask each host what it is, and compare with this machine."""
-    from iosonde.execution import environment
-    from iosonde.execution.engine import find_engine
-
-    own = environment.capture(find_engine())["software"]
-    answers = await _all(host.call(relay.describe, wait_s=START_S) for host in hosts)
+    own = relay.describe()["software"]
+    answers = await gather(_described(host) for host in hosts)
     for host, answer in zip(hosts, answers, strict=True):
         host.machine, host.software = answer["machine"], answer["software"]
-        for name in ("iosonde", "engine", "engine_sha256"):
+        for name in ("iosonde", "engine", "engine_sha256", "dask", "distributed"):
             if host.software[name] != own[name]:
                 raise TargetError(
                     f"host `{host.name}` must have the same `{name}` as this machine; got `{host.software[name]}` "
                     f"instead of `{own[name]}`",
-                    hint="install the same version of iosonde on all hosts",
+                    hint="install the same versions of iosonde and Dask on all hosts",
                 )
+
+
+async def _described(host: Host) -> Message:
+    try:
+        found: Message = await host.call(relay.describe, wait_s=START_S)
+        return found
+    except HostLostError as error:
+        raise TargetError(str(error), hint="check the host, and that iosonde is installed there") from error
+    except IosondeError as error:
+        raise TargetError(f"on host `{host.name}`: {error.what}", where=error.where, hint=error.hint) from error
 
 
 async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -366,14 +450,6 @@ async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     finally:
         for task in tasks:
             task.cancel()
-
-
-async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Results of all; a lost host is an error of the study."""
-    try:
-        return await gather(work)
-    except HostLostError as error:
-        raise TargetError(str(error), hint="check the host, and that iosonde is installed there") from error
 
 
 async def _end_all(hosts: Sequence[Host]) -> None:

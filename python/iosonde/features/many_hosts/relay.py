@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,6 @@ from iosonde.python_process import module_command
 if TYPE_CHECKING:
     from distributed import Worker
 
-LEASE_S = 30.0
-"""An agent whose coordinator has not asked for so long is ended."""
 SILENT_S = 20.0
 """An agent that reports nothing for so long hangs: it reports every second, on a busy machine later."""
 IMPORT_S = 120.0
@@ -41,15 +40,14 @@ class Agent:
         self._messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._progress: dict[str, Any] | None = None
         """The latest one. It waits for the next answer: each answer takes CPU time while an engine measures."""
-        self._asked = time.monotonic()
-        self._silent_at = self._asked + IMPORT_S
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._end_unless_asked())]
+        self._silent_at = time.monotonic() + IMPORT_S
+        self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls) -> Agent:
-        """Start the process."""
+    async def start(cls, lease_s: float) -> Agent:
+        """Start the process, which ends when its coordinator has not asked for so long."""
         process = await asyncio.create_subprocess_exec(
-            *module_command("iosonde.features.many_hosts.agent"),
+            *module_command("iosonde.features.many_hosts.agent", str(lease_s)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -76,8 +74,11 @@ class Agent:
             await self._process.stdin.drain()
 
     async def receive(self, wait_s: float) -> list[dict[str, Any]]:
-        """Return the messages so far, after the first one or the time to wait; `silent` if the process hangs."""
-        self._asked = time.monotonic()
+        """Return the messages so far, after the first one or the time to wait; `silent` if the process hangs.
+
+        The process learns that its coordinator still asks.
+        """
+        await self.send({"do": "continue"})
         found = []
         with suppress(TimeoutError):
             found.append(await asyncio.wait_for(self._messages.get(), wait_s))
@@ -99,8 +100,7 @@ class Agent:
         except TimeoutError:
             self._process.kill()  # The engine stops at the end of its input.
             await self._process.wait()
-        for task in self._tasks:
-            task.cancel()
+        self._reading.cancel()
 
     async def ended(self) -> None:
         """Wait until it has exited."""
@@ -125,16 +125,11 @@ class Agent:
         status = await self._process.wait()
         self._messages.put_nowait({"is": "exited", "status": status, "because": "".join(last)})
 
-    async def _end_unless_asked(self) -> None:
-        while time.monotonic() - self._asked < LEASE_S:
-            await asyncio.sleep(LEASE_S / 10)
-        assert self._process.stdin
-        self._process.stdin.close()
-
 
 def describe() -> dict[str, Any]:
     """Return what has to be the same on all hosts, and which machine this is."""
-    return {"machine": machine(), "software": environment.capture(find_engine())["software"]}
+    software = environment.capture(find_engine())["software"]
+    return {"machine": machine(), "software": software | {name: version(name) for name in ("dask", "distributed")}}
 
 
 def machine() -> str:
@@ -147,12 +142,12 @@ def unix_ns() -> int:
     return time.time_ns()
 
 
-async def start(dask_worker: Worker) -> int:
+async def start(lease_s: float, dask_worker: Worker) -> int:
     """Start an agent; returns its process number."""
     earlier: Agent | None = getattr(dask_worker, "iosonde_agent", None)
     if earlier is not None and earlier.is_running:
         raise RuntimeError("another study uses this host")
-    agent = await Agent.start()
+    agent = await Agent.start(lease_s)
     dask_worker.iosonde_agent = agent  # type: ignore[attr-defined]
     return agent.pid
 

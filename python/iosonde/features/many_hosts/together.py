@@ -123,7 +123,13 @@ class _Coordinator:
 
     async def open(self) -> None:
         """Open a session on each host: target, guard and engine are checked there, before any run."""
-        for host in self.hosts:  # One after another: the cost of the harness is measured once per machine.
+        machines: dict[str, list[Host]] = {}
+        for host in self.hosts:
+            machines.setdefault(host.machine, []).append(host)
+        await gather(self._open(hosts) for hosts in machines.values())
+
+    async def _open(self, hosts: Sequence[Host]) -> None:
+        for host in hosts:  # One after another: the cost of the harness is measured once per machine.
             host.directory = str(self.result_set.directory / "hosts" / host.name)
             plan = host_plan.of_host(self.result_set.plan, host.name)
             try:

@@ -10,10 +10,17 @@ import asyncio
 import ctypes
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from iosonde.errors import TargetError
+from iosonde.features.many_hosts import tls
+
+if TYPE_CHECKING:
+    from distributed import Security
 
 SETTINGS: Mapping[str, Any] = {
     "distributed.admin.tick.interval": "1s",
@@ -41,7 +48,7 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Serve a scheduler until it has gone, or the process that started this one has."""
     parser = argparse.ArgumentParser(prog="python -m iosonde.features.many_hosts.worker")
-    parser.add_argument("address", help="address of the scheduler, such as `tcp://10.0.0.1:8786`")
+    parser.add_argument("address", help="address of the scheduler, such as `tls://10.0.0.1:8786`")
     parser.add_argument("name", help="name of this host in results")
     parser.add_argument("--parent", type=int, help="process with which the worker ends")
     parser.add_argument("--scratch", help="existing directory for Dask's own files; without it a temporary one")
@@ -50,12 +57,24 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != arguments.parent:
             return  # It died before prctl(2).
+    try:
+        security = tls.configured("worker") if arguments.address.startswith("tls:") else None
+    except TargetError as error:
+        sys.exit(f"error: {error}")
     with ExitStack() as stack:
         scratch = arguments.scratch or stack.enter_context(tempfile.TemporaryDirectory(prefix="iosonde-worker-"))
-        asyncio.run(_serve(arguments.address, arguments.name, scratch))
+        asyncio.run(serve(arguments.address, arguments.name, scratch, security=security))
 
 
-async def _serve(address: str, name: str, scratch: str) -> None:
+def address(host: str, port: int) -> str:
+    """The address of a scheduler with TLS."""
+    return f"tls://[{host}]:{port}" if ":" in host else f"tls://{host}:{port}"
+
+
+async def serve(
+    scheduler: str, name: str, scratch: str, *, security: Security | None = None, host: str | None = None
+) -> None:
+    """Serve a scheduler until it has gone; `host` is the address on which the worker listens."""
     import dask
     from distributed import Worker
 
@@ -68,7 +87,15 @@ async def _serve(address: str, name: str, scratch: str) -> None:
 
     with dask.config.set(SETTINGS):
         worker = QuietWorker(
-            address, name=name, nthreads=1, memory_limit=0, dashboard=False, local_directory=scratch, death_timeout=10
+            scheduler,
+            name=name,
+            nthreads=1,
+            memory_limit=0,
+            dashboard=False,
+            local_directory=scratch,
+            death_timeout=20,
+            security=security,
+            host=host,
         )
         async with worker:
             await worker.finished()  # type: ignore[no-untyped-call]

@@ -1,0 +1,92 @@
+"""The file of `--hosts ssh:FILE`: the hosts, and how ssh reaches them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+
+from iosonde import text_files
+from iosonde.errors import TargetError
+
+SHAPE = "list the hosts: `[[hosts]]` with `address`, and optionally `name`, `user`, `port` and `python`"
+
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\]-]*$", max_length=255)]
+"""Never an option of ssh."""
+
+OPTIONS = (
+    *("-a", "-x", "-T"),
+    *("-o", "BatchMode=yes", "-o", "ConnectTimeout=15"),
+    *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+)
+"""No agent, display or terminal; no questions; an error after 15 s without an answer. All else is the user's
+configuration of ssh, host keys included."""
+
+
+class SshHost(BaseModel):
+    """One host."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    address: Word
+    """As ssh takes it: a name of the user's configuration of ssh, a host name or an IP address."""
+    name: str = ""
+    """In results; the address if it is empty."""
+    user: Word | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    python: str = sys.executable
+    """The Python with iosonde on the host."""
+
+    @property
+    def called(self) -> str:
+        """Its name in results."""
+        return self.name or self.address
+
+    def command(self, *remote: str) -> list[str]:
+        """The command that runs another one on the host."""
+        port = ["-p", str(self.port)] if self.port else []
+        user = ["-l", self.user] if self.user else []
+        return ["ssh", *OPTIONS, *port, *user, "--", self.address, shlex.join(remote)]
+
+    def by_hand(self) -> str:
+        """A command for the user that shows how the host can be reached, and which iosonde it has."""
+        port = f"-p {self.port} " if self.port else ""
+        user = f"{self.user}@" if self.user else ""
+        return f"ssh {port}{user}{self.address} {shlex.quote(self.python)} -m iosonde --version"
+
+
+class SshHosts(BaseModel):
+    """The file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    coordinator: Word | None = None
+    """Address of this machine for the hosts; without it the one from which ssh connects."""
+    hosts: Annotated[list[SshHost], Field(min_length=1)]
+
+    @field_validator("hosts")
+    @classmethod
+    def _check_names(cls, hosts: list[SshHost]) -> list[SshHost]:
+        names = [host.called for host in hosts]
+        if len(set(names)) < len(names):
+            raise ValueError("hosts must have different names")
+        return hosts
+
+
+def read(path: Path) -> SshHosts:
+    """Read and check a file."""
+    try:
+        return SshHosts.model_validate(text_files.parse_toml(text_files.read(path)))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise TargetError(f"cannot read the hosts in `{path}`: {reason}", hint=SHAPE) from None
+    except tomllib.TOMLDecodeError as error:
+        raise TargetError(f"the hosts in `{path}` are not TOML: {error}", hint=SHAPE) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise TargetError(f"`{place}` is wrong: {first['msg']}", where=f"in `{path}`", hint=SHAPE) from None

@@ -1,0 +1,56 @@
+"""A worker that ssh has started: `python -m iosonde.features.many_hosts.ssh_worker`.
+
+The first line of standard input is a JSON object:
+
+    name            of this host in results
+    scheduler       address of the scheduler; null for the one from which ssh has connected
+    port            of the scheduler
+    certificate     of the session, and its own authority
+    key             of the certificate
+
+The end of standard input is that of the connection, and of the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from typing import Any
+
+from iosonde.features.many_hosts import tls, worker
+
+
+def main() -> None:
+    """Serve the scheduler until the connection ends."""
+    order = json.loads(sys.stdin.readline())
+    connection = os.dup(sys.stdin.fileno())
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # Not for processes that the worker starts.
+    scratch = tempfile.mkdtemp(prefix="iosonde-worker-")
+    threading.Thread(target=_end_with, args=(connection, scratch), daemon=True).start()
+    try:
+        asyncio.run(_serve(order, scratch))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+async def _serve(order: dict[str, Any], scratch: str) -> None:
+    client, _, own, _ = os.environ["SSH_CONNECTION"].split()
+    address = worker.address(order["scheduler"] or client, order["port"])
+    security = tls.of_session(order["certificate"], order["key"])
+    await worker.serve(address, order["name"], scratch, security=security, host=own)
+
+
+def _end_with(connection: int, scratch: str) -> None:
+    while os.read(connection, 4096):
+        pass
+    shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(0)  # The agent restores the host: this is the end of its input.
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""A study on hosts that OpenSSH reaches, in network namespaces."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from engines import real_engine
+from hosts_in_namespaces import NamespaceHost, Network, network
+
+from iosonde.features.many_hosts.record import Hosts
+from iosonde.results import ResultSet
+
+pytestmark = [
+    pytest.mark.system,
+    *(pytest.mark.needs(each) for each in ("root", "ssh", "sshd", "ssh-keygen", "ip", "nsenter", "unshare")),
+]
+
+Process = subprocess.Popen[bytes]
+NAMES = ("north", "south", "east")
+"""In an order of their own."""
+STUDY = """\
+name = "ssh"
+title = "Reads of hosts"
+question = "How much do they reach?"
+repeats = {repeats}
+[measurement]
+span = "1MiB"
+io_mode = "buffered"
+ramp = "0s"
+interval = "100ms"
+duration = "{duration}"
+[[parts]]
+name = "main"
+[parts.factors]
+read_fraction = [1.0]
+[profiles.quick]
+"""
+IOSONDE = """\
+import math
+import iosonde.features.many_hosts.merge as merge
+import iosonde.cli
+merge.SKEW_FAILURE = math.inf  # Other processes on these CPUs may delay a start.
+iosonde.cli.main()
+"""
+PYTHONPATH = str(Path(__file__).parents[3] / "python")
+
+
+def pythons(place: Path) -> dict[str, str]:
+    """Of hosts that cannot take part, each for another reason."""
+    place.mkdir()
+    shutil.copy(real_engine(), place / "engine")
+    with (place / "engine").open("ab") as file:
+        file.write(b"\0")
+    old = place / "old" / "distributed-2025.1.0.dist-info"
+    old.mkdir(parents=True)
+    (old / "METADATA").write_text("Metadata-Version: 2.1\nName: distributed\nVersion: 2025.1.0\n")
+    scripts = {
+        "plain": f'exec env -u PYTHONPATH {sys.executable} -S "$@"',
+        "build": f'IOSONDE_ENGINE={place}/engine exec {sys.executable} "$@"',
+        "dask": f'PYTHONPATH={place}/old:{PYTHONPATH} exec {sys.executable} "$@"',
+    }
+    for name, script in scripts.items():
+        (place / name).write_text(f"#!/bin/sh\n{script}\n")
+        (place / name).chmod(0o755)
+    return {name: str(place / name) for name in scripts} | {"none": str(place / "none")}
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    place = tmp_path_factory.mktemp("ssh")
+    variables = {"PYTHONPATH": PYTHONPATH, "IOSONDE_ENGINE": str(real_engine())}
+    with network(place / "network", NAMES, variables) as found:
+        yield found
+
+
+@pytest.fixture
+def place(tmp_path: Path, hosts: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Nothing of a test may be left on a host or here."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    yield tmp_path
+    await_(lambda: not any(host.processes() for host in hosts.hosts))
+    assert list((tmp_path / "temporary").iterdir()) == []
+    for host in hosts.hosts:
+        assert list((host.directory / "temporary").iterdir()) == [], host.name
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def await_(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def command(place: Path, hosts: Network, *, spec: str = "", duration: str = "1s", repeats: int = 1) -> list[str]:
+    (place / "study.toml").write_text(STUDY.format(duration=duration, repeats=repeats))
+    study = [str(place / "study.toml"), "--profile", "quick", "--target", str(place / "data")]
+    started = [*hosts.inside, sys.executable, "-c", IOSONDE, "run", *study]
+    return [*started, "--output", str(place / "set"), "--hosts", spec or hosts.spec]
+
+
+def listed(place: Path, hosts: Network, **changed: object) -> str:
+    """The value of `--hosts` with one more host than the first, which has these values."""
+    first, other = hosts.hosts[:2]
+    values = {"name": other.name, "address": other.address, "python": sys.executable, **changed}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+    file = place / "other.toml"
+    file.write_text(
+        f'[[hosts]]\nname = "{first.name}"\naddress = "{first.address}"\n[[hosts]]\n{lines}', encoding="utf-8"
+    )
+    return f"ssh:{file}"
+
+
+def finished(process: subprocess.Popen[bytes]) -> str:
+    assert process.stderr
+    return process.stderr.read().decode()
+
+
+def run(hosts: Network, words: list[str]) -> tuple[int, str]:
+    """The exit code of a command, and what it wrote to standard error."""
+    done = subprocess.run(words, env=hosts.environment(), capture_output=True, check=False)
+    return done.returncode, done.stderr.decode()
+
+
+@contextlib.contextmanager
+def measuring(place: Path, hosts: Network, *, duration: str = "60s") -> Iterator[Process]:
+    """A study of which the first run is in progress on two hosts."""
+    words = command(place, hosts, spec=listed(place, hosts), duration=duration)
+    with subprocess.Popen(words, env=hosts.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            await_(lambda: process.poll() is not None or all(host.of("--stop-at-eof") for host in hosts.hosts[:2]))
+            assert process.poll() is None, finished(process)
+            yield process
+        finally:
+            process.kill()
+
+
+def test_each_run_has_one_total_and_the_records_of_all_hosts(place: Path, hosts: Network) -> None:
+    code, output = run(hosts, command(place, hosts, repeats=2))
+    assert code == 0, output
+    total = ResultSet.open(place / "set")
+    assert [record.outcome for record in total.records()] == ["complete", "complete"]
+    assert total.plan.hosts == list(NAMES)
+    for record in total.records():
+        part = record.of(Hosts)
+        assert part and len({share.machine for share in part.shares}) == len(NAMES)
+        for share in part.shares:
+            # The clock of this machine, so the offset is within its error of 0.
+            assert share.clock_bound_ns > 0 and abs(share.clock_offset_ns) <= share.clock_bound_ns
+    for name in NAMES:
+        assert len(ResultSet.open(place / "set" / "hosts" / name).records()) == 2
+
+
+def test_a_study_is_interrupted_and_resumed(place: Path, hosts: Network) -> None:
+    """Its key is on no command line and in no environment meanwhile."""
+    with measuring(place, hosts, duration="8s") as process:
+        for pid in {pid for host in hosts.hosts for pid in host.processes()} | {process.pid}:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                assert b"PRIVATE KEY" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+                assert b"PRIVATE KEY" not in Path(f"/proc/{pid}/environ").read_bytes()
+        process.send_signal(signal.SIGINT)
+        assert "iosonde resume" in finished(process)
+        assert process.wait() == 130
+    assert not any(host.of("iosonde") for host in hosts.hosts), "workers end before their coordinator does"
+    assert ResultSet.open(place / "set").records() == []
+    resumed = [*hosts.inside, sys.executable, "-c", IOSONDE, "resume", str(place / "set")]
+    resumed += ["--hosts", listed(place, hosts)]
+    assert run(hosts, resumed)[0] == 0
+    assert [record.outcome for record in ResultSet.open(place / "set").records()] == ["complete"]
+
+
+def kill_server(host: NamespaceHost, _: Network) -> None:
+    for pid in host.of("sshd: root"):
+        os.kill(pid, signal.SIGKILL)
+
+
+def cut(host: NamespaceHost, hosts: Network) -> None:
+    hosts.link(host, "down")
+
+
+@pytest.mark.parametrize("act", [kill_server, cut])
+def test_a_lost_connection_ends_the_study_and_what_it_started(
+    place: Path, hosts: Network, act: Callable[[NamespaceHost, Network], None]
+) -> None:
+    """A host without a network ends its part by itself."""
+    host = hosts.hosts[1]
+    with measuring(place, hosts) as process:
+        act(host, hosts)
+        output = finished(process)
+        assert process.wait() == 1
+    try:
+        assert f"host `{host.name}` was lost: " in output, output
+        [record] = ResultSet.open(place / "set").records()
+        assert record.failure and record.failure.code == "host_lost"
+        assert not any(each.of("iosonde") for each in hosts.hosts if each is not host)
+        await_(lambda: not host.of("iosonde"))
+    finally:
+        hosts.link(host, "up")
+
+
+def test_a_host_that_cannot_take_part_is_named_before_anything_is_written(place: Path, hosts: Network) -> None:
+    scripts = pythons(place / "pythons")
+    other = hosts.hosts[1]
+    for changed, reasons in (
+        ({"port": 23}, ["ssh exited with status 255", "Connection refused", "without a question"]),
+        ({"python": scripts["none"]}, ["ssh exited with status 127", "No such file", "of the same version"]),
+        ({"python": scripts["plain"]}, ["ssh exited with status 1", "No module named", "of the same version"]),
+        ({"python": scripts["build"]}, ["must have the same `engine_sha256` as this machine"]),
+        ({"python": scripts["dask"]}, ["must have the same `distributed` as this machine; got `2025.1.0`"]),
+    ):
+        code, output = run(hosts, command(place, hosts, spec=listed(place, hosts, **changed)))
+        assert code == 1
+        assert f"host `{other.name}`" in output
+        assert [reason for reason in reasons if reason not in output] == [], output
+        assert not (place / "set").exists()
+
+
+def test_a_host_with_another_key_is_refused(place: Path, hosts: Network) -> None:
+    file = hosts.directory / "known_hosts"
+    known = file.read_text()
+    first, other = (host.address for host in hosts.hosts[:2])
+    file.write_text(known.replace(f"{other} ", f"{first}0 ").replace(f"{first} ", f"{first},{other} "))
+    try:
+        code, output = run(hosts, command(place, hosts, spec=listed(place, hosts)))
+    finally:
+        file.write_text(known)
+    assert code == 1
+    assert "no worker on host `south`" in output
+    assert "Host key verification failed" in output
+    assert not (place / "set").exists()
