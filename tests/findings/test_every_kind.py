@@ -38,6 +38,7 @@ from iosonde.features.rate_limits.rules import (
     Estimate,
     FirstTouch,
     Identification,
+    Limiter,
     Parameter,
     Rule,
     TouchedRegion,
@@ -785,7 +786,13 @@ def rate_limits(rng: Rng) -> Made:
         undecided=["a limit of large blocks"] * rng.randint(0, 1),
     )
     added, slower = rng.uniform(1e-4, 1e-2), rng.randint(1, 3)
-    identified = replace(identified, first_touch=first_accesses(rng, added, slower))
+    delay, device = rng.uniform(1e-4, 1e-1), rng.uniform(1e-5, 1e-4)
+    limiter = Limiter(
+        style=rng.choice(["batched", "paced", "queued", "undecided"]), reason="a queue depth of 1 does not reach the limit",
+        interval_s=(0.9 * delay, delay, 1.1 * delay), device_s=(0.9 * device, device, 1.1 * device), mean_s=delay,
+        wait_s=50 * delay, waiting=0.02,
+    )  # fmt: skip
+    identified = replace(identified, first_touch=first_accesses(rng, added, slower), limiter=limiter)
     case = Case(
         case_id="main", part="main", control=False, levels={}, parameters={}, cost=Cost(seconds=1, write_bytes=0)
     )
@@ -804,6 +811,7 @@ def rate_limits(rng: Rng) -> Made:
         "changed limit": [rate, after],
         "not limited": [],
         "first-touch penalty": [1e9 * added, 1.1e9 * added, slower, 3],
+        "limiter latency": [1e9 * delay, 1e9 * device, 50 * delay * 1e9, 0.02, 1],
         "rejected rules": [64 << 10],
     }
     claims = [Claim(each, true[each.kind]) for each in rate_limit_questions.conclusions([(case, conclusion)])]

@@ -11,6 +11,7 @@ targets: a simulated bucket in a test answers as well as a volume. The stages, e
 5. The same for the limit of large blocks, if that is another one.
 6. Writes, and a mix in which two separate budgets would give twice the rate of a shared one.
 7. The first load again: a limit that changed is reported as a change.
+8. Queue depth 1 at the limit and an open loop below it: the latency that the limiter adds (`limiter.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from iosonde.features.rate_limits import first_touch
+from iosonde.features.rate_limits import first_touch, limiter
 from iosonde.features.rate_limits.buckets import Bucket, find_bucket
 from iosonde.features.rate_limits.counting import Counting, counted_by, emptied, sizes
 from iosonde.features.rate_limits.rules import (
@@ -137,6 +138,8 @@ def _identify(walk: Walk) -> Stages:
         walk.known = replace(walk.known, sharing=sharing, write_weight=weight)
     if after := (yield from _changed_rate(walk, "last", small, first, tail)):
         walk.known = replace(walk.known, change=Change(before=tail.rate, after=after, stage="last"))
+        return
+    walk.known = replace(walk.known, limiter=(yield from limiter.measure(walk, small, tail.rate)))
 
 
 def _independent(walk: Walk, small: Load, counted: Counting, points: list[Point]) -> Generator[Stage, Series, bool]:

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from iosonde.features.rate_limits import credit_duration, sharing_findings
 from iosonde.features.rate_limits.procedures import LimitsConclusion
-from iosonde.features.rate_limits.rules import Change, FirstTouch, Identification, Parameter, Rule, TouchedRegion
+from iosonde.features.rate_limits.rules import (
+    Change,
+    FirstTouch,
+    Identification,
+    Limiter,
+    Parameter,
+    Rule,
+    TouchedRegion,
+)
 from iosonde.findings.finding import FIRST, Finding, Strength
 from iosonde.metrics import wording
 from iosonde.plan import Case
@@ -162,6 +170,35 @@ def _range(regions: Sequence[TouchedRegion]) -> tuple[float, float]:
     return min(values), max(values)
 
 
+class LimiterLatency(Finding, kind="limiter latency", topic="limits", place=1):
+    """Latency that a limiter adds at queue depth 1."""
+
+    found: Limiter
+
+    def _sentence(self) -> str:
+        found = self.found
+        interval, device = (format_latency(1e9 * each[1]) for each in (found.interval_s, found.device_s))
+        if found.style == "batched":
+            return (
+                f"the limiter delays I/Os in batches: at queue depth 1 half of them take {interval} or less, and "
+                f"{100 * found.waiting:.2g} % wait {format_latency(1e9 * found.wait_s)} on average"
+            )
+        if found.style == "undecided":
+            return f"not decided whether the limiter queues or paces I/Os: {found.reason}"
+        paced = "I/Os complete at fixed intervals" if found.style == "paced" else "I/Os wait before the device"
+        return (
+            f"{paced}: at queue depth 1 the limiter raises the median latency from {device} below the limit to "
+            f"{interval}"
+        )
+
+    def _evidence(self) -> str:
+        at, below = (
+            f"{format_latency(1e9 * each[0])} to {format_latency(1e9 * each[2])}"
+            for each in (self.found.interval_s, self.found.device_s)
+        )
+        return f"10th to 90th percentile at queue depth 1: {at} at the limit, {below} below"
+
+
 class NotLimited(Finding, kind="not limited", topic="limits", place=FIRST):
     """No rule, or none that differs from a device."""
 
@@ -233,6 +270,10 @@ def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iter
         yield FirstTouchPenalty(
             found=found.first_touch, operation=operation, strength="moderate", case_ids=ids[:9], part=part
         )
+    if found.limiter:
+        sure = strength(found.limiter.style == "batched")
+        stages = tuple(each for each, series in conclusion.stages if series.distribution)
+        yield LimiterLatency(found=found.limiter, strength=sure, case_ids=stages, part=part)
     if found.sharing != "unknown":
         yield SharedBudget(
             sharing=found.sharing, weight=found.write_weight, strength="strong", case_ids=ids[-1:], part=part

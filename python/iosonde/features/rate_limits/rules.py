@@ -10,6 +10,7 @@ Counted = Literal["operations", "bytes"]
 Verdict = Literal["limited", "not limited", "undecided"]
 TouchVerdict = Literal["penalty", "none", "cache", "undecided"]
 Sharing = Literal["shared", "separate", "unknown"]
+DelayStyle = Literal["batched", "paced", "queued", "undecided"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +115,25 @@ class FirstTouch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limiter:
+    """Delay of I/Os by a limiter at queue depth 1, in seconds."""
+
+    style: DelayStyle
+    reason: str
+    """Reason for which it is undecided."""
+    interval_s: tuple[float, float, float]
+    """Latency at the limit: 10th, 50th and 90th percentile."""
+    device_s: tuple[float, float, float]
+    """Latency below the limit: the same."""
+    mean_s: float
+    """Mean interval of completions at the limit."""
+    wait_s: float
+    """Mean latency of the I/Os that take more than twice the mean interval."""
+    waiting: float
+    """Share of these I/Os."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Identification:
     """Everything that was concluded."""
 
@@ -127,6 +147,8 @@ class Identification:
     """Cost of a write in reads, where they share a budget."""
     change: Change | None = None
     first_touch: FirstTouch | None = None
+    """None: not measured."""
+    limiter: Limiter | None = None
     """None: not measured."""
     constant_s: float = 0.0
     """Time for which the rate was constant, in seconds."""

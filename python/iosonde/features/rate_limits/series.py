@@ -25,6 +25,10 @@ _JOINED_BINS = 6
 """Joined bins that a deviation is estimated from."""
 
 
+Distribution = tuple[tuple[float, float], ...]
+"""Latencies in seconds, each with the number of I/Os."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Load:
     """A closed loop on one volume."""
@@ -56,6 +60,8 @@ class Stage:
     """Blocks to access in order; None: blocks of the whole span, as the load says."""
     rate: int | None = None
     """Operations per second of an open loop; None: a closed loop."""
+    has_distribution: bool = False
+    """True if the distribution of latencies is needed."""
     volumes: tuple[int, ...] = ()
     """Volumes to load, by their places in the target; empty: the whole target."""
 
@@ -78,6 +84,8 @@ class Series:
     """Mean latency of the operations of each bin that has some."""
     request_bytes: int = 0
     """Largest operation that reaches the device as one request; 0: not known."""
+    distribution: Distribution = ()
+    """Latencies of all I/Os, if the stage requests them."""
     is_harness_limited: bool = False
     """True if the verdict on its run names the harness as the limit."""
 

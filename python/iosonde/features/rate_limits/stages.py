@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from iosonde.features.rate_limits.series import Series, Stage
+from iosonde.features.rate_limits.series import Distribution, Series, Stage
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.procedure.observations import RecordObservation
 from iosonde.procedure.probe import probe
@@ -82,6 +82,7 @@ def series_of(
         name=stage.name,
         latencies_s=tuple((loaded["latency_ns"] / (loaded["read"] + loaded["write"]) / _SECOND).drop_nans().to_list()),
         request_bytes=_request_bytes(observation),
+        distribution=_distribution(observation) if stage.has_distribution else (),
         is_harness_limited=verdict is not None and verdict.kind == "harness-limited",
     )
 
@@ -109,6 +110,12 @@ def _bins(observation: RecordObservation, stream: str = "") -> pl.DataFrame:
         memo[key] = measured.group_by("begin_ns", "end_ns").agg(*counts, latency).sort("begin_ns")
     bins: pl.DataFrame = memo[key]
     return bins
+
+
+def _distribution(observation: RecordObservation) -> Distribution:
+    rows = observation.results.histograms.filter(pl.col("phase") == "measure", pl.col("latency") == "completion")
+    counts = rows.group_by("midpoint_ns").agg(pl.col("count").sum()).sort("midpoint_ns")
+    return tuple((latency_ns / _SECOND, float(count)) for latency_ns, count in counts.iter_rows())
 
 
 def _rest_ns(observation: RecordObservation) -> int:

@@ -72,6 +72,10 @@ def _rows(found: Identification) -> Iterator[tuple[str, str, str, str]]:
         passes = "; ".join(f"access {n}: {_latency(each)}" for n, each in enumerate(region.latencies_s, start=1))
         interval = f"{_latency(region.low_s)} to {_latency(region.high_s)}"
         yield f"First access at {format_bytes(region.offset)}: added", _latency(region.added_s), interval, passes
+    if found.limiter:
+        low, middle, high = map(_latency, found.limiter.interval_s)
+        below = f"below the limit: {_latency(found.limiter.device_s[1])}"
+        yield f"Latency at queue depth 1, {found.limiter.style}", middle, f"{low} to {high}", below
     for each in found.rejected:
         yield "Rejected", each, "", ""
     for each in found.undecided:
