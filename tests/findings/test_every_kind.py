@@ -30,7 +30,7 @@ from iosonde.features.key_value_stores import observations
 from iosonde.features.key_value_stores.durability import DifferentDurability, difference
 from iosonde.features.rate_limits import questions as rate_limit_questions
 from iosonde.features.rate_limits import sharing_findings
-from iosonde.features.rate_limits.credit_duration import BurstEnd, CreditDuration
+from iosonde.features.rate_limits.credit_duration import BurstEnd, CreditDuration, Spending
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.published import limits as volume_limits
 from iosonde.features.rate_limits.rules import (
@@ -854,8 +854,8 @@ def credits(rng: Rng) -> Made:
     rate, after, seconds = rng.uniform(1.1 * limit.rate, 3000), rng.uniform(100, 1000), rng.uniform(5, 5000)
     spending, cases = rng.randint(1, 3), rng.randint(3, 5)
     ids = tuple(f"c{number}" for number in range(spending))
-    lasting = CreditDuration(words="Reads", rate=rate, cases=cases, limit=limit, size_bytes=gib << 30,
-                             known_by="model", strength="moderate", case_ids=ids)  # fmt: skip
+    load = Spending(rate=rate, limit=limit, size_bytes=gib << 30, known_by="model")
+    lasting = CreditDuration(words="Reads", spending=load, cases=cases, strength="moderate", case_ids=ids)
     assert limit.bucket
     alone = replace(lasting, cases=1)
     ended = BurstEnd(

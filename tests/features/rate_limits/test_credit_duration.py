@@ -90,7 +90,7 @@ def volume_of(tmp_path: Path, limit: str) -> str:
 def test_qualify_states_how_long_credits_last_at_the_burst_rate(qualified: Callable[..., Any]) -> None:
     stdout, [found] = qualified("sim:gp2-100g", "--duration", "20s", "--every", "10s")
     assert found.kind == "credit duration"
-    assert (found.limit.volume, found.seconds) == ("gp2", pytest.approx(2000, rel=0.01))
+    assert (found.spending.limit.volume, found.spending.seconds) == ("gp2", pytest.approx(2000, rel=0.01))
     assert "the credits of Amazon EBS gp2 with 100 GiB last 33 min 20 s, then the rate drops to 300 IOPS" in stdout
 
 
@@ -99,7 +99,7 @@ def test_a_load_far_below_the_burst_rate_spends_credits_for_longer(qualified: Ca
     load = ("--set", "arrival=constant", "--set", "rate=1000")
     stdout, [found] = qualified("sim:gp2-100g", "--time-limit", "20s", *load)
     assert found.kind == "credit duration"
-    assert found.seconds == pytest.approx(7714, rel=0.02)
+    assert found.spending.seconds == pytest.approx(7714, rel=0.02)
     assert "last 2 h" in stdout
 
 

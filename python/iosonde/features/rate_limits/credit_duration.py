@@ -27,28 +27,36 @@ from iosonde.units import format_bytes, format_count, format_duration
 _SECOND = 1_000_000_000
 
 
-class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRST):
-    """Time that a full bucket of a known volume lasts at the heaviest load."""
+@dataclass(frozen=True, kw_only=True)
+class Spending:
+    """A load above the sustained rate of a known volume."""
 
-    states_duration: ClassVar[bool] = True
-    words: str
-    """Of the case with the heaviest load."""
     rate: float
     """Rate at which it uses the limit, per second in the unit that the limit counts."""
-    cases: int
-    """Cases."""
     limit: PublishedLimit
     size_bytes: int
     known_by: str
 
     @property
     def seconds(self) -> float:
+        """Time that a full bucket lasts."""
         return self.limit.seconds_at(self.rate)
 
+
+class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRST):
+    """Time that a full bucket of a known volume lasts at the heaviest load."""
+
+    states_duration: ClassVar[bool] = True
+    words: str
+    """Of the case with the heaviest load."""
+    spending: Spending
+    cases: int
+    """Cases."""
+
     def _sentence(self) -> str:
-        limit, lasting = self.limit, _time(self.seconds)
-        used, sustained = (published.quantity(each, limit.counts) for each in (self.rate, limit.rate))
-        volume = f"{limit.title} with {format_bytes(self.size_bytes)}"
+        limit, lasting = self.spending.limit, _time(self.spending.seconds)
+        used, sustained = (published.quantity(each, limit.counts) for each in (self.spending.rate, limit.rate))
+        volume = f"{limit.title} with {format_bytes(self.spending.size_bytes)}"
         if self.cases == 1:
             return (
                 f"{self.words} at {used}: at this load, the credits of {volume} last {lasting}, then the rate drops to "
@@ -60,10 +68,10 @@ class CreditDuration(Finding, kind="credit duration", topic="limits", place=FIRS
         )
 
     def _evidence(self) -> str:
-        limit = self.limit
+        limit, known_by = self.spending.limit, self.spending.known_by
         assert limit.bucket, "a limit with a bucket"
         return (
-            f"{limit.describe()} ({limit.source}, {limit.date}); volume type by {self.known_by}; assumes a full bucket "
+            f"{limit.describe()} ({limit.source}, {limit.date}); volume type by {known_by}; assumes a full bucket "
             f"at the start and no other I/O on the volume; refilling takes {_time(limit.bucket / limit.rate)}"
         )
 
@@ -100,19 +108,20 @@ def find(results: Results) -> Iterator[Finding]:
     words = case_words(results.study, results.result_set.cases)
     yield from _observed(records, words)
     rates = _rates(results)
-    found = [each for record in records for each in _spending(record, records, rates.get(record.run_id, {}))]
+    found = [
+        (record.case_id, each)
+        for record in records
+        for each in _spending(record, records, rates.get(record.run_id, {}))
+    ]
     if not found:
         return
-    worst = min(found, key=lambda each: each.seconds)
+    case_id, worst = min(found, key=lambda each: each[1].seconds)
     yield CreditDuration(
-        words=words.get(worst.case_id, f"`{worst.case_id}`"),
-        rate=worst.rate,
-        limit=worst.limit,
-        size_bytes=worst.size_bytes,
-        known_by=worst.known_by,
+        words=words.get(case_id, f"`{case_id}`"),
+        spending=worst,
         cases=len({each.case_id for each in records}),
         strength="moderate",
-        case_ids=tuple(sorted({each.case_id for each in found if each.limit == worst.limit})),
+        case_ids=tuple(sorted({case_id for case_id, each in found if each.limit == worst.limit})),
     )
 
 
@@ -159,24 +168,9 @@ def _same_rate_before(records: Sequence[Record], case_id: str, rate: float) -> l
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Spending:
-    """A run above the sustained rate of a known volume."""
-
-    case_id: str
-    rate: float
-    limit: PublishedLimit
-    size_bytes: int
-    known_by: str
-
-    @property
-    def seconds(self) -> float:
-        return self.limit.seconds_at(self.rate)
-
-
 def _spending(
     record: Record, records: Sequence[Record], rates: Mapping[str, tuple[float, float]]
-) -> Iterator[_Spending]:
+) -> Iterator[Spending]:
     size_bytes = context.size_of(record.target)
     part = record.of(RateLimits)
     provider = context.provider_of(part.context) if part else None
@@ -188,7 +182,7 @@ def _spending(
         used = _used(limit, record.spec["workload"]["streams"], rates)
         known_by = _type_known_by(limit, record, records)
         if known_by and (1 + AGREEMENT) * limit.rate < used <= (1 + AGREEMENT) * limit.burst_rate:
-            yield _Spending(case_id=record.case_id, rate=used, limit=limit, size_bytes=size_bytes, known_by=known_by)
+            yield Spending(rate=used, limit=limit, size_bytes=size_bytes, known_by=known_by)
 
 
 def _type_known_by(limit: PublishedLimit, record: Record, records: Sequence[Record]) -> str:
