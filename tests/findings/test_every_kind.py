@@ -28,6 +28,7 @@ import iosonde.findings
 from iosonde.features.database_transactions import questions as transactions
 from iosonde.features.key_value_stores import observations
 from iosonde.features.key_value_stores.durability import DifferentDurability, difference
+from iosonde.features.many_hosts import questions as host_questions
 from iosonde.features.rate_limits import questions as rate_limit_questions
 from iosonde.features.rate_limits import sharing_findings
 from iosonde.features.rate_limits.credit_duration import BurstEnd, CreditDuration, Spending
@@ -1042,12 +1043,22 @@ def drops(rng: Rng) -> Made:
     return [Claim(each, numbers, holds=right)]
 
 
+def stragglers(rng: Rng) -> Made:
+    """A host that differs from the others."""
+    share, p99, others = rng.uniform(0.1, 0.7), rng.choice([None, rng.uniform(2, 9)]), rng.randint(1, 9)
+    finding = host_questions.Straggler(
+        load="4 KiB random reads", host="north", share=share, p99_ratio=p99, others=others, repeats=3,
+        cause=rng.choice(["", "its CPU"]), numbers="", strength="strong",
+    )  # fmt: skip
+    return [Claim(finding, [4096, share, *([others] if others > 1 else []), *([p99] if p99 else [])])]
+
+
 MAKERS: Sequence[Callable[[Rng], Made]] = (
     amplification, array_efficiency, backends, cache_gain, cache_tier, commits, credits, device_share, drops, durabilities,
     durable_writes,
     fastest_and_no_differences, fault_overhead, idle, interference, load_changes, log_gain, mapped_reads, memory_extension,
     memory_share, named_values, offered_rates, one_level, osd_cpu, path, published, quality_of_runs, rate_limits, read_cache,
-    rounds_and_fresh, searches, server_limit, share_of_peak, software_share, steady_runs, store_outcomes, stores, think_time,
+    rounds_and_fresh, searches, server_limit, share_of_peak, software_share, steady_runs, store_outcomes, stores, stragglers, think_time,
     too_few_samples, unknown_media,
 )  # fmt: skip
 CHANGED = 1.37

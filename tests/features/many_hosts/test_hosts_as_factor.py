@@ -129,6 +129,7 @@ def test_the_cost_of_the_carrier_is_part_of_the_record(finished: ResultSet) -> N
             assert share.carrier_cpu_share is not None
             assert 0 < share.carrier_cpu_share < 1
             assert share.clock_drift_ppm is None, "one machine has one clock"
+            assert share.retransmitted_share is not None
 
 
 def test_one_query_compares_hosts(finished: ResultSet) -> None:

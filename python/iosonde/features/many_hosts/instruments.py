@@ -1,4 +1,4 @@
-"""CPU time that a host spends on the carrier while its engine measures."""
+"""What a host spends on the carrier while its engine measures, and its network counters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading
-from iosonde.features.many_hosts.record import CarrierCost
+from iosonde.features.many_hosts.record import CarrierCost, TcpSegments
 from iosonde.protocol.event import Event
 from iosonde.results.schema import RecordWarning
 
@@ -19,11 +19,11 @@ SHORTEST_NS = 10**9
 """Measurement for which there is one: single messages are a large share of shorter ones."""
 
 
-class CarrierCostOfHost(Instrument):
-    """Reads the CPU time of agent and worker after the first interval and at the end; nothing on one machine."""
+class HostCounters(Instrument):
+    """Reads CPU time of agent and worker, and TCP, after the first interval and at the end; nothing on one machine."""
 
-    _begin: CarrierCost | None = None
-    _cost: CarrierCost | None = None
+    _begin: tuple[CarrierCost, TcpSegments] | None = None
+    _used: tuple[CarrierCost, TcpSegments] | None = None
 
     def event(self, event: Event) -> None:
         """Read it twice: reading takes CPU time too."""
@@ -32,20 +32,23 @@ class CarrierCostOfHost(Instrument):
         if event["event"] == "interval" and event["phase"] == "measure" and self._begin is None:
             self._begin = _so_far()
         elif event["event"] == "result" and self._begin:
-            end, begin = _so_far(), self._begin
-            self._cost = CarrierCost(
-                agent_ns=end.agent_ns - begin.agent_ns,
-                worker_ns=end.worker_ns - begin.worker_ns,
-                wall_ns=end.wall_ns - begin.wall_ns,
+            (cost, tcp), (cost_before, tcp_before) = _so_far(), self._begin
+            self._used = (
+                CarrierCost(
+                    agent_ns=cost.agent_ns - cost_before.agent_ns,
+                    worker_ns=cost.worker_ns - cost_before.worker_ns,
+                    wall_ns=cost.wall_ns - cost_before.wall_ns,
+                ),
+                TcpSegments(sent=tcp.sent - tcp_before.sent, sent_again=tcp.sent_again - tcp_before.sent_again),
             )
 
     def stop(self, done: EngineRun) -> Reading:
         """Return the cost, with a warning if it may disturb the measurement."""
-        cost = self._cost
-        if cost is None:
+        if self._used is None:
             return Reading()
+        cost = self._used[0]
         is_high = cost.share > MOST_SHARE and cost.wall_ns >= SHORTEST_NS
-        return Reading(parts=[cost], warnings=[_warning(cost)] if is_high else [])
+        return Reading(parts=self._used, warnings=[_warning(cost)] if is_high else [])
 
 
 def _warning(cost: CarrierCost) -> RecordWarning:
@@ -58,9 +61,17 @@ def _warning(cost: CarrierCost) -> RecordWarning:
     )
 
 
-def _so_far() -> CarrierCost:
+def _so_far() -> tuple[CarrierCost, TcpSegments]:
     worker = os.getppid()
-    return CarrierCost(agent_ns=time.process_time_ns(), worker_ns=_cpu_ns(worker), wall_ns=time.monotonic_ns())
+    cost = CarrierCost(agent_ns=time.process_time_ns(), worker_ns=_cpu_ns(worker), wall_ns=time.monotonic_ns())
+    return cost, _segments(Path("/proc/net/snmp").read_text(encoding="ascii"))
+
+
+def _segments(snmp: str) -> TcpSegments:
+    """Read from `/proc/net/snmp`, where a line of names is followed by a line of numbers."""
+    names, numbers = (line.split() for line in snmp.splitlines() if line.startswith("Tcp:"))
+    counters = dict(zip(names[1:], numbers[1:], strict=True))
+    return TcpSegments(sent=int(counters["OutSegs"]), sent_again=int(counters["RetransSegs"]))
 
 
 def _cpu_ns(pid: int) -> int:
@@ -72,4 +83,4 @@ def _cpu_ns(pid: int) -> int:
     return total
 
 
-INSTRUMENTS = (CarrierCostOfHost,)
+INSTRUMENTS = (HostCounters,)

@@ -17,7 +17,7 @@ from iosonde.execution.attempt import Attempt
 from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.execution.record import judged
 from iosonde.features.many_hosts.clock import Drift
-from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare
+from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare, TcpSegments
 from iosonde.features.many_hosts.tables_of_hosts import HostTables, Merged, merge, prefix
 from iosonde.metrics.histogram import PERCENTILES, percentiles
 from iosonde.plan import Run
@@ -348,8 +348,17 @@ def _share(host: HostRun, tables: HostTables, *, late_ns: int) -> HostShare:
         clock_bound_ns=host.clock_bound_ns,
         clock_drift_ppm=host.clock_drift.value_ppm if host.clock_drift else None,
         clock_drift_bound_ppm=host.clock_drift.uncertainty_ppm if host.clock_drift else None,
+        retransmitted_share=tcp.sent_again / tcp.sent if (tcp := host.record.of(TcpSegments)) and tcp.sent else None,
+        device_busy_share=_busy_share(tables),
         carrier_cpu_share=cost.share if (cost := host.record.of(CarrierCost)) else None,
     )
+
+
+def _busy_share(tables: HostTables) -> float | None:
+    busy = tables.usage.filter(pl.col("device") != "process").group_by("device").agg(pl.col("busy_ns").sum())["busy_ns"]
+    length_ns = tables.measured().select((pl.col("end_ns") - pl.col("begin_ns")).sum()).item()
+    most = busy.max()
+    return min(1.0, float(most) / length_ns) if isinstance(most, int) and length_ns else None
 
 
 def _with_hosts(record: Record, hosts: Sequence[HostRun], part: Hosts, skew_share: float) -> Record:

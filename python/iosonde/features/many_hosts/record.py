@@ -41,6 +41,10 @@ class HostShare(BaseModel):
     """Largest error of that drift."""
     carrier_cpu_share: float | None = None
     """CPU time of agent and worker while the host measured, as a share of a core; null if it had one interval."""
+    retransmitted_share: float | None = None
+    """TCP segments that the host sent again, over those that it sent."""
+    device_busy_share: float | None = None
+    """Time with any I/O in flight of its busiest block device; null without a device, as on NFS."""
 
 
 class CarrierCost(RecordPart):
@@ -60,6 +64,15 @@ class CarrierCost(RecordPart):
         return (self.agent_ns + self.worker_ns) / max(1, self.wall_ns)
 
 
+class TcpSegments(RecordPart):
+    """TCP segments of a host's network namespace over the same time."""
+
+    name = "tcp_segments"
+
+    sent: int
+    sent_again: int
+
+
 class Hosts(RecordPart):
     """The hosts of a run."""
 
@@ -74,4 +87,4 @@ class Hosts(RecordPart):
     """Largest error of the skew."""
 
 
-PARTS = (Hosts, CarrierCost)
+PARTS = (Hosts, CarrierCost, TcpSegments)
