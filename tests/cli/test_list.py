@@ -19,11 +19,14 @@ One device
   kernel-tax                      7 min  Kernel I/O path: latency by stage [root]
   master2010-iops                10 min  IOPS over threads
   master2010-surface             36 min  Bandwidth surface over block size and threads
+  network-path                    8 min  Network storage: latency by client, network and server
 
 Latency under load
   act                           ≤72 min  Highest passing Aerospike ACT load
   latency-curve                  16 min  Response latency over offered load
   limits                         ≤4.0 h  Rate limits of a volume
+  shared-limits                  ≤2.0 h  Rate limits of two volumes together
+  shared-storage                 17 min  Throughput of shared storage over hosts
   write-stress                    9 min  Read latency under write saturation
 
 Sustained performance

@@ -508,6 +508,30 @@ def path(rng: Rng) -> Made:
     return [Claim(each, [4096, *numbers[each.kind]], holds=traced or each.kind != "stages of an I/O") for each in found]
 
 
+def divided(rng: Rng) -> Made:
+    is_divided = rng.random() < 0.7
+    cases = pl.DataFrame(
+        [{"case_id": "far", "part": "main", "control": False, "operation": "read", "block_size": 4096, "queue_depth": 4,
+          "jobs": 1, "read_fraction": 1.0, "access": "random"}]
+    )  # fmt: skip
+    parts = {name: rng.uniform(2e5, 9e6) for name in ("client", "network", "server")}
+    values = {("far", "main", "all", "completion_latency_ns_mean"): sum(parts.values())}
+    if is_divided:
+        values |= {("far", "main", "all", f"network_path_{name}_ns_mean"): time for name, time in parts.items()}
+        values |= {("far", "main", "all", "network_path_ns_mean"): sum(parts.values())}
+    reason = None if is_divided else "5 probes of the network; 6 are required"
+    outcomes = pl.DataFrame([{"case_id": "far", "network_unseparated": reason}],
+                            schema=dict.fromkeys(("case_id", "network_unseparated"), pl.String))  # fmt: skip
+    [finding] = asked_of("network-path", "network_path", cases, frame(values), outcomes)
+    if not is_divided:
+        return [Claim(finding, [4096, 4, 5, 6], holds="5 probes" in finding.sentence)]
+    named = [name for name in sorted(parts, key=lambda each: -parts[each]) if f"the {name}" in finding.sentence]
+    right = [finding.sentence.index(f"the {name}") for name in named] == sorted(
+        finding.sentence.index(f"the {name}") for name in named
+    )
+    return [Claim(finding, [4096, 4, sum(parts.values()), *parts.values()], holds=right and len(named) == 3)]
+
+
 def share_of_peak(rng: Rng) -> Made:
     shares = {(depth,): rng.choice([0.3, 0.5, 0.8, 1.0]) for depth in (1, 8, 64)}
     cases, runs = results(["queue_depth"], {"steady_fraction": repeated(shares)}, block_size=4096, jobs=1, **LOAD)
@@ -1054,7 +1078,7 @@ def stragglers(rng: Rng) -> Made:
 
 
 MAKERS: Sequence[Callable[[Rng], Made]] = (
-    amplification, array_efficiency, backends, cache_gain, cache_tier, commits, credits, device_share, drops, durabilities,
+    amplification, array_efficiency, backends, cache_gain, cache_tier, commits, credits, device_share, divided, drops, durabilities,
     durable_writes,
     fastest_and_no_differences, fault_overhead, idle, interference, load_changes, log_gain, mapped_reads, memory_extension,
     memory_share, named_values, offered_rates, one_level, osd_cpu, path, published, quality_of_runs, rate_limits, read_cache,

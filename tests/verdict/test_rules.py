@@ -10,6 +10,7 @@ import pytest
 from facts import BLOCK, COUNT, GIB, SECOND, as_writes, device, job, sound, stream
 
 from iosonde.verdict.evidence import Evidence, Interval, Total, VerdictFacts
+from iosonde.verdict.remote import Remote
 from iosonde.verdict.verdict import Kind, Verdict, is_disturbed, judge, of_repeats, with_disturbances
 from iosonde.verdict.warning_kinds import WARNINGS
 
@@ -253,6 +254,66 @@ def brief(facts: VerdictFacts) -> VerdictFacts:
     return replace(facts, tail="p99_9999")
 
 
+READ = COUNT * BLOCK
+
+
+def on_nfs(**wire: Any) -> Change:
+    """The sound run, whose mean latency is 97.5 µs, on NFS with 90 µs a call unless given."""
+    remote = Remote(
+        **{"load_read_bytes": READ, "load_write_bytes": 0, "read_bytes": READ, "write_bytes": 0}
+        | {"round_trip_ns": 90_000.0, "queue_ns": 0.0, "is_one_call": True, "is_probe_alike": True}
+        | wire
+    )
+
+    def change(facts: VerdictFacts) -> VerdictFacts:
+        return replace(over_the_network(facts), remote=remote)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("wire", "kind", "codes"),
+    [
+        ({"read_bytes": READ // 8, "is_one_call": False}, "cache-served", {"reads_from_memory", "network_file_system"}),
+        (
+            {"read_bytes": 7 * READ // 10, "is_one_call": False},
+            "undetermined",
+            {"reads_from_memory", "network_file_system"},
+        ),
+        ({"read_bytes": 2 * READ, "is_one_call": False}, "undetermined", {"network_file_system"}),
+        ({"link_share": 0.95, "is_one_call": False}, "network-limited", {"network_limited"}),
+        ({"link_share": 0.5}, "undetermined", {"network_file_system"}),
+        ({"network_ns": 60_000.0, "is_probe_alike": False}, "network-limited", {"network_limited"}),
+        ({"network_ns": 20_000.0, "is_probe_alike": False}, "undetermined", {"network_file_system"}),
+        ({"network_ns": 20_000.0, "is_one_call": False}, "undetermined", {"network_file_system"}),
+        ({"network_ns": 20_000.0, "round_trip_ns": 60_000.0}, "undetermined", {"network_file_system"}),
+        (
+            {"network_ns": 20_000.0, "round_trip_ns": 60_000.0, "queue_ns": 30_000.0},
+            "server-limited",
+            {"server_limited"},
+        ),
+    ],
+)
+def test_a_run_on_nfs_is_limited_by_the_part_that_took_most_of_its_time(
+    wire: dict[str, Any], kind: Kind, codes: set[str]
+) -> None:
+    verdict = judge(changed(on_nfs(**wire)))
+    assert (verdict.kind, {each.code for each in verdict.warnings}) == (kind, codes)
+
+
+def test_writes_that_did_not_go_over_the_wire_are_in_the_cache_of_the_client() -> None:
+    on_wire = on_nfs(load_read_bytes=0, read_bytes=0, load_write_bytes=READ, write_bytes=READ // 4)
+    facts = on_wire(as_writes(sound()))
+    assert facts
+    assert judge(facts).kind == "cache-served"
+
+
+def test_a_disturbed_run_on_nfs_is_undetermined() -> None:
+    facts = changed(on_nfs(network_ns=60_000.0))
+    suspended(facts)
+    assert judge(facts).kind == "undetermined"
+
+
 @pytest.mark.parametrize(
     ("code", "change", "kind"),
     [
@@ -278,6 +339,9 @@ def brief(facts: VerdictFacts) -> VerdictFacts:
         ("queue_too_short", deeper_than_the_kernel, "undetermined"),
         ("span_fits_device_cache", small_span, "undetermined"),
         ("network_file_system", over_the_network, "undetermined"),
+        ("network_limited", on_nfs(network_ns=60_000.0), "network-limited"),
+        ("server_limited", on_nfs(network_ns=20_000.0), "server-limited"),
+        ("client_limited", on_nfs(network_ns=20_000.0, round_trip_ns=40_000.0), "harness-limited"),
         ("no_block_device", on_a_daemon, "undetermined"),
         ("not_direct", compressed, "device-limited"),
         ("short_run", without_duration, "undetermined"),

@@ -31,6 +31,7 @@ it adds in a tuple:
     instruments.py   INSTRUMENTS     subclasses of `Instrument`                  each run
     record.py        PARTS           subclasses of `results.schema.RecordPart`   the record
     verdict.py       JUDGES          `verdict.judge.Judge`                       the verdict on a run
+                     REMOTE          functions from a record to `verdict.remote.Remote`  the verdict on block I/O
     facts.py         COLUMNS         `results.column.Column`                     the table `runs`
     counters.py      COUNTERS        pairs of a statistic of servers and its meaning  facts of runs and intervals
     metrics.py       METRICS         `metrics.metric.Metric`                     the registry of metrics

@@ -111,6 +111,7 @@ def _facts(
     record: Record, intervals: pl.DataFrame, *, environment: Mapping[str, Any], study: Mapping[str, Any]
 ) -> VerdictFacts:
     from iosonde.verdict.evidence import VerdictFacts
+    from iosonde.verdict.remote import remote_of
     from iosonde.verdict.server import server_cpu_ns
 
     return VerdictFacts(
@@ -123,6 +124,7 @@ def _facts(
         environment=environment,
         harness=record.harness,
         own_io=record.own_io,
+        remote=remote_of(record),
         server_cpu_ns=server_cpu_ns(record),
         cold_start=record.parameters.get("start") == "cold",
         tail=None if record.control else asked_tail(study, record.part),

@@ -20,7 +20,9 @@ NARROW = 0.05
 """Half the width of an interval, as a share of its value, up to which a claim can be strong."""
 WIDE = 0.20
 """The same, above which it is weak. Drift of the control case is judged by the same limits."""
-OF_THE_SYSTEM: tuple[Kind, ...] = ("device-limited", "server-CPU-limited", "lock-limited")
+OF_THE_SYSTEM: tuple[Kind, ...] = (
+    *("device-limited", "network-limited", "server-limited", "server-CPU-limited", "lock-limited"),
+)
 """Verdicts of runs that were limited by what is measured, device or server, and not by the client."""
 MOST = 0.8
 """Share of device-limited runs from which a claim about the device can be strong; below half it is weak."""

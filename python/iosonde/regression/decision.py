@@ -35,7 +35,10 @@ CONFIDENCE = 0.95
 SEPARABLE_SESSIONS = 3
 SEPARABLE_CELLS = 5
 """From this many baseline sessions and cells on, the common shift of a session is separated from the cells' own."""
-COMPARABLE = ("", "device-limited", "harness-limited", "server-CPU-limited", "lock-limited")
+COMPARABLE = (
+    *("", "device-limited", "harness-limited", "network-limited", "server-limited"),
+    *("server-CPU-limited", "lock-limited"),
+)
 """Verdicts of runs whose rate belongs to the system; disturbed and cache-served runs decide nothing."""
 
 Outcome = Literal["pass", "regression", "undecided"]

@@ -80,7 +80,14 @@ class RecordVerdict(BaseModel):
 
     model_config = ConfigDict(frozen=True)
     kind: Literal[
-        "device-limited", "harness-limited", "cache-served", "server-CPU-limited", "lock-limited", "undetermined"
+        "device-limited",
+        "harness-limited",
+        "cache-served",
+        "network-limited",
+        "server-limited",
+        "server-CPU-limited",
+        "lock-limited",
+        "undetermined",
     ]
     because: list[str]
     """Sentences, the heaviest first."""

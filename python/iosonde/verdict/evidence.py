@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from iosonde.results.run_facts import busiest_thread, cores, own_io
 from iosonde.verdict import warning_kinds as limits
+from iosonde.verdict.remote import Remote
 from iosonde.verdict.warning_kinds import SOME
 from iosonde.workload import described, streams_of
 from iosonde.workload.block.backends import BACKENDS
@@ -72,6 +73,7 @@ class VerdictFacts:
     environment: Json = field(default_factory=dict)
     harness: Json | None = None
     own_io: Json | None = None
+    remote: Remote | None = None
     server_cpu_ns: int | None = None
     """CPU time over the measurement of the server that iosonde started."""
     cold_start: bool = False
@@ -260,6 +262,8 @@ class Evidence:
     @cached_property
     def read_from_memory_share(self) -> float | None:
         """Share of the bytes read that were not requested from a device; unknown if none is visible."""
+        if self.remote and self.remote.load_read_bytes:
+            return max(0.0, 1 - self.remote.read_bytes / self.remote.load_read_bytes - (self.mean_latency_share or 0.0))
         read, requested = self._bytes("read"), self._requested_bytes
         if not read or requested is None:
             return None
@@ -268,6 +272,10 @@ class Evidence:
     @cached_property
     def written_to_memory_share(self) -> float | None:
         """Share of the bytes written that had not reached a device at the end; unknown if none is visible."""
+        if self.remote and self.remote.load_write_bytes:
+            return max(
+                0.0, 1 - self.remote.write_bytes / self.remote.load_write_bytes - (self.mean_latency_share or 0.0)
+            )
         written = self._bytes("write")
         if not written:
             return None
@@ -358,7 +366,43 @@ class Evidence:
         """Temperature of the hottest device, before or after the run."""
         return max((value for _, value, _ in self.temperatures), default=None)
 
+    # Network storage: shares of the latency without the queue in the client, whose length follows from the others
+
+    @cached_property
+    def network_share(self) -> float | None:
+        """Share of the latency that the network takes at least; unknown unless each operation is one call."""
+        return _share(self.remote.network_ns, self._sent_ns) if self.remote and self.remote.network_ns else None
+
+    @cached_property
+    def server_share(self) -> float | None:
+        """Share that the server takes; unknown as well for calls larger than probes of the network."""
+        if not self.remote or not self.remote.network_ns or not self.remote.round_trip_ns:
+            return None
+        rest = max(0.0, self.remote.round_trip_ns - self.remote.network_ns)
+        return _share(rest, self._sent_ns) if self.remote.is_probe_alike else None
+
+    @cached_property
+    def client_share(self) -> float | None:
+        """Share that the client takes outside its queue: iosonde, the file system, the processing of replies."""
+        if not self.remote or not self.remote.round_trip_ns:
+            return None
+        return _share(max(0.0, self._sent_ns - self.remote.round_trip_ns), self._sent_ns)
+
     # Inputs of the numbers, and of rules
+
+    @property
+    def remote(self) -> Remote | None:
+        """Evidence from the wire; None of local storage."""
+        return self.facts.remote
+
+    @property
+    def _sent_ns(self) -> float:
+        """Mean latency without the queue in the client; 0 if operations and calls are not the same."""
+        count = sum(total.count for total in self.facts.totals)
+        total = sum(total.completion_latency_ns_sum for total in self.facts.totals)
+        if not self.remote or not self.remote.is_one_call or not count:
+            return 0.0
+        return max(0.0, total / count - (self.remote.queue_ns or 0.0))
 
     @property
     def _stall_candidate(self) -> Interval | None:

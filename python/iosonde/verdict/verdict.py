@@ -4,10 +4,11 @@
     harness-limited  iosonde or its CPU was the limit
     cache-served     the page cache or the file system served the I/O
     server-CPU-limited, lock-limited  of runs on a database server (`server.py`)
+    network-limited, server-limited  of runs on network storage
     undetermined     the run was disturbed, or the limit cannot be identified
 
 `judge` is a pure function. Each rule checks one condition and returns at most one warning; the most severe decides:
-`cache-served`, then `harness-limited`, then `undetermined`.
+`cache-served`, then `harness-limited`, `undetermined`, `network-limited` and `server-limited`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from iosonde.verdict.warning_kinds import WARNINGS, PointsTo
 from iosonde.workload.block.backends import ON_VIRTUAL_TIME
 
 Kind = Literal[
-    "device-limited", "harness-limited", "cache-served", "server-CPU-limited", "lock-limited", "undetermined"
+    "device-limited",
+    "harness-limited",
+    "cache-served",
+    "network-limited",
+    "server-limited",
+    "server-CPU-limited",
+    "lock-limited",
+    "undetermined",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -32,12 +40,14 @@ MEANING: dict[Kind, str] = {
     "device-limited": "the device was the limit, as far as iosonde can observe",
     "harness-limited": "iosonde or its CPU was the limit: the device may be faster",
     "cache-served": "the page cache or the file system served the I/O, not the device",
+    "network-limited": "the network to the server of the storage took most of the time",
+    "server-limited": "the server of the storage took most of the time",
     "server-CPU-limited": "the database server used all CPU time that it could get",
     "lock-limited": "transactions waited for each other's locks",
     "undetermined": "the run was disturbed, or the limit cannot be identified",
 }
 
-_WEIGHT: tuple[Kind, ...] = ("cache-served", "harness-limited", "undetermined")
+_WEIGHT: tuple[Kind, ...] = ("cache-served", "harness-limited", "undetermined", "network-limited", "server-limited")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -353,9 +363,32 @@ def _no_block_device(evidence: Evidence) -> RunWarning | None:
     kind, source = str(lowest.get("kind") or ""), str(lowest.get("source") or "")
     if evidence.facts.target.get("devices") or evidence.is_in_memory or not kind:
         return None
+    if found := _part_that_limits(evidence):
+        return found
     if kind in NETWORK_FILE_SYSTEMS or re.match(r"//|[^/]+:", source):
         return _warning("network_file_system", f"the file system `{kind}` is that of a server")
     return _warning("no_block_device", f"no block device is visible under the file system `{kind}`")
+
+
+def _part_that_limits(evidence: Evidence) -> RunWarning | None:
+    """The part of the way to a server that took most of the time; None if none did, or if it is not known."""
+    link, remote = evidence.remote and evidence.remote.link_share, evidence.remote
+    if link and link >= limits.LINK_SHARE:
+        return _warning("network_limited", f"the interface carried {_percent(link)} of its speed")
+    network, server, client = evidence.network_share, evidence.server_share, evidence.client_share
+    if remote and remote.network_ns and network and network >= limits.MOST:
+        text = f"a round trip of the network took {_time(remote.network_ns)}, {_percent(network)} of the time"
+        return _warning("network_limited", f"{text} of an operation outside the client's queue")
+    if server and server >= limits.MOST:
+        return _warning(
+            "server_limited",
+            f"the server took {_percent(server)} of the time of an operation outside the client's queue",
+        )
+    if client and client >= limits.MOST:
+        return _warning(
+            "client_limited", f"the client took {_percent(client)} of the time of an operation outside its queue"
+        )
+    return None
 
 
 def _span_fits_memory(evidence: Evidence) -> RunWarning | None:

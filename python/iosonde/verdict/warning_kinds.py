@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-PointsTo = Literal["harness-limited", "cache-served", "undetermined", "note"]
+PointsTo = Literal["harness-limited", "cache-served", "network-limited", "server-limited", "undetermined", "note"]
 """The verdict that a warning leads to; a note leads to none."""
 
 BUSY = 0.95
@@ -41,6 +41,8 @@ HOT_CELSIUS = 70.0
 DEVICE_CACHE_BYTES = 64 << 20
 """Current drives have at least this much memory, and none reports how much."""
 LATENCIES_IN_A_RUN = 5
+LINK_SHARE = 0.90
+"""Use of an interface from which on it is the limit: headers of the lower layers are not in its counters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,6 +251,31 @@ _LIST = (
         when="the target is a file on a file system of a server, such as NFS, SMB, Ceph or SSHFS",
         hint="measure on the server to learn about its devices",
         points_to="undetermined",
+    ),
+    WarningKind(
+        code="network_limited",
+        title="The network took most of the time of an operation",
+        when="of NFS: the median round trip of probes of the network was 50 % or more of the mean latency without the "
+        "client's queue, or the interface carried 90 % of its speed",
+        hint="compare the round trip of the network with that before the load: queues of a full link, or distance "
+        "(docs/network.md)",
+        points_to="network-limited",
+    ),
+    WarningKind(
+        code="server_limited",
+        title="The server took most of the time of an operation",
+        when="of NFS, calls of 16 KiB or less: mean round trip without the median round trip of probes of the network "
+        "was 50 % or more of the mean latency without the client's queue",
+        hint="compare the round trips of empty calls and of the network: busy threads of the server, or its storage "
+        "(docs/network.md)",
+        points_to="server-limited",
+    ),
+    WarningKind(
+        code="client_limited",
+        title="The client's kernel or CPU took most of the time of an operation",
+        when="of NFS: the mean latency without the client's queue was twice the mean round trip or more",
+        hint="look at the CPU time of the machine, at larger blocks, and at its load by other processes",
+        points_to="harness-limited",
     ),
     WarningKind(
         code="short_run",

@@ -3,3 +3,5 @@
 `transport.py` describes the transport below a target, `path.py` the route to its server. `instruments.py` reads
 counters of the mount, its connections and the interface over a run, while `probe.py` measures the network itself.
 """
+
+ANALYSES = ("network_path",)

@@ -37,6 +37,8 @@ MARKS: dict[Kind, str] = {
     "harness-limited": "○",
     "cache-served": "□",
     "undetermined": "△",
+    "network-limited": "◁",
+    "server-limited": "▷",
     "server-CPU-limited": "◇",
     "lock-limited": "▽",
 }
@@ -47,6 +49,8 @@ _SHAPES: dict[Kind, str] = {
     "harness-limited": "circle",
     "cache-served": "square",
     "undetermined": "triangle-up",
+    "network-limited": "triangle-left",
+    "server-limited": "triangle-right",
     "server-CPU-limited": "diamond",
     "lock-limited": "triangle-down",
 }

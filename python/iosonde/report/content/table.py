@@ -11,6 +11,8 @@ LIMITED_BY = {
     "device-limited": "device",
     "harness-limited": "harness",
     "cache-served": "cache",
+    "network-limited": "network",
+    "server-limited": "server",
     "server-CPU-limited": "server CPU",
     "lock-limited": "locks",
     "undetermined": "undetermined",

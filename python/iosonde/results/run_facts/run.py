@@ -242,8 +242,8 @@ RUNS = Table(
         Column(
             "verdict",
             TEXT,
-            "`device-limited`, `harness-limited`, `cache-served`, `server-CPU-limited`, `lock-limited` or "
-            "`undetermined`; null without a result",
+            "`device-limited`, `harness-limited`, `cache-served`, `network-limited`, `server-limited`, "
+            "`server-CPU-limited`, `lock-limited` or `undetermined`; null without a result",
             lambda run: run.record.verdict.kind if run.record.verdict else None,
         ),
         Column(

@@ -1,0 +1,112 @@
+"""Latency of network storage divided among client, network and server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from iosonde.features.network_storage.metrics import DIVIDED, PARTS, part_of
+from iosonde.findings.cells import cells
+from iosonde.findings.finding import Finding
+from iosonde.findings.question import Question, QuestionKind
+from iosonde.metrics import wording
+from iosonde.metrics.statistics import Estimate, repeats_interval
+
+LATENCY = "completion_latency_ns_mean"
+
+
+class DividedLatency(Finding, kind="divided latency", topic="path"):
+    """The mean latency of a load by the part of the path that took it; the parts add up to the total."""
+
+    load: str
+    total: Estimate
+    """In nanoseconds."""
+    parts: tuple[tuple[str, Estimate], ...]
+    """Part and its time, the longest first."""
+    repeats: int
+
+    def _sentence(self) -> str:
+        listed = [
+            f"{wording.estimate_text(LATENCY, time)} {'are ' if place == 0 else ''}the {part}"
+            for place, (part, time) in enumerate(self.parts)
+        ]
+        return f"{self.load}: of {wording.estimate_text(LATENCY, self.total)}, {wording.listing(listed)}"
+
+    def _evidence(self) -> str:
+        runs = wording.counted(self.repeats, "run")
+        return f"{runs}; network: probes of the same path; server: the rest of the round trip of a call"
+
+
+class UndividedLatency(Finding, kind="latency not separable", topic="path"):
+    """A load whose latency is not divided, with the reason."""
+
+    load: str
+    reason: str
+
+    def _sentence(self) -> str:
+        return f"{self.load}: latency not separable: {self.reason}"
+
+    def _evidence(self) -> str:
+        return "round trip and queue of the calls are in the table of metrics"
+
+
+def find(question: Question) -> Iterator[Finding]:
+    """Divide the latency of each case, or state why it is not divided."""
+    factors = [question.analysis.over, *question.by]
+    divided = cells(
+        question.runs,
+        question.cases,
+        part=question.part.name,
+        metric=DIVIDED,
+        factors=factors,
+        where=question.analysis.where,
+    )
+    for row in divided.iter_rows(named=True):
+        yield _divided(question, row, factors)
+    yield from _undivided(question, known=set(divided["case_id"]))
+
+
+def _divided(question: Question, row: Mapping[str, Any], factors: list[str]) -> DividedLatency:
+    case_id = row["case_id"]
+    total = repeats_interval(np.asarray(row["values"], dtype=float))
+    parts = {name: repeats_interval(_of_case(question, case_id, part_of(name))) for name in PARTS}
+    return DividedLatency(
+        load=question.load({name: row[name] for name in factors if name in row}, case_id),
+        total=total,
+        parts=tuple(sorted(parts.items(), key=lambda item: -item[1].value)),
+        repeats=len(row["values"]),
+        strength=question.support.strength((case_id,), total),
+        case_ids=(case_id,),
+        part=question.part.name,
+    )
+
+
+def _of_case(question: Question, case_id: str, metric: str) -> np.ndarray:
+    """The values of a metric in the repeats of a case."""
+    found = question.runs.filter(
+        pl.col("case_id") == case_id, pl.col("metric") == metric, pl.col("operation") == "all"
+    ).unique(["run_id"], maintain_order=True)
+    return found.sort("repeat")["value"].to_numpy()
+
+
+def _undivided(question: Question, *, known: set[str]) -> Iterator[UndividedLatency]:
+    outcomes = question.outcomes
+    if outcomes is None or "network_unseparated" not in outcomes.columns:
+        return
+    for case_id in question.cases.filter(pl.col("part") == question.part.name)["case_id"]:
+        reasons = outcomes.filter(pl.col("case_id") == case_id)["network_unseparated"]
+        reason = next((str(each) for each in reasons if each), "")
+        if case_id not in known and reason:
+            yield UndividedLatency(
+                load=question.load({}, case_id),
+                reason=reason,
+                strength="strong",
+                case_ids=(case_id,),
+                part=question.part.name,
+            )
+
+
+KINDS = (QuestionKind("network_path", find),)

@@ -1,0 +1,37 @@
+"""Evidence from the wire of a run on the storage of a server: bytes, calls, and round trips of the network itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from iosonde.core.features import contributed
+from iosonde.results.schema import Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remote:
+    """Counted while the load completed the bytes of `load_*`; times are means of calls, None where not known."""
+
+    load_read_bytes: int
+    load_write_bytes: int
+    read_bytes: int
+    write_bytes: int
+    """Payload over the wire."""
+    queue_ns: float | None = None
+    """Time of a call in the client before it was sent."""
+    round_trip_ns: float | None = None
+    is_one_call: bool = False
+    """True if each operation of the load was one call."""
+    network_ns: float | None = None
+    """Median round trip of probes of the network during the measurement."""
+    is_probe_alike: bool = False
+    """True if the calls are so small that the network takes them as long as a probe; else it takes them longer."""
+    link_share: float | None = None
+    """Use of the interface in its busier direction, over its speed."""
+
+
+def remote_of(record: Record) -> Remote | None:
+    """Evidence from the wire of a record; None of local storage and of transports without counters."""
+    sources: tuple[Callable[[Record], Remote | None], ...] = contributed("verdict", "REMOTE")
+    return next((found for source in sources if (found := source(record)) is not None), None)
