@@ -56,7 +56,6 @@ condition = [
 ON_MEMORY = {
     **{f"delay {delay}": "queue_depth = 1, read_fraction = 1.0" for delay in DELAYS_MS},
     "rate": "queue_depth = 4, read_fraction = 1.0",
-    "writes": "queue_depth = 1, read_fraction = 0.0",
     "cached": 'io_mode = "buffered", span = "64KiB", queue_depth = 1, read_fraction = 1.0',
 }
 ON_DRIVE = {"drive": "queue_depth = 4, read_fraction = 1.0"}
@@ -75,7 +74,7 @@ rpc.nfsd --no-nfs-version 3 8
 
 def try_network() -> dict[str, Any]:
     """Describe the transport of a mount, and measure it under every condition."""
-    _serve((LAB / "7").resolve())
+    _serve((LAB / "6").resolve())
     MOUNT.mkdir()
     _run("mount", "-t", "nfs4", "-o", "vers=4.2,proto=tcp,nconnect=2,actimeo=5", f"{SERVER}:/", MOUNT)
     found = {"transport": transport.describe(MOUNT, [])}

@@ -63,3 +63,22 @@ def test_a_delay_is_time_of_the_network(guest_report: Report) -> None:
     _, far = value(guest_report, "delay 10")
     assert far["network_probe_ns_p50"] >= 10_000_000 > local["network_probe_ns_p50"]
     assert far["rpc_round_trip_ns_mean"] >= 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("condition", "kinds"),
+    [
+        ("cached", {"cache-served"}),
+        ("drive", {"server-limited"}),
+    ],
+)
+def test_a_cache_and_a_slow_drive_of_the_server_are_not_mistaken(
+    guest_report: Report, condition: str, kinds: set[str]
+) -> None:
+    """A busy machine disturbs the load, or makes the client slow: then the run is not limited by what is remote."""
+    record, found = value(guest_report, condition)
+    assert record.verdict
+    disturbed = {"undetermined", "harness-limited"} if condition != "cached" else set()
+    assert record.verdict.kind in kinds | disturbed, record.verdict.because
+    if condition == "cached":
+        assert found["wire_read_ratio"] < 0.1
