@@ -119,12 +119,15 @@ def test_metrics_read_in_bulk_are_those_of_run_metrics(root: Path) -> None:
 
 @pytest.mark.engine
 def test_many_result_sets_are_summarised_by_processes_with_the_same_outcome(
-    root: Path, indexed: Index, monkeypatch: pytest.MonkeyPatch
+    root: Path, indexed: Index, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("iosonde.library.indexing.ALONE", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     parallel = index(root)
     assert parallel.summaries == indexed.summaries
     assert parallel.problems == indexed.problems
+    cached = index(root)
+    assert (cached.summaries, cached.problems) == (indexed.summaries, indexed.problems)
 
 
 def test_links_are_relative_and_encoded(root: Path, indexed: Index, tmp_path: Path) -> None:

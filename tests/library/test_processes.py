@@ -14,7 +14,7 @@ pytestmark = pytest.mark.engine
 
 PRINTS_MUCH_AND_WAITS = """
 import json, pathlib, sys, time
-root, directories = json.load(sys.stdin)
+root, directories, _ = json.load(sys.stdin)
 for directory in directories:
     print(json.dumps([None, directory + "x" * 1_000_000]), flush=True)
 pathlib.Path(root, f"printed-{len(directories)}").touch()
@@ -30,6 +30,6 @@ def test_no_process_waits_until_the_output_of_another_was_read(tmp_path: Path) -
     """Each prints more than a pipe holds, and ends once both have printed everything."""
     directories = [tmp_path / name for name in ("a", "b", "c")]
     with patch.object(indexing, "module_command", return_value=[sys.executable, "-c", PRINTS_MUCH_AND_WAITS]):
-        found = list(indexing._by_processes(tmp_path, directories, 2))
+        found = list(indexing._by_processes(tmp_path, directories, None, 2))
     assert sorted(Path(problem.rstrip("x")).name for _, problem in found) == ["a", "b", "c"]
     assert all(summary is None for summary, _ in found)

@@ -1,4 +1,6 @@
-"""Summaries of all result sets below a directory, by several processes where there are many.
+"""Summaries of all result sets below a directory, by several processes where there are many to read.
+
+Of a large library only result sets that have changed are read; the others are in the cache (`compacted.py`).
 
 A result set that cannot be read is named and skipped; the others do not suffer.
 """
@@ -8,22 +10,24 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from iosonde.errors import IosondeError, ResultsError
+from iosonde.library import compacted
 from iosonde.library.find import find
 from iosonde.library.summary import Summary, summarise
+from iosonde.metrics.bulk import bulk_metrics
 from iosonde.python_process import module_command
 from iosonde.results import ResultSet
 
 BATCH = 25
 """Result sets whose tables are in memory together."""
 ALONE = 50
-"""Up to this many result sets, starting further processes would take longer than it saves."""
+"""Up to this many result sets, further processes and the cache would take longer than they save."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +41,20 @@ class Index:
     """Result sets and directories that were skipped, each with the reason."""
 
 
-def index(root: Path | str) -> Index:
-    """Summarise every result set below a directory. `ResultsError` where it is not a directory."""
+def index(root: Path | str, *, compact: bool = False) -> Index:
+    """Summarise every result set below a directory. `ResultsError` where it is not a directory.
+
+    With `compact`, all of them are in the cache afterwards, however few they are.
+    """
     directory = Path(root).absolute()
     problems: list[str] = []
     found = list(find(directory, problems))
-    workers = 1 if len(found) <= ALONE else len(os.sched_getaffinity(0))
-    results = _by_processes(directory, found, workers) if workers > 1 else summaries(directory, found)
-    listed: list[Summary] = []
+    cache = compacted.place(directory) if compact or len(found) > ALONE else None
+    listed = list(_known(directory, found, cache)) if cache else []
+    names = {each.path for each in listed}
+    new = [each for each in found if _name(directory, each) not in names]
+    workers = 1 if len(new) <= ALONE else len(os.sched_getaffinity(0))
+    results = _by_processes(directory, new, cache, workers) if workers > 1 else summaries(directory, new, cache)
     for summary, problem in results:
         if summary:
             listed.append(summary)
@@ -58,13 +68,24 @@ def index(root: Path | str) -> Index:
     )
 
 
-def summaries(root: Path, directories: Sequence[Path]) -> Iterator[tuple[Summary | None, str]]:
-    """Yield a summary or the reason why there is none for each directory."""
+def _known(root: Path, found: Sequence[Path], cache: Path) -> Iterator[Summary]:
+    """Yield the summaries that are in the cache and up to date."""
+    states = {_name(root, each): compacted.state_of(each) for each in found}
+    for text in compacted.current(cache, states)["summary"]:
+        yield Summary.model_validate_json(text)
+
+
+def summaries(
+    root: Path, directories: Sequence[Path], cache: Path | None = None
+) -> Iterator[tuple[Summary | None, str]]:
+    """Yield a summary or the reason why there is none for each directory, and add them to the cache."""
     for start in range(0, len(directories), BATCH):
-        yield from _batch(root, directories[start : start + BATCH])
+        yield from _batch(root, directories[start : start + BATCH], cache)
 
 
-def _batch(root: Path, directories: Sequence[Path]) -> Iterator[tuple[Summary | None, str]]:
+def _batch(root: Path, directories: Sequence[Path], cache: Path | None) -> Iterator[tuple[Summary | None, str]]:
+    # Before they are read: what is written meanwhile makes them out of date.
+    states = {_name(root, each): compacted.state_of(each) for each in directories} if cache else {}
     opened: dict[str, ResultSet] = {}
     for directory in directories:
         try:
@@ -75,20 +96,27 @@ def _batch(root: Path, directories: Sequence[Path]) -> Iterator[tuple[Summary | 
         else:
             opened[_name(root, directory)] = results
     if opened:
-        yield from _summarised(opened)
+        yield from _summarised(opened, states, cache)
 
 
-def _summarised(opened: dict[str, ResultSet]) -> Iterator[tuple[Summary | None, str]]:
+def _summarised(
+    opened: dict[str, ResultSet], states: Mapping[str, str], cache: Path | None
+) -> Iterator[tuple[Summary | None, str]]:
     """Summarise together; where one of them is damaged, each by itself."""
     try:
-        yield from ((each, "") for each in summarise(opened))
+        metrics = bulk_metrics(opened)
+        found = summarise(opened, metrics)
     except Exception as error:  # a record of a stranger may have any value in any place
         if len(opened) == 1:
             [results] = opened.values()
             yield None, _skipped(results.directory, error)
             return
         for name, results in opened.items():
-            yield from _summarised({name: results})
+            yield from _summarised({name: results}, states, cache)
+        return
+    if cache:
+        compacted.write(cache, {each.path: (states[each.path], each) for each in found}, metrics)
+    yield from ((each, "") for each in found)
 
 
 def _skipped(directory: Path, error: Exception) -> str:
@@ -101,7 +129,9 @@ def _name(root: Path, directory: Path) -> str:
     return str(directory.relative_to(root))
 
 
-def _by_processes(root: Path, directories: Sequence[Path], workers: int) -> Iterator[tuple[Summary | None, str]]:
+def _by_processes(
+    root: Path, directories: Sequence[Path], cache: Path | None, workers: int
+) -> Iterator[tuple[Summary | None, str]]:
     """Divide the directories among processes, interleaved, and collect what each prints."""
     with ExitStack() as stack:
         started = []
@@ -116,7 +146,7 @@ def _by_processes(root: Path, directories: Sequence[Path], workers: int) -> Iter
             stack.callback(process.kill)
             assert process.stdin, "a pipe was requested"
             own = [os.fsdecode(each) for each in directories[number::workers]]
-            process.stdin.write(json.dumps([str(root), own]).encode())
+            process.stdin.write(json.dumps([str(root), own, str(cache or "")]).encode())
             process.stdin.close()
             started.append(process)
         # A process whose output is not read stops once the pipe is full.

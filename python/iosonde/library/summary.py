@@ -13,7 +13,7 @@ from iosonde.findings.answer import trust_from
 from iosonde.findings.drift import Drift, drift
 from iosonde.library import context
 from iosonde.metrics import wording
-from iosonde.metrics.bulk import METRICS, bulk_metrics
+from iosonde.metrics.bulk import METRICS
 from iosonde.metrics.registry import METRICS as REGISTRY
 from iosonde.metrics.scopes import of_same_repeats
 from iosonde.metrics.statistics import MINIMUM_REPEATS
@@ -91,9 +91,9 @@ class Summary(_Frozen):
     cells: list[SessionCell]
 
 
-def summarise(result_sets: Mapping[str, ResultSet]) -> list[Summary]:
-    """Return the summary of each result set, by its relative path; they share one pass over their tables."""
-    metrics = bulk_metrics(result_sets).filter(pl.col("part") != PREPARATION)
+def summarise(result_sets: Mapping[str, ResultSet], all_metrics: pl.DataFrame) -> list[Summary]:
+    """Return the summary of each result set, by its relative path, from the `bulk_metrics` of all of them."""
+    metrics = all_metrics.filter(pl.col("part") != PREPARATION)
     # A case of the same name in another result set is another case.
     unique = metrics.with_columns(pl.format("{}\n{}", "result_set", name).alias(name) for name in ("run_id", "case_id"))
     medians, cells = _medians(unique), _cells(unique, result_sets)

@@ -11,8 +11,8 @@ from iosonde.library.indexing import summaries
 
 def main() -> None:
     """Read the root and the directories, and print a line for each."""
-    root, directories = json.load(sys.stdin)
-    for summary, problem in summaries(Path(root), [Path(each) for each in directories]):
+    root, directories, cache = json.load(sys.stdin)
+    for summary, problem in summaries(Path(root), [Path(each) for each in directories], Path(cache) if cache else None):
         print(json.dumps([summary.model_dump() if summary else None, problem]), flush=True)
 
 

@@ -16,10 +16,11 @@ import secrets
 import shutil
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -63,6 +64,26 @@ def answer(result_set: Source, text: str) -> pl.DataFrame:
             raise
     with connect(result_set, hosts=hosts, check=True) as connection:
         return select(connection, text, result_set, hosts)
+
+
+def answer_library(library: Mapping[str, Any], text: str) -> pl.DataFrame:
+    """Return the result of one statement over compacted result sets (`library/sql.py`); only reading is allowed."""
+    scratch = create_scratch()
+    connection = duckdb.connect()
+    weakref.finalize(connection, _close, scratch, [])
+    _confine(connection, scratch, [library["cache"]])
+    try:
+        for name in ("result_sets", "segments"):
+            _add_table(connection, name, pl.DataFrame(library[name], infer_schema_length=None))
+        # Rows of a result set that has changed since are in an older segment.
+        files = ", ".join(map(_quoted, library["files"]))
+        rows = f"read_parquet([{files}], hive_partitioning = false) SEMI JOIN segments USING (result_set, segment)"
+        connection.execute(f"CREATE VIEW metrics AS SELECT * EXCLUDE (segment) FROM {rows}")
+        connection.execute("SET lock_configuration = true")
+        _check_reading(connection.extract_statements(text))
+    except duckdb.Error as error:
+        raise _failed(error) from error
+    return frame(connection, text)
 
 
 def connect(

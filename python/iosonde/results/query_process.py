@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,17 @@ class Answer:
 
 def answer(directory: Path, query: str) -> Answer:
     """Return the result of one SELECT over a result set; `ResultsError` where it fails or needs too much memory."""
+    return _answer({"directory": str(directory), "query": query})
+
+
+def answer_library(library: Mapping[str, Any], query: str) -> Answer:
+    """Return the result of one SELECT over compacted result sets: `query.answer_library` has the arguments."""
+    return _answer({"library": library, "query": query})
+
+
+def _answer(request: dict[str, Any]) -> Answer:
     with scratch_directory() as scratch:
-        reply = _ask({"directory": str(directory), "query": query, "parent": os.getpid()}, scratch)
+        reply = _ask({**request, "parent": os.getpid()}, scratch)
         if error := reply.get("error"):
             raise ResultsError(error["what"], where=error["where"], hint=error["hint"])
         with (scratch / "answer").open("rb") as file:  # A path would be taken for a pattern.
@@ -110,10 +120,15 @@ def main() -> None:
     scratch = Path(request["scratch"])
     reply: dict[str, Any]
     try:
-        result_set = ResultSet.open(request["directory"])
-        with interpreting([result_set.directory]):
-            query.answer(result_set, request["query"]).write_ipc(scratch / "answer")
-        reply = {"problems": result_set.problems}
+        if library := request.get("library"):
+            rows, problems = query.answer_library(library, request["query"]), []
+        else:
+            result_set = ResultSet.open(request["directory"])
+            with interpreting([result_set.directory]):
+                rows = query.answer(result_set, request["query"])
+            problems = result_set.problems
+        rows.write_ipc(scratch / "answer")
+        reply = {"problems": problems}
     except IosondeError as error:
         reply = {"error": {"what": error.what, "where": error.where, "hint": error.hint}}
     except MemoryError:

@@ -17,24 +17,28 @@ _ROWS_AT_ONCE = 10_000
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set, or a directory with result sets.")],
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT statement in DuckDB's SQL.")],
     format: Annotated[
         Literal["table", "csv", "json"] | None,
         typer.Option("--format", help="Output format (default: a table on a terminal, CSV elsewhere)."),
     ] = None,
 ) -> None:
-    """Query a result set with SQL.
+    """Query result sets with SQL.
 
-    Tables: cases, runs, metrics, case_metrics, jobs, intervals, histograms, usage, store_statistics, named_values,
-    warnings, evidence, faults. `DESCRIBE runs` lists the columns. A metric of the whole load is also a column of runs
-    and cases: `SELECT case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns
-    convert a histogram bucket to nanoseconds. With `--hosts` these are totals; hosts.runs and so on have a column host.
+    Tables of a directory with result sets, at any depth: result_sets, metrics. Tables of one result set: cases, runs,
+    metrics, case_metrics, jobs, intervals, histograms, usage, store_statistics, named_values, warnings, evidence,
+    faults. `DESCRIBE runs` lists the columns. A metric of the whole load is also a column of runs and cases: `SELECT
+    case_id, iops FROM runs`. The functions bucket_lower_ns, bucket_width_ns and bucket_midpoint_ns convert a histogram
+    bucket to nanoseconds. With `--hosts` these are totals; hosts.runs and so on have a column host.
     """
+    from iosonde.library import sql
+    from iosonde.library.find import MARK
     from iosonde.results.csv_files import as_csv
     from iosonde.results.query_process import answer as answer_of
 
-    answered = answer_of(directory, query)
+    is_library = directory.is_dir() and not (directory / MARK).exists()
+    answered = sql.answer(directory, query) if is_library else answer_of(directory, query)
     for problem in answered.problems:
         messages.warning(f"warning: {problem}; skipped")
     answer = answered.rows
