@@ -68,9 +68,22 @@ def test_damaged_records_and_result_sets_are_named_and_left_out(made: Path, tmp_
     (source / "record/records/linked").symlink_to(made / "host-b/results/records")
     done = collect([source], library)
     assert done.copied == [library / "source/record"]
-    assert len(done.problems) == 2 and "intervals.parquet` was modified" in " ".join(done.problems)
+    assert len(done.problems) == 3 and "intervals.parquet` was modified" in " ".join(done.problems)
+    assert any("records/linked` skipped" in each for each in done.problems)
     copy = ResultSet.open(library / "source/record")
     assert len(copy.records()) == 4 and not copy.problems
+
+
+def test_result_sets_of_hosts_in_a_result_set_are_part_of_it(made: Path, tmp_path: Path) -> None:
+    """The hosts of a study on several keep their own records; those of a host may arrive later."""
+    source, library = tmp_path / "source", tmp_path / "library"
+    shutil.copytree(made / "host-a/results", source / "set")
+    assert collect([source], library).copied == [library / "source/set"]
+    shutil.copytree(made / "host-b/results", source / "set/hosts/host-b")
+    assert collect([source], library).completed == [library / "source/set"]
+    assert not ResultSet.open(library / "source/set").problems
+    assert len(ResultSet.open(library / "source/set/hosts/host-b").records()) == 5
+    assert collect([source], library).known == 1
 
 
 def test_a_name_that_is_taken_gets_a_number_and_an_interrupted_copy_is_completed(made: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from iosonde.results.files import Directory
 from iosonde.results.reading import read_plan
 from iosonde.results.schema import MANIFEST
 
-PLAN, RECORDS, ENVIRONMENTS = "plan.json", "records", "environments"
+PLAN, RECORDS, ENVIRONMENTS, HOSTS = "plan.json", "records", "environments", "hosts"
 
 
 @dataclass(kw_only=True)
@@ -35,7 +35,10 @@ class Collected:
 
 @dataclass(frozen=True, kw_only=True)
 class _Content:
-    """Identity of a result set: checksum of its plan, and of the manifest of each record."""
+    """Identity of a result set: checksum of its plan, and of the manifest of each record.
+
+    A study on several hosts has their result sets in it: records of those are named with their directory.
+    """
 
     path: Path
     plan: str
@@ -91,13 +94,14 @@ def _content(path: Path, problems: list[str]) -> _Content | None:
     """Return the identity of a result set; None, with the reason, for a damaged one."""
     try:
         read_plan(path)
-        with Directory.open(path) as directory:
-            plan = hashlib.sha256(directory.read(PLAN)).hexdigest()
-            records = {}
-            with directory.subdirectory(RECORDS) as opened:
+        records: dict[str, str] = {}
+        for part in _parts(path):
+            with Directory.open(path / part) as directory, directory.subdirectory(RECORDS) as opened:
                 for name in opened.names():
                     with suppress(OSError), opened.subdirectory(name) as record:
-                        records[name] = hashlib.sha256(record.read(MANIFEST)).hexdigest()
+                        records[str(part / name)] = hashlib.sha256(record.read(MANIFEST)).hexdigest()
+        with Directory.open(path) as directory:
+            plan = hashlib.sha256(directory.read(PLAN)).hexdigest()
     except ResultsError as error:
         problems.append(f"`{path}` skipped: {error.what}")
         return None
@@ -107,25 +111,44 @@ def _content(path: Path, problems: list[str]) -> _Content | None:
     return _Content(path=path, plan=plan, records=records)
 
 
+def _parts(path: Path) -> list[Path]:
+    """Return the result sets of hosts in a result set, and itself last, relative to it."""
+    hosts = path / HOSTS
+    found = sorted(hosts.iterdir()) if hosts.is_dir() and not hosts.is_symlink() else []
+    own = [each.relative_to(path) for each in found if (each / MARK).is_file() and not each.is_symlink()]
+    return [*own, Path()]
+
+
 def _copy(found: _Content, target: Path, problems: list[str]) -> dict[str, str]:
-    """Copy what is missing in the target, `format.json` last, and return the records that are there then."""
-    target.mkdir(parents=True, exist_ok=True)
-    copied = {}
-    with Directory.open(found.path) as source, Directory.open(target) as directory:
-        _copy_environments(source, directory)
-        with source.subdirectory(RECORDS) as read, directory.subdirectory(RECORDS, create=True) as written:
-            there = set(written.names())
-            for name, checksum in found.records.items():
-                if name not in there:
-                    files, problem = _record(read, name)
-                    if problem:
-                        problems.append(f"`{found.path / RECORDS / name}` skipped: {problem}")
-                        continue
-                    written.write_directory(name, files)
-                copied[name] = checksum
-        for name in (PLAN, MARK):  # A directory with the second one is a result set.
-            if name not in directory.names():
-                directory.write(name, source.read(name))
+    """Copy what is missing in the target, its own `format.json` last, and return the records that are there then."""
+    copied: dict[str, str] = {}
+    for part in _parts(found.path):
+        (target / part).mkdir(parents=True, exist_ok=True)
+        with Directory.open(found.path / part) as source, Directory.open(target / part) as directory:
+            _copy_environments(source, directory)
+            names = _copy_records(source, directory, problems)
+            copied |= {
+                str(part / name): found.records[str(part / name)] for name in names if str(part / name) in found.records
+            }
+            for name in (PLAN, MARK):  # A directory with the second one is a result set.
+                if name not in directory.names():
+                    directory.write(name, source.read(name))
+    return copied
+
+
+def _copy_records(source: Directory, target: Directory, problems: list[str]) -> list[str]:
+    """Copy the records that the target does not have, and return the names of those that it has then."""
+    copied = []
+    with source.subdirectory(RECORDS) as read, target.subdirectory(RECORDS, create=True) as written:
+        there = set(written.names())
+        for name in read.names():
+            if name not in there:
+                files, problem = _record(read, name)
+                if problem:
+                    problems.append(f"`{source.path / RECORDS / name}` skipped: {problem}")
+                    continue
+                written.write_directory(name, files)
+            copied.append(name)
     return copied
 
 
