@@ -295,6 +295,7 @@ _DEV = (
     _tool("sshd", "openssh-server", "dev", "tests of hosts that ssh reaches", "-V"),
     _tool("ssh-keygen", "openssh-client", "dev", "tests of hosts that ssh reaches"),
     _tool("ip", "iproute2", "dev", "tests of hosts on a network of their own", "-V"),
+    _tool("tc", "iproute2", "dev", "tests of hosts on a network of their own", "-V"),
     _tool("nsenter", "util-linux", "dev", "tests of hosts on a network of their own", "--version"),
     _tool("git", "git", "dev", "the test that builds the source distribution", "--version"),
     _tool("ldd", "libc-bin", "dev", "the libraries of db_bench", "--version"),

@@ -139,7 +139,7 @@ Hosts = Annotated[
     typer.Option(
         "--hosts",
         metavar="HOSTS",
-        help="Carry out each run on several hosts at the same time: `local:4` for four processes on this machine, "
+        help="Use several hosts at the same time: `local:4` for four processes on this machine, "
         "`ssh:hosts.toml` for hosts that ssh reaches, or the address of a Dask scheduler such as `tls://10.0.0.1:8786`.",
     ),
 ]

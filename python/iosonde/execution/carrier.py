@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from iosonde.execution.observer import Observer
 from iosonde.plan import Plan
@@ -41,3 +41,6 @@ class Carrier(Protocol):
         retry_failed: bool,
     ) -> ResultSet:
         """Carry out missing runs, like `session.resume`."""
+
+    def cleanup(self, options: HostOptions) -> list[dict[str, Any]]:
+        """Remove leftovers on all hosts; returns what `iosonde cleanup --json` prints there, with the host."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from iosonde.core.features import contributed
 from iosonde.errors import ResultsError, TargetError
@@ -133,6 +134,11 @@ def resume(
             time_limit_s=time_limit_s,
             consent=consent,
         )
+
+
+def cleanup(hosts: HostOptions) -> list[dict[str, Any]]:
+    """Remove leftovers of earlier sessions on hosts."""
+    return _carrier().cleanup(hosts)
 
 
 def _carrier() -> Carrier:

@@ -25,6 +25,7 @@ pytestmark = [
     *(pytest.mark.needs(each) for each in ("root", "ssh", "sshd", "ssh-keygen", "ip", "nsenter", "unshare")),
 ]
 
+SECOND = 10**9
 Process = subprocess.Popen[bytes]
 NAMES = ("north", "south", "east")
 """In an order of their own."""
@@ -211,6 +212,20 @@ def test_a_lost_connection_ends_the_study_and_what_it_started(
         hosts.link(host, "up")
 
 
+def test_leftovers_of_a_killed_host_are_removed(place: Path, hosts: Network) -> None:
+    """The agent, which restores the host, is killed with all else."""
+    host = hosts.hosts[1]
+    with measuring(place, hosts) as process:
+        host.signal(signal.SIGKILL)
+        assert "was lost" in finished(process)
+    assert list((place / "data").iterdir()), "the files of that host"
+    words = [*hosts.inside, sys.executable, "-m", "iosonde", "cleanup", "--json", "--hosts", listed(place, hosts)]
+    done = subprocess.run(words, env=hosts.environment(), stdout=subprocess.PIPE, check=True)
+    assert {entry["host"] for entry in json.loads(done.stdout) if str(place / "data") in entry["path"]} == {host.name}
+    assert list((place / "data").iterdir()) == []
+    assert json.loads(subprocess.run(words, env=hosts.environment(), stdout=subprocess.PIPE, check=True).stdout) == []
+
+
 def test_a_host_that_cannot_take_part_is_named_before_anything_is_written(place: Path, hosts: Network) -> None:
     scripts = pythons(place / "pythons")
     other = hosts.hosts[1]
@@ -241,3 +256,48 @@ def test_a_host_with_another_key_is_refused(place: Path, hosts: Network) -> None
     assert "no worker on host `south`" in output
     assert "Host key verification failed" in output
     assert not (place / "set").exists()
+
+
+SHIFTS = {"north": (10 * SECOND, 100), "south": (-10 * SECOND, -100)}
+"""Offset in nanoseconds and drift in ppm of the clock of each host."""
+
+
+@pytest.mark.needs("cc", "tc")
+def test_offset_and_drift_of_clocks_are_within_their_errors(place: Path, hosts: Network) -> None:
+    """Also where messages to the hosts are delayed and those from them are not."""
+    library = place / "shifted.so"
+    source = Path(__file__).with_name("shifted_clock.c")
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+    epoch_ns = time.time_ns()
+    tables = []
+    for host, (name, (offset_ns, drift_ppm)) in zip(hosts.hosts, SHIFTS.items(), strict=False):
+        python = place / name
+        python.write_text(
+            f"#!/bin/sh\nexport SHIFTED_OFFSET_NS={offset_ns} SHIFTED_DRIFT_PPM={drift_ppm}\n"
+            f'export SHIFTED_EPOCH_NS={epoch_ns} LD_PRELOAD={library}\nexec {sys.executable} "$@"\n'
+        )
+        python.chmod(0o755)
+        tables.append(f'[[hosts]]\nname = "{name}"\naddress = "{host.address}"\npython = "{python}"\n')
+        shape = ["root", "tbf", "rate", "2mbit", "burst", "2kb", "latency", "1s"]
+        subprocess.run([*hosts.inside, "tc", "qdisc", "add", "dev", host.name, *shape], check=True)
+    (place / "shifted.toml").write_text("".join(tables))
+    try:
+        code, output = run(hosts, command(place, hosts, spec=f"ssh:{place}/shifted.toml", repeats=3))
+    finally:
+        for host in hosts.hosts[: len(SHIFTS)]:
+            subprocess.run([*hosts.inside, "tc", "qdisc", "del", "dev", host.name, "root"], check=True)
+    assert code == 0, output
+    records = ResultSet.open(place / "set").records()
+    assert len(records) == 3
+    for record in records:
+        part = record.of(Hosts)
+        assert part and [share.host for share in part.shares] == list(SHIFTS)
+        for share in part.shares:
+            offset_ns, drift_ppm = SHIFTS[share.host]
+            own = ResultSet.open(place / "set" / "hosts" / share.host).record(record.run_id)
+            assert own and own.result
+            at_ns = own.result["start"]["requested_unix_ns"] - share.clock_offset_ns
+            true_ns = offset_ns + (at_ns - epoch_ns) * drift_ppm / 1e6
+            assert abs(share.clock_offset_ns - true_ns) <= share.clock_bound_ns < SECOND
+            assert share.clock_drift_ppm is not None and share.clock_drift_bound_ppm is not None
+            assert abs(share.clock_drift_ppm - drift_ppm) <= share.clock_drift_bound_ppm

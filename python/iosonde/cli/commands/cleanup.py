@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from iosonde.cli import options
 from iosonde.cli.messages import messages
 from iosonde.cli.tables import AsJson, print_json
 from iosonde.errors import TargetError
@@ -31,6 +32,8 @@ def command(
             "database is dropped if the server answers after all.",
         ),
     ] = None,
+    hosts: options.Hosts = None,
+    insecure_hosts: options.InsecureHosts = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove kept files without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -43,6 +46,13 @@ def command(
     from iosonde.storage import cleanup
     from iosonde.storage.safety.journal_entry import DATABASES
 
+    if hosts:
+        if kept or forget:
+            raise TargetError(
+                "`--hosts` does not support `--kept` and `--forget`", hint="run `iosonde cleanup` on the host itself"
+            )
+        _on_hosts(hosts, insecure=insecure_hosts, as_json=as_json)
+        return
     paths = [expanded(path).absolute() for path in kept or []]
     if paths and not (_preview(paths, messages.info if as_json else print) and (yes or _is_confirmed())):
         print("[]" if as_json else "nothing was removed")
@@ -55,6 +65,20 @@ def command(
     if any(each.failed for each in cleaned):
         if any(each.failed and Path(each.path).is_relative_to(DATABASES) for each in cleaned):
             messages.info("If a server no longer exists, `iosonde cleanup --forget PATH` removes its entry.")
+        raise typer.Exit(1)
+
+
+def _on_hosts(hosts: str, *, insecure: bool, as_json: bool) -> None:
+    from iosonde.execution import session
+    from iosonde.execution.carrier import HostOptions
+
+    cleaned = session.cleanup(HostOptions(hosts=hosts, insecure=insecure))
+    if as_json:
+        print_json(cleaned)
+    else:
+        lines = [": ".join(filter(None, (each["host"], each["path"], each["result"]))) for each in cleaned]
+        print("\n".join(lines) or "nothing to remove on any host")
+    if any(each["failed"] for each in cleaned):
         raise typer.Exit(1)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
+from iosonde.features.many_hosts.worker import remove_abandoned
 from iosonde.python_process import module_command
 
 if TYPE_CHECKING:
@@ -179,6 +180,21 @@ def kill(dask_worker: Worker) -> None:
 def read_record(directory: str, name: str) -> dict[str, bytes]:
     """Return the files of a record of this host."""
     return {path.name: path.read_bytes() for path in (Path(directory) / "records" / name).iterdir()}
+
+
+async def cleanup() -> list[dict[str, Any]]:
+    """Remove leftovers of killed sessions on the host, in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *module_command("iosonde", "cleanup", "--json"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    if not output:
+        raise RuntimeError(errors.decode(errors="replace").strip())
+    found: list[dict[str, Any]] = json.loads(output)
+    return found + [{"path": path, "result": "removed", "failed": False} for path in remove_abandoned()]
 
 
 def _agent(worker: Worker) -> Agent:

@@ -18,7 +18,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 import threading
 from typing import Any
 
@@ -30,12 +29,9 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     connection = os.dup(sys.stdin.fileno())
     os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # Not for processes that the worker starts.
-    scratch = tempfile.mkdtemp(prefix="iosonde-worker-")
-    threading.Thread(target=_end_with, args=(connection, scratch), daemon=True).start()
-    try:
+    with worker.own_scratch() as scratch:
+        threading.Thread(target=_end_with, args=(connection, scratch), daemon=True).start()
         asyncio.run(_serve(order, scratch))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 async def _serve(order: dict[str, Any], scratch: str) -> None:

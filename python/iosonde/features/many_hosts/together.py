@@ -36,6 +36,8 @@ from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import MANIFEST, RECORD_TABLES, Failure, Record, RecordWarning
 from iosonde.storage import open_target
 
+CLEANUP_S = 600.0
+"""For a host to remove leftovers."""
 COLLECT_S = 60.0
 """For a host to send a record."""
 
@@ -71,6 +73,20 @@ class Together:
                     hint="resume with the same hosts",
                 )
             return _carry_out(result_set, carrier, options, observer, time_limit_s, retry_failed=retry_failed)
+
+    def cleanup(self, options: HostOptions) -> list[dict[str, Any]]:
+        """Remove leftovers on all hosts; a host that cannot is reported like a leftover that remains."""
+        with connected(options.hosts, insecure=options.insecure) as carrier:
+            found = carrier.do(gather(_cleaned(host) for host in carrier.hosts))
+        return [entry for of_host in found for entry in of_host]
+
+
+async def _cleaned(host: Host) -> list[dict[str, Any]]:
+    try:
+        found = await host.call(relay.cleanup, wait_s=CLEANUP_S)
+    except HostLostError as error:
+        found = [{"path": "", "result": str(error), "failed": True}]
+    return [{"host": host.name, **entry} for entry in found]
 
 
 def _carry_out(
