@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from volume_models import Device, Limit, Volume, random_device, random_volume, run
+from volume_models import Device, Limit, Volume, device_with_recorded_noise, random_device, random_volume, run
 
 from iosonde.features.rate_limits.identify import Settings
 from iosonde.features.rate_limits.series import Load, Series
@@ -38,6 +38,11 @@ def test_devices_without_a_rule_are_not_called_limited() -> None:
     verdicts = [run(LONG, random_device(seed)).verdict for seed in range(40)]
     assert "limited" not in verdicts
     assert verdicts.count("not limited") > len(verdicts) / 2
+
+
+def test_devices_with_the_noise_of_a_real_disk_are_not_called_limited() -> None:
+    verdicts = [run(LONG, device_with_recorded_noise(seed)).verdict for seed in range(40)]
+    assert verdicts.count("limited") == 0
 
 
 def test_gp2_is_identified_with_its_credits() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import random
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from iosonde.features.rate_limits.identify import Settings, identify
 from iosonde.features.rate_limits.rules import Identification
@@ -136,6 +138,8 @@ class Device:
     recovery: float = 0.0
     """Seconds of cliff that a second of rest restores."""
     correlation: float = 0.0
+    recorded: tuple[float, ...] = ()
+    """Deviations of a recorded rate in intervals of 0.1 s, as shares of its mean, instead of `noise`."""
     seed: int = 0
     used_s: float = 0.0
     state: float = 0.0
@@ -143,6 +147,14 @@ class Device:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.place = self.random.randrange(len(self.recorded) or 1)
+
+    def _deviation(self, length: float) -> float:
+        if not self.recorded:
+            return self.correlation * self.state + self.random.gauss(0, self.noise)
+        places = range(self.place, self.place + max(1, round(length / 0.1)))
+        self.place = places.stop % len(self.recorded)
+        return sum(self.recorded[each % len(self.recorded)] for each in places) / len(places)
 
     def serve(self, stage: Stage) -> Series:
         idle_s = stage.rest_s + 0.4
@@ -155,7 +167,7 @@ class Device:
             top /= 1 + 0.05 * math.log2(max(1, load.block_size / 4096))
             top *= self.slow if self.used_s > self.cliff_s else 1.0
             top *= max(0.2, 1 - self.decay * self.used_s)
-            self.state = self.correlation * self.state + self.random.gauss(0, self.noise)
+            self.state = self._deviation(length)
             exact = max(0.0, top * length * (1 + self.state)) + self.carry
             counts.append(float(math.floor(exact)))
             self.carry = exact - counts[-1]
@@ -238,3 +250,20 @@ def random_device(seed: int) -> Device:
         correlation=rng.choice([0.0, 0.8]),
         seed=seed,
     )
+
+
+RECORDED = Path(__file__).parent / "recorded" / "disk.csv"
+"""Completed I/Os of a virtual disk (virtio) in each 0.1 s for a minute, on two cores that other work kept busy:
+
+    iosonde run STUDY --target FILE  # 4 KiB, span 256 MiB, interval 100 ms; factors read_fraction and queue_depth
+"""
+
+
+def device_with_recorded_noise(seed: int) -> Device:
+    """A device without a rule, whose rate varies as that of a real disk, by as much or by down to a hundredth of it."""
+    with RECORDED.open(encoding="utf-8", newline="") as file:
+        series = [[float(each) for each in row["operations"].split()] for row in csv.DictReader(file)]
+    rng = random.Random(seed)
+    chosen = rng.choice(series)
+    mean, scale = sum(chosen) / len(chosen), rng.choice([1.0, 10 ** rng.uniform(-2, 0)])
+    return replace(random_device(seed), recorded=tuple(scale * (each / mean - 1) for each in chosen))
