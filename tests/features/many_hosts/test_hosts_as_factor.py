@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from engines import real_engine
 
+import iosonde
 from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.execution.carrier import HostOptions
@@ -26,8 +27,8 @@ from iosonde.study.model import Study
 pytestmark = pytest.mark.system
 
 
-def planned(place: Path, factors: dict[str, Any], **measurement: Any) -> Plan:
-    study = {
+def study(factors: dict[str, Any], **measurement: Any) -> Study:
+    content = {
         "name": "hosts", "title": "Reads of several hosts", "question": "How much do several hosts read?", "repeats": 2,
         "measurement": {
             "span": "1MiB", "io_mode": "buffered", "ramp": "0s", "duration": "1s", "interval": "100ms",
@@ -36,7 +37,11 @@ def planned(place: Path, factors: dict[str, Any], **measurement: Any) -> Plan:
         "parts": [{"name": "main", "factors": factors}],
         "profiles": {"quick": {}},
     }  # fmt: skip
-    return expand(Study.model_validate(study), open_target(str(place / "data")), profile="quick")
+    return Study.model_validate(content)
+
+
+def planned(place: Path, factors: dict[str, Any]) -> Plan:
+    return expand(study(factors), open_target(str(place / "data")), profile="quick")
 
 
 class Observed(Silent):
@@ -152,8 +157,8 @@ def test_tables_of_totals_have_no_rows_of_hosts(finished: ResultSet) -> None:
 
 
 def test_hosts_read_and_write_the_same_files(place: Path) -> None:
-    plan = planned(place, {"read_fraction": [0.5]}, host_files="shared", duration="200ms")
-    found = execute(plan, place / "shared", hosts=HostOptions(hosts="local:2"))
+    of = study({"read_fraction": [0.5]}, host_files="shared", duration="200ms")
+    found = iosonde.run(of, target=place / "data", output=place / "shared", profile="quick", hosts="local:2")
     assert [record.outcome for record in found.records()] == ["complete"] * 2
     runs = {host.directory.name: host.records() for host in found.hosts()}
     first, second = runs["host0"], runs["host1"]
