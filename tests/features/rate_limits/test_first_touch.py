@@ -8,9 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from engines import real_engine
+from loop_stacks import loop_devices
 
 from iosonde.execution import execute
 from iosonde.features.rate_limits import first_touch
+from iosonde.features.rate_limits.figures import figures
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import FirstTouch
 from iosonde.features.rate_limits.series import Load, Region, Series
@@ -20,6 +23,7 @@ from iosonde.report.content.answers import answer
 from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
+from iosonde.storage.safety.consent import Consent
 
 MIB = 1 << 20
 SPAN = 256 * MIB
@@ -85,6 +89,29 @@ def test_first_accesses_to_a_file_that_was_just_written_are_not_measured(tmp_pat
     [(_, found)] = conclusions(results)
     assert isinstance(found, LimitsConclusion)
     assert found.found.first_touch is None
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
+def test_no_block_of_a_device_is_written_before_its_first_accesses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    settings = {"span": "8MiB", "procedure.total": "12s", "procedure.probe": "1s", "procedure.drain": "1s"}
+    with loop_devices(tmp_path, 32 * MIB) as [device]:
+        plan = expand(load("limits"), open_target(str(device)), profile="quick", settings=settings)
+        results = execute(plan, tmp_path / "set", consent=Consent(destroy=(str(device),)))
+    written = [record.result["layout"]["written_bytes"] for record in results.records() if record.result]
+    assert written[:9] == [0] * 9, "three passes over three regions"
+    assert written[9:] == [8 * MIB] + [0] * (len(written) - 10), "then the load of the other stages"
+
+
+@pytest.mark.engine
+def test_an_identification_without_a_drain_has_no_figure(tmp_path: Path) -> None:
+    (tmp_path / "volume.toml").write_text(VOLUME, encoding="utf-8")
+    results = measured(f"sim:{tmp_path}/volume.toml", tmp_path / "set", **{"procedure.total": "5s"})
+    assert results.records()
+    assert figures(gather([results])[0], 1) == []
 
 
 def passes(latency_s: Callable[[int, int], float], count: int = 4) -> first_touch.Passes:

@@ -40,6 +40,7 @@ def run_of(case: Case, stage: Stage, number: int, *, volume_bytes: int = 0) -> R
     if stage.region is not None:
         region = stage.region
         parameters |= {"access": "strided", "stride": region.stride, "offset": region.offset, "span": region.bytes}
+        parameters |= {"layout": "never"}  # It writes, and so accesses, every block of a device.
     if stage.rate is not None:
         parameters |= {"arrival": "constant", "rate": stage.rate}
     streams = [stream_of(volume) for volume in stage.volumes]
