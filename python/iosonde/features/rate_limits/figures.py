@@ -30,7 +30,7 @@ def figures(material: Material, first: int) -> list[Figure]:
         (source, case.part, each)
         for source in material.sources
         for case, each in source.procedures
-        if isinstance(each, LimitsConclusion) and each.stages
+        if isinstance(each, LimitsConclusion) and any(_drains(each))
     ]
     return [
         finish(_sketch(source, part, each), _view(part), first + place, material)
