@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from iosonde.errors import EngineError, IosondeError, TargetError
 from iosonde.features.many_hosts import clock, relay, ssh_hosts, ssh_workers, tls, worker
 from iosonde.python_process import module_command
+from iosonde.storage.targets import temporary_files
 from iosonde.text_files import expanded
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
         kind, _, rest = spec.partition(":")
         if kind == "local":
             count = _count(spec, rest)
-            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="iosonde-hosts-"))
+            scratch = str(stack.enter_context(temporary_files.scratch()))
             address = stack.enter_context(_scheduler(scratch))
             stack.callback(lambda: _await_agents(local))
             processes = stack.enter_context(_workers(address, count, errors, scratch))
@@ -299,8 +300,8 @@ def _over_ssh(listed: ssh_hosts.SshHosts) -> Iterator[Started]:
         raise _missing(error) from error
     security = tls.of_session(certificate, key)
     with (
-        tempfile.TemporaryDirectory(prefix="iosonde-hosts-") as scratch,
-        _scheduler(scratch, host="", protocol="tls://", security=security) as own,
+        temporary_files.scratch() as scratch,
+        _scheduler(str(scratch), host="", protocol="tls://", security=security) as own,
     ):
         order = {"port": urlsplit(own).port, "certificate": certificate, "key": key}
         with ssh_workers.started(listed, order) as workers:
