@@ -97,7 +97,7 @@ def test_no_block_of_a_device_is_written_before_its_first_accesses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    settings = {"span": "8MiB", "procedure.total": "12s", "procedure.probe": "1s", "procedure.drain": "1s"}
+    settings = {"span": "8MiB", "procedure.total": "2min", "procedure.probe": "1s", "procedure.drain": "1s"}
     with loop_devices(tmp_path, 32 * MIB) as [device]:
         plan = expand(load("limits"), open_target(str(device)), profile="quick", settings=settings)
         results = execute(plan, tmp_path / "set", consent=Consent(destroy=(str(device),)))
