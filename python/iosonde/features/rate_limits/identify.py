@@ -10,8 +10,8 @@ targets: a simulated bucket in a test answers as well as a volume. The stages, e
 4. Rests of known length: what came back is the refill. A rest until the bucket must be full shows its size again.
 5. The same for the limit of large blocks, if that is another one.
 6. Writes, and a mix in which two separate budgets would give twice the rate of a shared one.
-7. The first load again: a limit that changed is reported as a change.
-8. Queue depth 1 at the limit and an open loop below it: the latency that the limiter adds (`limiter.py`).
+7. Queue depth 1 at the limit and an open loop below it: the latency that the limiter adds (`limiter.py`).
+8. The first load again: a limit that changed is reported as a change.
 """
 
 from __future__ import annotations
@@ -136,10 +136,11 @@ def _identify(walk: Walk) -> Stages:
     if settings.reads and settings.writes:
         sharing, weight = yield from _writes(walk, small, first, tail.rate)
         walk.known = replace(walk.known, sharing=sharing, write_weight=weight)
+    added = yield from limiter.measure(walk, small, tail.rate)
     if after := (yield from _changed_rate(walk, "last", small, first, tail)):
         walk.known = replace(walk.known, change=Change(before=tail.rate, after=after, stage="last"))
         return
-    walk.known = replace(walk.known, limiter=(yield from limiter.measure(walk, small, tail.rate)))
+    walk.known = replace(walk.known, limiter=added)
 
 
 def _independent(walk: Walk, small: Load, counted: Counting, points: list[Point]) -> Generator[Stage, Series, bool]:
