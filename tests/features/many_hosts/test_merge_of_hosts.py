@@ -170,7 +170,8 @@ def test_a_total_is_not_the_storage_if_the_cpu_of_one_host_limits_it() -> None:
 def test_a_total_is_device_limited_only_if_all_hosts_are() -> None:
     fine = verdict("device-limited", "no warnings")
     doubtful = verdict("undetermined", "the engine did not run 9 % of the time")
-    for other, kind in ((fine, "device-limited"), (doubtful, "undetermined")):
+    slow = verdict("network-limited", "the round trip of the network was 90 % of the latency")
+    for other, kind in ((fine, "device-limited"), (doubtful, "undetermined"), (slow, "network-limited")):
         record = merged(host_run("a", **fine), host_run("b", **other)).record
         assert record.verdict and record.verdict.kind == kind, record.verdict
 

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from iosonde.execution import execute
 from iosonde.features.simulated_drives.model import models
+from iosonde.planning import expand, load
 from iosonde.report.content.answers import answer
 from iosonde.report.material.result_sets import gather
 from iosonde.results import ResultSet
+from iosonde.storage import open_target
 
 APPLICATION = """
 name = "qualify-reads"
@@ -136,3 +139,13 @@ def test_a_suite_states_how_long_credits_last(tmp_path: Path, iosonde: Callable[
     assert (
         "3 of 3 cases spend the credits of Amazon EBS gp2 with 100 GiB: they last 33 min 20 s at the heaviest" in page
     )
+
+
+@pytest.mark.engine
+def test_an_identification_states_what_it_found_and_not_what_is_published(tmp_path: Path) -> None:
+    """The size of this volume is not the one that its rule is of."""
+    plan = expand(load("limits"), open_target("sim:gp2-100g,capacity=8GiB"), profile="quick")
+    [material] = gather([execute(plan, tmp_path / "set")])
+    sentences = [each.sentence for each in answer(material, material.sources[0]).findings]
+    assert any("Reads are constant at 3,000 IOPS" in each for each in sentences)
+    assert not any("credits" in each for each in sentences), sentences

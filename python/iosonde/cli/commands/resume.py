@@ -51,17 +51,14 @@ def command(
     from iosonde.suite.session import is_suite, open_directory
 
     time_limit_s = options.read_time_limit(time_limit)
+    if hosts and (is_fleet(directory) or is_suite(directory)):
+        raise typer.BadParameter("`--hosts` is not supported for a suite or fleet: resume it without")
     if is_fleet(directory):
-        if hosts:
-            raise typer.BadParameter("`--hosts` is not supported for a fleet: resume it without")
         fleet.resume(directory, destroy, confirm, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json)
         return
     if is_suite(directory):
-        if hosts:
-            raise typer.BadParameter("`--hosts` is not supported for a suite: resume it without")
         opened = open_directory(directory)
-        libraries = allow_library or ()
-        consent = options.consent(destroy, confirm, libraries=libraries, server=server, targets=opened.targets)
+        consent = options.consent(destroy, confirm, "", allow_library or (), server, targets=opened.targets)
         suite.carry_out(opened, consent=consent, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json)
         return
     result_set = ResultSet.open(directory)

@@ -1,4 +1,4 @@
-"""What a host spends on the carrier while its engine measures, and its network counters."""
+"""CPU time of the carrier on a host while its engine measures, and the network counters of the host."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SKEW_WARNING = 0.01
 SKEW_FAILURE = 0.05
 """The same with which the run has failed."""
 
-_SEVERE = ("cache-served", "harness-limited", "undetermined")
+_SEVERE = ("cache-served", "harness-limited", "undetermined", "network-limited", "server-limited")
 """Verdicts of one host that are those of the total, the most severe first."""
 
 

@@ -106,7 +106,10 @@ def _tail(share: HostShare, rest: Sequence[HostShare]) -> float | None:
 
 
 def _cause(own: Sequence[HostShare], others: Sequence[Sequence[HostShare]]) -> str:
-    """What is true of this host in most repeats, and of no other host in any; hosts of a machine share all but CPUs."""
+    """Return a clause that is true of this host in most repeats, and of no other in any.
+
+    Hosts of a machine share all but CPUs.
+    """
     rest = [share for each in others for share in each]
     most = len(own) / 2
     cpu = [share.verdict == "harness-limited" for share in own]

@@ -127,12 +127,11 @@ def find(results: Results) -> Iterator[Finding]:
 
 def _judged(results: Results) -> Iterator[Record]:
     """Complete runs of block I/O that were measured for their values."""
-    left_out = {
-        case.case_id
-        for case in results.result_set.known_cases()
-        if case.part == PREPARATION or case.control or (case.procedure and case.procedure.kind in PROCEDURES)
-    }
-    for record in results.result_set.records():
+    result_set = results.result_set
+    # Identifications say it themselves. The cases of their stages have no procedure, but the part of one that has.
+    parts = {case.part for case in result_set.plan.cases if case.procedure and case.procedure.kind in PROCEDURES}
+    left_out = {case.case_id for case in result_set.known_cases() if case.control or case.part in {PREPARATION, *parts}}
+    for record in result_set.records():
         is_block = (record.spec or {}).get("workload", {}).get("kind") == "block"
         if record.outcome == "complete" and is_block and record.case_id not in left_out:
             yield record
