@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from iosonde.execution.observer import Observer
 from iosonde.plan import Plan
 from iosonde.results.result_set import ResultSet
+from iosonde.storage.safety.consent import Consent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,14 @@ class Carrier(Protocol):
     """Listed in `CARRIERS` of a feature's `carriers.py`."""
 
     def execute(
-        self, plan: Plan, directory: Path, options: HostOptions, *, observer: Observer, time_limit_s: float | None
+        self,
+        plan: Plan,
+        directory: Path,
+        options: HostOptions,
+        *,
+        observer: Observer,
+        time_limit_s: float | None,
+        consent: Consent,
     ) -> ResultSet:
         """Carry out a plan, like `session.execute`."""
 
@@ -39,6 +47,7 @@ class Carrier(Protocol):
         observer: Observer,
         time_limit_s: float | None,
         retry_failed: bool,
+        consent: Consent,
     ) -> ResultSet:
         """Carry out missing runs, like `session.resume`."""
 

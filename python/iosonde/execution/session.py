@@ -69,7 +69,7 @@ def execute(
     """
     if hosts:
         return _carrier().execute(
-            plan, Path(directory), hosts, observer=observer or Silent(), time_limit_s=time_limit_s
+            plan, Path(directory), hosts, observer=observer or Silent(), time_limit_s=time_limit_s, consent=consent
         )
     require_startable(plan, consent, (observer or Silent()).note)
     result_set = ResultSet.create(directory, plan)
@@ -126,6 +126,7 @@ def resume(
                 observer=observer or Silent(),
                 time_limit_s=time_limit_s,
                 retry_failed=retry_failed,
+                consent=consent,
             )
         return _carry_out(
             result_set,
@@ -243,7 +244,7 @@ def opened(
             target = open_target(plan.target)
             check_same_target(plan, result_set, describe(target))
             require_consent(plan, target, consent)
-            stack.enter_context(target.claimed(consent, keep=plan.keep))
+            stack.enter_context(target.claimed(consent, keep=plan.keep or plan.joins))
             equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name, consent, start))
             rigs.append(_Rig(plan=plan, admission=admission, equipment=equipment))
         yield RunLoop(result_set, observer, stop, _on_rigs(rigs))

@@ -74,7 +74,7 @@ def test_what_is_not_the_file_of_the_first_host_is_refused(tmp_path: Path) -> No
 
 
 def test_hosts_do_not_share_files_that_are_verified_or_only_in_some_cases(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match="does not support verification of files that hosts share"):
+    with pytest.raises(TargetError, match="does not support verification of what hosts share"):
         host_plan.check(planned(tmp_path, host_files="shared", verify="after"))
     with pytest.raises(TargetError, match="all cases of a study must have the same `host_files`"):
         host_plan.check(planned(tmp_path, {"host_files": ["shared", "per_host"]}))
@@ -137,7 +137,7 @@ def test_what_hosts_cannot_do_together_is_named(tmp_path: Path, measurement: dic
 def test_the_files_of_all_hosts_must_fit(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     host_plan.check_space(plan, 4)
-    with pytest.raises(TargetError, match="the files of 4 hosts require 4096 PiB"):
+    with pytest.raises(TargetError, match="4 hosts require 4096 PiB"):
         host_plan.check_space(plan.model_copy(update={"layout_bytes": 1 << 60}), 4)
 
 

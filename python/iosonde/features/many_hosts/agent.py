@@ -2,7 +2,8 @@
 
 Requests and answers are JSON Lines on standard input and output, in this order:
 
-    {"do": "open", "directory": ..., "plan": ..., "session": ...}      opened, or refused
+    {"do": "open", "directory": ..., "plan": ..., "session": ...,
+     "destroy": ..., "confirm": ..., "shares_claims": ...}             opened, or refused
     {"do": "run", "run": ...}                                          ready, unless it ends before; later ended
     {"do": "start", "unix_ns": ...}                                    the load of that run starts at this instant
     {"do": "stop"}                                                     the run in progress is discarded, and ends
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,17 @@ from iosonde.execution.session import opened
 from iosonde.execution.setups import remove_leftovers
 from iosonde.execution.start import Start
 from iosonde.execution.stop import Stop, stop_on_signals
+from iosonde.features.many_hosts import same_device
 from iosonde.features.many_hosts.progress import Progress
 from iosonde.plan import Case, Plan, Run
 from iosonde.protocol.event import Event
 from iosonde.results.reading import record_name
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import Record
-from iosonde.storage.safety.consent import NO_CONSENT
+from iosonde.storage import open_target
+from iosonde.storage.safety import guard
+from iosonde.storage.safety.consent import Consent
+from iosonde.storage.targets.device_target import DeviceTarget
 
 ALIVE_S = 1.0
 
@@ -146,7 +152,8 @@ def main() -> None:
         threading.Thread(target=_report_alive, args=(inbox, lease_s), daemon=True).start()
         try:
             if request := inbox.next():
-                _serve(request, inbox, stop)
+                with guard.shared_claims() if request["shares_claims"] else nullcontext():
+                    _serve(request, inbox, stop)
         except IosondeError as error:
             answer("refused", what=error.what, where=error.where, hint=error.hint)
 
@@ -157,8 +164,10 @@ def _serve(request: Message, inbox: Inbox, stop: Stop) -> None:
     with result_set.lock():
         for part in plan.by_target():
             remove_leftovers(part)
-        with opened(result_set, Relay(), stop, request["session"], NO_CONSENT, inbox.start) as loop:
-            answer("opened")
+        target = open_target(plan.target)
+        consent = Consent(destroy=tuple(request["destroy"]), confirm=tuple(request["confirm"]))
+        with opened(result_set, Relay(), stop, request["session"], consent, inbox.start) as loop:
+            answer("opened", device=same_device.seen(target) if isinstance(target, DeviceTarget) else None)
             while (message := inbox.next()) is not None:
                 _carry_out(Run.model_validate(message["run"]), loop, result_set)
                 inbox.run_ended()

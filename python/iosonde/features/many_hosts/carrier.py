@@ -70,6 +70,8 @@ class Host:
     software: Message = field(default_factory=dict)
     directory: str = ""
     """Of its result set."""
+    device: Message = field(default_factory=dict)
+    """What identifies the target on it, if that is a block device."""
     clock_offset_ns: int = 0
     """Its clock minus that of this machine; 0 on this machine."""
     clock_bound_ns: int = 0

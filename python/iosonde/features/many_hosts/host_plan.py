@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from iosonde.errors import TargetError
-from iosonde.plan import Case, Plan, Run
+from iosonde.plan import Case, JsonObject, Plan, Run, target_of
 from iosonde.storage import open_target
 from iosonde.storage.setups import queue_settings
+from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.file_target import DirectoryTarget
 from iosonde.units import format_bytes
 from iosonde.workload import described
 from iosonde.workload.block.backends import VIRTUAL
 
 T = TypeVar("T")
+MIB = 1 << 20
 
 
 def most_hosts(plan: Plan) -> int:
@@ -47,14 +49,32 @@ def shares_files(plan: Plan) -> bool:
     return any(case.parameters.get("host_files") == "shared" for case in plan.cases)
 
 
+def is_device(plan: Plan) -> bool:
+    """Return True if the hosts share a block device."""
+    return any(target_of(run.spec["workload"])["kind"] == "device" for run in plan.runs)
+
+
+def is_prepared_once(plan: Plan) -> bool:
+    """Return True if the first host prepares what all hosts measure, and removes or wipes it at the end."""
+    return shares_files(plan) or is_device(plan)
+
+
+def region_bytes(plan: Plan) -> int:
+    """Size of the part of a shared device that each host measures: the largest of all runs, in whole MiB."""
+    most = max(int(target_of(run.spec["workload"])["size_bytes"]) for run in plan.runs)
+    return -(-most // MIB) * MIB
+
+
 def check(plan: Plan) -> None:
     """`TargetError` for a plan that several hosts cannot carry out together."""
     if plan.arms:
         raise _unsupported("a comparison of two arms")
-    if not isinstance(open_target(plan.target), DirectoryTarget):
+    target = open_target(plan.target)
+    is_one_device = isinstance(target, DeviceTarget) and len(target.devices) == 1
+    if not is_one_device and not isinstance(target, DirectoryTarget):
         raise TargetError(
-            f"`--hosts` requires a directory as the target; got `{plan.target}`",
-            hint="name a directory on the storage that the hosts share",
+            f"`--hosts` requires a directory or one block device as the target; got `{plan.target}`",
+            hint="name a directory on the storage that the hosts share, or a device that all of them see",
         )
     if len({case.parameters.get("host_files") or "per_host" for case in plan.cases}) > 1:
         raise TargetError(
@@ -65,8 +85,17 @@ def check(plan: Plan) -> None:
         if what := _problem_of_case(case):
             raise _unsupported(what, f"in case `{case.case_id}`")
     for run in plan.runs:
-        if what := _problem_of_run(run, shares_files(plan)):
+        if what := _problem_of_run(run, is_prepared_once(plan)):
             raise _unsupported(what, f"in run `{run.run_id}`")
+
+
+def on_hosts(plan: Plan, hosts: Sequence[str]) -> Plan:
+    """The plan with its hosts, and what it overwrites on a device that they share."""
+    plan = plan.model_copy(update={"hosts": list(hosts)})
+    if not is_device(plan):
+        return plan
+    size = region_bytes(plan) * (1 if shares_files(plan) else len(hosts))
+    return plan.model_copy(update={"destroys": open_target(plan.target).destroys(size, keep=plan.keep)})
 
 
 def check_names(hosts: Sequence[str]) -> None:
@@ -81,11 +110,12 @@ def check_names(hosts: Sequence[str]) -> None:
 
 def check_space(plan: Plan, hosts: int) -> None:
     """`TargetError` if the file system has no room for the files of all hosts."""
-    needed = plan.layout_bytes * (1 if shares_files(plan) else hosts)
+    of_one = region_bytes(plan) if is_device(plan) else plan.layout_bytes
+    needed = of_one * (1 if shares_files(plan) else hosts)
     free = open_target(plan.target).free_bytes()
     if needed > free:
         raise TargetError(
-            f"the files of {hosts} hosts require {format_bytes(needed)}; `{plan.target}` has {format_bytes(free)}",
+            f"{hosts} hosts require {format_bytes(needed)}; `{plan.target}` has {format_bytes(free)}",
             hint="reduce `span`, or use fewer hosts",
         )
 
@@ -95,7 +125,7 @@ def of_host(plan: Plan, host: str) -> Plan:
     cases = [case for case in plan.cases if host in of_case(case, plan.hosts)]
     known = {case.case_id for case in cases}
     runs = [run for run in plan.runs if run.case_id in known]
-    joins = shares_files(plan) and host != plan.hosts[0]
+    joins = is_prepared_once(plan) and host != plan.hosts[0]
     content = plan.model_copy(update={"hosts": [host], "joins": joins, "cases": cases, "runs": runs}).model_dump_json()
     own = Plan.model_validate_json(content.replace(plan.created_name, _own_name(plan, host)))
     return own.model_copy(update={"runs": [_of_host(plan, run, host) for run in own.runs]})
@@ -109,7 +139,7 @@ def run_of_host(plan: Plan, run: Run, host: str) -> Run:
 
 def _own_name(plan: Plan, host: str) -> str:
     """The name of the host's directory in that of the target."""
-    if shares_files(plan):
+    if is_prepared_once(plan):
         return plan.created_name
     digest = hashlib.sha256(f"{plan.created_name}/{host}".encode()).hexdigest()
     return f"iosonde-{digest[:8]}"
@@ -118,11 +148,22 @@ def _own_name(plan: Plan, host: str) -> str:
 def _of_host(plan: Plan, run: Run, host: str) -> Run:
     """The run with random numbers of its own, on files that another host may have laid out."""
     workload = run.spec["workload"]
-    if shares_files(plan) and host != plan.hosts[0]:
+    if is_device(plan) and not shares_files(plan):
+        workload = _in_region(workload, region_bytes(plan), plan.hosts.index(host), len(plan.hosts))
+    if is_prepared_once(plan) and host != plan.hosts[0]:
         workload = workload | {"layout": "never"}
     digest = hashlib.sha256(f"{run.spec['seed']}/{host}".encode()).digest()
     seed = int.from_bytes(digest[:6], "big")
     return run.model_copy(update={"spec": {**run.spec, "seed": seed, "workload": workload}})
+
+
+def _in_region(workload: JsonObject, region: int, number: int, hosts: int) -> JsonObject:
+    """The workload in the part of a device that belongs to a host; the device is as large as the parts of all."""
+    streams = [
+        stream | {"span": stream["span"] | {"offset_bytes": stream["span"]["offset_bytes"] + number * region}}
+        for stream in workload["streams"]
+    ]
+    return workload | {"target": workload["target"] | {"size_bytes": hosts * region}, "streams": streams}
 
 
 def _problem_of_case(case: Case) -> str:
@@ -141,7 +182,7 @@ def _problem_of_run(run: Run, shares: bool) -> str:
     if workload["backend"]["kind"] in VIRTUAL:
         return f"the backend `{workload['backend']['kind']}`"
     if shares and workload.get("verify"):
-        return "verification of files that hosts share, since one would find the blocks of another"
+        return "verification of what hosts share, since one would find the blocks of another"
     return "a run that purges the target or ends early" if run.purges or run.until else ""
 
 

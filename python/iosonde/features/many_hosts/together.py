@@ -21,10 +21,10 @@ from iosonde.execution.engine import find_engine, without_engine
 from iosonde.execution.observer import Observer
 from iosonde.execution.record import requested
 from iosonde.execution.run_loop import RunLoop
-from iosonde.execution.session import Interrupted
+from iosonde.execution.session import Interrupted, require_startable
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import describe
-from iosonde.features.many_hosts import host_plan, merge, progress, relay
+from iosonde.features.many_hosts import host_plan, merge, progress, relay, same_device
 from iosonde.features.many_hosts.carrier import Carrier, Host, HostLostError, connected, gather
 from iosonde.features.many_hosts.run_together import RunTogether
 from iosonde.features.many_hosts.summary_event import summary_event
@@ -35,6 +35,8 @@ from iosonde.results.reading import manifest
 from iosonde.results.result_set import ResultSet
 from iosonde.results.schema import MANIFEST, RECORD_TABLES, Failure, Record, RecordWarning
 from iosonde.storage import open_target
+from iosonde.storage.safety import guard
+from iosonde.storage.safety.consent import Consent
 
 CLEANUP_S = 600.0
 """For a host to remove leftovers."""
@@ -46,8 +48,9 @@ class Together:
     """The carrier of `iosonde run --hosts`."""
 
     def execute(
-        self, plan: Plan, directory: Path, options: HostOptions, *, observer: Observer, time_limit_s: float | None
-    ) -> ResultSet:
+        self, plan: Plan, directory: Path, options: HostOptions, *, observer: Observer, time_limit_s: float | None,
+        consent: Consent,
+    ) -> ResultSet:  # fmt: skip
         """Carry out a plan on hosts, and keep the totals in a new directory, with those of hosts below it."""
         host_plan.check(plan)
         with connected(options.hosts, insecure=options.insecure) as carrier:
@@ -55,12 +58,14 @@ class Together:
             names = [host.name for host in carrier.hosts]
             host_plan.check_names(names)
             host_plan.check_space(plan, len(names))
-            result_set = ResultSet.create(directory, plan.model_copy(update={"hosts": names}))
-            return _carry_out(result_set, carrier, options, observer, time_limit_s, retry_failed=False)
+            plan = host_plan.on_hosts(plan, names)
+            _require_consent(plan, consent, observer.note)
+            result_set = ResultSet.create(directory, plan)
+            return _carry_out(result_set, carrier, options, observer, time_limit_s, consent, retry_failed=False)
 
     def resume(
         self, result_set: ResultSet, options: HostOptions, *, observer: Observer, time_limit_s: float | None,
-        retry_failed: bool,
+        retry_failed: bool, consent: Consent,
     ) -> ResultSet:  # fmt: skip
         """Carry out the missing runs, on the same hosts."""
         host_plan.check(result_set.plan)
@@ -72,13 +77,26 @@ class Together:
                     f"the study was started on {', '.join(result_set.plan.hosts)}; got {', '.join(names)}",
                     hint="resume with the same hosts",
                 )
-            return _carry_out(result_set, carrier, options, observer, time_limit_s, retry_failed=retry_failed)
+            _require_consent(result_set.plan, consent, observer.note)
+            return _carry_out(result_set, carrier, options, observer, time_limit_s, consent, retry_failed=retry_failed)
 
     def cleanup(self, options: HostOptions) -> list[dict[str, Any]]:
         """Remove leftovers on all hosts; a host that cannot is reported like a leftover that remains."""
         with connected(options.hosts, insecure=options.insecure) as carrier:
             found = carrier.do(gather(_cleaned(host) for host in carrier.hosts))
         return [entry for of_host in found for entry in of_host]
+
+
+def _require_consent(plan: Plan, consent: Consent, note: Callable[[str], None]) -> None:
+    """Check the target here, and the consent to overwrite it on all hosts; each host checks its own later."""
+    try:
+        require_startable(plan, consent, note)
+    except TargetError as error:
+        place = ", ".join(plan.hosts)
+        where = f"{error.where}; on the hosts {place}" if error.where else f"on the hosts {place}"
+        raise TargetError(error.what, where=where, hint=error.hint) from None
+    for each in plan.destroys if host_plan.is_device(plan) else ():
+        note(f"`{each.path}` of {', '.join(plan.hosts)}: {each.what}")
 
 
 async def _cleaned(host: Host) -> list[dict[str, Any]]:
@@ -91,7 +109,7 @@ async def _cleaned(host: Host) -> list[dict[str, Any]]:
 
 def _carry_out(
     result_set: ResultSet, carrier: Carrier, options: HostOptions, observer: Observer, time_limit_s: float | None,
-    *, retry_failed: bool,
+    consent: Consent, *, retry_failed: bool,
 ) -> ResultSet:  # fmt: skip
     with result_set.lock(), stop_on_signals() as stop, after(time_limit_s, stop):
         session = secrets.token_hex(4)
@@ -105,12 +123,14 @@ def _carry_out(
             observer=observer,
             stop=stop,
             continues=options.continue_without_lost,
+            consent=consent,
             session=session,
             environment=result_set.write_environment(facts),
             environment_facts=facts,
         )
         carrier.do(coordinator.open())
-        RunLoop(result_set, observer, stop, coordinator.attempt).carry_out_all(schedule)
+        with guard.shared_claims():
+            RunLoop(result_set, observer, stop, coordinator.attempt).carry_out_all(schedule)
         if stop.is_set() and schedule.next_run():
             if not stop.is_time_over:
                 raise Interrupted(result_set)
@@ -129,6 +149,7 @@ class _Coordinator:
     stop: Stop
     continues: bool
     """True if the study continues without hosts that were lost."""
+    consent: Consent
     session: str
     environment: str
     environment_facts: dict[str, Any]
@@ -143,15 +164,25 @@ class _Coordinator:
         for host in self.hosts:
             machines.setdefault(host.machine, []).append(host)
         await gather(self._open(hosts) for hosts in machines.values())
+        if host_plan.is_device(self.result_set.plan):
+            path, names = self.result_set.plan.target, {host.name: host.machine for host in self.hosts}
+            same_device.check(path, names, {host.name: host.device for host in self.hosts}, self.consent.confirm)
 
     async def _open(self, hosts: Sequence[Host]) -> None:
-        for host in hosts:  # One after another: the cost of the harness is measured once per machine.
+        # One after another: the cost of the harness is measured once per machine, and the first one claims a device.
+        for number, host in enumerate(hosts):
             host.directory = str(self.result_set.directory / "hosts" / host.name)
             plan = host_plan.of_host(self.result_set.plan, host.name)
             try:
                 await host.start()
                 await host.send(
-                    "open", directory=host.directory, plan=plan.model_dump(mode="json"), session=self.session
+                    "open",
+                    directory=host.directory,
+                    plan=plan.model_dump(mode="json"),
+                    session=self.session,
+                    destroy=self.consent.destroy,
+                    confirm=self.consent.confirm,
+                    shares_claims=number > 0,
                 )
                 answer = await host.receive("opened", "refused")
             except HostLostError as error:
@@ -160,6 +191,7 @@ class _Coordinator:
                 raise TargetError(
                     f"on host `{host.name}`: {answer['what']}", where=answer["where"], hint=answer["hint"]
                 )
+            host.device = answer["device"] or {}
 
     def attempt(self, run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
         """Carry out one run on all hosts; None if it was stopped and leaves no record."""
@@ -168,13 +200,13 @@ class _Coordinator:
         planned = host_plan.of_case(case, self.hosts)
         hosts = [host for host in planned if not host.lost]
         lost = [f"{HostLostError(host.name, host.lost)}" for host in planned if host.lost]
-        if lost and (case.parameters.get("hosts") or (host_plan.shares_files(plan) and planned[0].lost)):
+        if lost and (case.parameters.get("hosts") or (host_plan.is_prepared_once(plan) and planned[0].lost)):
             return self._lost(run, case, number, started_at, lost[0])
         for host in hosts:
             host.progress = None
         requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in hosts}
         try:
-            run_together = RunTogether(requests, first_alone=host_plan.shares_files(plan)).carry_out(self.stop)
+            run_together = RunTogether(requests, first_alone=host_plan.is_prepared_once(plan)).carry_out(self.stop)
             records = self.carrier.do(run_together, meanwhile=lambda: _report_progress(hosts, on_event))
             parts = self.carrier.do(gather(_collected(host, name) for host, name in records.items()))
         except HostLostError as error:

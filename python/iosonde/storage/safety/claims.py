@@ -20,13 +20,15 @@ class Claims:
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}
+        self.is_shared = False
+        """True if another process of the same study holds the claims, so that this one only opens the devices."""
 
     def take(self, number: str, name: str) -> None:
         """Claim a device unless it is claimed already; `TargetError` if another program holds it."""
         if number in self._held:
             return
         try:
-            self._held[number] = open_device(number, os.O_RDWR | os.O_EXCL)
+            self._held[number] = open_device(number, os.O_RDWR | (0 if self.is_shared else os.O_EXCL))
         except OSError as error:
             if error.errno == errno.EBUSY:
                 raise TargetError(

@@ -16,6 +16,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from iosonde.errors import TargetError
@@ -41,6 +43,24 @@ class Findings:
     """Its contents, which the user may agree to lose."""
 
 
+_shares_claims: ContextVar[bool] = ContextVar("shares_claims", default=False)
+
+
+@contextmanager
+def shared_claims() -> Iterator[None]:
+    """Within it another process of the same study has claimed the devices of the target, or is going to (`--hosts`)."""
+    token = _shares_claims.set(True)
+    try:
+        yield
+    finally:
+        _shares_claims.reset(token)
+
+
+def shares_claims() -> bool:
+    """Return True within `shared_claims`."""
+    return _shares_claims.get()
+
+
 def examine(
     number: str, *, kernel: Kernel | None = None, read_contents: bool = True, is_claimed_by_us: bool = False
 ) -> Findings:
@@ -54,7 +74,7 @@ def examine(
         refusals += [
             f"`{each.device}` is a member of an array or pool ({each.text})" for each in found if _is_member(each)
         ]
-        if not refusals and not is_claimed_by_us:
+        if not refusals and not is_claimed_by_us and not shares_claims():
             refusals += _claims(number, kernel)
     points = [mount.point for each in (number, *kernel.partitions(number)) for mount in kernel.mounted.get(each, [])]
     return Findings(

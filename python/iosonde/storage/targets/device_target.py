@@ -164,6 +164,15 @@ class DeviceTarget(Target):
         for device, number in self.named():
             if number in self.claims.numbers:
                 _check_unused(str(device), number, kernel)
+                self._check_shared_claim(str(device), number)
+
+    def _check_shared_claim(self, name: str, number: str) -> None:
+        """`TargetError` if the process whose claim this one relies on has ended."""
+        if self.claims.is_shared and not guard.is_claimed(number):
+            raise TargetError(
+                f"`{name}` is not claimed any more by the first host of this machine",
+                hint="completed runs are kept; continue with `iosonde resume DIR --hosts HOSTS`",
+            )
 
     @contextmanager
     def claimed(self, given: Consent, *, keep: bool = False) -> Iterator[None]:
@@ -174,11 +183,13 @@ class DeviceTarget(Target):
         names = {number: str(device) for device, number in self.named()}
         _check_different(list(map(str, self.devices)), list(self.numbers))
         below = {each: f"/dev/{block_stack.name_of(each)}" for number in names for each in underlying(number, Kernel())}
+        self.claims.is_shared = guard.shares_claims()
         with self.claims.held(names | below):
             # No other program can claim them any more. An open device keeps its number, so what is examined here is
             # what stays claimed.
             kernel = Kernel()
             for device, number in self.named():
+                self._check_shared_claim(str(device), number)
                 findings = guard.examine(number, kernel=kernel, is_claimed_by_us=True)
                 if findings.refusals:
                     raise TargetError(f"`{device}` must not be written: {findings.refusals[0]}")
