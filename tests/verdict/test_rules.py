@@ -261,7 +261,7 @@ def on_nfs(**wire: Any) -> Change:
     """The sound run, whose mean latency is 97.5 µs, on NFS with 90 µs a call unless given."""
     remote = Remote(
         **{"load_read_bytes": READ, "load_write_bytes": 0, "read_bytes": READ, "write_bytes": 0}
-        | {"round_trip_ns": 90_000.0, "queue_ns": 0.0, "is_one_call": True, "is_probe_alike": True}
+        | {"round_trip_ns": 90_000.0, "queue_ns": 0.0, "is_one_call": True, "payload_ns": 0.0}
         | wire
     )
 
@@ -269,6 +269,22 @@ def on_nfs(**wire: Any) -> Change:
         return replace(over_the_network(facts), remote=remote)
 
     return change
+
+
+@pytest.mark.parametrize(
+    ("empty_calls_ns", "part"),
+    [
+        ((30_000,) * 6, "its storage"),
+        ((40_000,) * 6, None),
+        ((30_000,) * 5 + (300_000,), None),
+        ((70_000,) * 6, "its threads or CPU"),
+    ],
+)
+def test_empty_calls_separate_threads_of_the_server_from_its_storage(
+    empty_calls_ns: tuple[int, ...], part: str | None
+) -> None:
+    [text] = judge(changed(on_nfs(network_ns=20_000.0, empty_calls_ns=empty_calls_ns))).because
+    assert (part in text) if part else ("its" not in text)
 
 
 @pytest.mark.parametrize(
@@ -283,8 +299,17 @@ def on_nfs(**wire: Any) -> Change:
         ({"read_bytes": 2 * READ, "is_one_call": False}, "undetermined", {"network_file_system"}),
         ({"link_share": 0.95, "is_one_call": False}, "network-limited", {"network_limited"}),
         ({"link_share": 0.5}, "undetermined", {"network_file_system"}),
-        ({"network_ns": 60_000.0, "is_probe_alike": False}, "network-limited", {"network_limited"}),
-        ({"network_ns": 20_000.0, "is_probe_alike": False}, "undetermined", {"network_file_system"}),
+        ({"network_ns": 60_000.0, "payload_ns": None}, "network-limited", {"network_limited"}),
+        ({"network_ns": 20_000.0, "payload_ns": 60_000.0}, "network-limited", {"network_limited"}),
+        ({"network_ns": 20_000.0, "payload_ns": None}, "undetermined", {"network_file_system"}),
+        ({"network_ns": 20_000.0, "is_lossy": True}, "undetermined", {"packets_lost"}),
+        (
+            {"is_one_call": False, "calls_per_operation": 16.0, "largest_call_bytes": 4096},
+            "undetermined",
+            {"split_calls"},
+        ),
+        ({"window_share": 0.7, "connections": 1, "is_one_call": False}, "network-limited", {"connection_limited"}),
+        ({"network_ns": 60_000.0, "window_share": 0.2}, "network-limited", {"network_limited"}),
         ({"network_ns": 20_000.0, "is_one_call": False}, "undetermined", {"network_file_system"}),
         ({"network_ns": 20_000.0, "round_trip_ns": 60_000.0}, "undetermined", {"network_file_system"}),
         (
@@ -341,6 +366,9 @@ def test_a_disturbed_run_on_nfs_is_undetermined() -> None:
         ("network_file_system", over_the_network, "undetermined"),
         ("network_limited", on_nfs(network_ns=60_000.0), "network-limited"),
         ("server_limited", on_nfs(network_ns=20_000.0), "server-limited"),
+        ("connection_limited", on_nfs(window_share=0.6, connections=2), "network-limited"),
+        ("packets_lost", on_nfs(is_lossy=True), "undetermined"),
+        ("split_calls", on_nfs(is_one_call=False, calls_per_operation=2.0, largest_call_bytes=4096), "undetermined"),
         ("client_limited", on_nfs(network_ns=20_000.0, round_trip_ns=40_000.0), "harness-limited"),
         ("no_block_device", on_a_daemon, "undetermined"),
         ("not_direct", compressed, "device-limited"),

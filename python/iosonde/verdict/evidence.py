@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import fmean, median
 from typing import Any, Literal
 
 from iosonde.results.run_facts import busiest_thread, cores, own_io
@@ -371,15 +372,26 @@ class Evidence:
     @cached_property
     def network_share(self) -> float | None:
         """Share of the latency that the network takes at least; unknown unless each operation is one call."""
-        return _share(self.remote.network_ns, self._sent_ns) if self.remote and self.remote.network_ns else None
+        return _share(self.network_ns, self._sent_ns) if self.network_ns else None
 
     @cached_property
     def server_share(self) -> float | None:
-        """Share that the server takes; unknown as well for calls larger than probes of the network."""
+        """Share that the server takes; unknown as well if that of the payload is, or if packets were lost."""
         if not self.remote or not self.remote.network_ns or not self.remote.round_trip_ns:
             return None
-        rest = max(0.0, self.remote.round_trip_ns - self.remote.network_ns)
-        return _share(rest, self._sent_ns) if self.remote.is_probe_alike else None
+        if self.remote.payload_ns is None or self.remote.is_lossy:
+            return None
+        return _share(max(0.0, self.remote.round_trip_ns - self.network_ns), self._sent_ns)
+
+    @cached_property
+    def server_thread_share(self) -> float | None:
+        """Share of the server's time that the median empty call takes as well: in its threads, without its storage."""
+        return self._share_of_server(median(self._empty_calls)) if self._empty_calls else None
+
+    @cached_property
+    def server_thread_share_mean(self) -> float | None:
+        """The same of their mean, which is larger if threads of the server wait now and then."""
+        return self._share_of_server(fmean(self._empty_calls)) if self._empty_calls else None
 
     @cached_property
     def client_share(self) -> float | None:
@@ -394,6 +406,23 @@ class Evidence:
     def remote(self) -> Remote | None:
         """Evidence from the wire; None of local storage."""
         return self.facts.remote
+
+    @property
+    def network_ns(self) -> float:
+        """Least time of a call on the network, as far as it is known; 0 if it is not."""
+        if not self.remote or not self.remote.network_ns:
+            return 0.0
+        return self.remote.network_ns + (self.remote.payload_ns or 0.0)
+
+    @property
+    def _empty_calls(self) -> Sequence[int]:
+        return self.remote.empty_calls_ns if self.remote else ()
+
+    def _share_of_server(self, call_ns: float) -> float | None:
+        if not self.remote or not self.remote.network_ns or not self.server_share:
+            return None
+        rest = (self.remote.round_trip_ns or 0.0) - self.network_ns
+        return _share(max(0.0, call_ns - self.remote.network_ns), rest)
 
     @property
     def _sent_ns(self) -> float:

@@ -25,8 +25,17 @@ class Remote:
     """True if each operation of the load was one call."""
     network_ns: float | None = None
     """Median round trip of probes of the network during the measurement."""
-    is_probe_alike: bool = False
-    """True if the calls are so small that the network takes them as long as a probe; else it takes them longer."""
+    payload_ns: float | None = None
+    """Time that the payload of a call takes on the network in addition."""
+    empty_calls_ns: tuple[int, ...] = ()
+    """Round trips of calls that need a thread of the server, and no storage."""
+    is_lossy: bool = False
+    """True if lost packets can have taken a considerable part of the round trips."""
+    window_share: float | None = None
+    """Share of the time in which the windows or buffers of all TCP connections were full."""
+    connections: int = 0
+    calls_per_operation: float | None = None
+    largest_call_bytes: int | None = None
     link_share: float | None = None
     """Use of the interface in its busier direction, over its speed."""
 

@@ -17,10 +17,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Literal, get_args
 
 from iosonde.verdict import warning_kinds as limits
 from iosonde.verdict.evidence import COPYING_FILE_SYSTEMS, NETWORK_FILE_SYSTEMS, Evidence, VerdictFacts
+from iosonde.verdict.remote import Remote
 from iosonde.verdict.warning_kinds import WARNINGS, PointsTo
 from iosonde.workload.block.backends import ON_VIRTUAL_TIME
 
@@ -375,19 +377,43 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
     link, remote = evidence.remote and evidence.remote.link_share, evidence.remote
     if link and link >= limits.LINK_SHARE:
         return _warning("network_limited", f"the interface carried {_percent(link)} of its speed")
+    if remote and remote.window_share and remote.window_share >= limits.MOST:
+        each = "the TCP connection" if remote.connections == 1 else f"each of {remote.connections} TCP connections"
+        text = f"{each} had data to send and a full window or buffer {_percent(remote.window_share)} of the time"
+        return _warning("connection_limited", text)
     network, server, client = evidence.network_share, evidence.server_share, evidence.client_share
-    if remote and remote.network_ns and network and network >= limits.MOST:
-        text = f"a round trip of the network took {_time(remote.network_ns)}, {_percent(network)} of the time"
+    if network and network >= limits.MOST:
+        text = f"a round trip of the network took {_time(evidence.network_ns)}, {_percent(network)} of the time"
         return _warning("network_limited", f"{text} of an operation outside the client's queue")
     if server and server >= limits.MOST:
         return _warning(
             "server_limited",
-            f"the server took {_percent(server)} of the time of an operation outside the client's queue",
+            f"the server took {_percent(server)} of the time of an operation outside the client's queue"
+            + _part_of_server(evidence),
         )
     if client and client >= limits.MOST:
         return _warning(
             "client_limited", f"the client took {_percent(client)} of the time of an operation outside its queue"
         )
+    return _reason_for_no_part(remote) if remote else None
+
+
+def _part_of_server(evidence: Evidence) -> str:
+    """Clause about the part of the server that took the time; empty if empty calls do not decide it."""
+    middle, mean = evidence.server_thread_share, evidence.server_thread_share_mean
+    if middle is None or mean is None or not evidence.remote or (middle < limits.MOST and mean > limits.FEW_OF_SERVER):
+        return ""
+    part = "threads or CPU" if middle >= limits.MOST else "storage"
+    return f"; an empty call took {_time(median(evidence.remote.empty_calls_ns))}: its {part}"
+
+
+def _reason_for_no_part(remote: Remote) -> RunWarning | None:
+    """Why the time is not divided, where it can be named."""
+    if remote.is_lossy:
+        return _warning("packets_lost", "packets were lost: the time until they were sent again is not known")
+    calls, size = remote.calls_per_operation, remote.largest_call_bytes
+    if calls and size and calls >= limits.SPLIT and remote.load_read_bytes + remote.load_write_bytes:
+        return _warning("split_calls", f"an operation was {calls:.1f} calls of {_bytes(size)} at most")
     return None
 
 

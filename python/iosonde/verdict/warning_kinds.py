@@ -41,6 +41,10 @@ HOT_CELSIUS = 70.0
 DEVICE_CACHE_BYTES = 64 << 20
 """Current drives have at least this much memory, and none reports how much."""
 LATENCIES_IN_A_RUN = 5
+FEW_OF_SERVER = 0.2
+"""Share of empty calls in the server's time up to which its threads and CPU are not the reason."""
+SPLIT = 2
+"""Fewest calls for an operation at which it is called divided."""
 LINK_SHARE = 0.90
 """Use of an interface from which on it is the limit: headers of the lower layers are not in its counters."""
 
@@ -255,8 +259,8 @@ _LIST = (
     WarningKind(
         code="network_limited",
         title="The network took most of the time of an operation",
-        when="of NFS: the median round trip of probes of the network was 50 % or more of the mean latency without the "
-        "client's queue, or the interface carried 90 % of its speed",
+        when="of NFS: the median round trip of probes of the network, with the time of the payload, was 50 % or more "
+        "of the mean latency without the client's queue, or the interface carried 90 % of its speed",
         hint="compare the round trip of the network with that before the load: queues of a full link, or distance "
         "(docs/network.md)",
         points_to="network-limited",
@@ -264,11 +268,34 @@ _LIST = (
     WarningKind(
         code="server_limited",
         title="The server took most of the time of an operation",
-        when="of NFS, calls of 16 KiB or less: mean round trip without the median round trip of probes of the network "
-        "was 50 % or more of the mean latency without the client's queue",
+        when="of NFS, calls of 32 KiB or less, no packets lost: mean round trip without the time on the network was "
+        "50 % or more of the mean latency without the client's queue",
         hint="compare the round trips of empty calls and of the network: busy threads of the server, or its storage "
         "(docs/network.md)",
         points_to="server-limited",
+    ),
+    WarningKind(
+        code="connection_limited",
+        title="The TCP connections to the server were the limit",
+        when="of NFS: each connection had data to send, and a full receive window or send buffer, 50 % of the time or "
+        "more (`TCP_INFO`)",
+        hint="compare with `nconnect`, or allow larger buffers (`net.ipv4.tcp_wmem` here, `tcp_rmem` on the server)",
+        points_to="network-limited",
+    ),
+    WarningKind(
+        code="packets_lost",
+        title="Packets to or from the server were lost",
+        when="of NFS: segments sent again or out of order, or lost probes, which can have taken 10 % or more of the "
+        "round trips at 200 ms each",
+        hint="look at drops and errors of the interfaces and switches on the path (docs/network.md)",
+        points_to="undetermined",
+    ),
+    WarningKind(
+        code="split_calls",
+        title="Operations were divided into several calls",
+        when="of NFS: two calls or more for an operation of the load",
+        hint="mount with an `rsize` and `wsize` of the block size or more",
+        points_to="undetermined",
     ),
     WarningKind(
         code="client_limited",

@@ -34,9 +34,21 @@ READS = {
 PROBES = [2_000_000] * 20
 
 
-def reading(*, probes: list[int] = PROBES, **changes: int) -> NetworkReading:
+def reading(
+    *, probes: list[int] = PROBES, payload_ms: int = 0, echoes: int = 6, lost: int = 0, **changes: int
+) -> NetworkReading:
+    """Probes whose payload takes 1 ms to the server, and `payload_ms` back."""
     return NetworkReading(
-        transport=NFS, at_start=ZERO, at_end=ZERO | READS | changes, connect_ns=probes, call_ns=[3_000_000]
+        transport=NFS,
+        at_start=ZERO,
+        at_end=ZERO | READS | changes,
+        connect_ns=probes,
+        call_ns=[3_000_000] * 6,
+        payload_bytes=4096,
+        padded_call_ns=[4_000_000] * 6,
+        echo_ns=[2_500_000] * echoes,
+        padded_echo_ns=[3_500_000 + 1_000_000 * payload_ms] * echoes,
+        lost_probes=lost,
     )
 
 
@@ -68,7 +80,9 @@ def test_latency_is_divided_into_client_network_and_server(tmp_path: Path) -> No
     [
         ({"probes": PROBES[:5]}, "5 probes of the network; 6 are required"),
         ({"load_operations": 50}, "2.00 calls for each operation, not one"),
-        ({"server_read_bytes": 100 << 18}, "a call moves 262144 bytes, and probes have no payload"),
+        ({"server_read_bytes": 100 << 18}, "a call moves 262144 bytes; probes have 4096 at most"),
+        ({"echoes": 5}, "5 echoes with the payload of a call; 6 are required"),
+        ({"lost": 1}, "packets were lost, and the time until they were sent again is not known"),
         ({"read_operations": 0, "read_transmissions": 0}, "no calls"),
     ],
 )
@@ -78,6 +92,36 @@ def test_latency_is_not_divided_without_evidence(tmp_path: Path, changes: dict[s
     assert not [name for name in found if name.startswith("network_path_")]
     record = ResultSet.open(tmp_path / "set").records()[0]
     assert NetworkFacts(record).unseparated == reason
+
+
+def test_the_time_of_the_payload_on_the_way_is_time_of_the_network(tmp_path: Path) -> None:
+    found = metrics(tmp_path, reading(payload_ms=5))
+    assert found["network_payload_ns_p50"] == 5_000_000
+    parts = {name: found[f"network_path_{name}_ns_mean"] for name in ("client", "network", "server")}
+    assert parts == {"client": 2_000_000, "network": 7_000_000, "server": 1_000_000}
+
+
+def test_writes_take_their_payload_to_the_server(tmp_path: Path) -> None:
+    writes = {name.replace("read", "write"): value for name, value in READS.items() if name.startswith("read")}
+    found = metrics(tmp_path, reading(payload_ms=5, **dict.fromkeys(READS, 0) | writes | {"load_operations": 100}))
+    assert found["network_payload_ns_p50"] == 1_000_000
+
+
+@pytest.mark.parametrize(("mount", "ratio"), [(409_600, 1), (600_000, 4096 / 4000)])
+def test_bytes_of_the_mount_replace_interpolated_ones_if_they_agree(tmp_path: Path, mount: int, ratio: float) -> None:
+    """The load is 400,000 bytes by interpolation; at 600,000 of the mount another process has used it."""
+    counters = {"normal_read_bytes": 0, "direct_read_bytes": mount}
+    part = reading(load_read_bytes=400_000, **counters).model_copy(
+        update={"at_start": ZERO | dict.fromkeys(counters, 0)}
+    )
+    assert metrics(tmp_path, part)["wire_read_ratio"] == ratio
+
+
+def test_a_full_window_of_each_connection_is_a_share_of_the_time(tmp_path: Path) -> None:
+    limited = {"tcp_receive_window_limited_us": 1500, "tcp_send_buffer_limited_us": 500, "clock_ns": 2_000_000}
+    part = NetworkReading(transport=NFS, at_start=dict.fromkeys(limited, 0), at_end=limited | {"tcp_connections": 2})
+    metrics(tmp_path, part)
+    assert NetworkFacts(ResultSet.open(tmp_path / "set").records()[0]).window_share == 0.5
 
 
 def test_reads_of_the_page_cache_do_not_go_over_the_wire(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def listener() -> Iterator[socket.socket]:
         with closing(connection):
             while head := connection.recv(4, socket.MSG_WAITALL):
                 length = struct.unpack(">I", head)[0] & 0x7FFFFFFF
-                call = struct.unpack(">10I", connection.recv(length, socket.MSG_WAITALL))
+                call = struct.unpack_from(">10I", connection.recv(length, socket.MSG_WAITALL))
                 connection.sendall(struct.pack(">7I", 0x80000018, call[0], 1, 0, 0, 0, 0))
 
     def accept() -> None:
@@ -139,16 +139,24 @@ def test_connections_to_a_server_are_found_with_their_counters(listener: socket.
     assert tcp.connections("127.0.0.2", port) == tcp.connections("127.0.0.1", 1) == []
 
 
-def test_probes_measure_connections_and_empty_calls(listener: socket.socket) -> None:
-    probe = Probe("127.0.0.1", listener.getsockname()[1], 4)
+def test_probes_measure_connections_calls_and_echoes(listener: socket.socket) -> None:
+    probe = Probe("127.0.0.1", listener.getsockname()[1], 4, 4096)
     probe.start()
-    while len(probe.samples) < 2:
+    while {each.of for each in probe.samples} < {"connect", "call", "padded_call"}:
         threading.Event().wait(0.01)
     probe.stop()
-    for _, connect_ns, call_ns in probe.samples:
-        assert 0 < connect_ns < 10**9
-        assert call_ns is not None
-        assert call_ns > 0
+    assert all(0 < each.ns < 10**9 for each in probe.samples)
+    if probe.payload_bytes:  # Echoes are permitted.
+        found = [each.of for each in probe.samples]
+        assert found.count("padded_echo") == found.count("echo") > 0
+        assert len(found) > 0 == probe.lost
+
+
+def test_connections_of_probes_are_not_those_of_the_mount(listener: socket.socket) -> None:
+    port = listener.getsockname()[1]
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        assert tcp.connections("127.0.0.1", port, but=[link.getsockname()[1]]) == []
+        assert len(tcp.connections("127.0.0.1", port)) == 1
 
 
 def test_a_probe_of_a_server_that_refuses_has_no_samples() -> None:

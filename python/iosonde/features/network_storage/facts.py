@@ -12,8 +12,13 @@ from iosonde.results.schema import Record
 
 FEWEST_PROBES = 6
 """Probes whose smallest and largest are a 95 % confidence interval of the median."""
-SMALL_BYTES = 16 << 10
-"""Payload of a call up to which the network takes it as long as a probe: a few segments, sent at once."""
+REPEAT_NS, REPEATED_SHARE = 200_000_000, 0.1
+"""Least timeout before TCP sends a segment again (kernel `include/net/tcp.h`: `TCP_RTO_MIN`), which losses cost at most
+as a mean; and the share of a round trip up to which they are not regarded."""
+AGREEING = 0.25
+"""Largest difference of the load's bytes by interpolation and by the mount, at which no other process used it."""
+NEGLIGIBLE = 0.05
+"""Share of a round trip up to which the way of a payload, forth and back, need not be divided."""
 ALIKE, FEW = 0.03, 4
 """Largest difference of calls and operations, as a share and as a number, at which each operation is one call."""
 DATA = ("read", "write")
@@ -55,15 +60,22 @@ class NetworkFacts:
         return None if sent is None or calls is None else max(0, sent - calls)
 
     @cached_property
+    def load_operations(self) -> float | None:
+        """Operations of the load until the counters were read, as `load_bytes` has their bytes."""
+        interpolated, bytes_moved = self.grown("load_operations"), self.grown("load_read_bytes", "load_write_bytes")
+        found = (self.load_bytes("read") or 0) + (self.load_bytes("write") or 0)
+        return interpolated * found / bytes_moved if interpolated and bytes_moved else interpolated
+
+    @cached_property
     def calls_per_operation(self) -> float | None:
         """Calls that move data for each operation that the load completed in the same time."""
-        calls, operations = self.data("operations"), self.grown("load_operations")
+        calls, operations = self.data("operations"), self.load_operations
         return None if calls is None or not operations else calls / operations
 
     @property
     def is_one_call(self) -> bool:
         """True if each operation of the load was one call."""
-        calls, operations = self.data("operations"), self.grown("load_operations")
+        calls, operations = self.data("operations"), self.load_operations
         if not calls or not operations:
             return False
         return abs(calls - operations) <= max(FEW, ALIKE * operations)
@@ -78,10 +90,77 @@ class NetworkFacts:
         probes = len(self.reading.connect_ns)
         if probes < FEWEST_PROBES:
             return f"{probes} probes of the network; {FEWEST_PROBES} are required"
-        payload = (self.grown("server_read_bytes", "server_write_bytes") or 0) / (self.data("operations") or 1)
-        if payload > SMALL_BYTES:
-            return f"a call moves {payload:.0f} bytes, and probes have no payload"
+        if self.payload_bytes > self.reading.payload_bytes > 0:
+            return f"a call moves {self.payload_bytes:.0f} bytes; probes have {self.reading.payload_bytes} at most"
+        if self.payload_ns is None:
+            echoes = len(self.reading.padded_echo_ns)
+            return f"{echoes} echoes with the payload of a call; {FEWEST_PROBES} are required"
+        if self.is_lossy:
+            return "packets were lost, and the time until they were sent again is not known"
         return ""
+
+    @cached_property
+    def payload_bytes(self) -> float:
+        """Mean payload of a call."""
+        return (self.grown("server_read_bytes", "server_write_bytes") or 0) / (self.data("operations") or 1)
+
+    @cached_property
+    def payload_ns(self) -> float | None:
+        """Time of the payload of a call on the way: to the server for writes, from the server for reads.
+
+        A call and an echo without payload are subtracted, with all delays of the processes that make them.
+        """
+        found = self.reading
+        pairs = [found.call_ns, found.padded_call_ns, found.echo_ns, found.padded_echo_ns]
+        calls, few = self.data("operations"), [len(each) < FEWEST_PROBES for each in pairs]
+        if not calls or self.payload_bytes > found.payload_bytes or any(few[2:]):
+            return None
+        call, padded_call, echo, padded_echo = (median(each) or 0.0 for each in pairs)
+        both = max(0.0, padded_echo - echo)
+        if any(few[:2]):  # A server that is so busy that it replies to few calls.
+            return both if both <= NEGLIGIBLE * 1e6 * (self.data("round_trip_ms") or 0) / calls else None
+        forth = min(both, max(0.0, padded_call - call))  # A thread of the server may be late, but is not in the echoes.
+        written = (self.grown("write_operations") or 0) / calls
+        return written * forth + (1 - written) * (both - forth)
+
+    @cached_property
+    def network_ns(self) -> float | None:
+        """Time of a call on the network; None if that of its payload is not known."""
+        empty = median(self.reading.connect_ns)
+        return None if empty is None or self.payload_ns is None else empty + self.payload_ns
+
+    @cached_property
+    def is_lossy(self) -> bool:
+        """True if lost packets can have taken a considerable part of the round trips."""
+        calls, round_trip_ms = self.data("operations"), self.data("round_trip_ms")
+        if not calls or not round_trip_ms:
+            return False
+        again = (self.grown("tcp_retransmits") or 0) - (self.grown("tcp_needless_retransmits") or 0)
+        seen = max(0, again) + (self.grown("tcp_out_of_order") or 0)
+        probes = len(self.reading.connect_ns) + len(self.reading.padded_echo_ns)
+        lost = max(seen, calls * self.reading.lost_probes / max(1, probes))
+        return lost * REPEAT_NS > REPEATED_SHARE * 1e6 * round_trip_ms
+
+    @cached_property
+    def window_share(self) -> float | None:
+        """Share of the time in which each connection had data, and a full window or buffer kept it from sending."""
+        limited = self.grown("tcp_receive_window_limited_us", "tcp_send_buffer_limited_us")
+        counted_ns, connections = self.grown("clock_ns"), self.reading.at_end.get("tcp_connections")
+        return (
+            1e3 * limited / (counted_ns * connections) if limited is not None and counted_ns and connections else None
+        )
+
+    def load_bytes(self, operation: str) -> int | None:
+        """Bytes that the load read or wrote until the counters were read.
+
+        What the load completed until then is interpolated. The mount counts the bytes of applications as well, at the
+        very same time: its number is used where the two agree, so no other process used the mount.
+        """
+        load = self.grown(f"load_{operation}_bytes")
+        mount = self.grown(f"normal_{operation}_bytes", f"direct_{operation}_bytes")
+        if load is None or mount is None or abs(load - mount) > AGREEING * max(load, mount):
+            return load
+        return mount
 
 
 def median(values: Sequence[int]) -> float | None:
@@ -129,8 +208,8 @@ COLUMNS = (
     ),
     _row("wire_bytes", U64, "bytes of all calls and replies", lambda net: net.every_bytes),
     _row("load_operations", U64, "operations of the load in the same time", lambda net: net.grown("load_operations")),
-    _row("load_read_bytes", U64, "bytes that the load read in it", lambda net: net.grown("load_read_bytes")),
-    _row("load_write_bytes", U64, "bytes that the load wrote in it", lambda net: net.grown("load_write_bytes")),
+    _row("load_read_bytes", U64, "bytes that the load read in it", lambda net: net.load_bytes("read")),
+    _row("load_write_bytes", U64, "bytes that the load wrote in it", lambda net: net.load_bytes("write")),
     _row("read_bytes", U64, "payload of the replies to reads, bytes", lambda net: net.grown("server_read_bytes")),
     _row("write_bytes", U64, "payload of writes, bytes", lambda net: net.grown("server_write_bytes")),
     _row(
@@ -151,6 +230,25 @@ COLUMNS = (
         NUMBER,
         "median round trip of probes of the network during the measurement, ns",
         lambda net: median(net.reading.connect_ns),
+    ),
+    _row(
+        "payload_ns",
+        NUMBER,
+        "time of the payload of a call on the way, by probes with the same payload, ns",
+        lambda net: net.payload_ns,
+    ),
+    _row("lost_probes", U64, "probes that were lost", lambda net: net.reading.lost_probes),
+    _row(
+        "out_of_order",
+        U64,
+        "segments that arrived before earlier ones: those were lost, or overtaken",
+        lambda net: net.grown("tcp_out_of_order"),
+    ),
+    _row(
+        "window_share",
+        NUMBER,
+        "share of the time in which a full window or buffer of the TCP connections kept data from being sent",
+        lambda net: net.window_share,
     ),
     _row(
         "idle_probe_ns",

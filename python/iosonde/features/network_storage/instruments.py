@@ -7,9 +7,10 @@ each sample has its own time, and is compared with what the load had completed a
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import polars as pl
 
@@ -17,10 +18,11 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.features.network_storage import mountstats, path, tcp, transport
 from iosonde.features.network_storage.load import LoadProgress
-from iosonde.features.network_storage.probe import Probe
+from iosonde.features.network_storage.probe import Probe, RoundTrip
 from iosonde.features.network_storage.record import STATISTICS, NetworkReading
 from iosonde.protocol.event import Event
 from iosonde.results.schema import STORE_STATISTICS
+from iosonde.workload import streams_of
 
 SERVER_STATISTICS = Path("/proc/net/rpc/nfsd")
 
@@ -45,7 +47,8 @@ class NetworkStorage(Instrument):
         self._transport = transport.describe(place, self.context.target.get("devices") or [])
         if self._is_nfs and self._transport["options"].get("proto") in ("tcp", "tcp6", None):
             version = str(self._transport["version"]).partition(".")[0]
-            self._probe = Probe(self._transport["server"], self._transport["port"], int(version or 0) or None)
+            payload = _block_bytes(self.context.run.spec["workload"])
+            self._probe = Probe(self._transport["server"], self._transport["port"], int(version or 0) or None, payload)
             self._probe.start()
 
     def engine_started(self, pid: int) -> None:
@@ -57,9 +60,9 @@ class NetworkStorage(Instrument):
         if not self._transport:
             return
         if event["event"] == "phase" and event["phase"] == "measure" and event["edge"] == "begin":
-            self._samples.append(sample(self._transport))
+            self._samples.append(sample(self._transport, self._own_ports))
         elif event["event"] == "interval":
-            found = sample(self._transport)
+            found = sample(self._transport, self._own_ports)
             self._samples.append(found)
             self._load.add(event)
             row = {"run_id": self.context.run.run_id, "phase": event["phase"], "interval": event["index"]}
@@ -73,47 +76,47 @@ class NetworkStorage(Instrument):
         """End the probes and return what was read."""
         if not self._transport:
             return Reading()
-        probes = self._ended_probe()
         start, end = self._load.ends(self._samples, done.hello, done.result or {})
-        begin_ns, end_ns = start.get("clock_ns", 0), end.get("clock_ns", 0)
-        during = [each for each in probes if begin_ns <= each[0] <= end_ns]
-        reading = NetworkReading(
-            transport=self._transport,
-            at_start=start,
-            at_end=end,
-            connect_ns=[connect for _, connect, _ in during],
-            call_ns=[call for _, _, call in during if call is not None],
-            idle_connect_ns=[connect for at, connect, _ in probes if at < self._engine_at_ns],
-        )
+        reading = NetworkReading(transport=self._transport, at_start=start, at_end=end, **self._probed(start, end))
         rows = pl.DataFrame(self._rows, schema=STORE_STATISTICS)
         return Reading(parts=[reading], store_statistics=rows if self._rows else None)
 
     def close(self) -> None:
         """End the probes, also after a run that did not start."""
-        self._ended_probe()
+        if self._probe:
+            self._probe.stop()
 
     @property
     def _is_nfs(self) -> bool:
         return self._transport.get("transport") == "nfs" and bool(self._transport.get("server"))
 
-    def _ended_probe(self) -> list[tuple[int, int, int | None]]:
-        if self._probe is None:
-            return []
-        self._probe.stop()
-        return self._probe.samples
+    @property
+    def _own_ports(self) -> Collection[int]:
+        return self._probe.ports if self._probe else ()
+
+    def _probed(self, start: dict[str, int], end: dict[str, int]) -> dict[str, Any]:
+        """Fields of a record with the round trips of probes between two samples, and before the engine started."""
+        if (probe := self._probe) is None:
+            return {}
+        probe.stop()
+        kinds: Sequence[RoundTrip] = get_args(RoundTrip)
+        times = start.get("clock_ns", 0), end.get("clock_ns", 0)
+        found = {f"{kind}_ns": probe.of(kind, *times) for kind in kinds}
+        idle = probe.of("connect", 0, self._engine_at_ns)
+        return {**found, "idle_connect_ns": idle, "payload_bytes": probe.payload_bytes, "lost_probes": probe.lost}
 
 
 INSTRUMENTS = (NetworkStorage,)
 
 
-def sample(facts: dict[str, Any]) -> dict[str, int]:
-    """Counters of a transport now, by name, and the time."""
+def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, int]:
+    """Counters of a transport now, by name, and the time; without connections from `own_ports`."""
     found = {"clock_ns": time.monotonic_ns(), "time_ns": time.time_ns()}
     way = facts.get("path") or {}
     if statistics := mountstats.read(facts["mount_point"]) if facts["transport"] == "nfs" else None:
         found |= statistics.counters
     if facts.get("server") and facts.get("port"):
-        found |= tcp.summed(tcp.connections(facts["server"], facts["port"]))
+        found |= tcp.summed(tcp.connections(facts["server"], facts["port"], but=own_ports))
     if interface := way.get("interface"):
         found |= path.counters(interface)
     if way.get("server_is_local") and facts["transport"] == "nfs":
@@ -148,3 +151,9 @@ def _existing(target: dict[str, Any]) -> Path | None:
     if not text:
         return None
     return next((each for each in (Path(text), *Path(text).parents) if each.exists()), None)
+
+
+def _block_bytes(workload: Mapping[str, Any]) -> int:
+    """Block size of a load; 0 if it has none or several."""
+    sizes = {each["bytes"] for stream in streams_of(workload) for each in stream.get("block_sizes", ())}
+    return int(min(sizes)) if len(sizes) == 1 else 0

@@ -17,8 +17,9 @@ _CALLS = pl.col("network_calls")
 _LATENCY = over("completion_sum_ns", "count")
 _ROUND_TRIP = over(_MS * pl.col("network_round_trip_ms"), _CALLS)
 _IS_DIVIDED = pl.col("network_is_divided") == 1
-_SERVER = (_ROUND_TRIP - pl.col("network_probe_ns")).clip(lower_bound=0)
-_NETWORK = pl.min_horizontal("network_probe_ns", _ROUND_TRIP)
+_ON_NETWORK = pl.col("network_probe_ns") + pl.col("network_payload_ns")
+_SERVER = (_ROUND_TRIP - _ON_NETWORK).clip(lower_bound=0)
+_NETWORK = pl.min_horizontal(_ON_NETWORK, _ROUND_TRIP)
 
 
 def part_of(name: str) -> str:
@@ -57,14 +58,14 @@ METRICS = (
     _metric(
         part_of("network"),
         "Network",
-        "median round trip of probes of the network, at most that of a call",
+        "median round trip of probes of the network + time of the payload on it, at most the round trip of a call",
         pl.when(_IS_DIVIDED).then(_NETWORK),
         unit="ns",
     ),
     _metric(
         part_of("server"),
         "Server",
-        "mean round trip of a call - median round trip of probes of the network",
+        "mean round trip of a call - network",
         pl.when(_IS_DIVIDED).then(_SERVER),
         unit="ns",
     ),
@@ -101,6 +102,13 @@ METRICS = (
         "Round trip of the network",
         "median time from SYN to SYN-ACK of probes during the measurement",
         pl.col("network_probe_ns"),
+        unit="ns",
+    ),
+    _metric(
+        "network_payload_ns_p50",
+        "Payload on the network",
+        "reads: padded echo - echo - (padded call - empty call); writes: padded call - empty call; of medians",
+        pl.col("network_payload_ns"),
         unit="ns",
     ),
     _metric(

@@ -23,6 +23,13 @@ class NetworkReading(RecordPart):
     """Round trips of connections during the measurement: the network alone."""
     call_ns: list[int] = Field(default_factory=list)
     """Round trips of empty calls during the measurement: the network and a thread of the server."""
+    payload_bytes: int = 0
+    """Payload of padded calls and echoes; 0 if there were none."""
+    padded_call_ns: list[int] = Field(default_factory=list)
+    echo_ns: list[int] = Field(default_factory=list)
+    padded_echo_ns: list[int] = Field(default_factory=list)
+    lost_probes: int = 0
+    """Echoes without reply, and connections whose first segment was sent again, before and during the measurement."""
     idle_connect_ns: list[int] = Field(default_factory=list)
     """Round trips of connections before the engine started."""
 

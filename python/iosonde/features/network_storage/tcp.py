@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from iosonde.features.network_storage import netlink
@@ -23,18 +23,23 @@ _FIELDS = {
     "busy_us": ("Q", 168),
     "receive_window_limited_us": ("Q", 176),
     "send_buffer_limited_us": ("Q", 184),
+    "needless_retransmits": ("I", 216),
+    "out_of_order": ("I", 224),
 }
 """Offset of each field; a kernel without a field has a shorter structure."""
 
 SUMMED = ("retransmits", "acknowledged_bytes", "received_bytes", "busy_us", "receive_window_limited_us",
-          "send_buffer_limited_us")  # fmt: skip
+          "send_buffer_limited_us", "needless_retransmits", "out_of_order")  # fmt: skip
 
 
-def connections(server: str, port: int) -> list[dict[str, int]]:
-    """Established connections of this network namespace to a server, with their accounts; empty if not permitted."""
+def connections(server: str, port: int, *, but: Collection[int] = ()) -> list[dict[str, int]]:
+    """Established connections of this network namespace to a server, with their accounts; empty if not permitted.
+
+    Those from the local ports `but` are left out.
+    """
     try:
         wanted = ipaddress.ip_address(server.partition("%")[0])
-        return list(_connections(wanted, port))
+        return [each for local_port, each in _connections(wanted, port) if local_port not in but]
     except (ValueError, OSError, struct.error):
         return []
 
@@ -55,13 +60,13 @@ def summed(found: Iterable[dict[str, int]]) -> dict[str, int]:
     return {**counted, "tcp_connections": len(listed)} if listed else {}
 
 
-def _connections(server: Any, port: int) -> Iterator[dict[str, int]]:
+def _connections(server: Any, port: int) -> Iterator[tuple[int, dict[str, int]]]:
     family = socket.AF_INET if server.version == 4 else socket.AF_INET6
     payload = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ESTABLISHED) + bytes(48)
     for body in netlink.request(netlink.SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
-        remote_port = struct.unpack_from(">H", body, 6)[0]
+        local_port, remote_port = struct.unpack_from(">HH", body, 4)
         remote = ipaddress.ip_address(body[24 : 24 + len(server.packed)])
         if remote_port == port and remote == server:
             details = netlink.attributes(body[72:])
             if _INFO in details:
-                yield info(details[_INFO])
+                yield local_port, info(details[_INFO])

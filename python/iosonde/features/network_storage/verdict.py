@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iosonde.features.network_storage.facts import FEWEST_PROBES, SMALL_BYTES, NetworkFacts, median
+from iosonde.features.network_storage.facts import FEWEST_PROBES, NetworkFacts, median
 from iosonde.results.schema import Record
 from iosonde.verdict.remote import Remote
 
@@ -11,7 +11,7 @@ def remote(record: Record) -> Remote | None:
     """Bytes and times of calls over the measurement."""
     net = NetworkFacts(record)
     calls, wire = net.data("operations"), [net.grown(f"server_{each}_bytes") for each in ("read", "write")]
-    load = [net.grown(f"load_{each}_bytes") for each in ("read", "write")]
+    load = [net.load_bytes(each) for each in ("read", "write")]
     if calls is None or wire[0] is None or wire[1] is None or load[0] is None or load[1] is None:
         return None
     probes = net.reading.connect_ns
@@ -24,7 +24,13 @@ def remote(record: Record) -> Remote | None:
         round_trip_ns=_mean_ns(net.data("round_trip_ms"), calls),
         is_one_call=net.is_one_call,
         network_ns=median(probes) if len(probes) >= FEWEST_PROBES else None,
-        is_probe_alike=wire[0] + wire[1] <= SMALL_BYTES * calls,
+        payload_ns=net.payload_ns,
+        empty_calls_ns=tuple(net.reading.call_ns) if len(net.reading.call_ns) >= FEWEST_PROBES else (),
+        is_lossy=net.is_lossy,
+        window_share=net.window_share,
+        connections=net.reading.at_end.get("tcp_connections", 0),
+        calls_per_operation=net.calls_per_operation,
+        largest_call_bytes=_largest_call(net),
         link_share=_link_share(net),
     )
 
@@ -41,3 +47,12 @@ def _link_share(net: NetworkFacts) -> float | None:
     moved = [net.grown(f"nic_{direction}_bytes") or 0 for direction in ("rx", "tx")]
     counted_ns = net.grown("clock_ns")
     return 8e9 * max(moved) / (speed * counted_ns) if speed and counted_ns else None
+
+
+def _largest_call(net: NetworkFacts) -> int | None:
+    """Largest call by `rsize` or `wsize`; None if operations are no larger."""
+    options = net.reading.transport.get("options") or {}
+    operation = "w" if (net.grown("write_operations") or 0) > (net.grown("read_operations") or 0) else "r"
+    size = options.get(f"{operation}size")
+    bytes_each = (net.grown("load_read_bytes", "load_write_bytes") or 0) / (net.grown("load_operations") or 1)
+    return size if isinstance(size, int) and bytes_each > size else None
