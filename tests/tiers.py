@@ -33,6 +33,7 @@ FIXTURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "browser": ("system", ("chromium", "chromedriver")),
     "host_devices": ("system", ("root", "qemu-storage-daemon", "FUSE", "loop devices")),
     "machine_image": ("lab", ("root", "qemu-system-x86_64", "virtiofsd", "cpio", "depmod", "apt-get", "dpkg-deb")),
+    "bottlenecks": ("lab", ("root", "linux.uml", "cpio")),
 }
 """Tier and needs of every test that uses a fixture."""
 

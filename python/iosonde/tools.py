@@ -175,6 +175,7 @@ _LAB = (
     _tool("apt-cache", "apt", "lab", "packages of the virtual machine's image", "--version"),
     _tool("dpkg-deb", "dpkg", "lab", "packages of the virtual machine's image", "--version"),
     _tool("cpio", "cpio", "lab", "the virtual machine's image", "--version"),
+    _tool("linux.uml", "user-mode-linux", "dev", "tests with NFS in User Mode Linux", "--version"),
     _tool("depmod", "kmod", "lab", "the virtual machine's image", "--version"),
     _tool("debootstrap", "debootstrap", "dev", "the test of an installation on a fresh Debian", "--version"),
     _tool("chroot", "coreutils", "dev", "the test of an installation on a fresh Debian", "--version"),

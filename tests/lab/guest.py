@@ -27,7 +27,6 @@ from guest_failures import fail_members
 from guest_guard import try_guard
 from guest_md_builder import try_builder
 from guest_memory import try_limits
-from guest_network import try_network
 from guest_nvme import try_backends, try_drive
 from guest_rates import measure_all
 from guest_sessions import waiting_session
@@ -59,7 +58,6 @@ def try_all(engine: str, sizes_program: str, iops: int, bandwidth: int, failing_
     carry_out("backends", try_backends)
     for name, part in guest_user_driver.parts_of_user_driver(driver, failing_byte, sizes_program).items():
         carry_out(f"driver-{name}", part)
-    carry_out("network", try_network)
     carry_out("limits", lambda: try_limits(limits))  # Its control groups and file system stay mounted.
     carry_out("unplug", try_unplug)  # Drives have other names after it.
 

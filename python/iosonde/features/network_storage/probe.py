@@ -200,7 +200,7 @@ class Echo:
 
 def _checksum(data: bytes) -> int:
     """Checksum of the internet (RFC 1071)."""
-    total = sum(struct.unpack(f">{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
+    total = int(sum(struct.unpack(f">{(len(data) + 1) // 2}H", data + bytes(len(data) % 2))))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

@@ -1,0 +1,151 @@
+"""Injected bottlenecks of storage on NFS, and the name that a run gives to its own (`network_guest.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from iosonde.results.schema import Record
+
+Bottleneck = Literal["cache", "client", "network", "loss", "server CPU", "server drive", "connection", "split calls"]
+READ, WRITE = "read_fraction = 1.0", "read_fraction = 0.0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """A bottleneck, and the load on it."""
+
+    name: str
+    bottleneck: Bottleneck
+    load: str
+    mount: str = "nconnect=1"
+    forth: str = ""
+    """Queueing discipline on the way to the server."""
+    back: str = ""
+    """On the way from it."""
+    drive_ms: int = 0
+    """Delay of the server's drive, ms; 0 for an export in memory."""
+    server_cpu: float = 0
+    """Share of the CPU that threads of the server get; 0 without a limit."""
+    client_cpu: float = 0
+    receive_buffer: int = 0
+    """Largest receive buffer of the server's connections, bytes; 0 for the kernel's default."""
+
+
+def _rates() -> list[Condition]:
+    return [
+        Condition(
+            name=f"rate {rate} {way} {depth}",
+            bottleneck="network",
+            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}",
+            **{"back" if way == "read" else "forth": f"tbf rate {rate}mbit burst 3000 latency 2s"},
+        )
+        for rate, way, depth in product((2, 4, 8), ("read", "write"), (1, 4))
+    ]
+
+
+def _losses() -> list[Condition]:
+    return [
+        Condition(
+            name=f"loss {percent} {way} {depth}",
+            bottleneck="loss",
+            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}",
+            forth=f"netem delay 2ms loss {percent}%",
+            back=f"netem delay 2ms loss {percent}%",
+        )
+        for percent, way, depth in product((3, 10), ("read", "write"), (1, 4))
+    ]
+
+
+def _servers() -> list[Condition]:
+    cpu = [
+        Condition(
+            name=f"server-cpu {share} {way} {depth}",
+            bottleneck="server CPU",
+            load=f'{READ if way == "read" else WRITE}, queue_depth = {depth}, duration = "5s"',
+            server_cpu=share,
+        )
+        for share, way, depth in product((0.01,), ("read", "write"), (4, 16))
+    ]
+    drive = [
+        Condition(
+            name=f"drive {delay} {way} {depth}",
+            bottleneck="server drive",
+            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}",
+            drive_ms=delay,
+        )
+        for delay, way, depth in product((20, 40), ("read", "write"), (1, 4))
+    ]
+    return cpu + drive
+
+
+def _connections() -> list[Condition]:
+    return [
+        Condition(
+            name=f"connection {buffer} {size} {depth}",
+            bottleneck="connection",
+            load=f'{WRITE}, block_size = "{size}KiB", queue_depth = {depth}',
+            forth="netem delay 20ms",
+            receive_buffer=buffer,
+        )
+        for buffer, size, depth in product((65536, 131072), (64, 128), (8, 16))
+    ]
+
+
+def _splits() -> list[Condition]:
+    return [
+        Condition(
+            name=f"split {size} {way} {depth}",
+            bottleneck="split calls",
+            load=f'{READ if way == "read" else WRITE}, block_size = "64KiB", queue_depth = {depth}',
+            mount=f"nconnect=1,rsize={size},wsize={size}",
+        )
+        for size, way, depth in product((4096, 8192), ("read", "write"), (1, 4))
+    ]
+
+
+def _clients() -> list[Condition]:
+    return [
+        Condition(name=f"client {share} {way} {depth}", bottleneck="client", client_cpu=share,
+                  load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}")
+        for share, way, depth in product((0.2, 0.4), ("read", "write"), (1, 4))
+    ]  # fmt: skip
+
+
+def _delays() -> list[Condition]:
+    return [
+        Condition(
+            name=f"far {delay} {way} {depth}",
+            bottleneck="network",
+            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}",
+            forth=f"netem delay {delay}ms",
+        )
+        for delay, way, depth in product((5, 20), ("read", "write"), (1, 4))
+    ]
+
+
+DELAYS = [
+    Condition(
+        name=f"delay {delay}", bottleneck="network" if delay else "client", load=READ, forth=f"netem delay {delay}ms"
+    )
+    for delay in (0, 0.5, 2, 10)
+]
+CACHED = Condition(name="cached", bottleneck="cache", load='io_mode = "buffered", span = "64KiB"')
+INJECTED = [*_rates(), *_delays(), *_losses(), *_servers(), *_connections(), *_splits(), *_clients()]
+BY_NAME: Mapping[str, Condition] = {each.name: each for each in (*DELAYS, CACHED, *INJECTED)}
+
+
+def named(record: Record) -> str:
+    """The bottleneck that the verdict of a run names; `not separable` if it names none."""
+    assert record.verdict, record.failure
+    codes = {each.code for each in record.warnings}
+    for code, name in (("connection_limited", "connection"), ("packets_lost", "loss"), ("split_calls", "split calls")):
+        if code in codes:
+            return name
+    names = {"cache-served": "cache", "harness-limited": "client", "network-limited": "network"}
+    if record.verdict.kind == "server-limited":
+        text = " ".join(record.verdict.because)
+        return "server CPU" if "threads or CPU" in text else "server drive" if "its storage" in text else "server"
+    return names.get(record.verdict.kind, "not separable")
