@@ -98,8 +98,9 @@ _OF_STUDIES = (
 )
 """Programs and servers that some studies run, which are installed for the tests of these studies too."""
 
-_NOT_BY_SETUP = ("systemd-detect-virt", "valgrind")
-"""Installing the first would change what kind of machine this is; no test needs the second."""
+_NOT_BY_SETUP = ("systemd-detect-virt", "valgrind", "exportfs")
+"""Installing the first would change what kind of machine this is, and the last would start a server; no test needs the
+second, and the last only inside the lab's machine, whose image has it."""
 
 _IN_EVERY_DEBIAN = ("apt", "bash", "coreutils", "dpkg", "fdisk", "libc-bin", "mount", "util-linux")
 
@@ -129,6 +130,9 @@ _RUNTIME = (
     _tool("swapon", "mount", "runtime", "swap areas", "--version"),
     _tool("swapoff", "mount", "runtime", "swap areas", "--version"),
     _tool("chattr", "e2fsprogs", "runtime", "swap files on btrfs", "-V"),
+    _tool("mount.nfs", "nfs-common", "runtime", "mounts of NFS with the options of a case", "-V"),
+    _tool("ip", "iproute2", "runtime", 'outages of the path to a server (`outage = "link"`)', "-V"),
+    _tool("exportfs", "nfs-kernel-server", "runtime", "exports of this machine's NFS server"),
     _tool("blkid", "util-linux", "runtime", "signatures in `iosonde devices`", "--version"),
     _tool("setpriv", "util-linux", "runtime", "servers without root's privileges, which end with iosonde", "--version"),
     _tool("unshare", "util-linux", "runtime", "an IPC namespace for each server", "--version"),
@@ -295,7 +299,6 @@ _DEV = (
     _tool("sfdisk", "fdisk", "dev", "tests of partitions", "--version"),
     _tool("sshd", "openssh-server", "dev", "tests of hosts that ssh reaches", "-V"),
     _tool("ssh-keygen", "openssh-client", "dev", "tests of hosts that ssh reaches"),
-    _tool("ip", "iproute2", "dev", "tests of hosts on a network of their own", "-V"),
     _tool("tc", "iproute2", "dev", "tests of hosts on a network of their own", "-V"),
     _tool("nsenter", "util-linux", "dev", "tests of hosts on a network of their own", "--version"),
     _tool("git", "git", "dev", "the test that builds the source distribution", "--version"),

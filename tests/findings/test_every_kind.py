@@ -532,6 +532,36 @@ def divided(rng: Rng) -> Made:
     return [Claim(finding, [4096, 4, sum(parts.values()), *parts.values()], holds=right and len(named) == 3)]
 
 
+def outages(rng: Rng) -> Made:
+    kind = rng.choice(["verified", "lost", "unverified", "watched", "unnoticed", "failed"])
+    cases = pl.DataFrame(
+        [{"case_id": "tcp", "part": "restart", "control": False, "protocol": "NVMe/TCP", "block_size": 4096,
+          "queue_depth": 32, "jobs": 1, "read_fraction": 0.0, "access": "random"}]
+    )  # fmt: skip
+    unavailable, outage, wrong = rng.uniform(2e9, 9e9), rng.uniform(2e9, 9e9), rng.randrange(2, 900)
+    values = {("tcp", "restart", "all", "iops"): 500.0}
+    if kind not in ("unnoticed", "failed"):
+        values |= {("tcp", "restart", "all", "unavailable_ns"): unavailable,
+                   ("tcp", "restart", "all", "outage_backlog_max"): 812.0}  # fmt: skip
+        if kind != "watched":
+            values |= {("tcp", "restart", "all", "outage_length_ns"): outage}
+        if kind != "unverified":
+            values |= {("tcp", "restart", "all", "verified_bytes"): 1e6,
+                       ("tcp", "restart", "all", "wrong_sectors"): float(wrong if kind == "lost" else 0)}  # fmt: skip
+    ended = "failed" if kind == "failed" else "complete"
+    outcomes = pl.DataFrame([{"case_id": "tcp", "outcome": ended}])
+    [finding] = asked_of("failover", "outage", cases, frame(values), outcomes)
+    words = {
+        "verified": "no acknowledged write lost",
+        "watched": "no acknowledged write lost",
+        "lost": "differ from acknowledged writes",
+        "unverified": "data not verified",
+        "unnoticed": "not decided",
+        "failed": "failed during the outage",
+    }
+    return [Claim(finding, [4096, 32, unavailable, outage, 3 * wrong, 3], holds=words[kind] in finding.sentence)]
+
+
 def share_of_peak(rng: Rng) -> Made:
     shares = {(depth,): rng.choice([0.3, 0.5, 0.8, 1.0]) for depth in (1, 8, 64)}
     cases, runs = results(["queue_depth"], {"steady_fraction": repeated(shares)}, block_size=4096, jobs=1, **LOAD)
@@ -1082,7 +1112,7 @@ MAKERS: Sequence[Callable[[Rng], Made]] = (
     durable_writes,
     fastest_and_no_differences, fault_overhead, idle, interference, load_changes, log_gain, mapped_reads, memory_extension,
     memory_share, named_values, offered_rates, one_level, osd_cpu, path, published, quality_of_runs, rate_limits, read_cache,
-    rounds_and_fresh, searches, server_limit, share_of_peak, software_share, steady_runs, store_outcomes, stores, stragglers, think_time,
+    rounds_and_fresh, searches, outages, server_limit, share_of_peak, software_share, steady_runs, store_outcomes, stores, stragglers, think_time,
     too_few_samples, unknown_media,
 )  # fmt: skip
 CHANGED = 1.37

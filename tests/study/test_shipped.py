@@ -91,7 +91,11 @@ def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def target_for(study: Study) -> EightDevices:
-    if study.workload in ("paging", "graph", "objects") or study.name in ("cache-tiers", "memory-extension"):
+    if study.workload in ("paging", "graph", "objects") or study.name in (
+        "cache-tiers",
+        "memory-extension",
+        "failover",
+    ):
         return MEMORIES
     return FILES if study.workload in ("tpcc", "commit") else NULL
 

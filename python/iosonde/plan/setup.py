@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from iosonde.core.features import contributed
 from iosonde.plan.base import Frozen, JsonObject
 
-FileSystem = Literal["none", "ext4", "xfs", "btrfs", "bluestore"]
+FileSystem = Literal["none", "ext4", "xfs", "btrfs", "bluestore", "nfs"]
 Journal = Literal["on", "off", "external"]
 Fresh = Literal["study", "case", "run"]
 

@@ -38,7 +38,7 @@ KINDS = (
     JournalKind(
         what="mount",
         path=rf"{MOUNTS}/{_OWN}/mounted",
-        facts={"device": r"/.+"},
+        facts={"device": r"/.+|[^/]+:(/.*)?"},
         ends_with_boot=True,
         undo=file_systems.undo,
     ),

@@ -26,7 +26,7 @@ from iosonde.units import format_bytes, parse_size
 from iosonde.workload.workload import Workload
 
 SMALLEST_BYTES: dict[str, int] = {"none": 1 << 20, "ext4": 16 << 20, "xfs": 300 << 20, "btrfs": 128 << 20,
-                                  "bluestore": 1 << 30}  # fmt: skip
+                                  "bluestore": 1 << 30, "nfs": 16 << 20}  # fmt: skip
 """Devices that are smaller take no such file system (xfsprogs and btrfs-progs refuse; ext4 would have no journal)."""
 
 COMMAS = ("mount_options",)
@@ -72,7 +72,7 @@ class SetupParameters(BaseModel):
     file_system: FileSystem | None = Field(
         None,
         description="Created on top; `none` leaves the device raw. `bluestore`: each object daemon of Ceph takes a "
-        "device raw (workload `objects`).",
+        "device raw (workload `objects`). `nfs`: NFS over ext4 of this machine, or of the target `nfs:SERVER:/EXPORT`.",
     )
     journal: Annotated[Journal | None, BeforeValidator(_read_journal)] = Field(
         None, description="ext4: with a journal, without one, or with one on a separate device."

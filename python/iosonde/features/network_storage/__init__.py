@@ -2,6 +2,7 @@
 
 `transport.py` describes the transport below a target, `path.py` the route to its server. `instruments.py` reads
 counters of the mount, its connections and the interface over a run, while `probe.py` measures the network itself.
+`setup.py` and `setups` have the mounts and exports that iosonde makes; `outage.py` stops their servers during a run.
 """
 
-ANALYSES = ("network_path",)
+ANALYSES = ("network_path", "outage")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
-from iosonde.features.network_storage.record import NetworkReading
+from iosonde.features.network_storage.record import NetworkReading, OutageReading
 from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
 from iosonde.results.schema import Record
 
@@ -186,7 +186,23 @@ def _row(name: str, dtype: DType, text: str, value: Callable[[NetworkFacts], Any
     )
 
 
+def _outage_row(name: str, text: str, value: Callable[[OutageReading], int | None]) -> Column:
+    return Column(
+        f"outage_{name}",
+        U64,
+        f"Outage: {text}",
+        lambda run: value(found) if (found := run.record.of(OutageReading)) else None,
+    )
+
+
 COLUMNS = (
+    _outage_row("ns", "its length as carried out, ns", lambda outage: outage.length_ns),
+    _outage_row("unavailable_ns", "longest time without a completed I/O, ns", lambda outage: outage.unavailable_ns),
+    _outage_row("resolution_ns", "uncertainty of that time: an interval, ns", lambda outage: outage.resolution_ns),
+    _outage_row("backlog", "most I/Os that were due and not started", lambda outage: outage.backlog_max),
+    _outage_row(
+        "caught_up_ns", "time from the next completed I/O until the backlog was as before, ns", lambda o: o.caught_up_ns
+    ),
     _row(
         "transport",
         TEXT,
@@ -271,4 +287,4 @@ COLUMNS = (
     _row("is_divided", U64, "1 if latency can be divided, else null", lambda net: None if net.unseparated else 1),
     _row("is_one_call", U64, "1 if each operation was one call, else null", lambda net: 1 if net.is_one_call else None),
 )
-"""Columns of `runs` about network storage."""
+"""Columns of `runs` about network storage and outages."""

@@ -18,6 +18,7 @@ from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.features.network_storage import mountstats, path, tcp, transport
 from iosonde.features.network_storage.load import LoadProgress
+from iosonde.features.network_storage.outage import HungMount, Outage
 from iosonde.features.network_storage.probe import Probe, RoundTrip
 from iosonde.features.network_storage.record import STATISTICS, NetworkReading
 from iosonde.protocol.event import Event
@@ -106,7 +107,7 @@ class NetworkStorage(Instrument):
         return {**found, "idle_connect_ns": idle, "payload_bytes": probe.payload_bytes, "lost_probes": probe.lost}
 
 
-INSTRUMENTS = (NetworkStorage,)
+INSTRUMENTS = (NetworkStorage, Outage, HungMount)
 
 
 def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, int]:

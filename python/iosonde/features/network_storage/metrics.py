@@ -142,5 +142,34 @@ METRICS = (
         better="neither",
         kind="device",
     ),
+    _metric(
+        "outage_length_ns",
+        "Outage",
+        "time from stopping the server or cutting its link to its return",
+        pl.col("outage_ns"),
+        unit="ns",
+        better="neither",
+    ),
+    _metric(
+        "unavailable_ns",
+        "Unavailable time",
+        "longest time without a completed I/O during an outage; each end is known to half an interval",
+        pl.col("outage_unavailable_ns"),
+        unit="ns",
+    ),
+    _metric(
+        "outage_backlog_max",
+        "Backlog of an outage",
+        "most I/Os that were due and not started, from the start of the unavailable time",
+        pl.col("outage_backlog"),
+        kind="count",
+    ),
+    _metric(
+        "outage_caught_up_ns",
+        "Time to work off the backlog",
+        "time from the end of the unavailable time until the backlog was as before it",
+        pl.col("outage_caught_up_ns"),
+        unit="ns",
+    ),
 )
 """Metrics of network storage, in the order of docs/metrics.md."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from iosonde.features.network_storage import unavailability
 from iosonde.features.network_storage.metrics import DIVIDED, PARTS, part_of
 from iosonde.findings.cells import cells
 from iosonde.findings.finding import Finding
@@ -109,4 +110,4 @@ def _undivided(question: Question, *, known: set[str]) -> Iterator[UndividedLate
             )
 
 
-KINDS = (QuestionKind("network_path", find),)
+KINDS = (QuestionKind("network_path", find), QuestionKind("outage", unavailability.find))

@@ -39,7 +39,31 @@ class NetworkReading(RecordPart):
         return {"Network storage": facts} if facts else {}
 
 
-PARTS = (NetworkReading,)
+class OutageReading(RecordPart):
+    """An outage during the measurement, and what the load saw of it; times of the engine's clock, in nanoseconds."""
+
+    name = "outage"
+
+    kind: str
+    requested_ns: int
+    began_ns: int | None = None
+    ended_ns: int | None = None
+    unavailable_from_ns: int | None = None
+    """Start of the longest time without a completed I/O; None if every interval has one."""
+    unavailable_ns: int | None = None
+    resolution_ns: int | None = None
+    """Length of an interval: each end of that time is known to half of it."""
+    backlog_max: int | None = None
+    caught_up_ns: int | None = None
+    """Time from the next completed I/O until the backlog was as before; None if it never was."""
+
+    @property
+    def length_ns(self) -> int | None:
+        """Length of the outage as carried out; None if it was not."""
+        return None if self.began_ns is None or self.ended_ns is None else self.ended_ns - self.began_ns
+
+
+PARTS = (NetworkReading, OutageReading)
 
 STATISTICS = "network."
 """Prefix of its readings in the table `store_statistics`."""

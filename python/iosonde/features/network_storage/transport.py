@@ -46,7 +46,7 @@ FUSE_DEVICE = "/dev/fuse"
 def describe(file: Path, devices: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Facts of the transport below a file or directory that exists, or below its devices; empty of a local one."""
     mount = mount_of(file)
-    found = _of_mount(mount) if mount else {}
+    found = of_mount(mount) if mount else {}
     for device in devices if not found else ():
         found = found or of_device(str(device.get("name", "")))
     if address := str(found.get("server", "")):
@@ -69,7 +69,8 @@ def plain(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _of_mount(mount: Mount) -> dict[str, Any]:
+def of_mount(mount: Mount) -> dict[str, Any]:
+    """Facts of a mount of network storage; empty of a local one."""
     if mount.kind in NFS:
         return nfs(mount, mountstats.read(mount.point))
     if mount.kind in SMB:

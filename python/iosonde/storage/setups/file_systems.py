@@ -8,7 +8,9 @@ its size, as an external journal requires.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
@@ -31,6 +33,13 @@ JOURNAL_DEVICE = ("-q", "-F", "-b", "4096", "-O", "journal_dev")
 
 BUSY_S = 10.0
 
+NETWORK = ("nfs", "nfs4")
+ANSWER_S = 10.0
+"""Time that the server of a mount has to answer before it is unmounted without it."""
+_MNT_FORCE, _MNT_DETACH = 1, 2
+_LIBC = ctypes.CDLL(None, use_errno=True)
+"""umount(2) asks no server, other than umount(8)."""
+
 DIRECT_UNIT = {"btrfs": 4096}
 """Alignment of direct I/O where it is not the device's: btrfs serves other I/O through the page cache."""
 
@@ -42,6 +51,8 @@ def check_possible(setup: Setup) -> None:
     if setup.is_bluestore:
         bluestore.check_possible()
         return
+    if setup.file_system == "nfs":
+        return  # It comes with a layer, which has its own requirements.
     require_root(f"create and mount a file system ({setup.file_system})")
     require(f"mkfs.{setup.file_system}", f"create a file system ({setup.file_system})")
     if not is_known_to_kernel(setup.file_system):
@@ -98,10 +109,12 @@ def _make_ext4(device: Path, setup: Setup, journal_device: Path | None, own: str
 
 
 def mount(device: Path, point: Path, setup: Setup) -> dict[str, Any]:
-    """Mount it, accessible only to this user."""
+    """Mount it, accessible only to this user; the root of a server's export stays as it is."""
     options = ["-o", setup.mount_options] if setup.mount_options else []
-    step = call("mount", "-t", setup.file_system, *options, device, point)
-    point.chmod(0o700)
+    source = f"{device}/" if str(device).endswith(":") else device  # A path does not keep the root of a server.
+    step = call("mount", "-t", setup.file_system, *options, source, point)
+    if setup.file_system != "nfs":
+        point.chmod(0o700)
     return step
 
 
@@ -149,8 +162,34 @@ def _not_mounted(point: Path) -> TargetError:
 
 def unmount(point: Path) -> None:
     """Unmount everything mounted there; `TargetError` if it is in use."""
-    while _is_mounted(point):
-        call("umount", point)
+    while found := [mount for mount in mounts() if mount.point == str(point)]:
+        if found[-1].kind in NETWORK and not answers(point):
+            _force(point)
+        else:
+            call("umount", point)
+
+
+def answers(point: Path) -> bool:
+    """Return True if the server of a mount answers within `ANSWER_S`; the question is asked by a process that can be
+    killed."""
+    asking = subprocess.Popen(["stat", "--file-system", point], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        asking.wait(ANSWER_S)
+    except subprocess.TimeoutExpired:
+        asking.kill()
+        return False
+    return True
+
+
+def _force(point: Path) -> None:
+    """Unmount without the server: calls that wait for it fail, and what it did not get yet is lost."""
+    if _LIBC.umount2(os.fsencode(point), _MNT_FORCE | _MNT_DETACH):
+        raise TargetError(f"cannot unmount `{point}`: {os.strerror(ctypes.get_errno())}")
+
+
+def abort_calls(point: Path) -> None:
+    """Let all calls that wait for the server of a mount fail with an I/O error; it stays mounted."""
+    _LIBC.umount2(os.fsencode(point), _MNT_FORCE)
 
 
 def undo(entry: journal.Entry) -> None:
@@ -184,7 +223,7 @@ def _problem(point: Path, device: Path) -> str:
 def room(setup: Setup, device_bytes: int) -> int:
     """Bytes for files on a new file system of that size, estimated from the overhead of mkfs on the low side."""
     match setup.file_system:
-        case "ext4":
+        case "ext4" | "nfs":
             tables = device_bytes // (16 if device_bytes < 512 * MIB else 64)
             held_back = min(device_bytes // 50, 16 * MIB)
             inside = _ext4_journal_bytes(device_bytes) if setup.journal == "on" else 0
@@ -210,7 +249,3 @@ def _ext4_journal_bytes(device_bytes: int) -> int:
     """As mke2fs chooses it by the number of blocks."""
     steps = ((128, 4), (1 << 10, 16), (2 << 10, 32), (16 << 10, 64), (32 << 10, 128), (64 << 10, 256), (128 << 10, 512))
     return next((journal for below, journal in steps if device_bytes < below * MIB), 1024) * MIB
-
-
-def _is_mounted(point: Path) -> bool:
-    return any(mount.point == str(point) for mount in mounts())

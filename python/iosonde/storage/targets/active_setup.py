@@ -65,9 +65,11 @@ class ActiveSetup:
         return next((each for each in self._layers if isinstance(each, kind)), None)
 
     def block_devices(self) -> list[str]:
-        """Block devices whose counters are recorded, with that of an external journal."""
-        apart = block_stack.stack_under(number_of(self._journal_device)) if self._journal_device else []
-        return list(dict.fromkeys([*self.target.block_devices(), *block_stack.watched(apart)]))
+        """Block devices whose counters are recorded, with those below layers and that of an external journal."""
+        apart = [device for each in self._layers for device in each.below]
+        apart += [self._journal_device] if self._journal_device else []
+        stacks = [number for device in apart for number in block_stack.stack_under(number_of(device))]
+        return list(dict.fromkeys([*self.target.block_devices(), *block_stack.watched(stacks)]))
 
     def remove(self) -> None:
         """Remove everything, the last step first; may be repeated."""
@@ -75,7 +77,6 @@ class ActiveSetup:
             self._claims.release_all()
             self._number = ""
             try:
-                journal.undo(self.target.point)
                 self._remove_layers()
             except BaseException:
                 self.target.provider.abandon()
@@ -90,10 +91,10 @@ class ActiveSetup:
             journal.clear(self.target.own)
 
     def _remove_layers(self) -> None:
-        """Also one whose creation failed, which only the journal has."""
-        layered = {kind.journal_kind for kind in layer.kinds()}
+        """With the mount, in reverse; also a layer whose creation failed, which only the journal has."""
+        layered = {name for kind in layer.kinds() for name in (kind.journal_kind, *kind.further_kinds)}
         for entry in reversed(journal.entries()):
-            if entry.what in layered and self.target.own in entry.path:
+            if (entry.what in layered and self.target.own in entry.path) or entry.path == str(self.target.point):
                 journal.undo(Path(entry.path))
         self._layers = []
 

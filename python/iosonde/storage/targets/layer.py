@@ -18,6 +18,8 @@ class BuiltLayer:
 
     device: Path
     """The block device over those below."""
+    below: tuple[Path, ...] = ()
+    """Devices below it that the kernel does not list as such."""
     facts: dict[str, Any] = field(default_factory=dict)
     """For the record: commands, settings, sizes."""
     mount_options: str = ""
@@ -34,6 +36,8 @@ class LayerKind:
     part: type[SetupPart]
     journal_kind: str
     """Kind of the journal entry that `build` announces before its first command."""
+    further_kinds: tuple[str, ...] = ()
+    """Kinds of the entries that `mounted` adds."""
     check_possible: Callable[[Any], None]
     """`TargetError` if this machine cannot create a part of that type."""
     build: Callable[[Sequence[Path], Sequence[Path], Any, str], BuiltLayer]

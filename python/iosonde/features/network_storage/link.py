@@ -1,0 +1,71 @@
+"""The path to a server, cut and restored: a blackhole route to its address; other addresses stay reachable."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from iosonde.errors import TargetError
+from iosonde.features.network_storage import path, transport
+from iosonde.storage.block_layer.mounts import mounts
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import MOUNTS, Entry
+from iosonde.storage.tools import call, require, require_root
+
+JOURNALED = "route"
+"""Kind of the journal entry of a blackhole route, whose path is that of no file."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """The path to an address."""
+
+    address: str
+    own: str
+
+    def stop_server(self) -> None:
+        """Add the route; the journal has it first."""
+        journal.created(MOUNTS / self.own / "route", JOURNALED, facts={"address": self.address, "own": self.own})
+        call("ip", _family(self.address), "route", "add", "blackhole", self.address)
+
+    def start_server(self) -> None:
+        """Remove it."""
+        journal.undo(MOUNTS / self.own / "route")
+
+
+def to_server(target: Mapping[str, Any], *, own: str) -> Link:
+    """The path to the server of a target, as it describes itself; `TargetError` if there is none that can be cut."""
+    require_root("cut the path to a server")
+    require("ip", "cut the path to a server")
+    point = (target.get("file_system") or {}).get("mount_point")
+    found = next((transport.of_mount(each) for each in mounts() if each.point == point), {})
+    for device in target.get("devices") or []:
+        found = found or transport.of_device(str(device.get("name", "")))
+    address = str(found.get("server", ""))
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(address)
+        if path.describe(address).get("server_is_local") is False:
+            return Link(address, own)
+    raise TargetError(
+        "the target has no server on another machine" + (f" (`{address}`)" if address else ""),
+        where='by the parameter `outage = "link"`',
+        hint='use `outage = "server"` for a server that iosonde sets up on this machine',
+    )
+
+
+def _family(address: str) -> str:
+    return "-6" if ":" in address else "-4"
+
+
+def undo(entry: Entry) -> None:
+    """Remove a blackhole route if it is there; `OSError` if the kernel refuses."""
+    address = str(entry.facts["address"])
+    family = _family(address)
+    if str(call("ip", family, "route", "show", "type", "blackhole", address)["output"]).strip():
+        try:
+            call("ip", family, "route", "del", "blackhole", address)
+        except TargetError as error:
+            raise OSError(error.what) from None

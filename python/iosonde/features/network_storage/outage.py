@@ -1,0 +1,207 @@
+"""An outage during a run: the server is stopped, or the path to it is cut, for a known time.
+
+The load is meant to be in open loop, so that arrivals continue and their backlog is seen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+from iosonde.errors import IosondeError, TargetError
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
+from iosonde.features.network_storage import link
+from iosonde.features.network_storage.availability import Interval, unavailability
+from iosonde.features.network_storage.record import OutageReading
+from iosonde.features.network_storage.setups import nfs, nvme_tcp
+from iosonde.protocol.event import Event, IntervalEvent
+from iosonde.results.schema import RecordWarning
+from iosonde.storage.setups.file_systems import abort_calls
+from iosonde.units import format_duration, parse_duration
+
+HUNG_S = 120.0
+"""Time without any event of the engine after which calls to a server that does not answer are aborted."""
+ABORT_EVERY_S = 10.0
+
+
+class Stoppable(Protocol):
+    """Something that can be made unavailable."""
+
+    def stop_server(self) -> None:
+        """Begin the outage."""
+
+    def start_server(self) -> None:
+        """End it."""
+
+
+class Outage(Instrument):
+    """Makes the server unavailable during a run with the parameter `outage`, and finds out how long it was."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        self._kind = context.parameters.get("outage") or "off"
+        self._after_s = _seconds(context, "outage_after", "5s")
+        self._length_s = _seconds(context, "outage_length", "5s")
+        self._stoppable: Stoppable | None = None
+        self._thread: threading.Thread | None = None
+        self._cancel = threading.Event()
+        self._times: list[int] = []
+        """Real time at which the outage began and ended, in nanoseconds."""
+        self._problem = ""
+        self._intervals: list[Interval] = []
+
+    def start(self) -> None:
+        """Find out what can be stopped."""
+        if self._kind in ("off", "watch"):
+            return
+        try:
+            self._stoppable = self._found()
+        except TargetError as error:
+            raise NotStartedError("outage", error) from error
+
+    def event(self, event: Event) -> None:
+        """Start the clock with the measurement; keep the intervals."""
+        if self._kind == "off":
+            return
+        if self._stoppable and event["event"] == "phase" and event["phase"] == "measure" and event["edge"] == "begin":
+            self._thread = threading.Thread(target=self._carry_out, daemon=True)
+            self._thread.start()
+        elif event["event"] == "interval" and event["phase"] == "measure":
+            self._intervals.append(_interval(event))
+
+    def stop(self, done: EngineRun) -> Reading:
+        """Return the outage and what the load saw of it."""
+        if self._kind == "off":
+            return Reading()
+        self._ended()
+        zero = int(done.hello.get("realtime_ns", 0))
+        seen = unavailability(self._intervals)
+        part = OutageReading(
+            kind=self._kind,
+            requested_ns=round(self._length_s * 1e9),
+            began_ns=self._times[0] - zero if self._times else None,
+            ended_ns=self._times[1] - zero if len(self._times) > 1 else None,
+            unavailable_from_ns=seen.begin_ns if seen else None,
+            unavailable_ns=seen.end_ns - seen.begin_ns if seen else None,
+            resolution_ns=seen.resolution_ns if seen else None,
+            backlog_max=seen.backlog_max if seen else None,
+            caught_up_ns=seen.caught_up_ns if seen else None,
+        )
+        return Reading(parts=[part], warnings=self._warnings())
+
+    def close(self) -> None:
+        """End an outage that continues, also after a run that failed."""
+        self._ended()
+
+    def _found(self) -> Stoppable:
+        building = self.context.ready.building
+        if self._kind == "link":
+            return link.to_server(self.context.ready.target.describe(), own=self.context.plan.created_name)
+        fabric = building.layer(nvme_tcp.Fabric) if building else None
+        mount = building.layer(nfs.NfsMount) if building else None
+        if mount is not None and mount.is_exported:
+            nfs.check_alone()
+            return mount
+        if fabric is not None:
+            return fabric
+        raise TargetError(
+            "no server of iosonde is below this target",
+            where='by the parameter `outage = "server"`',
+            hint='use `outage = "link"` to cut the route to the server, or `fabric = "nvme-tcp"` or '
+            '`file_system = "nfs"` on a device of this machine',
+        )
+
+    def _carry_out(self) -> None:
+        assert self._stoppable
+        if self._cancel.wait(self._after_s):
+            return
+        try:
+            self._times.append(time.time_ns())
+            self._stoppable.stop_server()
+            self._cancel.wait(self._length_s)
+        except (OSError, IosondeError) as error:
+            self._problem = str(error)
+        finally:
+            try:
+                self._stoppable.start_server()
+                self._times.append(time.time_ns())
+            except (OSError, IosondeError) as error:
+                self._problem = self._problem or str(error)
+
+    def _ended(self) -> None:
+        self._cancel.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _warnings(self) -> list[RecordWarning]:
+        is_missed = self._stoppable is not None and not self._times
+        problem = self._problem or ("the measurement was over before it" if is_missed else "")
+        if not problem:
+            return []
+        asked = format_duration(self._length_s * 1e9)
+        return [
+            RecordWarning(
+                code="outage_failed",
+                message=f"the outage of {asked} was not carried out as requested: {problem}",
+                hint="make `duration` longer than `outage_after` and `outage_length`",
+            )
+        ]
+
+
+class HungMount(Instrument):
+    """Aborts calls of a mount that iosonde made when the engine waits for a server that does not come back."""
+
+    def __init__(self, context: RunContext) -> None:
+        super().__init__(context)
+        building = context.ready.building
+        self._is_watched = building is not None and building.layer(nfs.NfsMount) is not None
+        self._over = threading.Event()
+        self._last_s = time.monotonic()
+        self._is_aborted = False
+
+    def engine_started(self, pid: int) -> None:
+        """Watch it."""
+        if self._is_watched:
+            self._last_s = time.monotonic()
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    def event(self, event: Event) -> None:
+        """Note that the engine is alive."""
+        self._last_s = time.monotonic()
+
+    def stop(self, done: EngineRun) -> Reading:
+        """State that calls were aborted."""
+        self._over.set()
+        if not self._is_aborted:
+            return Reading()
+        warning = RecordWarning(
+            code="hung_mount",
+            message=f"the server did not answer for {HUNG_S:.0f} s; I/O in flight was aborted",
+            hint="check the server and the network, then continue with `iosonde resume DIR`",
+        )
+        return Reading(warnings=[warning])
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        building = self.context.ready.building
+        assert building
+        while not self._over.wait(ABORT_EVERY_S):
+            if time.monotonic() - self._last_s > HUNG_S:
+                self._is_aborted = True
+                abort_calls(building.target.point)
+
+
+def _interval(event: IntervalEvent) -> Interval:
+    streams = event["streams"]
+    done = [operation for stream in streams for operation in stream["operations"]]
+    count = sum(each["count"] for each in done if each["operation"] in ("read", "write"))
+    return Interval(event["begin_ns"], event["end_ns"], count, sum(stream["backlog_max"] for stream in streams))
+
+
+def _seconds(context: RunContext, name: str, default: str) -> float:
+    return parse_duration(context.parameters.get(name) or default) / 1e9

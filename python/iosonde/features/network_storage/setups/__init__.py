@@ -1,0 +1,1 @@
+"""The server side of setups on this machine: an NVMe/TCP target of the kernel, and an export of its NFS server."""

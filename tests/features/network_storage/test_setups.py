@@ -1,0 +1,137 @@
+"""Setups with network storage: parameters, mount options, rules, journal entries; and unavailable time of an outage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.features.network_storage.availability import Interval, unavailability
+from iosonde.features.network_storage.setup import FabricSetup, NfsSetup
+from iosonde.features.network_storage.setups import nfs, nvme_tcp
+from iosonde.features.network_storage.targets import SOURCE, NfsTarget
+from iosonde.features.network_storage.undo import KINDS
+from iosonde.plan import Setup
+from iosonde.storage.safety.journal_entry import Entry
+from iosonde.storage.targets.setup_target import SetupTarget
+from iosonde.study.setup import resolve
+
+OWN = "iosonde-0123abcd"
+MS = 1_000_000
+
+
+def setup(**parameters: Any) -> Setup:
+    found = resolve(parameters, devices=1)
+    assert found
+    return found
+
+
+def test_local_access_creates_nothing_and_nvme_tcp_is_described_with_its_options() -> None:
+    assert setup(fabric="none").is_plain
+    found = setup(fabric="nvme-tcp", fabric_queues=1, fabric_poll_queues=2, fabric_data_digest=True)
+    assert found.text == "one device, over NVMe/TCP, 1 queue, 2 polled, data digest"
+    assert found.parameters.items() >= {"fabric": "nvme-tcp", "fabric_queues": 1, "fabric_poll_queues": 2}.items()
+    assert setup(fabric="nvme-tcp", file_system="ext4").file_system == "ext4"
+
+
+def test_options_of_nfs_are_those_of_mount() -> None:
+    found = setup(
+        file_system="nfs", nfs_connections=4, nfs_rsize="64KiB", nfs_wsize="128KiB", nfs_attribute_cache="3s",
+        nfs_writes="sync",
+    )  # fmt: skip
+    part = found.layer(NfsSetup)
+    assert part
+    assert part.options == "vers=4.2,proto=tcp,nconnect=4,rsize=65536,wsize=131072,actimeo=3,hard,sync"
+    assert found.text == "NFS 4.2, 4 connections, rsize 64 KiB, wsize 128 KiB, attribute cache 3 s, sync, nfs".replace(
+        "NFS 4.2", "one device, NFS 4.2"
+    )
+    assert setup(nfs_rsize="64KiB").file_system == "nfs"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"file_system": "ext4", "nfs_rsize": "64KiB"}, "options of NFS require"),
+        ({"file_system": "nfs", "fabric": "nvme-tcp"}, "`fabric` requires one block device"),
+        ({"nfs_rsize": "2MiB"}, "multiple of 1 KiB"),
+        ({"nfs_attribute_cache": "1500ms"}, "whole seconds"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        setup(**parameters)
+
+
+@pytest.mark.parametrize("text", ["server:/export", "10.0.0.2:/", "[fe80::1%eth0]:/a/b", "nas.example.org:/vol-1"])
+def test_an_export_is_a_server_and_a_path(text: str) -> None:
+    assert SOURCE.fullmatch(text)
+    assert nfs.is_source(Path(text))
+
+
+@pytest.mark.parametrize("text", ["/export", "server", "server:export", "a b:/x", "server:/x,ro", ":/x"])
+def test_other_texts_are_no_export(text: str) -> None:
+    assert not SOURCE.fullmatch(text)
+
+
+def test_an_export_is_measured_only_when_a_case_mounts_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iosonde.storage.tools.require_root", lambda _: None)
+    monkeypatch.setattr(nfs, "check_possible", lambda _: None)
+    target = NfsTarget(name="nfs:server:/export", source=Path("server:/export"), room_bytes=1 << 30, own=OWN)
+    with pytest.raises(TargetError, match="has to be mounted by each case"):
+        target.check(4096, [4096], "direct")
+    for other in (Setup(file_system="ext4"), setup(fabric="nvme-tcp")):
+        with pytest.raises(TargetError, match="is an export"):
+            target.with_setup(other)
+    mounted = target.with_setup(setup(file_system="nfs"))
+    assert isinstance(mounted, SetupTarget)
+    assert mounted.kind == "directory"
+    assert 0 < mounted.free_bytes() < 1 << 30
+    [created] = mounted.destroys(1 << 20)
+    assert created.path == f"server:/export/{OWN}"
+
+
+def test_an_entry_of_something_that_is_gone_is_undone() -> None:
+    """A kill may come between the entry and the first command."""
+    nvme_tcp.undo(Entry(path=str(nvme_tcp.key_of(OWN)), what=nvme_tcp.JOURNALED, made_at="", owner="",
+                        facts={"own": OWN, "port": "59999", "mounted": ""}))  # fmt: skip
+    nfs.undo_threads(Entry(path=str(nfs.THREADS), what=nfs.THREADS_CHANGED, made_at="", owner="", facts={"value": "8"}))
+
+
+def test_every_layer_has_an_undo() -> None:
+    assert {nvme_tcp.JOURNALED, nfs.EXPORTED, nfs.FILES, nfs.THREADS_CHANGED} < {kind.what for kind in KINDS}
+    assert {FabricSetup.part, NfsSetup.part} == {"fabric", "nfs"}
+
+
+def series(*counts: int, backlogs: dict[int, int] | None = None) -> list[Interval]:
+    """Intervals of 100 ms."""
+    found = backlogs or {}
+    return [Interval(i * 100 * MS, (i + 1) * 100 * MS, count, found.get(i, 0)) for i, count in enumerate(counts)]
+
+
+def test_unavailable_time_is_the_longest_without_a_completed_io() -> None:
+    found = unavailability(series(10, 10, 0, 10, 0, 0, 0, 10, 10))
+    assert found
+    assert (found.begin_ns, found.end_ns) == (350 * MS, 750 * MS)
+    assert found.resolution_ns == 100 * MS
+    assert found.caught_up_ns is None
+
+
+def test_the_backlog_is_worked_off_when_it_is_as_before() -> None:
+    backlogs = {0: 1, 2: 10, 3: 20, 4: 30, 5: 12, 6: 1}
+    found = unavailability(series(10, 10, 0, 0, 25, 25, 20, 10, backlogs=backlogs))
+    assert found
+    assert found.backlog_max == 30
+    assert found.caught_up_ns == 700 * MS - 450 * MS
+
+
+def test_a_backlog_that_stays_is_not_worked_off() -> None:
+    found = unavailability(series(10, 0, 0, 10, 10, backlogs={2: 20, 3: 30, 4: 25}))
+    assert found
+    assert found.caught_up_ns is None
+
+
+@pytest.mark.parametrize("counts", [(10, 10, 10), (10, 0, 0), (0, 0, 10), ()])
+def test_without_an_end_there_is_no_unavailable_time(counts: tuple[int, ...]) -> None:
+    assert unavailability(series(*counts)) is None
