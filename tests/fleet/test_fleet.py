@@ -126,12 +126,16 @@ def test_a_target_that_fails_is_named_and_the_others_are_measured(study: Path, t
     gone = tmp_path / "mounted"
     gone.mkdir()
     fleet = fleets.create(
-        tmp_path / "results", planned(study, {"a": "sim:p900", "gone": str(gone), "b": "sim:p900"}), NO_CONSENT, print
+        tmp_path / "results",
+        planned(study, {"a": "sim:p900", "gone": str(gone), "b": "sim:p900", "c": "sim:p900"}),
+        NO_CONSENT,
+        print,
     )
     shutil.rmtree(gone)
     notes: list[str] = []
     done = carried_out(fleet, notes)
-    assert sorted(done.ended) == ["a", "b"] and list(done.failed) == ["gone"]
+    assert sorted(done.ended) == ["a", "b", "c"] and list(done.failed) == ["gone"]
+    assert len({(fleet.path / name / "lock").read_text() for name in done.ended}) <= 2, "simulated targets share"
     assert str(gone) in done.failed["gone"]
     assert any(each.startswith("gone: failed: ") for each in notes)
     assert list(fleets.remaining(fleet)) == ["gone"]

@@ -1,0 +1,84 @@
+"""A process that carries out result sets of a fleet, one after the other (`worker.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any, Self
+
+END_S = 20.0
+"""For a stopped session to restore its target, before its process is killed."""
+
+
+@dataclass(kw_only=True, eq=False)
+class WorkerProcess:
+    """The process, and the target that it measures."""
+
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    target: str = ""
+    """Name of the target; empty once its session has ended."""
+    hardware: frozenset[str] = frozenset()
+    """Of the target, until the process has exited or measures another one."""
+    is_stopping: bool = False
+    _received: bytes = b""
+
+    @classmethod
+    def start(cls, command: Sequence[str]) -> Self:
+        """Start a process that waits for requests."""
+        errors = tempfile.TemporaryFile()  # noqa: SIM115  # It is open as long as the process runs.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            process_group=0,  # Ctrl-C goes to the whole group of a terminal; stopping sessions is up to this process.
+        )
+        return cls(process=process, errors=errors)
+
+    @property
+    def is_idle(self) -> bool:
+        """True if it may measure another target."""
+        return not self.target and not self.is_stopping
+
+    def measure(self, target: str, hardware: frozenset[str], request: Mapping[str, Any]) -> None:
+        """Start the session of a target; `read` reports a process that has exited."""
+        self.target, self.hardware = target, hardware
+        assert self.process.stdin
+        with suppress(OSError):
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """Return the messages that have arrived; None at their end."""
+        assert self.process.stdout
+        data = os.read(self.process.stdout.fileno(), 1 << 16)
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [json.loads(line) for line in lines] if data else None
+
+    def request_stop(self) -> None:
+        """Close its input, at which it stops."""
+        self.is_stopping = True
+        assert self.process.stdin
+        with suppress(OSError):
+            self.process.stdin.close()
+
+    def end(self) -> str:
+        """Wait for its exit, and describe it."""
+        self.request_stop()
+        try:
+            status = self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # Its engine stops at the end of its input.
+            status = self.process.wait()
+        assert self.process.stdout
+        self.process.stdout.close()
+        self.errors.seek(0)
+        last_line = self.errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+        self.errors.close()
+        return f"its process exited with status {status}" + f": {last_line}" * bool(last_line)
