@@ -60,6 +60,12 @@ class NamespaceHost:
         with suppress(ProcessLookupError):
             os.kill(self._first(), signal.SIGKILL)
 
+    def hide(self, directory: Path) -> Path:
+        """Mount an empty file system on a directory of the host, and return where its files are for this process."""
+        mount = ["mount", "-t", "tmpfs", "tmpfs", directory]
+        subprocess.run(["nsenter", f"--target={self._first()}", "--mount", *mount], check=True)
+        return Path(f"/proc/{self._first()}/root{directory}")
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to all of its processes but the server."""
         for pid in self.processes():

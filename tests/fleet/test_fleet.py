@@ -19,10 +19,8 @@ from iosonde.fleet import directory as fleets
 from iosonde.fleet import model, sharing
 from iosonde.fleet.directory import Planned
 from iosonde.fleet.session import FleetSession, Outcome
-from iosonde.plan import Plan
-from iosonde.planning import expand, load
+from iosonde.planning import load
 from iosonde.results import ResultSet
-from iosonde.storage import open_target
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 
 STUDY = """
@@ -64,11 +62,8 @@ def listed(path: Path, targets: dict[str, str]) -> Path:
 
 
 def planned(study: Path, targets: dict[str, str]) -> Planned:
-    def plan_of(target: str) -> Plan:
-        return expand(load(str(study)), open_target(target), profile="standard")
-
     fleet = model.Fleet.model_validate({"targets": [{"name": key, "target": each} for key, each in targets.items()]})
-    return fleets.plan_fleet(fleet, plan_of)
+    return fleets.plan_fleet(fleet, load(str(study)), {"profile": "standard"})
 
 
 def carried_out(fleet: fleets.FleetDirectory, notes: list[str], consent: Consent = NO_CONSENT) -> Outcome:
@@ -216,6 +211,8 @@ def test_what_targets_share_is_stated_once_for_the_same_targets() -> None:
         (LISTED.format("../a", "sim:p900"), "should match pattern"),
         ("", "Field required"),
         ("[[targets", "not TOML"),
+        (LISTED.format("a", "sim:p900") + 'host = "north"', "which is not listed in `..hosts..`"),
+        (LISTED.format("a", "sim:p900") + '[[hosts]]\naddress = "x"\n' * 2, "hosts must have different names"),
         ('[[targets]]\nname = "a"\ntarget = "b"\nhosts = "c"', "Extra inputs"),
     ],
 )

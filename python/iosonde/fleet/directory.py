@@ -8,23 +8,26 @@ Every result set exists with its plan before the first run, and whatever has no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError, model_validator
 
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution.session import require_startable
-from iosonde.fleet import sharing
+from iosonde.fleet import hosts, sharing
 from iosonde.fleet.model import Fleet, FleetTarget, Strict
+from iosonde.fleet.on_host import plan_of
 from iosonde.plan import Plan
 from iosonde.procedure.schedule import Schedule
 from iosonde.results import ResultSet
 from iosonde.results.files import Directory
 from iosonde.results.interpreting import interpreting
+from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent
+from iosonde.study.model import Study
 
 FILE = "fleet.json"
 REFUSALS_NAMED = 10
@@ -36,6 +39,7 @@ class FleetFile(Strict):
     format: Literal[1] = 1
     study: str
     targets: Sequence[FleetTarget]
+    hosts: Sequence[SshHost] = ()
     shared: Mapping[str, Sequence[str]] = {}
     """Hardware, and the names of the targets that share it."""
     skipped: Mapping[str, str] = {}
@@ -43,7 +47,7 @@ class FleetFile(Strict):
 
     @model_validator(mode="after")
     def _known(self) -> FleetFile:
-        Fleet(targets=self.targets)
+        Fleet(targets=self.targets, hosts=self.hosts)
         if set(self.skipped) - {each.name for each in self.targets}:
             raise ValueError("`skipped` names a target that the fleet does not have")
         return self
@@ -62,9 +66,9 @@ class FleetDirectory:
         names = [each.name for each in self.description.targets if each.name not in self.description.skipped]
         return {name: self.path / name for name in names}
 
-    def target(self, name: str) -> str:
-        """The target of that name, as with `--target`."""
-        return next(each.target for each in self.description.targets if each.name == name)
+    def targets(self, names: Collection[str]) -> list[FleetTarget]:
+        """The targets with these names."""
+        return [each for each in self.description.targets if each.name in names]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,33 +76,47 @@ class Planned:
     """The plans of a fleet."""
 
     study: str
-    targets: Sequence[FleetTarget]
+    fleet: Fleet
     plans: Mapping[str, Plan]
     skipped: Mapping[str, str]
     shared: Mapping[str, Sequence[str]]
+    devices: Sequence[str]
+    """Block devices of all targets, as with `--destroy`."""
+
+    def on(self, host: str) -> dict[str, Plan]:
+        """The plans of a host's targets; of those here, for an empty name."""
+        return {
+            each.name: self.plans[each.name]
+            for each in self.fleet.targets
+            if each.host == host and each.name in self.plans
+        }
 
 
-def plan_fleet(fleet: Fleet, plan_of: Callable[[str], Plan]) -> Planned:
-    """Plan the study for each target with `plan_of`; a target that it cannot run on is skipped with the reason.
+def plan_fleet(fleet: Fleet, study: Study, options: Mapping[str, Any]) -> Planned:
+    """Plan the study for each target where it is; a target that it cannot run on is skipped with the reason.
 
     The error of the first target if it is every one.
     """
-    plans: dict[str, Plan] = {}
-    skipped: dict[str, IosondeError] = {}
+    found = hosts.describe(fleet.hosts, fleet.targets, study, options)
     for each in fleet.targets:
-        try:
-            plans[each.name] = plan_of(each.target)
-        except IosondeError as error:
-            skipped[each.name] = error
-    if not plans:
+        if not each.host:
+            try:
+                found.plans[each.name] = plan_of(study, each.target, options)
+                found.hardware[each.name] = sharing.hardware_of(each.target)
+                found.devices += sharing.devices_of(each.target)
+            except IosondeError as error:
+                found.errors[each.name] = error
+    names = [each.name for each in fleet.targets]
+    skipped = {name: found.errors[name] for name in names if name in found.errors}
+    if not found.plans:
         raise next(iter(skipped.values()))
-    hardware = {name: sharing.hardware_of(plan.target) for name, plan in plans.items()}
     return Planned(
-        study=next(iter(plans.values())).study_name,
-        targets=fleet.targets,
-        plans=plans,
+        study=study.name,
+        fleet=fleet,
+        plans={name: found.plans[name] for name in names if name in found.plans},
         skipped={name: error.what for name, error in skipped.items()},
-        shared=sharing.shared_by(hardware),
+        shared=sharing.shared_by({name: found.hardware[name] for name in names if name in found.hardware}),
+        devices=found.devices,
     )
 
 
@@ -108,9 +126,13 @@ def create(directory: Path, planned: Planned, consent: Consent, note: Callable[[
     Consent and guard of every target are checked first. `TargetError` names all that are refused, `ResultsError` a
     directory that is not empty.
     """
-    _require_consent(planned.plans, consent, note)
+    _require_consent(planned, directory.absolute(), consent, note)
     description = FleetFile(
-        study=planned.study, targets=planned.targets, shared=planned.shared, skipped=planned.skipped
+        study=planned.study,
+        targets=planned.fleet.targets,
+        hosts=planned.fleet.hosts,
+        shared=planned.shared,
+        skipped=planned.skipped,
     )
     found = FleetDirectory(path=directory.absolute(), description=description)
     try:
@@ -130,9 +152,11 @@ def create(directory: Path, planned: Planned, consent: Consent, note: Callable[[
     return found
 
 
-def _require_consent(plans: Mapping[str, Plan], consent: Consent, note: Callable[[str], None]) -> None:
-    refused: dict[str, TargetError] = {}
-    for name, plan in plans.items():
+def _require_consent(planned: Planned, directory: Path, consent: Consent, note: Callable[[str], None]) -> None:
+    plans, listed = planned.plans, planned.fleet.hosts
+    on_hosts = {host.called: own for host in listed if (own := planned.on(host.called))}
+    refused = hosts.check(listed, on_hosts, directory, consent, note)
+    for name, plan in planned.on("").items():
         try:
             require_startable(plan, consent, note)
         except TargetError as error:

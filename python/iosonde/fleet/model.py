@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from iosonde import text_files
 from iosonde.errors import StudyError
+from iosonde.ssh_hosts import SshHost
 
 MOST_TARGETS = 10_000
 HINT = "list each target as in docs/fleet.md"
@@ -30,11 +31,14 @@ class FleetTarget(Strict):
     """Unique: its directory of results, and its name in the report."""
     target: str
     """As with `--target`."""
+    host: str = ""
+    """Name of the host that has it; empty: this machine."""
 
 
 class Fleet(Strict):
     """Content of the file."""
 
+    hosts: Sequence[SshHost] = ()
     targets: Annotated[Sequence[FleetTarget], Field(min_length=1, max_length=MOST_TARGETS)]
 
     @model_validator(mode="after")
@@ -44,6 +48,12 @@ class Fleet(Strict):
             if each.name.lower() in names:
                 raise ValueError(f"two targets are called `{each.name}`")
             names.add(each.name.lower())
+        hosts = [host.called for host in self.hosts]
+        if len(set(hosts)) < len(hosts):
+            raise ValueError("hosts must have different names")
+        for each in self.targets:
+            if each.host and each.host not in hosts:
+                raise ValueError(f"`{each.name}` is on the host `{each.host}`, which is not listed in `[[hosts]]`")
         return self
 
 

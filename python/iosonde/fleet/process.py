@@ -21,6 +21,8 @@ class WorkerProcess:
 
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
+    host: str = ""
+    """Name of the host that it is on; empty: this machine."""
     target: str = ""
     """Name of the target; empty once its session has ended."""
     hardware: frozenset[str] = frozenset()
@@ -29,7 +31,7 @@ class WorkerProcess:
     _received: bytes = b""
 
     @classmethod
-    def start(cls, command: Sequence[str]) -> Self:
+    def start(cls, command: Sequence[str], host: str = "") -> Self:
         """Start a process that waits for requests."""
         errors = tempfile.TemporaryFile()  # noqa: SIM115  # It is open as long as the process runs.
         process = subprocess.Popen(
@@ -39,7 +41,7 @@ class WorkerProcess:
             stderr=errors,
             process_group=0,  # Ctrl-C goes to the whole group of a terminal; stopping sessions is up to this process.
         )
-        return cls(process=process, errors=errors)
+        return cls(process=process, errors=errors, host=host)
 
     @property
     def is_idle(self) -> bool:
@@ -49,9 +51,17 @@ class WorkerProcess:
     def measure(self, target: str, hardware: frozenset[str], request: Mapping[str, Any]) -> None:
         """Start the session of a target; `read` reports a process that has exited."""
         self.target, self.hardware = target, hardware
+        self._send(json.dumps(request).encode() + b"\n")
+
+    def keep_alive(self) -> None:
+        """Show a host that this process still listens."""
+        if not self.is_stopping:
+            self._send(b"\n")
+
+    def _send(self, line: bytes) -> None:
         assert self.process.stdin
         with suppress(OSError):
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.write(line)
             self.process.stdin.flush()
 
     def read(self) -> list[dict[str, Any]] | None:

@@ -6,20 +6,23 @@ iosonde takes most of the time of a short simulation.
 
 from __future__ import annotations
 
+import os
 import selectors
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from iosonde.errors import IosondeError
 from iosonde.execution.stop import Stop, stop_on_signals
-from iosonde.fleet import worker
+from iosonde.fleet import hosts, worker
 from iosonde.fleet.directory import FleetDirectory
 from iosonde.fleet.process import WorkerProcess
 from iosonde.fleet.sharing import hardware_of
 from iosonde.python_process import module_command
+from iosonde.results import ResultSet
+from iosonde.ssh_hosts import OF_SSH
 from iosonde.storage.safety.consent import Consent
 
 
@@ -41,32 +44,42 @@ class FleetSession:
         fleet: FleetDirectory,
         pending: Mapping[str, Path],
         *,
-        parallel: int,
+        parallel: int | None,
         consent: Consent,
         retry_failed: bool,
         time_limit_s: float | None,
         note: Callable[[str], None],
     ) -> None:
-        self._parallel, self._note = parallel, note
+        self._note = note
         self._pending = dict(pending)
+        self._directories = dict(pending)
         self._outcome = Outcome()
-        self._hardware = dict(self._found(fleet, pending))
-        self._request = {
-            "retry_failed": retry_failed,
-            "destroy": list(consent.destroy),
-            "confirm": list(consent.confirm),
-        }
+        listed = fleet.description.hosts
+        self._hosts = {host.called: host for host in listed}
+        self._host_of = {each.name: each.host for each in fleet.targets(pending)}
+        self._hardware: dict[str, frozenset[str]] = {}
+        self._room = {"": parallel or most_at_a_time(len(os.sched_getaffinity(0)))}
+        """Sessions that each host, and this machine, may carry out at a time."""
+        self._describe(fleet, parallel)
+        self._request = {"do": "run", "retry_failed": retry_failed}
+        self._consent = {host: hosts.consent_on(host, consent) for host in self._hosts}
+        self._consent[""] = Consent(destroy=tuple(hosts.here(listed, consent.destroy)), confirm=consent.confirm)
         self._end = None if time_limit_s is None else time.monotonic() + time_limit_s
         self._running: list[WorkerProcess] = []
 
-    def _found(self, fleet: FleetDirectory, names: Iterable[str]) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield the hardware of each target; one that is gone has failed."""
-        for name in names:
+    def _describe(self, fleet: FleetDirectory, parallel: int | None) -> None:
+        """Find the hardware of each target; one that is gone has failed."""
+        targets = fleet.targets(self._pending)
+        found = hosts.describe(fleet.description.hosts, targets, None, {})
+        self._room |= {host: parallel or most_at_a_time(cpus) for host, cpus in found.cpus.items()}
+        for each in targets:
             try:
-                yield name, hardware_of(fleet.target(name))
+                if each.name in found.errors:
+                    raise found.errors[each.name]
+                self._hardware[each.name] = found.hardware[each.name] if each.host else hardware_of(each.target)
             except IosondeError as error:
-                self._failed(name, str(error))
-                del self._pending[name]
+                self._failed(each.name, str(error))
+                del self._pending[each.name]
 
     def carry_out(self) -> Outcome:
         """Carry out all; Ctrl-C stops every session within seconds and keeps completed runs."""
@@ -75,8 +88,11 @@ class FleetSession:
             try:
                 self._start_next(selector, stop)
                 while self._running:
-                    for key, _ in selector.select():
+                    for key, _ in selector.select(hosts.LEASE_S / 4 if self._hosts else None):
                         self._handle(key, selector, stop)
+                    for process in self._running:
+                        if process.host:
+                            process.keep_alive()
                     self._start_next(selector, stop)
             finally:
                 for process in self._running:  # Only after an error or a second Ctrl-C.
@@ -103,12 +119,15 @@ class FleetSession:
             if process.target and is_stopped:
                 self._outcome.stopped = True
             elif process.target:
-                self._failed(process.target, reason)
+                self._lost(process, reason)
 
     def _take(self, process: WorkerProcess, message: Mapping[str, Any]) -> None:
         name = process.target
         if message["is"] == worker.NOTE:
             self._note(f"{name}: {message['text']}")
+            return
+        if message["is"] == worker.FILES:
+            hosts.keep(self._directories[name], message)
             return
         process.target = ""
         if message["is"] == worker.STOPPED:
@@ -120,6 +139,17 @@ class FleetSession:
             done = len(self._outcome.ended) + len(self._outcome.failed)
             self._note(f"{name}: ended ({done} of {len(self._hardware)} targets)")
 
+    def _lost(self, process: WorkerProcess, reason: str) -> None:
+        """A target without an end has failed; if its host cannot be reached, those that wait for it too."""
+        if not process.host:
+            self._failed(process.target, reason)
+            return
+        waiting = [name for name in self._pending if self._host_of[name] == process.host]
+        is_reached = process.process.returncode != OF_SSH
+        for name in [process.target, *([] if is_reached else waiting)]:
+            self._pending.pop(name, None)
+            self._failed(name, f"host `{process.host}` was lost: {reason}")
+
     def _failed(self, name: str, reason: str) -> None:
         self._outcome.failed[name] = reason
         self._note(f"{name}: failed: {reason}")
@@ -129,30 +159,53 @@ class FleetSession:
         left = None if self._end is None else self._end - time.monotonic()
         may_start = not stop.is_set() and (left is None or left > 0)
         busy = {part for each in self._running for part in each.hardware}
-        idle = [each for each in self._running if each.is_idle]
-        simulated = [each for each in idle if not each.hardware]
+        room = dict(self._room)
+        for each in self._running:
+            room[each.host] -= 1
+        idle = [each for each in self._running if each.is_idle and not each.hardware]
         for name in list(self._pending) if may_start else ():
-            hardware = self._hardware[name]
-            if len(self._running) >= self._parallel and not simulated:
-                break
+            host, hardware = self._host_of[name], self._hardware[name]
             if busy & hardware:
                 continue
-            if simulated and not hardware:
-                process = simulated.pop()
+            process = None if hardware else next((each for each in idle if each.host == host), None)
+            if process is not None:
                 idle.remove(process)
-            elif len(self._running) < self._parallel:
-                process = self._started(selector)
-            else:
-                continue
-            request = {"directory": str(self._pending.pop(name)), "time_limit_s": left, **self._request}
-            process.measure(name, hardware, request)
-            busy |= hardware
-        for process in idle:
-            process.request_stop()
+            elif room[host] > 0:
+                process = self._started(host, selector)
+                room[host] -= 1
+            if process is not None:
+                process.measure(name, hardware, self._request_for(name, left))
+                busy |= hardware
+            elif not idle and max(room.values()) <= 0:
+                break
+        for process in self._running:
+            if process.is_idle:
+                process.request_stop()
 
-    def _started(self, selector: selectors.BaseSelector) -> WorkerProcess:
-        process = WorkerProcess.start(module_command("iosonde.fleet.worker"))
+    def _request_for(self, name: str, left: float | None) -> dict[str, Any]:
+        directory, host = self._pending.pop(name), self._host_of[name]
+        consent = self._consent[host]
+        request = {
+            **self._request,
+            "directory": str(directory),
+            "time_limit_s": left,
+            "destroy": consent.destroy,
+            "confirm": consent.confirm,
+        }
+        if host:
+            plan = ResultSet.open(directory).plan.model_dump(mode="json")
+            request |= {"plan": plan, "known": hosts.known(directory), "lease_s": hosts.LEASE_S}
+        return request
+
+    def _started(self, host: str, selector: selectors.BaseSelector) -> WorkerProcess:
+        command = hosts.command(self._hosts[host]) if host else module_command("iosonde.fleet.worker")
+        process = WorkerProcess.start(command, host)
         self._running.append(process)
         assert process.process.stdout
         selector.register(process.process.stdout, selectors.EVENT_READ, process)
         return process
+
+
+def most_at_a_time(cpus: int) -> int:
+    """Sessions that share the CPUs of a machine without another limit."""
+    return max(1, cpus // 2)

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from iosonde.planning import is_simulated
 from iosonde.storage import open_target
 from iosonde.storage.block_layer import block_stack
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.text_files import expanded
 
 UNKNOWN = "no visible drive"
 """Of file systems whose drives `/sys` does not show, such as NFS: they may be on the same server."""
@@ -19,6 +21,12 @@ def hardware_of(target: str) -> frozenset[str]:
         return frozenset()
     drives = block_stack.drives(opened.block_devices())
     return frozenset(part for each in drives for part in block_stack.path_to_processor(each)) or frozenset([UNKNOWN])
+
+
+def devices_of(target: str) -> list[str]:
+    """Return the block devices among the parts of a target."""
+    names = [name.strip() for name in target.split(",")]
+    return [name for name in names if number_of(expanded(name).absolute())]
 
 
 def shared_by(hardware: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:

@@ -7,32 +7,54 @@ stops like after Ctrl-C, and completed runs are kept.
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from iosonde.errors import IosondeError
 from iosonde.execution import Interrupted, resume
-from iosonde.plan import Case, Run
+from iosonde.fleet import on_host
+from iosonde.fleet.on_host import Sender
+from iosonde.plan import Case, Plan, Run
 from iosonde.protocol.event import Event
+from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage.safety.consent import Consent
 
-STOPPED, FAILED, ENDED, NOTE = "stopped", "failed", "ended", "note"
+STOPPED, FAILED, ENDED, NOTE, FILES = "stopped", "failed", "ended", "note", "files"
 
 
-def answer(name: str, **facts: Any) -> None:
-    """Write one message."""
-    print(json.dumps({"is": name, **facts}), flush=True)
+FLUSH_S = 30.0
+"""For the last messages; a broken connection takes none."""
+
+_messages: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+
+def answer(name: str, /, **facts: Any) -> None:
+    """Write one message, in a thread: a broken connection must not block a session."""
+    _messages.put(json.dumps({"is": name, **facts}) + "\n")
+
+
+def _write() -> None:
+    with suppress(OSError):
+        while (line := _messages.get()) is not None:
+            sys.stdout.write(line)
+            sys.stdout.flush()
 
 
 class Relay:
-    """Passes notes of the session on."""
+    """Passes notes of the session on, and from a host its records."""
+
+    def __init__(self, sender: Sender | None = None) -> None:
+        self._sender = sender
 
     def run_started(self, run: Run, case: Case) -> None:
         """Not reported."""
@@ -41,7 +63,9 @@ class Relay:
         """Not reported."""
 
     def run_ended(self, run: Run, record: Record) -> None:
-        """Not reported: records are on disk."""
+        """Send the record from a host; here it is on disk."""
+        if self._sender:
+            self._sender.send()
 
     def note(self, text: str) -> None:
         """Report a message for the user."""
@@ -55,6 +79,8 @@ class Requests:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._state = threading.Lock()
         self._is_over = self._is_running = False
+        self._heard = time.monotonic()
+        self._lease_s = math.inf
         threading.Thread(target=self._read, daemon=True).start()
 
     def __iter__(self) -> Iterator[Any]:
@@ -74,9 +100,25 @@ class Requests:
             with self._state:
                 self._is_running = False
 
+    def lease(self, lease_s: float) -> None:
+        """End when nothing was read for so long, not even an empty line."""
+        if math.isinf(self._lease_s):
+            self._lease_s = lease_s
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while (left_s := self._heard + self._lease_s - time.monotonic()) > 0:
+            time.sleep(left_s)
+        self._end()
+
     def _read(self) -> None:
         for line in sys.stdin:
-            self._lines.put(line)
+            self._heard = time.monotonic()
+            if line.strip():
+                self._lines.put(line)
+        self._end()
+
+    def _end(self) -> None:
         self._lines.put(None)
         with self._state:
             self._is_over = True
@@ -86,23 +128,47 @@ class Requests:
 
 def main() -> None:
     """Carry out the missing runs of each result set that is requested."""
+    writer = threading.Thread(target=_write, daemon=True)
+    writer.start()
     requests = Requests()
     for request in requests:
-        try:
-            with requests.running():
-                resume(
-                    request["directory"],
-                    observer=Relay(),
-                    retry_failed=request["retry_failed"],
-                    time_limit_s=request["time_limit_s"],
-                    consent=Consent(destroy=tuple(request["destroy"]), confirm=tuple(request["confirm"])),
-                )
-        except (Interrupted, KeyboardInterrupt):
-            answer(STOPPED)
-        except IosondeError as error:
-            answer(FAILED, because=str(error))
+        if request["do"] == "run":
+            _run(request, requests)
         else:
-            answer(ENDED)
+            work = {"describe": on_host.describe, "check": on_host.check}[request["do"]]
+            answer(ENDED, **work(request))
+    _messages.put(None)
+    writer.join(FLUSH_S)
+
+
+def _run(request: dict[str, Any], requests: Requests) -> None:
+    try:
+        with requests.running():
+            resume(
+                request["directory"],
+                observer=Relay(_sender(request, requests)),
+                retry_failed=request["retry_failed"],
+                time_limit_s=request["time_limit_s"],
+                consent=Consent(destroy=tuple(request["destroy"]), confirm=tuple(request["confirm"])),
+            )
+    except (Interrupted, KeyboardInterrupt):
+        answer(STOPPED)
+    except IosondeError as error:
+        answer(FAILED, because=str(error))
+    else:
+        answer(ENDED)
+
+
+def _sender(request: dict[str, Any], requests: Requests) -> Sender | None:
+    """On a host: what sends its records, after those of an earlier session."""
+    if "plan" not in request:
+        return None
+    requests.lease(request["lease_s"])
+    directory = Path(request["directory"])
+    ResultSet.create_or_open(directory, Plan.model_validate(request["plan"]))
+    sender = Sender(directory, request["known"], answer)
+    sender.send()
+    return sender
 
 
 if __name__ == "__main__":

@@ -98,6 +98,19 @@ class ResultSet:
         return cls(path, plan)
 
     @classmethod
+    def create_or_open(cls, directory: Path, plan: Plan) -> ResultSet:
+        """Return the result set of an earlier session of the same study, or a new one."""
+        if not (directory / "plan.json").exists():
+            return cls.create(directory, plan)
+        found = cls.open(directory)
+        if found.plan != plan:
+            raise ResultsError(
+                f"`{directory}` must be of the same study; got another plan",
+                hint="resume with the same hosts, or name another directory with `--output DIR`",
+            )
+        return found
+
+    @classmethod
     def open(cls, directory: Path | str) -> ResultSet:
         """Open a result set to read it, or to continue it under `lock`."""
         path = _absolute(directory)

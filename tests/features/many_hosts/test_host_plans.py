@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from iosonde import ssh_hosts
 from iosonde.errors import TargetError
 from iosonde.execution.checks.admission import Admission
-from iosonde.features.many_hosts import host_plan, ssh_hosts
+from iosonde.features.many_hosts import host_plan
 from iosonde.features.many_hosts.carrier import connected
 from iosonde.metrics import wording
 from iosonde.plan import Plan

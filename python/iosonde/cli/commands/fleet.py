@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,9 +13,9 @@ from iosonde.cli.messages import messages
 from iosonde.cli.tables import AsJson, print_json, wrapped
 
 if TYPE_CHECKING:
-    from iosonde.fleet.directory import FleetDirectory, Planned
+    from iosonde.fleet.directory import FleetDirectory, FleetFile, Planned
+    from iosonde.fleet.model import Fleet
     from iosonde.fleet.session import Outcome
-    from iosonde.plan import Plan
     from iosonde.storage.safety.consent import Consent
 
 Parallel = Annotated[
@@ -27,7 +25,7 @@ Parallel = Annotated[
         metavar="N",
         min=1,
         show_default=False,
-        help="Measure at most this many targets at a time (default: one for every two CPUs).",
+        help="Measure at most this many targets of a machine at a time (default: one for every two CPUs).",
     ),
 ]
 
@@ -63,28 +61,24 @@ def command(
     is checked for every target before the first starts. `iosonde resume DIR` continues a fleet that was stopped,
     `iosonde report DIR` writes its report again.
     """
-    from iosonde.errors import StudyError
     from iosonde.fleet import directory as fleets
     from iosonde.fleet import model
-    from iosonde.plan.commands import has_commands
-
-    def plan_of(target: str) -> Plan:
-        plan = options.make_plan(
-            study=study, target=target, profile=profile, repeats=repeats, settings=settings, seed=seed, keep=False
-        )
-        if has_commands(plan):
-            raise StudyError(f"fleets cannot run external commands, which the study `{study}` has")
-        return plan
+    from iosonde.planning import load
 
     time_limit_s = options.read_time_limit(time_limit)
-    planned = fleets.plan_fleet(model.load(targets), plan_of)
+    chosen = {
+        "profile": profile,
+        "repeats": options.read_repeats(repeats),
+        "settings": options.read_settings(settings),
+        "seed": seed,
+    }
+    fleet = model.load(targets)
+    planned = fleets.plan_fleet(fleet, load(study), chosen)
     if plan_only:
         _print_plan(planned, as_json=as_json)
         return
     messages.info("\n".join(plan_lines(planned)))
-    listed = [each.target for each in planned.targets if each.name in planned.plans]
-    devices = [*(destroy or []), *(_devices(listed) if destroy_all else [])]
-    consent = options.consent(devices, confirm, targets=listed)
+    consent = _consent(fleet, [*(destroy or []), *(planned.devices if destroy_all else [])], confirm)
     path = Path(output or Path("iosonde-results") / f"fleet-{planned.study}-{datetime.now():%Y%m%d-%H%M%S}")
     created = fleets.create(path, planned, consent, messages.info)
     carry_out(created, consent, parallel=parallel, retry_failed=False, time_limit_s=time_limit_s, as_json=as_json)
@@ -103,17 +97,18 @@ def resume(
     from iosonde.fleet.directory import open_directory
 
     fleet = open_directory(directory)
-    consent = options.consent(destroy, confirm, targets=[each.target for each in fleet.description.targets])
+    consent = _consent(fleet.description, destroy or [], confirm)
     carry_out(fleet, consent, parallel=None, retry_failed=retry_failed, time_limit_s=time_limit_s, as_json=as_json)
 
 
-def _devices(targets: Sequence[str]) -> list[str]:
-    """Return the block devices among targets."""
-    from iosonde.storage.block_layer.block_nodes import number_of
-    from iosonde.text_files import expanded
+def _consent(fleet: Fleet | FleetFile, destroy: list[str], confirm: list[str] | None) -> Consent:
+    """Return what may be destroyed; each host checks its own part."""
+    from iosonde.fleet.hosts import here
+    from iosonde.storage.safety.consent import Consent
 
-    names = [name.strip() for target in targets for name in target.split(",")]
-    return [name for name in names if number_of(expanded(name).absolute())]
+    listed = [each.target for each in fleet.targets if not each.host]
+    options.consent(here(fleet.hosts, destroy), confirm, targets=listed)
+    return Consent(destroy=tuple(destroy), confirm=tuple(confirm or ()))
 
 
 def plan_lines(planned: Planned) -> list[str]:
@@ -149,8 +144,12 @@ def _print_plan(planned: Planned, *, as_json: bool) -> None:
             "shared": dict(planned.shared),
             "skipped": dict(planned.skipped),
             "targets": {
-                each.name: {"target": each.target, "plan": planned.plans[each.name].model_dump(mode="json")}
-                for each in planned.targets
+                each.name: {
+                    "host": each.host,
+                    "target": each.target,
+                    "plan": planned.plans[each.name].model_dump(mode="json"),
+                }
+                for each in planned.fleet.targets
                 if each.name in planned.plans
             },
         }
@@ -173,7 +172,7 @@ def carry_out(
     done = FleetSession(
         fleet,
         remaining(fleet, retry_failed=retry_failed),
-        parallel=parallel or max(1, len(os.sched_getaffinity(0)) // 2),
+        parallel=parallel,
         consent=consent,
         retry_failed=retry_failed,
         time_limit_s=time_limit_s,

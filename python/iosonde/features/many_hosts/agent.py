@@ -26,7 +26,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from iosonde.errors import IosondeError, ResultsError
+from iosonde.errors import IosondeError
 from iosonde.execution.run_loop import RunLoop
 from iosonde.execution.session import opened
 from iosonde.execution.setups import remove_leftovers
@@ -160,7 +160,7 @@ def main() -> None:
 
 def _serve(request: Message, inbox: Inbox, stop: Stop) -> None:
     plan = Plan.model_validate(request["plan"])
-    result_set = _result_set(Path(request["directory"]), plan)
+    result_set = ResultSet.create_or_open(Path(request["directory"]), plan)
     with result_set.lock():
         for part in plan.by_target():
             remove_leftovers(part)
@@ -171,19 +171,6 @@ def _serve(request: Message, inbox: Inbox, stop: Stop) -> None:
             while (message := inbox.next()) is not None:
                 _carry_out(Run.model_validate(message["run"]), loop, result_set)
                 inbox.run_ended()
-
-
-def _result_set(directory: Path, plan: Plan) -> ResultSet:
-    """A new one, or that of an earlier session of the same study."""
-    if not (directory / "plan.json").exists():
-        return ResultSet.create(directory, plan)
-    result_set = ResultSet.open(directory)
-    if result_set.plan != plan:
-        raise ResultsError(
-            f"`{directory}` must be of the same study; got another plan",
-            hint="resume with the same hosts, or name another directory with `--output DIR`",
-        )
-    return result_set
 
 
 def _carry_out(run: Run, loop: RunLoop, result_set: ResultSet) -> None:

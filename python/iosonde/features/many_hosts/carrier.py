@@ -25,8 +25,9 @@ from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from iosonde import ssh_hosts
 from iosonde.errors import EngineError, IosondeError, TargetError
-from iosonde.features.many_hosts import clock, relay, ssh_hosts, ssh_workers, tls, worker
+from iosonde.features.many_hosts import clock, relay, ssh_workers, tls, worker
 from iosonde.python_process import module_command
 from iosonde.storage.targets import temporary_files
 from iosonde.text_files import expanded

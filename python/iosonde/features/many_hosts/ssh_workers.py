@@ -18,12 +18,10 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from iosonde.errors import TargetError
-from iosonde.features.many_hosts.ssh_hosts import SshHost, SshHosts
+from iosonde.ssh_hosts import SshHost, SshHosts, ssh_problem
 
 END_S = 20.0
 """For workers to end after their connections."""
-_OF_SSH = 255
-"""Exit status of ssh for errors of its own."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +37,16 @@ class SshWorker:
         status = self.process.poll()
         if status is None:
             return ""
+        return ssh_problem(status, self._output())
+
+    def _output(self) -> bytes:
         self.errors.seek(0)
-        lines = self.errors.read().decode(errors="replace").strip().splitlines()
-        return f"ssh exited with status {status}" + "".join(f": {line.strip()}" for line in lines[-1:])
+        return self.errors.read()
 
     def check(self) -> None:
         """Raise `TargetError` if it has ended."""
-        if problem := self.problem():
-            is_reached = self.process.returncode != _OF_SSH
-            wanted = "iosonde of the same version must be installed there" if is_reached else "without a question"
-            raise TargetError(
-                f"no worker on host `{self.host.called}` (`{self.host.address}`): {problem}",
-                hint=f"try `{self.host.by_hand()}`: {wanted}",
-            )
+        if self.process.poll() is not None:
+            raise self.host.error(self.process.returncode, self._output())
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The file of `--hosts ssh:FILE`: the hosts, and how ssh reaches them."""
+"""Hosts that the OpenSSH client reaches, and the file that lists them for `--hosts ssh:FILE`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ OPTIONS = (
 configuration of ssh, host keys included."""
 
 
+OF_SSH = 255
+"""Exit status of ssh for errors of its own."""
+
+
+def ssh_problem(status: int, errors: bytes) -> str:
+    """Describe the end of a command on a host by its last line of errors."""
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return f"ssh exited with status {status}" + "".join(f": {line.strip()}" for line in lines[-1:])
+
+
 class SshHost(BaseModel):
     """One host."""
 
@@ -51,6 +61,14 @@ class SshHost(BaseModel):
         port = ["-p", str(self.port)] if self.port else []
         user = ["-l", self.user] if self.user else []
         return ["ssh", *OPTIONS, *port, *user, "--", self.address, shlex.join(remote)]
+
+    def error(self, status: int, errors: bytes) -> TargetError:
+        """The error for a command on the host that has ended with this status."""
+        wanted = "without a question" if status == OF_SSH else "iosonde of the same version must be installed there"
+        return TargetError(
+            f"no worker on host `{self.called}` (`{self.address}`): {ssh_problem(status, errors)}",
+            hint=f"try `{self.by_hand()}`: {wanted}",
+        )
 
     def by_hand(self) -> str:
         """A command for the user that shows how the host can be reached, and which iosonde it has."""
