@@ -80,7 +80,7 @@ def test_latency_is_divided_into_client_network_and_server(tmp_path: Path) -> No
     [
         ({"probes": PROBES[:5]}, "5 probes of the network; 6 are required"),
         ({"load_operations": 50}, "2.00 calls for each operation, not one"),
-        ({"server_read_bytes": 100 << 18}, "a call moves 262144 bytes; probes have 4096 at most"),
+        ({"server_read_bytes": 100 << 18}, "a call moves 256 KiB; probes have 4 KiB at most"),
         ({"echoes": 5}, "5 echoes with the payload of a call; 6 are required"),
         ({"lost": 1}, "packets were lost, and the time until they were sent again is not known"),
         ({"read_operations": 0, "read_transmissions": 0}, "no calls"),

@@ -9,6 +9,7 @@ from typing import Any
 from iosonde.features.network_storage.record import NetworkReading, OutageReading
 from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
 from iosonde.results.schema import Record
+from iosonde.units import format_bytes
 
 FEWEST_PROBES = 6
 """Probes whose smallest and largest are a 95 % confidence interval of the median."""
@@ -91,7 +92,8 @@ class NetworkFacts:
         if probes < FEWEST_PROBES:
             return f"{probes} probes of the network; {FEWEST_PROBES} are required"
         if self.payload_bytes > self.reading.payload_bytes > 0:
-            return f"a call moves {self.payload_bytes:.0f} bytes; probes have {self.reading.payload_bytes} at most"
+            moved, probed = map(format_bytes, (self.payload_bytes, self.reading.payload_bytes))
+            return f"a call moves {moved}; probes have {probed} at most"
         if self.payload_ns is None:
             echoes = len(self.reading.padded_echo_ns)
             return f"{echoes} echoes with the payload of a call; {FEWEST_PROBES} are required"

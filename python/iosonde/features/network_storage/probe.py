@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from iosonde.features.network_storage import tcp
 
-PERIOD_S = 0.05
+PERIOD_S = 0.1
 PADDED_EVERY = 2
 """Probes of which one has a payload: its share of a slow link stays small."""
 LARGEST_BYTES = 32 << 10

@@ -30,11 +30,8 @@ class DividedLatency(Finding, kind="divided latency", topic="path"):
     repeats: int
 
     def _sentence(self) -> str:
-        listed = [
-            f"{wording.estimate_text(LATENCY, time)} {'are ' if place == 0 else ''}the {part}"
-            for place, (part, time) in enumerate(self.parts)
-        ]
-        return f"{self.load}: of {wording.estimate_text(LATENCY, self.total)}, {wording.listing(listed)}"
+        listed = [f"{part} {wording.estimate_text(LATENCY, time)}" for part, time in self.parts]
+        return f"{self.load}: mean latency {wording.estimate_text(LATENCY, self.total)}: {wording.listing(listed)}"
 
     def _evidence(self) -> str:
         runs = wording.counted(self.repeats, "run")
@@ -66,16 +63,16 @@ def find(question: Question) -> Iterator[Finding]:
         where=question.analysis.where,
     )
     for row in divided.iter_rows(named=True):
-        yield _divided(question, row, factors)
+        yield _divided(question, row)
     yield from _undivided(question, known=set(divided["case_id"]))
 
 
-def _divided(question: Question, row: Mapping[str, Any], factors: list[str]) -> DividedLatency:
+def _divided(question: Question, row: Mapping[str, Any]) -> DividedLatency:
     case_id = row["case_id"]
     total = repeats_interval(np.asarray(row["values"], dtype=float))
     parts = {name: repeats_interval(_of_case(question, case_id, part_of(name))) for name in PARTS}
     return DividedLatency(
-        load=question.load({name: row[name] for name in factors if name in row}, case_id),
+        load=_load(question, row, case_id),
         total=total,
         parts=tuple(sorted(parts.items(), key=lambda item: -item[1].value)),
         repeats=len(row["values"]),
@@ -83,6 +80,13 @@ def _divided(question: Question, row: Mapping[str, Any], factors: list[str]) -> 
         case_ids=(case_id,),
         part=question.part.name,
     )
+
+
+def _load(question: Question, levels: Mapping[str, Any], case_id: str) -> str:
+    """The load of a case, with its level of the factor over which it is divided."""
+    over = question.analysis.over
+    named = question.load({name: levels[name] for name in question.by if name in levels}, case_id)
+    return f"{named}, {wording.level_words(over, levels[over])}" if over in levels else named
 
 
 def _of_case(question: Question, case_id: str, metric: str) -> np.ndarray:
@@ -102,9 +106,9 @@ def _undivided(question: Question, *, known: set[str]) -> Iterator[UndividedLate
         reason = next((str(each) for each in reasons if each), "")
         if case_id not in known and reason:
             yield UndividedLatency(
-                load=question.load({}, case_id),
+                load=_load(question, question.case(case_id), case_id),
                 reason=reason,
-                strength="strong",
+                strength="weak",
                 case_ids=(case_id,),
                 part=question.part.name,
             )
