@@ -117,11 +117,11 @@ class NetworkFacts:
         calls, few = self.data("operations"), [len(each) < FEWEST_PROBES for each in pairs]
         if not calls or self.payload_bytes > found.payload_bytes or any(few[2:]):
             return None
-        call, padded_call, echo, padded_echo = (median(each) or 0.0 for each in pairs)
-        both = max(0.0, padded_echo - echo)
+        both = longer_by(found.padded_echo_ns, found.echo_ns)
         if any(few[:2]):  # A server that is so busy that it replies to few calls.
             return both if both <= NEGLIGIBLE * 1e6 * (self.data("round_trip_ms") or 0) / calls else None
-        forth = min(both, max(0.0, padded_call - call))  # A thread of the server may be late, but is not in the echoes.
+        # A thread of the server may be late, but is not in the echoes.
+        forth = min(both, longer_by(found.padded_call_ns, found.call_ns))
         written = (self.grown("write_operations") or 0) / calls
         return written * forth + (1 - written) * (both - forth)
 
@@ -168,6 +168,14 @@ class NetworkFacts:
 def median(values: Sequence[int]) -> float | None:
     """The middle value."""
     return float(sorted(values)[len(values) // 2]) if values else None
+
+
+def longer_by(padded: Sequence[int], empty: Sequence[int]) -> float:
+    """Time of a payload from round trips with and without it: the larger difference of their minima and medians.
+
+    On a full link most of both wait behind the load, for as long as its payload takes: their medians may be the same.
+    """
+    return max(0.0, min(padded) - min(empty), (median(padded) or 0.0) - (median(empty) or 0.0))
 
 
 def median_ends(values: Sequence[int]) -> tuple[float, float] | None:

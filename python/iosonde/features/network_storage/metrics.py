@@ -105,9 +105,10 @@ METRICS = (
         unit="ns",
     ),
     _metric(
-        "network_payload_ns_p50",
+        "network_payload_ns_mean",
         "Payload on the network",
-        "reads: padded echo - echo - (padded call - empty call); writes: padded call - empty call; of medians",
+        "reads: padded echo - echo - (padded call - empty call); writes: padded call - empty call; the larger of the "
+        "differences of minima and medians",
         pl.col("network_payload_ns"),
         unit="ns",
     ),
