@@ -85,7 +85,7 @@ def format_bandwidth(bytes_per_second: float) -> str:
 def format_count(count: float) -> str:
     """`9,999`, `12.3 k`, `1.5 M`."""
     if abs(count) < 10_000:
-        return f"{count:,.0f}" if float(count).is_integer() or abs(count) >= 1000 else _three_digits(count)
+        return f"{count:,.0f}" if float(count).is_integer() or abs(count) >= 999.5 else _three_digits(count)
     return _scaled(count / 1000, ["k", "M", "G", "T"], 1000)
 
 
