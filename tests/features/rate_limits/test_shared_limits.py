@@ -14,6 +14,7 @@ from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute, resume
 from iosonde.features.rate_limits.series import Load, Series, Stage
 from iosonde.features.rate_limits.sharing import Bounds, Sharing, compare
+from iosonde.features.rate_limits.sharing_figures import figures
 from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.features.rate_limits.tables import tables
 from iosonde.planning import expand, load
@@ -170,6 +171,13 @@ def test_simulated_volumes_with_one_bucket_and_with_two(
     assert (first.kind, first.strength) == ("limit of volumes", "strong")
     [table] = tables(material)
     assert table.rows[-1][1].text == verdict
+    [figure] = figures(material, 1)
+    drawn = {series: rows["y"] for [series], rows in figure.rows.group_by("series")}
+    assert set(drawn) == {"volume 1", "volume 2", "sum", "identified rule"}
+    assert drawn["sum"].mean() == pytest.approx(found.sum.value, rel=0.02)
+    assert drawn["identified rule"].max() == pytest.approx(found.sum.value, rel=0.02)
+    assert len(drawn["identified rule"]) == 2 * stages, "both ends of each stage"
+    assert drawn["volume 1"].min() == pytest.approx(500 if verdict == "shared" else 1000, rel=0.1)
 
 
 def test_a_comparison_requires_two_devices(tmp_path: Path) -> None:

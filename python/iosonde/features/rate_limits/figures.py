@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from iosonde.features.rate_limits import sharing_figures
+from iosonde.features.rate_limits.drawing import POINTS, RULE, row, with_rule_below
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import Rule
 from iosonde.features.rate_limits.series import Load, Series
-from iosonde.report.charts import vega
-from iosonde.report.charts.figure import Chart, Figure
-from iosonde.report.charts.layout import UNKNOWN, Row, scaled
+from iosonde.report.charts.figure import Figure
+from iosonde.report.charts.layout import Row
 from iosonde.report.charts.sketch import Sketch, finish
 from iosonde.report.charts.vega import Axis, Frame
-from iosonde.report.material.quantities import Scale, metric_scale, metric_text
+from iosonde.report.material.quantities import Scale, metric_scale
 from iosonde.report.material.result_sets import Material, Source
 from iosonde.study.model import View
 from iosonde.units import format_bytes
 
-MEASURED, RULE = "measured", "identified rule"
-_POINTS = 400
-"""Points of a line at most."""
+MEASURED = "measured"
 DRAINS = ("drain", "large", "small-rest1", "small-full")
 """Stages that are drawn: those in which a bucket drains."""
 
@@ -52,28 +51,16 @@ def _sketch(source: Source, part: str, conclusion: LimitsConclusion) -> Sketch:
     drains = list(_drains(conclusion))
     largest = max((max(_rates(series)) for _, series, _ in drains), default=1.0)
     scale = metric_scale("iops", largest)
-    rows = [row for title, series, rule in drains for row in _lines(source, title, series, rule, scale)]
+    rows = [each for title, series, rule in drains for each in _lines(source, title, series, rule, scale)]
     frame = Frame(
-        x=Axis(title="Time (s)", domain=(0, max((row["x"] for row in rows), default=1))),
+        x=Axis(title="Time (s)", domain=(0, max((each["x"] for each in rows), default=1))),
         y=Axis(title=scale.title, label=scale.label, format=scale.format),
         series_title="Rate",
         series=[MEASURED, RULE],
         tooltip=[("series", "Rate"), ("x_text", "Time"), ("text", "IOPS")],
     )
     heads = {"panel": "stage", "series": "rate", "x": "seconds", "y": scale.column}
-    return Sketch(draw=_rule_below, rows=rows, frame=frame, heads=heads, part=part, metric="iops")
-
-
-def _rule_below(frame: Frame) -> Chart:
-    """The rule as a wide pale line: the measured one covers a thin line that it follows."""
-    chart = vega.timeseries(frame)
-    line, *others = chart["layer"]
-    is_rule = f"datum.series == '{RULE}'"
-    widths = {
-        "size": {"condition": {"test": is_rule, "value": 6}, "value": 1.3},
-        "strokeOpacity": {"condition": {"test": is_rule, "value": 0.45}, "value": 1},
-    }
-    return {**chart, "layer": [{**line, "encoding": {**line["encoding"], **widths}}, *others]}
+    return Sketch(draw=with_rule_below, rows=rows, frame=frame, heads=heads, part=part, metric="iops")
 
 
 def _drains(conclusion: LimitsConclusion) -> Iterator[tuple[str, Series, Rule | None]]:
@@ -101,7 +88,7 @@ def _rates(series: Series) -> list[float]:
 
 
 def _lines(source: Source, title: str, series: Series, rule: Rule | None, scale: Scale) -> Iterator[Row]:
-    step = -(-len(series.seconds) // _POINTS)
+    step = -(-len(series.seconds) // POINTS)
     lengths, counts = series.seconds, series.operations.tolist()
     at = 0.0
     credits = _credits(series, rule)
@@ -110,8 +97,8 @@ def _lines(source: Source, title: str, series: Series, rule: Rule | None, scale:
         at += length
         if rule:
             allowed, credits = _allowed(rule, series.load, credits, length)
-            yield _row(source, title, RULE, at, allowed, scale)
-        yield _row(source, title, MEASURED, at, count / length, scale)
+            yield row(source.label, title, RULE, title, at, allowed, scale)
+        yield row(source.label, title, MEASURED, title, at, count / length, scale)
 
 
 def _credits(series: Series, rule: Rule | None) -> float:
@@ -133,18 +120,4 @@ def _allowed(rule: Rule, load: Load, credits: float, length: float) -> tuple[flo
     return (rate * length + spent) / length / cost, credits - spent
 
 
-def _row(source: Source, title: str, series: str, at: float, rate: float, scale: Scale) -> Row:
-    return {
-        **UNKNOWN,
-        "panel": title,
-        "series": series,
-        "source": source.label,
-        "run": f"{title} {series}",
-        "x": round(at, 3),
-        "x_text": f"{at:.1f} s",
-        "y": scaled(rate, scale),
-        "text": metric_text("iops", rate),
-    }
-
-
-FIGURES = (figures,)
+FIGURES = (figures, sharing_figures.figures)

@@ -54,6 +54,8 @@ class SharingConclusion(Conclusion):
     found: Sharing
     stages: tuple[str, ...]
     """The case of each stage."""
+    loaded: tuple[tuple[tuple[int, ...], tuple[Series, ...]], ...] = ()
+    """The volumes that each stage loads, and a series of each of them."""
 
 
 class Kind:
@@ -97,6 +99,7 @@ class Kind:
         )
         stages = compare(load, bounds)
         ended: list[str] = []
+        loaded: list[tuple[tuple[int, ...], tuple[Series, ...]]] = []
         try:
             stage = next(stages)
             while True:
@@ -114,7 +117,9 @@ class Kind:
                     reason = observation.failure or f"no I/O of a volume completed in the stage {stage.name}"
                     found = Sharing(verdict="undecided", reason=reason, load=load, failure=reason)
                     break
-                stage = stages.send(cast("Sequence[Series]", series))
+                found_series = cast("Sequence[Series]", series)
+                loaded.append((stage.volumes, tuple(found_series)))
+                stage = stages.send(found_series)
         except StopIteration as end:
             found = end.value
         return SharingConclusion(
@@ -124,6 +129,7 @@ class Kind:
             value=found.sum.value if found.sum else None,
             found=found,
             stages=tuple(ended),
+            loaded=tuple(loaded),
         )
 
 
