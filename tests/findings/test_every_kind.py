@@ -32,6 +32,7 @@ from iosonde.features.many_hosts import questions as host_questions
 from iosonde.features.rate_limits import questions as rate_limit_questions
 from iosonde.features.rate_limits import sharing_findings
 from iosonde.features.rate_limits.credit_duration import BurstEnd, CreditDuration, Spending
+from iosonde.features.rate_limits.known_limits import compared
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.published import limits as volume_limits
 from iosonde.features.rate_limits.rules import (
@@ -851,7 +852,14 @@ def rate_limits(rng: Rng) -> Made:
     case = Case(
         case_id="main", part="main", control=False, levels={}, parameters={}, cost=Cost(seconds=1, write_bytes=0)
     )
-    conclusion = LimitsConclusion(case_id="main", reached=True, reason="", value=rate, found=identified, stages=())
+    gib, allowed = rng.choice([50, 100, 500]), rate * rng.choice([0.5, 1, 1.01, 3])
+    name = "iops" if rule.counts == "operations" else "bps"
+    target = {
+        "devices": [{"name": "sdb", "size_bytes": gib << 30, "limits": [f"{rule.operation[0]}{name}={round(allowed)}"]}]
+    }
+    conclusion = LimitsConclusion(
+        case_id="main", reached=True, reason="", value=rate, found=identified, stages=(), target=target
+    )
     true: dict[str, list[float]] = {
         "sustained limit": [rate, 1.01 * rate, 2, unit or 0, *parts_of(constant_s)],
         "burst credits": [
@@ -868,9 +876,22 @@ def rate_limits(rng: Rng) -> Made:
         "first-touch penalty": [1e9 * added, 1.1e9 * added, slower, 3],
         "limiter latency": [1e9 * delay, 1e9 * device, 50 * delay * 1e9, 0.02, 1],
         "rejected rules": [64 << 10],
+        "control group limit": [round(allowed), rate],
     }
     claims = [Claim(each, true[each.kind]) for each in rate_limit_questions.conclusions([(case, conclusion)])]
-    return [*claims, volumes(rng, case)]
+    return [*claims, volumes(rng, case), of_published_rule(rng, case)]
+
+
+def of_published_rule(rng: Rng, case: Case) -> Claim:
+    """The rule of gp2, identified."""
+    gib = rng.choice([50, 100, 500])
+    limit = next(each for each in volume_limits(size_bytes=gib << 30, provider="aws") if each.volume == "gp2")
+    assert limit.burst_rate and limit.bucket and limit.burst_seconds
+    rate, burst, bucket = (parameter(Estimate(method="drain", value=each))
+                           for each in (1.01 * limit.rate, limit.burst_rate, limit.bucket))  # fmt: skip
+    rule = Rule(counts="operations", operation="read", rate=rate, burst_rate=burst, bucket=bucket)
+    [finding] = compared([rule], {"devices": [{"name": "sdb", "size_bytes": gib << 30}]}, {}, case)
+    return Claim(finding, [1.01 * limit.rate, gib << 30, 2, limit.rate, limit.burst_rate, limit.burst_seconds * 1e9])
 
 
 def volumes(rng: Rng, case: Case) -> Claim:

@@ -89,11 +89,12 @@ def described(target: Mapping[str, Any], dmi: Path = DMI) -> dict[str, Any]:
     providers = {provider for provider, _ in kinds if provider}
     found["volume_provider"] = providers.pop() if len(providers) == 1 else None
     found["volume_kind"] = next((kind for _, kind in sorted(kinds, key=str) if kind), None)
-    found["io_control"] = [
-        {"name": device["name"], "settings": device["io_control"]}
-        for device in target.get("devices", ())
-        if device.get("io_control")
-    ]
+    for name in ("limits", "io_control"):
+        found[name] = [
+            {"name": device["name"], "settings": device[name]}
+            for device in target.get("devices", ())
+            if device.get(name)
+        ]
     return {name: value for name, value in found.items() if value}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 from iosonde.errors import StudyError
 from iosonde.features.rate_limits import sharing_procedure
 from iosonde.features.rate_limits.identify import identify
+from iosonde.features.rate_limits.record import RateLimits
 from iosonde.features.rate_limits.rules import Identification
 from iosonde.features.rate_limits.series import Series
 from iosonde.features.rate_limits.stages import run_of, series_of
@@ -63,6 +64,9 @@ class LimitsConclusion(Conclusion):
     found: Identification
     stages: tuple[tuple[str, Series], ...]
     """The case of each stage, and its series."""
+    target: Mapping[str, Any] = field(default_factory=dict)
+    """Target and its surroundings, as the records describe them."""
+    surroundings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def resolved(written: Mapping[str, Any], *, smallest: int, queue_depth: int) -> Resolved:
@@ -156,6 +160,8 @@ class _Kind:
         stages = identify(Settings(**settings, touch_span=touch_span))
         before: RecordObservation | None = None
         known: list[tuple[str, Series]] = []
+        target: Mapping[str, Any] = {}
+        surroundings: Mapping[str, Any] = {}
         failure = ""
         try:
             stage = next(stages)
@@ -165,6 +171,8 @@ class _Kind:
                 assert isinstance(observation, RecordObservation), "an observation of a record"
                 series = None if observation.failure else series_of(observation, stage, before, is_virtual=is_virtual)
                 before = observation
+                target = observation.record.target
+                surroundings = (observation.record.of(RateLimits) or RateLimits()).context
                 if series is None:
                     failure = observation.failure or f"no I/O completed in the stage {stage.name}"
                     break
@@ -181,6 +189,8 @@ class _Kind:
             value=found.rules[0].rate.value if found.rules else None,
             found=found,
             stages=tuple(known),
+            target=target,
+            surroundings=surroundings,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from iosonde.features.rate_limits import credit_duration, sharing_findings
+from iosonde.features.rate_limits import credit_duration, known_limits, sharing_findings
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import (
     Change,
@@ -263,6 +263,7 @@ def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iter
     if not found.rules:
         decided = found.verdict == "not limited"
         yield NotLimited(is_decided=decided, reason=found.reason, strength="moderate", case_ids=ids[:1], part=part)
+    yield from known_limits.compared(found.rules, conclusion.target, conclusion.surroundings, case)
     if found.change:
         yield ChangedLimit(change=found.change, strength="strong", case_ids=ids[:1], part=part)
     if found.first_touch:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
-from iosonde.features.rate_limits import sharing_findings
+from iosonde.features.rate_limits import known_limits, sharing_findings
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.questions import amount_text, counted_text, rate_text, seconds_text
 from iosonde.features.rate_limits.rules import Identification, Parameter, Rule
@@ -35,7 +36,7 @@ def tables(material: Material) -> list[Table]:
 def _conclusions(source: Source) -> Iterator[tuple[Conclusion, Iterator[_Row]]]:
     for _, conclusion in source.procedures:
         if isinstance(conclusion, LimitsConclusion):
-            yield conclusion, _rows(conclusion.found)
+            yield conclusion, itertools.chain(_rows(conclusion.found), _of_control_groups(conclusion))
         elif isinstance(conclusion, SharingConclusion):
             yield conclusion, sharing_findings.rows(conclusion.found)
 
@@ -82,6 +83,11 @@ def _rows(found: Identification) -> Iterator[tuple[str, str, str, str]]:
         yield "Not decided", each, "", ""
     if not found.rules:
         yield "Result", found.verdict, "", found.reason
+
+
+def _of_control_groups(conclusion: LimitsConclusion) -> Iterator[_Row]:
+    for limit in known_limits.of_control_groups(conclusion.target):
+        yield f"Control group limit on {limit.device}", limit.setting, "", limit.describe()
 
 
 def _latency(seconds: float) -> str:
