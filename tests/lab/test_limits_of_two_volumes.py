@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from second_device import exported
 
 from iosonde.execution import execute
 from iosonde.features.rate_limits.sharing import Sharing
@@ -17,7 +17,6 @@ from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.setups.loop_devices import LoopDevice
 
 MIB = 1 << 20
 IOPS = 300
@@ -29,27 +28,18 @@ pytestmark = pytest.mark.usefixtures("host_devices")
 @contextmanager
 def beside(device: ThrottledDevice) -> Iterator[Path]:
     """A second device of the same daemon and throttle group."""
-    image, file = (device._seen_by_daemon(f"/mnt/{name}") for name in ("image2", "iosonde-lab-device2"))
+    image = device._seen_by_daemon("/mnt/image2")
     image.write_bytes(b"")
     with image.open("r+b") as opened:
         opened.truncate(device.size_bytes)
-    file.write_bytes(b"")
     device._command(
         "blockdev-add",
         driver="throttle",
         **{"node-name": "second", "throttle-group": "limits"},
         file={"driver": "file", "filename": "/mnt/image2"},
     )
-    export = {"type": "fuse", "id": "second", "mountpoint": "/mnt/iosonde-lab-device2", "writable": True}
-    device._command("block-export-add", **export, **{"node-name": "second"})
-    # As `ThrottledDevice` does for the first one: with two writes in flight, the daemon corrupts data.
-    connection = os.minor(file.stat().st_dev)
-    device._seen_by_daemon(f"/sys/fs/fuse/connections/{connection}/max_background").write_text("1")
-    loop = LoopDevice(file, sector_bytes=512)
-    try:
-        yield loop.path
-    finally:
-        loop.close()
+    with exported(device, "second") as path:
+        yield path
 
 
 def compared(directory: Path, *devices: Path) -> Sharing:
