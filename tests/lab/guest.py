@@ -25,6 +25,7 @@ import guest_block_caches
 import guest_user_driver
 from guest_failures import fail_members
 from guest_guard import try_guard
+from guest_limits import try_io_max
 from guest_md_builder import try_builder
 from guest_memory import try_limits
 from guest_nvme import try_backends, try_drive
@@ -59,6 +60,7 @@ def try_all(engine: str, sizes_program: str, iops: int, bandwidth: int, failing_
     for name, part in guest_user_driver.parts_of_user_driver(driver, failing_byte, sizes_program).items():
         carry_out(f"driver-{name}", part)
     carry_out("limits", lambda: try_limits(limits))  # Its control groups and file system stay mounted.
+    carry_out("io-max", try_io_max)
     carry_out("unplug", try_unplug)  # Drives have other names after it.
 
 
