@@ -31,7 +31,7 @@ def find_bucket(
 ) -> Generator[Stage, Series, Bucket]:
     """Rest, drain again, and compare what came back with the sustained rate; `series` drained it first."""
     segments = series.segments()
-    head = segments[0]
+    head = _head(walk, series)
     has_burst = len(segments) > 1 and head.rate > (1 + STEP) * tail.rate
     noise = max(20.0, 3 * tail.segment.error * sum(series.seconds), 0.1 * tail.rate)
     if not has_burst and tail.held < noise:
@@ -57,10 +57,10 @@ def find_bucket(
         return Bucket(credits=first, estimates=tuple(estimates), burst=head, changed=True)
     mismatch = any(abs(each.value / tail.rate - 1) > 0.05 for each in refills)
     if 1.3 * full_s <= walk.settings.rest_s:
-        full = yield from _back(walk, f"{name}-full", load, tail, head, 1.3 * full_s)
+        full = yield from _back(walk, f"{name}-full", load, tail, head, 1.3 * full_s, is_full=True)
         if full[1] > 1.04 * first and 1.7 * full[1] / tail.rate <= walk.settings.rest_s:
             estimates = [Estimate(method="drained after a rest", value=full[1])]
-            full = yield from _back(walk, f"{name}-full2", load, tail, head, 1.7 * full[1] / tail.rate)
+            full = yield from _back(walk, f"{name}-full2", load, tail, head, 1.7 * full[1] / tail.rate, is_full=True)
         estimates.append(Estimate(method=f"drained after {full[0]:.3g} s of rest", value=full[1]))
     return Bucket(
         credits=estimates[-1].value,
@@ -69,6 +69,13 @@ def find_bucket(
         burst=head,
         mismatch=mismatch,
     )
+
+
+def _head(walk: Walk, series: Series) -> Segment:
+    """The first segment, by the first stage alone where that is a good part of it: credits come back between stages."""
+    head = series.segments()[0]
+    first = next(each for each in walk.history if each.name == series.name).segments()
+    return first[0] if len(first) == 1 and first[0].seconds >= head.seconds / 3 else head
 
 
 def _relative_cost(used: Load, load: Load, cost: float) -> float:
@@ -81,11 +88,13 @@ def _drain_time(walk: Walk, burst_s: float) -> float:
 
 
 def _back(
-    walk: Walk, name: str, load: Load, tail: Tail, head: Segment, rest_s: float
+    walk: Walk, name: str, load: Load, tail: Tail, head: Segment, rest_s: float, *, is_full: bool = False
 ) -> Generator[Stage, Series, tuple[float, float]]:
     """Rest, then drain: the length of the rest, and the credits that came back."""
     burst_s = rest_s * tail.rate / max(head.rate - tail.rate, 1e-9)
     length = 1.2 * burst_s + max(walk.settings.probe_s, COUNTED / tail.rate)
     series = yield from walk.run(Stage(name=name, load=load, seconds=length, rest_s=rest_s))
     total = sum(series.seconds)
-    return series.idle_s, float(series.operations.sum()) - tail.rate * total
+    held = float(series.operations.sum()) - tail.rate * total
+    # Operations in flight at the end of the stage before spent credits in the rest; a full bucket does not show them.
+    return series.idle_s, held if is_full else held + series.in_flight_before

@@ -70,7 +70,20 @@ def identify(settings: Settings) -> Generator[Stage, Series, Identification]:
         walk.known = replace(walk.known, reason=walk.known.reason or "the time bound was reached before the decision")
     if touched:
         walk.known = replace(walk.known, first_touch=(yield from _touched_again(walk, touched)))
+    _withdraw_where_disturbed(walk)
     return replace(walk.known, rejected=tuple(walk.notes.rejected), undecided=tuple(walk.notes.undecided))
+
+
+def _withdraw_where_disturbed(walk: Walk) -> None:
+    """Withdraw what other load on the machine explains as well: a rate that varies, and one that differs later."""
+    disturbed = [each.is_disturbed for each in walk.history]
+    text = f"other load took CPU time in {sum(disturbed)} of {len(disturbed)} stages"
+    if walk.known.change and any(disturbed[-2:]):
+        walk.notes.undecided.append(f"whether the limit changed: {text}")
+        walk.known = replace(walk.known, change=None)
+    is_deciding = sum(disturbed) >= len(disturbed) / 4 or any(disturbed[-1:])
+    if walk.known.verdict == "not limited" and is_deciding:
+        walk.known = replace(walk.known, verdict="undecided", reason=f"{walk.known.reason}; but {text}")
 
 
 def _small(settings: Settings) -> Load:
@@ -110,6 +123,7 @@ def _identify(walk: Walk) -> Stages:
     if tail.rate > 1.03 * min(each.rate for each in first.segments()):
         _rose(walk, first)
         return
+    walk.burst, walk.sustained = first.segments()[0].rate, tail.rate
     points = yield from sizes(walk, small, tail)
     counted = counted_by(walk, points, settings)
     if counted.plateau < points[-1].size and (after := (yield from _changed_rate(walk, "base", small, first, tail))):
@@ -279,7 +293,7 @@ def _rule(counts: Counted, unit_bytes: int | None, fraction: float, bucket: Buck
 
 def _merges(walk: Walk, small: Load, rate: float) -> Generator[Stage, Series, bool | None]:
     point = yield from walk.probe("sequential", replace(small, is_sequential=True), rate)
-    if point.rate > 1.1 * rate:
+    if point.rate > 2 * rate or (point.rate > 1.1 * rate and point.segment.is_constant):
         walk.notes.rejected.append("each operation counted by itself: sequential ones reach a higher rate")
         return True
     return False if same(point.rate, rate) else None

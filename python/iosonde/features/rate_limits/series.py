@@ -78,7 +78,7 @@ class Series:
     reads: tuple[float, ...]
     writes: tuple[float, ...]
     idle: tuple[bool, ...] = ()
-    """True for bins between runs, without load; empty: none."""
+    """True for bins between runs, in which operations in flight complete; empty: none."""
     name: str = ""
     latencies_s: tuple[float, ...] = ()
     """Mean latency of the operations of each bin that has some."""
@@ -88,17 +88,34 @@ class Series:
     """Latencies of all I/Os, if the stage requests them."""
     is_harness_limited: bool = False
     """True if the verdict on its run names the harness as the limit."""
+    is_disturbed: bool = False
+    """True if other load took CPU time from the engine."""
+    in_flight_before: float = 0.0
+    """Operations of the stage before that were in flight at its end, and completed in the idle time."""
 
     def then(self, other: Series) -> Series:
         """Append a series of the same load."""
         gap = (other.idle_s,) if other.idle_s > 0 else ()
-        none = (0.0,) * len(gap)
+        reads = other.in_flight_before * self.load.read_fraction
+        writes = other.in_flight_before - reads
         return replace(
             self,
             seconds=(*self.seconds, *gap, *other.seconds),
-            reads=(*self.reads, *none, *other.reads),
-            writes=(*self.writes, *none, *other.writes),
+            reads=(*self.reads, *(reads,) * len(gap), *other.reads),
+            writes=(*self.writes, *(writes,) * len(gap), *other.writes),
             idle=(*self._idle, *(True,) * len(gap), *other._idle),
+        )
+
+    def after(self, seconds: float) -> Series:
+        """The series without the bins that begin in its first seconds."""
+        ends = np.cumsum(self.seconds)
+        count = min(int(np.searchsorted(ends, seconds)) + 1 if seconds > 0 else 0, len(ends) - 1)
+        return replace(
+            self,
+            seconds=self.seconds[count:],
+            reads=self.reads[count:],
+            writes=self.writes[count:],
+            idle=self.idle[count:],
         )
 
     @property
@@ -253,9 +270,10 @@ def deficit(history: Sequence[Series], load_cost: Sequence[float], rate: float) 
 
     `load_cost` is the cost of an operation of each series; the bucket refills at `rate` and cannot hold more than full.
     """
-    missing = 0.0
+    missing, before = 0.0, 0.0
     for series, cost in zip(history, load_cost, strict=True):
-        missing = max(0.0, missing - rate * series.idle_s)
+        missing = max(0.0, missing + before * series.in_flight_before - rate * series.idle_s)
+        before = cost
         for length, count in zip(series.seconds, series.operations, strict=True):
             missing = max(0.0, missing + count * cost - rate * length)
     return missing

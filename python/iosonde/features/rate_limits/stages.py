@@ -12,6 +12,7 @@ from iosonde.features.rate_limits.series import Distribution, Series, Stage
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.procedure.observations import RecordObservation
 from iosonde.procedure.probe import probe
+from iosonde.results.schema import Record
 from iosonde.study.model import STAGE
 from iosonde.units import parse_duration
 
@@ -20,6 +21,10 @@ INTERVAL_MS = 100
 _PAGE = 4096
 _MOST_INTERVALS = 3000
 _SECOND = 1_000_000_000
+_DISTURBANCES = ("cpu_contention", "cpus_shared", "engine_stalled", "late_counters", "steal_time")
+"""Codes of warnings about other load on the CPUs."""
+_IDLE = 0.1
+"""Share of all CPU time; a machine with less has no time to spare."""
 
 
 def run_of(case: Case, stage: Stage, number: int, *, volume_bytes: int = 0) -> Run:
@@ -85,7 +90,23 @@ def series_of(
         request_bytes=_request_bytes(observation),
         distribution=_distribution(observation) if stage.has_distribution else (),
         is_harness_limited=verdict is not None and verdict.kind == "harness-limited",
+        is_disturbed=_is_disturbed(observation.record),
+        in_flight_before=0.0 if is_virtual or before is None else _in_flight(before),
     )
+
+
+def _is_disturbed(record: Record) -> bool:
+    """True if other load took CPU time from the engine, or left none for what serves the I/O."""
+    shares = record.verdict.evidence if record.verdict else {}
+    idle, other = shares.get("idle_cpu_share"), shares.get("other_cpu_share")
+    is_busy = idle is not None and other is not None and idle < _IDLE and other > 0.5
+    return is_busy or any(warning.code in _DISTURBANCES for warning in record.warnings)
+
+
+def _in_flight(observation: RecordObservation) -> float:
+    """Operations in flight at the end of a measurement: the queue depth of a closed loop."""
+    parameters = observation.record.parameters
+    return 0.0 if parameters.get("rate") else float(parameters["queue_depth"])
 
 
 def _request_bytes(observation: RecordObservation) -> int:

@@ -70,6 +70,9 @@ class Walk:
     used_s: float = 0.0
     reserved_s: float = 0.0
     """Time kept for the last stages."""
+    burst: float = 0.0
+    """Rate above the sustained one while there are credits; 0: none seen."""
+    sustained: float = 0.0
 
     def run(self, stage: Stage) -> Generator[Stage, Series, Series]:
         series = yield from self.request(stage)
@@ -122,22 +125,35 @@ class Walk:
     def tail(self, whole: Series) -> Tail:
         """The end of a drain; by its last stage alone where the starts of stages hide that the rate is constant.
 
-        A limiter lets a few operations through at once at the start of each stage, which counts where they are few.
+        A limiter lets operations through at once at the start of each stage: its own few, and credits that came back
+        between stages.
         """
         found, last = whole.tail(), last_segment(self.history[-1])
-        if found.segment.is_constant or not last.is_constant or abs(last.rate / found.rate - 1) > STEP:
+        is_most = last.seconds >= found.segment.seconds / 2
+        if not last.is_constant or (found.segment.is_constant and not is_most):
+            return found
+        if not is_most and abs(last.rate / found.rate - 1) > STEP:
             return found
         held = float(whole.operations.sum()) - last.rate * sum(whole.seconds)
         return Tail(rate=last.rate, held=held, segment=last)
 
     def probe(self, name: str, load: Load, expected: float) -> Generator[Stage, Series, Point]:
         """One short stage; the rate of its last segment."""
-        series = yield from self.run(Stage(name=name, load=load, seconds=self.seconds(expected)))
-        segment = last_segment(series)
+        segment = yield from self._probe(name, load, self.seconds(expected))
         if segment.rate > 0 and segment.rate * segment.seconds < COUNTED / 3 and self.settings.drain_s > 30:
-            series = yield from self.run(Stage(name=f"{name}-again", load=load, seconds=self.seconds(segment.rate)))
-            segment = last_segment(series)
+            segment = yield from self._probe(f"{name}-again", load, self.seconds(segment.rate))
         return Point(size=load.block_size, rate=segment.rate, segment=segment)
+
+    def _probe(self, name: str, load: Load, seconds: float) -> Generator[Stage, Series, Segment]:
+        """Return the last segment without the time in which the load spends the credits of the idle time before."""
+        longer = min(self._spending_s(self.history[-1].idle_s), self.settings.probe_s)
+        series = yield from self.run(Stage(name=name, load=load, seconds=seconds + longer))
+        return last_segment(series.after(min(self._spending_s(series.idle_s), series.loaded_s / 2)))
+
+    def _spending_s(self, idle_s: float) -> float:
+        if self.burst <= (1 + STEP) * self.sustained:
+            return 0.0
+        return 1.2 * idle_s * self.sustained / (self.burst - self.sustained)
 
 
 def sized(load: Load, size: int) -> Load:
