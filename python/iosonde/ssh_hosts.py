@@ -6,7 +6,7 @@ import shlex
 import sys
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
@@ -50,6 +50,8 @@ class SshHost(BaseModel):
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     python: str = sys.executable
     """The Python with iosonde on the host."""
+    role: Literal["client", "server"] = "client"
+    """`server` for the machine that serves the target: it runs no load, and its counters are read."""
 
     @property
     def called(self) -> str:
@@ -92,6 +94,8 @@ class SshHosts(BaseModel):
         names = [host.called for host in hosts]
         if len(set(names)) < len(names):
             raise ValueError("hosts must have different names")
+        if all(host.role == "server" for host in hosts):
+            raise ValueError("at least one host must have the role `client`")
         return hosts
 
 

@@ -22,8 +22,9 @@ A changed meaning of anything in it is a new format. No released format becomes 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
@@ -121,6 +122,11 @@ class RecordPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: ClassVar[str]
     """Key of `Record.parts`."""
+
+    @classmethod
+    def of_hosts(cls, parts: Sequence[Self]) -> Self | None:
+        """Return the part of a run on several hosts from those of the hosts; None if the total has none."""
+        return None
 
     def about_target(self) -> dict[str, dict[str, Any]]:
         """Return facts about the target for the report, in groups by title."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from many_hosts_plans import planned
 
 from iosonde import ssh_hosts
 from iosonde.errors import TargetError
@@ -13,24 +14,11 @@ from iosonde.execution.checks.admission import Admission
 from iosonde.features.many_hosts import host_plan
 from iosonde.features.many_hosts.carrier import connected
 from iosonde.metrics import wording
-from iosonde.plan import Plan
-from iosonde.planning import expand, load
+from iosonde.planning import load
 from iosonde.planning.expand import study_size
-from iosonde.storage import open_target
 from iosonde.storage.targets import workspace
-from iosonde.study.model import Study
 
 pytestmark = pytest.mark.unit
-
-
-def planned(target: Path | str, factors: dict[str, Any] | None = None, **measurement: Any) -> Plan:
-    study = {
-        "name": "hosts", "title": "Hosts", "question": "?", "repeats": 2,
-        "measurement": {"span": "1MiB", "duration": "100ms", **measurement},
-        "parts": [{"name": "main", "factors": factors or {"queue_depth": [1, 4]}}],
-        "profiles": {"quick": {}},
-    }  # fmt: skip
-    return expand(Study.model_validate(study), open_target(str(target)), profile="quick")
 
 
 def test_a_study_uses_the_first_hosts_that_its_cases_require(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan
 from iosonde.planning import expand
 from iosonde.results import ResultSet
+from iosonde.results.server_reading import ServerReading
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.study.model import Study
@@ -339,19 +340,24 @@ def test_a_running_scheduler_is_used(place: Path) -> None:
     ):
         worker = [sys.executable, "-m", "iosonde.features.many_hosts.worker", cluster.scheduler_address]
         workers = [
-            subprocess.Popen([*worker, name, "--parent", str(os.getpid()), "--scratch", str(place)])
-            for name in ("north", "south")
+            subprocess.Popen([*worker, name, "--role", role, "--parent", str(os.getpid()), "--scratch", str(place)])
+            for name, role in (("north", "client"), ("south", "client"), ("nas", "server"))
         ]
         try:
-            while len(cluster.scheduler_info["workers"]) < 2:
+            while len(cluster.scheduler_info["workers"]) < 3:
                 time.sleep(0.05)
             found = execute(
                 planned(place, study(repeats=1)), place / "set", hosts=HostOptions(hosts=cluster.scheduler_address)
             )
             assert found.plan.hosts == ["north", "south"]
-            assert [record.outcome for record in found.records()] == ["complete"]
+            [record] = found.records()
+            assert record.outcome == "complete"
+            reading = record.of(ServerReading)
+            assert reading and [server.host for server in reading.servers] == ["nas"]
+            assert 0 < (reading.servers[0].grown("time_ns") or 0) <= SECOND, "within the measurement"
+            assert reading.servers[0].grown("cpu_ns"), "two hosts measured on this machine"
             assert not of(place, "many_hosts.agent"), "the agents have ended, the workers have not"
-            assert len(of(place, "many_hosts.worker")) == 2
+            assert len(of(place, "many_hosts.worker")) == 3
         finally:
             for process in workers:
                 process.kill()

@@ -71,6 +71,10 @@ class Host:
     software: Message = field(default_factory=dict)
     directory: str = ""
     """Of its result set."""
+    role: str = "client"
+    """`server` for a host without load, whose counters are read."""
+    facts: Message = field(default_factory=dict)
+    """Of a server (`server_host.describe`)."""
     device: Message = field(default_factory=dict)
     """What identifies the target on it, if that is a block device."""
     clock_offset_ns: int = 0
@@ -195,6 +199,16 @@ class Carrier:
 
     hosts: Sequence[Host]
     client: Client
+
+    @property
+    def clients(self) -> Sequence[Host]:
+        """Hosts that run the load."""
+        return [host for host in self.hosts if host.role == "client"]
+
+    @property
+    def servers(self) -> Sequence[Host]:
+        """Hosts of which only the counters are read."""
+        return [host for host in self.hosts if host.role == "server"]
 
     def do(self, work: Coroutine[Any, Any, T], *, meanwhile: Callable[[], None] | None = None) -> T:
         """Carry out something in the loop of Dask's client, and wait for it; signals are handled meanwhile.
@@ -423,10 +437,10 @@ def _await_hosts(client: Client, started: Started) -> list[Host]:
 
 async def _meet(hosts: Sequence[Host]) -> None:
     """Ask each host what it is, and compare with this machine."""
-    own = relay.describe()["software"]
+    own = relay.software()
     answers = await gather(_described(host) for host in hosts)
     for host, answer in zip(hosts, answers, strict=True):
-        host.machine, host.software = answer["machine"], answer["software"]
+        host.machine, host.software, host.role = answer["machine"], answer["software"], answer["role"]
         for name in ("iosonde", "engine", "engine_sha256", "dask", "distributed"):
             if host.software[name] != own[name]:
                 raise TargetError(

@@ -7,12 +7,13 @@ the CPUs of some hosts is not the storage's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
+from iosonde.core.features import contributed
 from iosonde.execution.attempt import Attempt
 from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.execution.record import judged
@@ -21,7 +22,8 @@ from iosonde.features.many_hosts.record import CarrierCost, Hosts, HostShare, Tc
 from iosonde.features.many_hosts.tables_of_hosts import HostTables, Merged, merge, prefix
 from iosonde.metrics.histogram import PERCENTILES, percentiles
 from iosonde.plan import Run
-from iosonde.results.schema import Failure, Record, RecordVerdict, RecordWarning
+from iosonde.results.schema import Failure, Record, RecordPart, RecordVerdict, RecordWarning
+from iosonde.results.server_reading import ServerReading
 from iosonde.verdict.warning_kinds import WARNINGS
 
 SKEW_WARNING = 0.01
@@ -80,10 +82,12 @@ class HostRun:
 def total(
     hosts: Sequence[HostRun], run: Run, number: int, *, session: str, environment: Mapping[str, Any], name: str,
     study: Mapping[str, Any],
+    servers: Callable[[int, int, pl.DataFrame], ServerReading | None] = lambda *_: None,
 ) -> Attempt:  # fmt: skip
     """Merge the records of one run; the total has failed if a host has, or if the hosts did not measure together.
 
-    `environment` is that of the coordinator, under its hash `name`.
+    `environment` is that of the coordinator, under its hash `name`; `servers` returns the counters of servers between
+    two instants of its clock.
     """
     record = _base(hosts, run, number, session, name)
     failure = _failure(hosts)
@@ -109,8 +113,15 @@ def total(
             hint="free a CPU on that host, or measure longer",
         )
         return _failed(record, failure)
+    begin_ns = _begin_unix_ns(hosts, merged)
+    serving = servers(begin_ns, begin_ns + part.window_ns, merged.intervals)
+    parts = [part, *([serving] if serving else []), *_parts_of_features(hosts)]
     record = record.model_copy(
-        update={"result": _result(hosts, merged), "parts": {Hosts.name: part.model_dump()}, "warnings": []}
+        update={
+            "result": _result(hosts, merged),
+            "parts": {each.name: each.model_dump() for each in parts},
+            "warnings": [],
+        }
     )
     decided = judged(record, merged.intervals, environment=environment, study=study)
     return Attempt(record=_with_hosts(decided, hosts, part, share), done=_done(hosts, merged))
@@ -303,6 +314,24 @@ def _added(values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         else:
             added[name] = sum(all_of)
     return added
+
+
+def _begin_unix_ns(hosts: Sequence[HostRun], merged: Merged) -> int:
+    """Start of the time in which all hosts measured, on the clock of the coordinator."""
+    last = max(hosts, key=lambda host: host.tables.begin_ns)
+    return last.tables.begin_ns + merged.begin_ns - int((last.record.result or {})["begin_ns"])
+
+
+def _parts_of_features(hosts: Sequence[HostRun]) -> list[RecordPart]:
+    """The parts that features compose from those of all hosts."""
+    kinds: tuple[type[RecordPart], ...] = contributed("record", "PARTS")
+    found = []
+    for kind in kinds:
+        own = [host.record.of(kind) for host in hosts]
+        known = [each for each in own if each is not None]
+        if len(known) == len(hosts) and (merged := kind.of_hosts(known)):
+            found.append(merged)
+    return found
 
 
 def _length_ns(host: HostRun) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from iosonde.results.schema import RecordPart
+from iosonde.results.server_reading import ServerReading
 from iosonde.verdict.verdict import Kind
 
 
@@ -87,4 +88,4 @@ class Hosts(RecordPart):
     """Largest error of the skew."""
 
 
-PARTS = (Hosts, CarrierCost, TcpSegments)
+PARTS = (Hosts, ServerReading, CarrierCost, TcpSegments)

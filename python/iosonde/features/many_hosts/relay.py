@@ -127,10 +127,15 @@ class Agent:
         self._messages.put_nowait({"is": "exited", "status": status, "because": "".join(last)})
 
 
-def describe() -> dict[str, Any]:
-    """Return what has to be the same on all hosts, and which machine this is."""
-    software = environment.capture(find_engine())["software"]
-    return {"machine": machine(), "software": software | {name: version(name) for name in ("dask", "distributed")}}
+def describe(dask_worker: Worker) -> dict[str, Any]:
+    """Return what has to be the same on all hosts, which machine this is, and its role."""
+    return {"machine": machine(), "software": software(), "role": getattr(dask_worker, "iosonde_role", "client")}
+
+
+def software() -> dict[str, Any]:
+    """Return the versions that have to be the same on all hosts."""
+    found: dict[str, Any] = environment.capture(find_engine())["software"]
+    return found | {name: version(name) for name in ("dask", "distributed")}
 
 
 def machine() -> str:

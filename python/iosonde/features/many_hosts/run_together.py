@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -20,8 +20,18 @@ STOP_S = 15.0
 class RunTogether:
     """The requests of one run, and which hosts carry it out at the moment."""
 
-    def __init__(self, requests: Mapping[Host, Mapping[str, Any]], *, first_alone: bool = False) -> None:
-        """With `first_alone` the first host prepares before the others: they use its files."""
+    def __init__(
+        self,
+        requests: Mapping[Host, Mapping[str, Any]],
+        *,
+        first_alone: bool = False,
+        once_prepared: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """With `first_alone` the first host prepares before the others: they use its files.
+
+        `once_prepared` is carried out between the preparation of all hosts and the start.
+        """
+        self._once_prepared = once_prepared
         self._requests = requests
         self._preparing = [[host] for host in requests][:1] if first_alone else []
         self._preparing.append([host for host in requests if [host] not in self._preparing])
@@ -53,6 +63,8 @@ class RunTogether:
             answers = await gather(self._answer(host, "ready", "ended") for host in hosts)
             if any(answer["is"] == "ended" for answer in answers):
                 return
+        if self._once_prepared:
+            await self._once_prepared()
         await gather(host.compare_clocks(time.time_ns() + MARGIN_NS) for host in self._requests)
         begin_ns = time.time_ns() + MARGIN_NS + max(host.clock_bound_ns for host in self._requests)
         await gather(host.send("start", unix_ns=begin_ns + host.clock_offset_ns) for host in self._requests)

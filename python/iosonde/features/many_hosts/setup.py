@@ -24,5 +24,11 @@ class HostParameters(BaseModel):
         "the first host writes and removes.",
     )
 
+    server_page_cache: Literal["keep", "drop"] | None = Field(
+        None,
+        description="Page cache of hosts with the role `server` before the load starts: kept (the default), or dropped "
+        "on the whole machine.",
+    )
+
 
 SETTINGS = (HostParameters,)

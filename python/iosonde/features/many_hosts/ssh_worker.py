@@ -3,6 +3,7 @@
 The first line of standard input is a JSON object:
 
     name            of this host in results
+    role            `client` or `server`
     scheduler       address of the scheduler; null for the one from which ssh has connected
     port            of the scheduler
     certificate     of the session, and its own authority
@@ -38,7 +39,7 @@ async def _serve(order: dict[str, Any], scratch: str) -> None:
     client, _, own, _ = os.environ["SSH_CONNECTION"].split()
     address = worker.address(order["scheduler"] or client, order["port"])
     security = tls.of_session(order["certificate"], order["key"])
-    await worker.serve(address, order["name"], scratch, security=security, host=own)
+    await worker.serve(address, order["name"], scratch, role=order["role"], security=security, host=own)
 
 
 def _end_with(connection: int, scratch: str) -> None:

@@ -66,7 +66,7 @@ def started(listed: SshHosts, order: dict[str, Any]) -> Iterator[Sequence[SshWor
             except OSError as error:
                 raise TargetError(f"cannot start `ssh`: {error.strerror}", hint="install OpenSSH's client") from error
             workers.append(SshWorker(host, process, errors))
-            message = {**order, "name": host.called, "scheduler": listed.coordinator}
+            message = {**order, "name": host.called, "role": host.role, "scheduler": listed.coordinator}
             assert process.stdin
             with suppress(BrokenPipeError):  # Reported by `check`.
                 process.stdin.write(json.dumps(message).encode() + b"\n")

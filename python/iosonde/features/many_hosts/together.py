@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,6 +28,7 @@ from iosonde.execution.target_facts import describe
 from iosonde.features.many_hosts import host_plan, merge, progress, relay, same_device
 from iosonde.features.many_hosts.carrier import Carrier, Host, HostLostError, connected, gather
 from iosonde.features.many_hosts.run_together import RunTogether
+from iosonde.features.many_hosts.servers import Servers
 from iosonde.features.many_hosts.summary_event import summary_event
 from iosonde.plan import Case, Plan, Run
 from iosonde.procedure.schedule import Schedule
@@ -54,8 +56,8 @@ class Together:
         """Carry out a plan on hosts, and keep the totals in a new directory, with those of hosts below it."""
         host_plan.check(plan)
         with connected(options.hosts, insecure=options.insecure) as carrier:
-            carrier = replace(carrier, hosts=host_plan.taking_part(plan, carrier.hosts))
-            names = [host.name for host in carrier.hosts]
+            carrier = _with_clients(carrier, plan)
+            names = [host.name for host in carrier.clients]
             host_plan.check_names(names)
             host_plan.check_space(plan, len(names))
             plan = host_plan.on_hosts(plan, names)
@@ -70,8 +72,8 @@ class Together:
         """Carry out the missing runs, on the same hosts."""
         host_plan.check(result_set.plan)
         with connected(options.hosts, insecure=options.insecure) as carrier:
-            carrier = replace(carrier, hosts=host_plan.taking_part(result_set.plan, carrier.hosts))
-            names = [host.name for host in carrier.hosts]
+            carrier = _with_clients(carrier, result_set.plan)
+            names = [host.name for host in carrier.clients]
             if names != result_set.plan.hosts:
                 raise ResultsError(
                     f"the study was started on {', '.join(result_set.plan.hosts)}; got {', '.join(names)}",
@@ -85,6 +87,11 @@ class Together:
         with connected(options.hosts, insecure=options.insecure) as carrier:
             found = carrier.do(gather(_cleaned(host) for host in carrier.hosts))
         return [entry for of_host in found for entry in of_host]
+
+
+def _with_clients(carrier: Carrier, plan: Plan) -> Carrier:
+    """The carrier with those of its clients that the study uses, and all servers."""
+    return replace(carrier, hosts=[*host_plan.taking_part(plan, carrier.clients), *carrier.servers])
 
 
 def _require_consent(plan: Plan, consent: Consent, note: Callable[[str], None]) -> None:
@@ -124,6 +131,7 @@ def _carry_out(
             stop=stop,
             continues=options.continue_without_lost,
             consent=consent,
+            servers=Servers(carrier.servers),
             session=session,
             environment=result_set.write_environment(facts),
             environment_facts=facts,
@@ -150,16 +158,19 @@ class _Coordinator:
     continues: bool
     """True if the study continues without hosts that were lost."""
     consent: Consent
+    servers: Servers
     session: str
     environment: str
     environment_facts: dict[str, Any]
 
     @property
     def hosts(self) -> Sequence[Host]:
-        return self.carrier.hosts
+        """Those that run the load."""
+        return self.carrier.clients
 
     async def open(self) -> None:
         """Open a session on each host: target, guard and engine are checked there, before any run."""
+        await self.servers.check(self.result_set.plan)
         machines: dict[str, list[Host]] = {}
         for host in self.hosts:
             machines.setdefault(host.machine, []).append(host)
@@ -206,8 +217,15 @@ class _Coordinator:
             host.progress = None
         requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in hosts}
         try:
-            run_together = RunTogether(requests, first_alone=host_plan.is_prepared_once(plan)).carry_out(self.stop)
-            records = self.carrier.do(run_together, meanwhile=lambda: _report_progress(hosts, on_event))
+            run_together = RunTogether(
+                requests,
+                first_alone=host_plan.is_prepared_once(plan),
+                once_prepared=lambda: self.servers.start(case),
+            ).carry_out(self.stop)
+            try:
+                records = self.carrier.do(run_together, meanwhile=lambda: _report_progress(hosts, on_event))
+            finally:
+                self.carrier.do(self.servers.stop(time.time_ns()))
             parts = self.carrier.do(gather(_collected(host, name) for host, name in records.items()))
         except HostLostError as error:
             return self._lost(run, case, number, started_at, str(error))
@@ -225,6 +243,7 @@ class _Coordinator:
             environment=self.environment_facts,
             name=self.environment,
             study=plan.study,
+            servers=self.servers.reading,
         )
         if total.record.result:
             on_event(summary_event(total.done))

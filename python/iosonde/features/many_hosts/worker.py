@@ -56,6 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m iosonde.features.many_hosts.worker")
     parser.add_argument("address", help="address of the scheduler, such as `tls://10.0.0.1:8786`")
     parser.add_argument("name", help="name of this host in results")
+    parser.add_argument("--role", choices=("client", "server"), default="client", help="`server`: counters, no load")
     parser.add_argument("--parent", type=int, help="process with which the worker ends")
     parser.add_argument("--scratch", help="existing directory for Dask's own files; without it a temporary one")
     arguments = parser.parse_args()
@@ -69,7 +70,7 @@ def main() -> None:
         sys.exit(f"error: {error}")
     with ExitStack() as stack:
         scratch = arguments.scratch or stack.enter_context(own_scratch())
-        asyncio.run(serve(arguments.address, arguments.name, scratch, security=security))
+        asyncio.run(serve(arguments.address, arguments.name, scratch, role=arguments.role, security=security))
 
 
 @contextmanager
@@ -103,7 +104,13 @@ def address(host: str, port: int) -> str:
 
 
 async def serve(
-    scheduler: str, name: str, scratch: str, *, security: Security | None = None, host: str | None = None
+    scheduler: str,
+    name: str,
+    scratch: str,
+    *,
+    role: str = "client",
+    security: Security | None = None,
+    host: str | None = None,
 ) -> None:
     """Serve a scheduler until it has gone; `host` is the address on which the worker listens."""
     import dask
@@ -128,6 +135,7 @@ async def serve(
             security=security,
             host=host,
         )
+        worker.iosonde_role = role  # type: ignore[attr-defined]
         async with worker:
             await worker.finished()  # type: ignore[no-untyped-call]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from iosonde.features.network_storage import server_side
 from iosonde.features.network_storage.record import NetworkReading, OutageReading
 from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
 from iosonde.results.schema import Record
@@ -296,5 +297,6 @@ COLUMNS = (
     ),
     _row("is_divided", U64, "1 if latency can be divided, else null", lambda net: None if net.unseparated else 1),
     _row("is_one_call", U64, "1 if each operation was one call, else null", lambda net: 1 if net.is_one_call else None),
+    *server_side.COLUMNS,
 )
 """Columns of `runs` about network storage and outages."""

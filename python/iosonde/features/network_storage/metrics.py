@@ -6,9 +6,12 @@ from typing import Literal
 
 import polars as pl
 
+from iosonde.features.network_storage import server_metrics
 from iosonde.metrics.metric import Metric, over
 
 PARTS = ("client", "network", "server")
+SERVER_PARTS = ("server_queue", "server_device")
+"""Parts of the server, where it is a host of the study."""
 DIVIDED = "network_path_ns_mean"
 """The latency that the parts add up to."""
 
@@ -143,6 +146,7 @@ METRICS = (
         better="neither",
         kind="device",
     ),
+    *server_metrics.metrics(_SERVER, _IS_DIVIDED),
     _metric(
         "outage_length_ns",
         "Outage",

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from iosonde.features.network_storage import unavailability
-from iosonde.features.network_storage.metrics import DIVIDED, PARTS, part_of
+from iosonde.features.network_storage.metrics import DIVIDED, PARTS, SERVER_PARTS, part_of
 from iosonde.findings.cells import cells
 from iosonde.findings.finding import Finding
 from iosonde.findings.question import Question, QuestionKind
@@ -17,6 +17,7 @@ from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval
 
 LATENCY = "completion_latency_ns_mean"
+WORDS = {"server_queue": "server's CPU and queue", "server_device": "server's device"}
 
 
 class DividedLatency(Finding, kind="divided latency", topic="path"):
@@ -70,7 +71,10 @@ def find(question: Question) -> Iterator[Finding]:
 def _divided(question: Question, row: Mapping[str, Any]) -> DividedLatency:
     case_id = row["case_id"]
     total = repeats_interval(np.asarray(row["values"], dtype=float))
-    parts = {name: repeats_interval(_of_case(question, case_id, part_of(name))) for name in PARTS}
+    values = {name: _of_case(question, case_id, part_of(name)) for name in (*PARTS, *SERVER_PARTS)}
+    if all(len(values[name]) == len(row["values"]) for name in SERVER_PARTS):
+        del values["server"]
+    parts = {WORDS.get(name, name): repeats_interval(each) for name, each in values.items() if len(each)}
     return DividedLatency(
         load=_load(question, row, case_id),
         total=total,

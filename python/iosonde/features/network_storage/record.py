@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 from pydantic import Field
 
 from iosonde.results.schema import RecordPart
+
+_NOT_ADDED = ("clock_ns", "time_ns", "nic_", "nfsd_")
+"""Prefixes of counters that are not those of one host alone."""
 
 
 class NetworkReading(RecordPart):
@@ -32,6 +36,28 @@ class NetworkReading(RecordPart):
     """Echoes without reply, and connections whose first segment was sent again, before and during the measurement."""
     idle_connect_ns: list[int] = Field(default_factory=list)
     """Round trips of connections before the engine started."""
+
+    @classmethod
+    def of_hosts(cls, parts: Sequence[Self]) -> Self | None:
+        """Add the counters of all hosts; of interfaces the busiest counts. None if they use different servers."""
+        first = parts[0]
+        keys = ("transport", "server", "source")
+        if any(each.transport.get(key) != first.transport.get(key) for each in parts for key in keys):
+            return None
+        grown = [
+            {name: each.at_end[name] - start for name, start in each.at_start.items() if name in each.at_end}
+            for each in parts
+        ]
+        names = [name for name in grown[0] if all(each.get(name, -1) >= 0 for each in grown)]
+        whole = {name: (max if name.startswith(_NOT_ADDED) else sum)(each[name] for each in grown) for name in names}
+        return cls(
+            transport=first.transport,
+            at_start=dict.fromkeys(names, 0),
+            at_end=whole,
+            connect_ns=[value for each in parts for value in each.connect_ns],
+            call_ns=[value for each in parts for value in each.call_ns],
+            idle_connect_ns=[value for each in parts for value in each.idle_connect_ns],
+        )
 
     def about_target(self) -> dict[str, dict[str, Any]]:
         """Groups of facts for the report, by title."""

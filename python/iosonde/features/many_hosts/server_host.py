@@ -1,0 +1,123 @@
+"""A host with the role `server`: it runs no load, and its counters are read while the others do.
+
+Its Dask worker reads them, without an agent: a few files of /proc, twice a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+PERIOD_S = 0.5
+SECTOR_BYTES = 512
+_NS_PER_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
+_VIRTUAL = ("loop", "ram", "zram", "sr", "fd", "nbd")
+
+
+def can_drop() -> bool:
+    """Return True if this user may drop the page cache of the machine."""
+    return os.access("/proc/sys/vm/drop_caches", os.W_OK)
+
+
+def drop_page_cache() -> None:
+    """Write dirty pages, and drop all clean ones of the machine."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("1", encoding="ascii")
+
+
+async def watch(drop: bool, dask_worker: Worker) -> None:
+    """Start to read the counters, after the page cache was dropped if wanted."""
+    if drop:
+        await asyncio.to_thread(drop_page_cache)
+    samples: list[dict[str, int]] = []
+    dask_worker.iosonde_samples = samples  # type: ignore[attr-defined]
+    dask_worker.iosonde_watch = asyncio.create_task(_sample(samples))  # type: ignore[attr-defined]
+
+
+async def watched(dask_worker: Worker) -> list[dict[str, int]]:
+    """Stop, and return what was read."""
+    task: asyncio.Task[None] | None = getattr(dask_worker, "iosonde_watch", None)
+    if task is None:
+        return []
+    task.cancel()
+    dask_worker.iosonde_watch = None  # type: ignore[attr-defined]
+    samples: list[dict[str, int]] = dask_worker.iosonde_samples  # type: ignore[attr-defined]
+    return [*samples, read(Path("/"))]
+
+
+async def _sample(samples: list[dict[str, int]]) -> None:
+    while True:
+        samples.append(read(Path("/")))
+        await asyncio.sleep(PERIOD_S)
+
+
+def read(root: Path) -> dict[str, int]:
+    """Counters of the machine now, by name, and the time."""
+    found: dict[str, int] = {"time_ns": time.time_ns()}
+    for source in (_cpu, _disks, _interfaces, _nfsd):
+        with suppress(OSError, ValueError, IndexError, KeyError):
+            found |= source(root)
+    return found
+
+
+def _cpu(root: Path) -> dict[str, int]:
+    """All but idle time and waits for I/O (proc_stat(5)); guests are part of user time."""
+    fields = [int(each) for each in (root / "proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
+    return {"cpu_ns": (sum(fields) - fields[3] - fields[4]) * _NS_PER_TICK}
+
+
+def _disks(root: Path) -> dict[str, int]:
+    """Drives: devices that are neither partitions nor made of others (kernel `Documentation/admin-guide/iostats`)."""
+    found = dict.fromkeys(("disk_reads", "disk_writes", "disk_read_bytes", "disk_write_bytes"), 0)
+    found |= dict.fromkeys(("disk_read_ms", "disk_write_ms"), 0)
+    for line in (root / "proc/diskstats").read_text(encoding="ascii").splitlines():
+        fields = line.split()
+        name, counts = fields[2], [int(each) for each in fields[3:14]]
+        device = root / "sys/block" / name
+        if name.startswith(_VIRTUAL) or not device.exists() or any((device / "slaves").glob("*")) or not any(counts):
+            continue
+        found["disk_reads"] += counts[0]
+        found["disk_read_bytes"] += counts[2] * SECTOR_BYTES
+        found["disk_read_ms"] += counts[3]
+        found["disk_writes"] += counts[4]
+        found["disk_write_bytes"] += counts[6] * SECTOR_BYTES
+        found["disk_write_ms"] += counts[7]
+        found[f"busy_ms.{name}"] = counts[9]
+    return found
+
+
+def _interfaces(root: Path) -> dict[str, int]:
+    """All but loopback (proc_pid_net(5))."""
+    found = dict.fromkeys(("nic_rx_bytes", "nic_rx_dropped", "nic_tx_bytes", "nic_tx_dropped"), 0)
+    for line in (root / "proc/net/dev").read_text(encoding="utf-8", errors="replace").splitlines()[2:]:
+        name, _, counts = line.partition(":")
+        if name.strip() != "lo":
+            values = [int(each) for each in counts.split()]
+            for counter, value in zip(found, (values[0], values[3], values[8], values[11]), strict=True):
+                found[counter] += value
+    return found
+
+
+def _nfsd(root: Path) -> dict[str, int]:
+    lines = dict(
+        line.partition(" ")[::2] for line in (root / "proc/net/rpc/nfsd").read_text(encoding="ascii").splitlines()
+    )
+    read_bytes, written = lines["io"].split()[:2]
+    return {
+        "nfsd_read_bytes": int(read_bytes),
+        "nfsd_write_bytes": int(written),
+        "nfsd_calls": int(lines["rpc"].split()[0]),
+        "nfsd_threads": int(lines["th"].split()[0]),
+    }
+
+
+def describe() -> dict[str, Any]:
+    """Facts of the machine for records."""
+    return {"cpus": os.cpu_count() or 1, "can_drop": can_drop()}

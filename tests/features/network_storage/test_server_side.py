@@ -1,0 +1,94 @@
+"""Metrics of a server that is a host of the study, and the counters of several clients together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import hand_plan
+from samples import Samples, write
+from test_network_metrics import NFS, PROBES, READS, ZERO, reading
+
+from iosonde.features.network_storage.record import NetworkReading
+from iosonde.features.network_storage.server_side import ServerFacts
+from iosonde.metrics.metrics import run_metrics
+from iosonde.results import ResultSet
+from iosonde.results.server_reading import ServerCounters, ServerReading
+
+COUNTED = {
+    **{"time_ns": 10**9, "cpu_ns": 10**9, "disk_reads": 50, "disk_read_bytes": 204_800, "disk_read_ms": 200},
+    **{"disk_writes": 0, "disk_write_bytes": 0, "busy_ms.sda": 200, "busy_ms.sdb": 100},
+    **{"load_operations": 100, "load_read_bytes": 409_600, "load_write_bytes": 0},
+}
+
+
+def serving(**changes: int) -> ServerReading:
+    counters = COUNTED | changes
+    server = ServerCounters(host="nas", machine="m", cpus=4, at_start=dict.fromkeys(counters, 0), at_end=counters)
+    return ServerReading(servers=[server])
+
+
+def results_of(directory: Path, *parts: Any) -> ResultSet:
+    results = ResultSet.create(directory / "set", hand_plan(levels=("x",), factor="mode", repeats=1))
+    with results.lock():
+        write(
+            results,
+            results.plan.runs[0],
+            [Samples(completion_ns=[10_000_000] * 100)],
+            parts={part.name: part.model_dump() for part in parts},
+        )
+    return results
+
+
+def metrics(results: ResultSet) -> dict[str, float]:
+    return dict(run_metrics(results).filter(operation="all").select("metric", "value").iter_rows())
+
+
+def test_the_part_of_a_server_is_divided_into_its_device_and_the_rest(tmp_path: Path) -> None:
+    """100 operations of 10 ms: 6 ms in the server, whose drives read for 200 ms in all."""
+    found = metrics(results_of(tmp_path, reading(), serving()))
+    assert found["network_path_server_ns_mean"] == 6_000_000
+    assert found["network_path_server_device_ns_mean"] == 2_000_000
+    assert found["network_path_server_queue_ns_mean"] == 4_000_000
+    assert found["server_cpu_share"] == 0.25
+    assert found["server_disk_busy_share"] == 0.2
+    assert found["server_disk_read_ratio"] == 0.5, "its page cache served the other half"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"load_write_bytes": 1}, "writes may reach the drives after their calls"),
+        ({"disk_reads": 200}, "2.00 reads of the drives for each operation"),
+        ({"disk_writes": 50}, "the drives were written to during a load of reads"),
+        ({"load_operations": 0}, "the server has no counters of drives"),
+    ],
+)
+def test_the_part_of_a_server_is_not_divided_without_evidence(
+    tmp_path: Path, changes: dict[str, int], reason: str
+) -> None:
+    results = results_of(tmp_path, reading(), serving(**changes))
+    assert "network_path_server_device_ns_mean" not in metrics(results)
+    assert ServerFacts(results.records()[0]).unseparated == reason
+
+
+def test_without_a_server_among_the_hosts_the_rest_is_the_server(tmp_path: Path) -> None:
+    results = results_of(tmp_path, reading())
+    assert {name for name in metrics(results) if name.startswith(("server_", "network_path_server"))} == {
+        "network_path_server_ns_mean"
+    }
+
+
+def test_counters_of_clients_are_added_and_those_of_interfaces_are_not() -> None:
+    parts = [reading(nic_rx_bytes=10), reading(nic_rx_bytes=30)]
+    parts = [each.model_copy(update={"at_start": each.at_start | {"nic_rx_bytes": 0}}) for each in parts]
+    found = NetworkReading.of_hosts(parts)
+    assert found and found.transport == NFS
+    assert found.at_end["read_operations"] == 2 * READS["read_operations"]
+    assert found.at_end["nic_rx_bytes"] == 30
+    assert found.connect_ns == 2 * PROBES
+    other = parts[0].model_copy(update={"transport": NFS | {"server": "10.0.0.3"}})
+    assert NetworkReading.of_hosts([parts[0], other]) is None
+    reset = parts[0].model_copy(update={"at_start": ZERO | {"read_operations": 1000}})
+    assert "read_operations" not in (NetworkReading.of_hosts([parts[0], reset]) or parts[0]).at_end
