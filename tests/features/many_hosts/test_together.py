@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +137,7 @@ def test_a_total_is_the_sum_over_the_same_time(finished: ResultSet) -> None:
         part = record.of(Hosts)
         assert part and record.result
         assert [share.host for share in part.shares] == finished.plan.hosts
+        assert part.coordinator_cpu_share, "it asks each host every 2 s"
         with finished.scan("intervals", [record]) as rows:
             total = rows.collect()
         assert total["count"].sum() == sum(share.count for share in part.shares)
@@ -255,11 +258,17 @@ def test_a_run_that_fails_on_one_host_has_failed_and_the_study_continues(place: 
     assert sorted(len(host.records()) for host in hosts_of(found)) == [1, 2], "the other one discarded its part"
 
 
-COMMAND = [sys.executable, "-m", "iosonde", "run"]
+COMMAND_LINE = [sys.executable, "-m", "iosonde", "run"]
+PYTHON = [
+    *(sys.executable, "-c"),
+    "import sys, iosonde\n"
+    "study, _, profile, _, target, _, output, _, hosts = sys.argv[1:]\n"
+    "iosonde.run(study, profile=profile, target=target, output=output, hosts=hosts)",
+]
 
 
 @contextlib.contextmanager
-def command(place: Path) -> Iterator[subprocess.Popen[bytes]]:
+def command(place: Path, *options: str, by: list[str] = COMMAND_LINE) -> Iterator[subprocess.Popen[bytes]]:
     """`iosonde run` on two hosts, which both measure for a minute."""
     toml = place / "study.toml"
     toml.write_text(
@@ -269,7 +278,7 @@ def command(place: Path) -> Iterator[subprocess.Popen[bytes]]:
     )
     process = subprocess.Popen(
         [
-            *COMMAND,
+            *by,
             str(toml),
             "--profile",
             "quick",
@@ -279,6 +288,7 @@ def command(place: Path) -> Iterator[subprocess.Popen[bytes]]:
             str(place / "set"),
             "--hosts",
             "local:2",
+            *options,
         ],
         stderr=subprocess.PIPE,
     )
@@ -295,15 +305,40 @@ def command(place: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_ctrl_c_stops_all_hosts(place: Path) -> None:
-    with command(place) as process:
-        process.send_signal(signal.SIGINT)
+    with command(place, "--live") as process:
         assert process.stderr
+        page = next(line for line in process.stderr if line.startswith(b"Live page:")).decode().split()[-1]
+        await_rate(page, process)
+        process.send_signal(signal.SIGINT)
         output = process.stderr.read().decode()
         assert process.wait() == 130, output
         assert f"iosonde resume {place / 'set'} --hosts HOSTS" in output
     assert not processes(place)
     assert list((place / "data").iterdir()) == []
     assert ResultSet.open(place / "set").records() == []
+
+
+def await_rate(page: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the live page shows the rate of both hosts."""
+    while process.poll() is None:
+        with urllib.request.urlopen(f"{page}state") as answer:
+            state = json.load(answer)
+        if any(rate > 0 for _, rate, _ in state["points"]):
+            return
+        time.sleep(0.1)
+    pytest.fail("the study ended before the page showed a rate")
+
+
+def test_ctrl_c_stops_all_hosts_of_a_python_program(place: Path) -> None:
+    with command(place, by=PYTHON) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stderr
+        output = process.stderr.read().decode()
+        assert process.wait() == 1, output
+        assert output.rstrip().endswith("Interrupted"), "a KeyboardInterrupt for the program"
+    assert not processes(place)
+    assert list((place / "data").iterdir()) == []
+    assert ResultSet.open(place / "set").records() == [], "resume continues with all runs"
 
 
 def test_without_its_coordinator_no_host_continues(place: Path) -> None:

@@ -23,6 +23,11 @@ def _skew_ns(run: RunFacts) -> int | None:
     return part.skew_ns if part else None
 
 
+def _coordinator_cpu_share(run: RunFacts) -> float | None:
+    part = run.of(_hosts)
+    return part.coordinator_cpu_share if part else None
+
+
 def _fairness(run: RunFacts) -> float | None:
     part = run.of(_hosts)
     return jain_index([share.count for share in part.shares]) if part else None
@@ -31,6 +36,12 @@ def _fairness(run: RunFacts) -> float | None:
 COLUMNS = (
     Column("hosts_measured", U32, "Hosts that took part in the run (`--hosts`)", _count),
     Column("hosts_start_skew_ns", U64, "From the start of the first host to the start of the last job", _skew_ns),
+    Column(
+        "hosts_coordinator_cpu_share",
+        NUMBER,
+        "CPU time of the coordinator from the start to the end of the load, as a share of a core",
+        _coordinator_cpu_share,
+    ),
     Column("hosts_jain_index", NUMBER, "Jain's index of the operations of all hosts", _fairness),
 )
 """Columns of `runs` about several hosts."""

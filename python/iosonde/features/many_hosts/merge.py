@@ -83,6 +83,7 @@ def total(
     hosts: Sequence[HostRun], run: Run, number: int, *, session: str, environment: Mapping[str, Any], name: str,
     study: Mapping[str, Any],
     servers: Callable[[int, int, pl.DataFrame], ServerReading | None] = lambda *_: None,
+    coordinator_cpu_share: float | None = None,
 ) -> Attempt:  # fmt: skip
     """Merge the records of one run; the total has failed if a host has, or if the hosts did not measure together.
 
@@ -102,7 +103,7 @@ def total(
     if merged is None:
         assert failure
         return _failed(record, failure)
-    part = _part(hosts, merged)
+    part = _part(hosts, merged).model_copy(update={"coordinator_cpu_share": coordinator_cpu_share})
     share = part.skew_ns / max(1, part.window_ns)
     if share > SKEW_FAILURE:
         late = max(part.shares, key=lambda each: each.late_ns)

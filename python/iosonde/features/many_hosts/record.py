@@ -86,6 +86,8 @@ class Hosts(RecordPart):
     """Start of the last job of any host after the start of the first host."""
     skew_bound_ns: int
     """Largest error of the skew."""
+    coordinator_cpu_share: float | None = None
+    """CPU time of the coordinator from the start to the end of the load, as a share of a core."""
 
 
 PARTS = (Hosts, ServerReading, CarrierCost, TcpSegments)

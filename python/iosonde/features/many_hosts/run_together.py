@@ -37,6 +37,8 @@ class RunTogether:
         self._preparing.append([host for host in requests if [host] not in self._preparing])
         self._busy: set[Host] = set()
         self._records: dict[Host, str] = {}
+        self.cpu_share: float | None = None
+        """CPU time of this process from the start to the end of the load, as a share of a core."""
 
     async def carry_out(self, stop: Stop) -> dict[Host, str]:
         """Return the names of the hosts' records.
@@ -68,8 +70,11 @@ class RunTogether:
         await gather(host.compare_clocks(time.time_ns() + MARGIN_NS) for host in self._requests)
         begin_ns = time.time_ns() + MARGIN_NS + max(host.clock_bound_ns for host in self._requests)
         await gather(host.send("start", unix_ns=begin_ns + host.clock_offset_ns) for host in self._requests)
+        before = _used()
         with suppress(_FailedError):
             await gather(self._complete(host) for host in self._requests)
+            cpu_ns, wall_ns = (now - then for now, then in zip(_used(), before, strict=True))
+            self.cpu_share = cpu_ns / max(1, wall_ns)
 
     async def _request(self, host: Host) -> None:
         self._busy.add(host)
@@ -94,6 +99,11 @@ class RunTogether:
         with suppress(HostLostError, TimeoutError):
             await host.send("stop")
             await asyncio.wait_for(host.receive("ended"), STOP_S)
+
+
+def _used() -> tuple[int, int]:
+    """CPU time of this process, and the time."""
+    return time.process_time_ns(), time.monotonic_ns()
 
 
 class _FailedError(Exception):

@@ -221,9 +221,10 @@ class _Coordinator:
                 requests,
                 first_alone=host_plan.is_prepared_once(plan),
                 once_prepared=lambda: self.servers.start(case),
-            ).carry_out(self.stop)
+            )
             try:
-                records = self.carrier.do(run_together, meanwhile=lambda: _report_progress(hosts, on_event))
+                carried_out = run_together.carry_out(self.stop)
+                records = self.carrier.do(carried_out, meanwhile=lambda: _report_progress(hosts, on_event))
             finally:
                 self.carrier.do(self.servers.stop(time.time_ns()))
             parts = self.carrier.do(gather(_collected(host, name) for host, name in records.items()))
@@ -244,6 +245,7 @@ class _Coordinator:
             name=self.environment,
             study=plan.study,
             servers=self.servers.reading,
+            coordinator_cpu_share=run_together.cpu_share,
         )
         if total.record.result:
             on_event(summary_event(total.done))
