@@ -15,6 +15,7 @@ from iosonde.features.network_storage.targets import SOURCE, NfsTarget
 from iosonde.features.network_storage.undo import KINDS
 from iosonde.plan import Setup
 from iosonde.storage.safety.journal_entry import Entry
+from iosonde.storage.setups import file_systems
 from iosonde.storage.targets.setup_target import SetupTarget
 from iosonde.study.setup import resolve
 
@@ -68,6 +69,7 @@ def test_what_cannot_be_combined_is_refused(parameters: dict[str, Any], message:
 def test_an_export_is_a_server_and_a_path(text: str) -> None:
     assert SOURCE.fullmatch(text)
     assert nfs.is_source(Path(text))
+    assert file_systems.source_of(Path(text)) == text
 
 
 @pytest.mark.parametrize("text", ["/export", "server", "server:export", "a b:/x", "server:/x,ro", ":/x"])

@@ -111,11 +111,15 @@ def _make_ext4(device: Path, setup: Setup, journal_device: Path | None, own: str
 def mount(device: Path, point: Path, setup: Setup) -> dict[str, Any]:
     """Mount it, accessible only to this user; the root of a server's export stays as it is."""
     options = ["-o", setup.mount_options] if setup.mount_options else []
-    source = f"{device}/" if str(device).endswith(":") else device  # A path does not keep the root of a server.
-    step = call("mount", "-t", setup.file_system, *options, source, point)
+    step = call("mount", "-t", setup.file_system, *options, source_of(device), point)
     if setup.file_system != "nfs":
         point.chmod(0o700)
     return step
+
+
+def source_of(device: Path) -> str:
+    """Source of a mount as mount(8) takes it: `Path("SERVER:/")` does not keep the slash."""
+    return f"{device}/" if str(device).endswith(":") else str(device)
 
 
 def provide_directory(path: Path) -> None:

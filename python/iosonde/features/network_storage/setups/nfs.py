@@ -61,6 +61,7 @@ class NfsMount(BuiltLayer):
 
     def stop_server(self) -> None:
         """Stop the threads of this machine's NFS server; the journal has their number."""
+        journal.undo_abandoned(THREADS)
         journal.created(THREADS, THREADS_CHANGED, facts={"value": read(THREADS), "own": self.own})
         THREADS.write_text("0", encoding="utf-8")
 
@@ -123,7 +124,7 @@ def build(device: Path, asked: NfsSetup, own: str) -> NfsMount:
         own=own,
         asked=asked,
         is_exported=is_exported,
-        facts={"source": str(source), "options": asked.options},
+        facts={"source": file_systems.source_of(source), "options": asked.options},
     )
 
 
@@ -222,6 +223,6 @@ def _export(device: Path, own: str) -> Path:
     point.mkdir()
     call("mount", "-t", "ext4", device, point)
     # As the root of NFS 4 it needs no export of the directories above, which not every file system allows.
-    is_root = not other_exports()
+    is_root = not read(EXPORTS)
     call("exportfs", "-o", f"{EXPORT_OPTIONS},fsid={0 if is_root else identity}", f"{ADDRESS}:{point}")
     return Path(f"{ADDRESS}:/" if is_root else f"{ADDRESS}:{point}")
