@@ -62,14 +62,14 @@ class Outage(Instrument):
             raise NotStartedError("outage", error) from error
 
     def event(self, event: Event) -> None:
-        """Start the clock with the measurement; keep the intervals."""
-        if self._kind == "off":
+        """Keep the intervals; the first one of the measurement, which is over by now, starts the clock."""
+        if self._kind == "off" or event["event"] != "interval" or event["phase"] != "measure":
             return
-        if self._stoppable and event["event"] == "phase" and event["phase"] == "measure" and event["edge"] == "begin":
-            self._thread = threading.Thread(target=self._carry_out, daemon=True)
+        self._intervals.append(_interval(event))
+        if self._stoppable and self._thread is None:
+            past_s = (event["end_ns"] - event["begin_ns"]) / 1e9
+            self._thread = threading.Thread(target=self._carry_out, args=(self._after_s - past_s,), daemon=True)
             self._thread.start()
-        elif event["event"] == "interval" and event["phase"] == "measure":
-            self._intervals.append(_interval(event))
 
     def stop(self, done: EngineRun) -> Reading:
         """Return the outage and what the load saw of it."""
@@ -113,9 +113,9 @@ class Outage(Instrument):
             '`file_system = "nfs"` on a device of this machine',
         )
 
-    def _carry_out(self) -> None:
+    def _carry_out(self, after_s: float) -> None:
         assert self._stoppable
-        if self._cancel.wait(self._after_s):
+        if self._cancel.wait(max(0.0, after_s)):
             return
         try:
             self._times.append(time.time_ns())

@@ -87,7 +87,7 @@ class NfsTarget(Target):
 
     def with_setup(self, setup: Setup) -> Target:
         """The export mounted with the options of a setup."""
-        if setup.layer(NfsSetup) is None or len(setup.parts) > 1 or setup.setup_size is not None:
+        if setup.layer(NfsSetup) is None or len(setup.parts) > 1:
             raise TargetError(
                 f"`{self.name}` is an export, which cannot be {setup.text}",
                 where="by the parameters of its setup",

@@ -32,7 +32,7 @@ KINDS = (
     ),
     JournalKind(
         what=nfs.FILES,
-        path=rf"{MOUNTS}/{_OWN}/mounted/{_OWN}",
+        path=rf"{MOUNTS}/{_OWN}/files",
         facts={"own": _OWN, "source": r"[^/\s]+:(/[^\s,]*)?"},
         undo=nfs.undo_files,
     ),

@@ -31,7 +31,7 @@ from iosonde.storage.tools import call, patiently, require, require_root
 EXPORTED = "NFS export"
 """Kind of the journal entry of an export, whose path is its mount point."""
 FILES = "files on an NFS server"
-"""Kind of the journal entry of the directory on a server of the user."""
+"""Kind of the journal entry of the directory on a server of the user, whose path is that of no file."""
 THREADS_CHANGED = "NFS server threads"
 
 ADDRESS = "127.0.0.1"
@@ -56,7 +56,7 @@ class NfsMount(BuiltLayer):
         """Check the options in effect, and announce the files on a server of the user."""
         if not self.is_exported:
             facts = {"own": self.own, "source": str(self.device)}
-            journal.created(point / self.own, FILES, facts=facts)
+            journal.created(MOUNTS / self.own / "files", FILES, facts=facts)
         check_in_effect(point, self.asked)
 
     def stop_server(self) -> None:
@@ -174,16 +174,16 @@ def undo_export(entry: Entry) -> None:
 
 def undo_files(entry: Entry) -> None:
     """Remove the directory on a server of the user; `OSError` if the server does not answer."""
-    path, source = Path(entry.path), Path(entry.facts["source"])
-    point = path.parent
+    source, own = Path(entry.facts["source"]), str(entry.facts["own"])
+    point = MOUNTS / own / "mounted"
     is_mounted = any(mount.point == str(point) for mount in mounts())
     if is_mounted and not file_systems.answers(point):
-        raise OSError(f"the server of `{source}` does not answer; `{path.name}` remains there")
-    with contextlib.nullcontext(point) if is_mounted else temporarily_mounted(source, entry.facts["own"]) as root:
+        raise OSError(f"the server of `{source}` does not answer; `{own}` remains there")
+    with contextlib.nullcontext(point) if is_mounted else temporarily_mounted(source, own) as root:
         parent = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with contextlib.suppress(FileNotFoundError):
-                directory_tree.remove(parent, path.name)
+                directory_tree.remove(parent, own)
         finally:
             os.close(parent)
 
