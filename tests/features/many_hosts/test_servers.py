@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from many_hosts_plans import planned
 
+from iosonde import ssh_hosts
 from iosonde.errors import TargetError
-from iosonde.features.many_hosts import server_host, ssh_hosts
+from iosonde.features.many_hosts import server_host
 from iosonde.features.many_hosts.servers import Servers, within
 
 pytestmark = pytest.mark.unit
