@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from iosonde.execution import environment
 from iosonde.execution.engine import find_engine
-from iosonde.features.many_hosts.worker import remove_abandoned
 from iosonde.python_process import module_command
 
 if TYPE_CHECKING:
@@ -199,7 +198,7 @@ async def cleanup() -> list[dict[str, Any]]:
     if not output:
         raise RuntimeError(errors.decode(errors="replace").strip())
     found: list[dict[str, Any]] = json.loads(output)
-    return found + [{"path": path, "result": "removed", "failed": False} for path in remove_abandoned()]
+    return found
 
 
 def _agent(worker: Worker) -> Agent:

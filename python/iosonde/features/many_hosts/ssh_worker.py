@@ -17,12 +17,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from iosonde.features.many_hosts import tls, worker
+from iosonde.storage.targets import temporary_files
 
 
 def main() -> None:
@@ -30,9 +31,9 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     connection = os.dup(sys.stdin.fileno())
     os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # Not for processes that the worker starts.
-    with worker.own_scratch() as scratch:
+    with temporary_files.scratch() as scratch:
         threading.Thread(target=_end_with, args=(connection, scratch), daemon=True).start()
-        asyncio.run(_serve(order, scratch))
+        asyncio.run(_serve(order, str(scratch)))
 
 
 async def _serve(order: dict[str, Any], scratch: str) -> None:
@@ -42,10 +43,10 @@ async def _serve(order: dict[str, Any], scratch: str) -> None:
     await worker.serve(address, order["name"], scratch, role=order["role"], security=security, host=own)
 
 
-def _end_with(connection: int, scratch: str) -> None:
+def _end_with(connection: int, scratch: Path) -> None:
     while os.read(connection, 4096):
         pass
-    shutil.rmtree(scratch, ignore_errors=True)
+    temporary_files.remove_scratch(scratch)
     os._exit(0)  # The agent restores the host: this is the end of its input.
 
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
-import fcntl
 import os
-import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from iosonde.errors import TargetError
 from iosonde.features.many_hosts import tls
+from iosonde.storage.targets import temporary_files
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -45,8 +42,6 @@ SETTINGS: Mapping[str, Any] = {
 
 HEARTBEAT_S = 10
 """Between two messages of an idle worker; the coordinator asks every 2 s anyway."""
-SCRATCH = "iosonde-worker-"
-"""Prefix of directories for Dask's own files."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -69,33 +64,8 @@ def main() -> None:
     except TargetError as error:
         sys.exit(f"error: {error}")
     with ExitStack() as stack:
-        scratch = arguments.scratch or stack.enter_context(own_scratch())
+        scratch = arguments.scratch or str(stack.enter_context(temporary_files.scratch()))
         asyncio.run(serve(arguments.address, arguments.name, scratch, role=arguments.role, security=security))
-
-
-@contextmanager
-def own_scratch() -> Iterator[str]:
-    """A temporary directory for Dask's own files, locked while its worker is alive."""
-    with tempfile.TemporaryDirectory(prefix=SCRATCH) as scratch:
-        lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield scratch
-
-
-def remove_abandoned() -> list[str]:
-    """Remove the directories of workers of this user that were killed."""
-    removed = []
-    for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
-        with suppress(OSError):  # Of another user, or in use.
-            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(lock).st_uid == os.geteuid():
-                    shutil.rmtree(path)
-                    removed.append(str(path))
-            finally:
-                os.close(lock)
-    return removed
 
 
 def address(host: str, port: int) -> str:
@@ -137,7 +107,12 @@ async def serve(
         )
         worker.iosonde_role = role  # type: ignore[attr-defined]
         async with worker:
-            await worker.finished()  # type: ignore[no-untyped-call]
+            try:
+                await worker.finished()  # type: ignore[no-untyped-call]
+            finally:
+                # It restores the host. Slurm would kill it when this process has ended.
+                if agent := getattr(worker, "iosonde_agent", None):
+                    await agent.end()
 
 
 if __name__ == "__main__":
