@@ -140,7 +140,8 @@ Hosts = Annotated[
         "--hosts",
         metavar="HOSTS",
         help="Use several hosts at the same time: `local:4` for four processes on this machine, "
-        "`ssh:hosts.toml` for hosts that ssh reaches, or the address of a Dask scheduler such as `tls://10.0.0.1:8786`.",
+        "`ssh:hosts.toml` for hosts that ssh reaches, `slurm:4` for nodes of a Slurm job, or the address of a "
+        "Dask scheduler such as `tls://10.0.0.1:8786`.",
     ),
 ]
 InsecureHosts = Annotated[

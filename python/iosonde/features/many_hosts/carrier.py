@@ -2,7 +2,7 @@
 
 `local:N` starts a scheduler in this process and N worker processes on this machine; `tcp://HOST:PORT` uses the workers
 of a running scheduler, and `tls://HOST:PORT` does so with certificates; `ssh:FILE` starts a worker on each host of
-the file, and a scheduler here. All are used in the same way afterwards.
+the file, and a scheduler here; `slurm:N` on each node of a job. All are used in the same way afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from iosonde import ssh_hosts
 from iosonde.errors import EngineError, IosondeError, TargetError
-from iosonde.features.many_hosts import clock, relay, ssh_workers, tls, worker
+from iosonde.features.many_hosts import clock, relay, slurm, ssh_workers, tls, worker
 from iosonde.python_process import module_command
 from iosonde.storage.targets import temporary_files
 from iosonde.text_files import expanded
@@ -244,6 +244,8 @@ def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
             started = Started(address, count, lambda: _check_local(processes, errors))
         elif kind == "ssh":
             started = stack.enter_context(_over_ssh(ssh_hosts.read(expanded(rest))))
+        elif kind == "slurm":
+            started = stack.enter_context(_over_slurm(slurm.read(rest)))
         else:
             started = _running(spec, insecure=insecure)
         client = stack.enter_context(_client(Client, started))
@@ -258,7 +260,7 @@ def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
 
 
 def _missing(error: ModuleNotFoundError) -> TargetError:
-    name = str(error.name).partition(".")[0]
+    name = str(error.name).partition(".")[0].replace("_", "-")
     return TargetError(
         f"`--hosts` requires the package `{name}`", hint=f"install it: `{sys.executable} -m pip install {name}`"
     )
@@ -282,6 +284,8 @@ class Started:
     """Workers to wait for."""
     check: Callable[[], None] = lambda: None
     """Raises if one of them will not connect."""
+    wait_s: float = START_S
+    """For all of them to connect."""
     security: Security | None = None
     """None for connections that are not encrypted."""
     reasons: Mapping[str, Callable[[], str]] = field(default_factory=dict)
@@ -293,7 +297,7 @@ def _running(spec: str, *, insecure: bool) -> Started:
     parts = urlsplit(spec)
     if parts.scheme not in ("tcp", "tls") or not parts.hostname:
         raise TargetError(
-            "`--hosts` must be `local:N`, `ssh:FILE` or the address of a Dask scheduler, `tls://HOST:PORT`; "
+            "`--hosts` must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler, `tls://HOST:PORT`; "
             f"got `{spec}`",
             hint="for four processes on this machine: `--hosts local:4`",
         )
@@ -328,7 +332,27 @@ def _over_ssh(listed: ssh_hosts.SshHosts) -> Iterator[Started]:
                     each.check()
 
             reasons = {each.host.called: each.problem for each in workers}
-            yield Started(own, len(workers), check, security, reasons)
+            yield Started(own, len(workers), check, security=security, reasons=reasons)
+
+
+@contextmanager
+def _over_slurm(wanted: slurm.SlurmJob) -> Iterator[Started]:
+    """A scheduler in this process, and a worker on each node of a job."""
+    try:
+        import dask_jobqueue.slurm  # noqa: F401  # Before anything is started.
+
+        certificate, key = tls.create()
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    security = tls.of_session(certificate, key)
+    with (
+        temporary_files.scratch() as scratch,
+        _scheduler(str(scratch), host="", protocol="tls://", security=security) as own,
+    ):
+        address = worker.address(wanted.coordinator, urlsplit(own).port or 0) if wanted.coordinator else own
+        order = {"scheduler": address, "certificate": certificate, "key": key}
+        with slurm.submitted(wanted, order) as check:
+            yield Started(own, wanted.nodes, check, security=security, wait_s=wanted.wait_s)
 
 
 def _is_loopback(name: str) -> bool:
@@ -418,12 +442,12 @@ def _check_local(processes: Sequence[subprocess.Popen[bytes]], errors: IO[bytes]
 
 
 def _await_hosts(client: Client, started: Started) -> list[Host]:
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + started.wait_s
     while len(known := client.scheduler_info(n_workers=-1)["workers"]) < started.count:
         started.check()
         if time.monotonic() > deadline:
             raise TargetError(
-                f"{len(known)} of {started.count} workers connected within {START_S:.0f} s",
+                f"{len(known)} of {started.count} workers connected within {started.wait_s:.0f} s",
                 hint="start workers: `python -m iosonde.features.many_hosts.worker ADDRESS NAME`",
             )
         time.sleep(0.05)

@@ -1,0 +1,194 @@
+"""Hosts in a job of Slurm: the job's script, and a private Slurm of two nodes on this machine."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from command_line import Iosonde
+from engines import real_engine
+
+from iosonde.errors import TargetError
+from iosonde.features.many_hosts import slurm
+from iosonde.features.many_hosts.record import Hosts
+from iosonde.results import ResultSet
+
+NODES = ("north", "south")
+STUDY = """\
+name = "slurm"
+title = "Reads of hosts"
+question = "How much do they reach?"
+repeats = 1
+[measurement]
+span = "1MiB"
+io_mode = "buffered"
+ramp = "0s"
+interval = "100ms"
+duration = "{duration}"
+[[parts]]
+name = "main"
+[parts.factors]
+read_fraction = [1.0]
+[profiles.quick]
+"""
+IOSONDE = """\
+import math
+import iosonde.features.many_hosts.merge as merge
+import iosonde.cli
+merge.SKEW_FAILURE = math.inf  # Other processes on these CPUs may delay a start.
+iosonde.cli.main()
+"""
+CONFIGURATION = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={place}/munge
+CryptoType=crypto/munge
+StateSaveLocation={place}/state
+SlurmdSpoolDir={place}/spool-%n
+SlurmctldPidFile={place}/slurmctld.pid
+SlurmdPidFile={place}/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SlurmdTimeout=0
+NodeName=north NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1
+NodeName=south NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1
+PartitionName=batch Nodes=north,south Default=YES State=UP
+"""
+
+
+@pytest.mark.unit
+def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(
+        'nodes = 3\npartition = "fast"\naccount = "lab"\nwalltime = "02:00:00"\npython = "/opt/py"\n'
+        'directives = ["--constraint=nvme"]\nprologue = ["module load x"]\n'
+    )
+    order = {"scheduler": "tls://10.0.0.1:8786", "certificate": "c", "key": "k"}
+    lines = slurm.job(slurm.read(str(tmp_path / "job.toml")), order).job_script().splitlines()
+    directives = [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH ")]
+    assert directives == [
+        *("-J iosonde", "-p fast", "-A lab", "-t 02:00:00"),
+        *("--nodes=3", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--no-requeue", "--no-kill", "-o /dev/null"),
+        "--constraint=nvme",
+    ]
+    assert lines[-4:-3] == ["module load x"]
+    command, given, end = lines[-3:]
+    assert command.endswith("/opt/py -P -m iosonde.features.many_hosts.slurm_worker <<'ORDER'")
+    assert command.startswith("exec srun --ntasks-per-node=1 ") and json.loads(given) == order and end == "ORDER"
+    plain = slurm.job(slurm.read("2"), order).job_script()
+    assert "#SBATCH -t" not in plain and "#SBATCH -n 1" not in plain and "cpus-per-task" not in plain
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("nodes = 0", "`nodes` is wrong"),
+        ('nodes = 1\npartition = "a b"', "`partition` is wrong"),
+        ('nodes = 1\ndirectives = ["--x\\ny"]', "`directives.0` is wrong"),
+        ("nodes", "is not TOML"),
+        ("nodes = 1\nqueue = 2", "`queue` is wrong"),
+    ],
+)
+def test_a_wrong_job_is_refused(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(TargetError, match=what):
+        slurm.read(str(tmp_path / "job.toml"))
+    with pytest.raises(TargetError, match="cannot read"):
+        slurm.read(str(tmp_path / "none.toml"))
+
+
+@contextmanager
+def running(*command: object) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def await_(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A controller and two nodes in the foreground, all of them processes of this test."""
+    place = tmp_path / "slurm"
+    (place / "state").mkdir(parents=True)
+    (place / "key").write_bytes(secrets.token_bytes(128))
+    (place / "key").chmod(0o600)
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    file = place / "slurm.conf"
+    file.write_text(CONFIGURATION.format(host=socket.gethostname().partition(".")[0], ports=ports, place=place))
+    monkeypatch.setenv("SLURM_CONF", str(file))
+    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+    files = [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(running(*command))
+            for command in (
+                ["munged", "--foreground", "--force", f"--socket={place}/munge", f"--key-file={place}/key", *files],
+                ["slurmctld", "-D", "-f", file],
+                *(["slurmd", "-D", "-f", file, "-N", node] for node in NODES),
+            )
+        ]
+        await_(lambda: output("sinfo", "--noheader", "--format=%T %D") == "idle 2\n")
+        yield
+        assert output("squeue", "--noheader") == "", "no job remains"
+        assert all(each.poll() is None for each in started)
+
+
+@pytest.mark.system
+@pytest.mark.needs("root", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "munged")
+def test_a_study_on_the_nodes_of_a_job(iosonde: Iosonde, cluster: None, tmp_path: Path) -> None:
+    """The second study is killed: its job ends, and its nodes are free again."""
+    (tmp_path / "study.toml").write_text(STUDY.format(duration="1s"))
+    (tmp_path / "data").mkdir()
+    words = [sys.executable, "-c", IOSONDE, "run", str(tmp_path / "study.toml"), "--profile", "quick"]
+    words += ["--target", str(tmp_path / "data"), "--hosts", "slurm:2", "--output"]
+    done = subprocess.run([*words, str(tmp_path / "set")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [record] = ResultSet.open(tmp_path / "set").records()
+    part = record.of(Hosts)
+    assert record.outcome == "complete" and part and [share.host for share in part.shares] == list(NODES)
+    await_(lambda: output("squeue", "--noheader") == "")
+    (tmp_path / "study.toml").write_text(STUDY.format(duration="60s"))
+    with subprocess.Popen([*words, str(tmp_path / "killed")], stderr=subprocess.DEVNULL) as process:
+        await_(lambda: process.poll() is not None or len(list((tmp_path / "data").iterdir())) == len(NODES))
+        assert process.poll() is None and output("squeue", "--noheader", "--format=%T %D") == "RUNNING 2\n"
+        process.send_signal(signal.SIGKILL)
+    await_(lambda: output("squeue", "--noheader") == "")
+    assert list((tmp_path / "data").iterdir()) == []
+    (tmp_path / "job.toml").write_text('nodes = 2\npartition = "none"\n')
+    refused = iosonde("run", "quick", "--target", tmp_path / "data", "--hosts", f"slurm:{tmp_path}/job.toml")
+    assert refused.returncode == 1 and "did not accept the job" in refused.stderr, refused.stderr
+    assert "Invalid partition name specified" in refused.stderr
