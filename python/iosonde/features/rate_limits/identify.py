@@ -307,15 +307,19 @@ def _second_rule(
         return None
     load = sized(small, counted.other_size)
     most = points[0].rate / counted.cost(load.block_size // 2)
-    return (yield from _large_rule(walk, load, most))
+    return (yield from _large_rule(walk, load, most, explained=points[0].rate / counted.cost(load.block_size)))
 
 
-def _large_rule(walk: Walk, load: Load, most: float = math.inf) -> Generator[Stage, Series, Rule | None]:
-    """A limit in bytes. `most` is what another limit allows of blocks of half the size."""
+def _large_rule(
+    walk: Walk, load: Load, most: float = math.inf, *, explained: float = 0.0
+) -> Generator[Stage, Series, Rule | None]:
+    """A limit in bytes. `most` is what another limit allows of blocks of half the size, `explained` of these."""
     series = yield from walk.drain("large", load, walk.settings.drain_s)
     tail = walk.tail(series)
     if not tail.segment.is_constant:
         walk.notes.undecided.append("a limit of large blocks: their rate is not constant, so the device may limit them")
+        return None
+    if explained and abs(tail.rate / explained - 1) <= STEP:
         return None
     half = sized(load, load.block_size // 2)
     point = yield from walk.probe(f"large-{half.block_size // KIB}k", half, tail.rate)
