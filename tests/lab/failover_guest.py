@@ -1,0 +1,90 @@
+"""Runs the study `failover` on NFS inside User Mode Linux: on a server in a namespace, and on an export of iosonde's own.
+
+A session on the own export is killed at the end. `left.json` has what each of them leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import network_guest
+
+from iosonde.execution import execute
+from iosonde.planning import expand, load
+from iosonde.storage import cleanup, open_target
+from iosonde.storage.block_layer.kernel import read
+from iosonde.storage.block_layer.mounts import mounts
+from iosonde.storage.safety import journal
+
+PLACE = Path("/srv/own")
+OUTAGE = {"rate": "40", "span": "4MiB", "duration": "14s", "outage_after": "1s", "outage_length": "3s"}
+SERVE = """
+set -e
+mount -t tmpfs own /var/lib/nfs
+mkdir -p /var/lib/nfs/rpc_pipefs /var/lib/nfs/v4recovery /var/lib/nfs/nfsdcld
+touch /var/lib/nfs/rmtab /var/lib/nfs/etab
+mount -t nfsd nfsd /proc/fs/nfsd
+mount -t rpc_pipefs pipes /var/lib/nfs/rpc_pipefs
+nfsdcld
+rpc.mountd 2>/dev/null
+rpc.nfsd --no-nfs-version 3 --grace-time 10 4
+"""
+"""A server of the machine's own network, with a table of exports of its own."""
+
+
+def main() -> None:
+    """Cut the route to a server, restart a server, and kill a session."""
+    network_guest.serve()
+    found = {}
+    study(f"nfs:{network_guest.SERVER}:/", "link", **OUTAGE, outage="link")
+    found["link"] = left()
+    subprocess.run(["sh", "-c", SERVE], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(["modprobe", "loop"], check=True)
+    PLACE.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "own", PLACE], check=True)
+    study(str(PLACE), "own", **OUTAGE, outage="server")
+    found["own"] = left()
+    kill_session()
+    found["killed"] = left()
+    found["cleaned"] = [each.reason for each in cleanup()]
+    found["after"] = left()
+    Path("left.json").write_text(json.dumps(found))
+
+
+def study(target: str, name: str, **settings: str) -> None:
+    execute(expand(load("failover"), open_target(target), profile="quick", repeats=1, settings=settings), Path(name))
+
+
+def kill_session() -> None:
+    """Kill a session when its mount has been made and its server is stopped."""
+    process = os.fork()
+    if not process:
+        study(str(PLACE), "killed", **{**OUTAGE, "duration": "60s", "outage_length": "50s"}, outage="server")
+        os._exit(0)
+    while read(Path("/proc/fs/nfsd/threads")) != "0":
+        if os.waitpid(process, os.WNOHANG)[0]:
+            return
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+def left() -> dict[str, Any]:
+    """Leftovers of setups."""
+    routes = network_guest.run("ip", "route").splitlines()
+    return {
+        "mounted": [each.point for each in mounts() if "iosonde-" in each.point],
+        "exports": [line for line in read(Path("/var/lib/nfs/etab")).splitlines() if "iosonde-" in line],
+        "routes": [line for line in routes if "blackhole" in line],
+        "journal": [entry.what for entry in journal.entries()],
+        "files": [each.name for place in (network_guest.EXPORT, PLACE) for each in place.glob("iosonde-*")],
+        "threads": read(Path("/proc/fs/nfsd/threads")),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Outages of NFS with verified writes, and what a killed session leaves, in User Mode Linux (`failover_guest.py`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CHECKOUT
+from engines import real_engine
+from user_mode_linux import packages_of, run
+
+from iosonde.features.network_storage.record import OutageReading
+from iosonde.lab.image import Image
+from iosonde.metrics.metrics import run_metrics
+from iosonde.results import ResultSet
+
+NOTHING: dict[str, Any] = {name: [] for name in ("mounted", "exports", "routes", "journal", "files")}
+
+
+@dataclass
+class Tried:
+    """What the guest left."""
+
+    directory: Path
+
+    @property
+    def left(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.directory / "left.json").read_text())
+        return found
+
+
+@pytest.fixture(scope="module")
+def outages(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Tried:
+    place = tmp_path_factory.mktemp("outages")
+    environment = {
+        "PYTHONPATH": str(CHECKOUT / "python"),
+        "IOSONDE_ENGINE": str(real_engine()),
+        "XDG_STATE_HOME": "/run/state",
+        "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    if sys.pycache_prefix:
+        environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    layer = packages_of(machine_image, tmp_path_factory.mktemp("packages") / "packages")
+    command = [sys.executable, "-B", str(CHECKOUT / "tests/lab/failover_guest.py")]
+    code = run(command, layer=layer, results=place, environment=environment, limit_s=1200)
+    assert code == 0, (place / "stderr").read_text()
+    return Tried(place)
+
+
+@pytest.mark.parametrize("name", ["link", "own"])
+def test_an_outage_is_seen_and_no_acknowledged_write_is_lost(outages: Tried, name: str) -> None:
+    """No I/O completes while the server is stopped; a busy machine makes that time longer, not shorter."""
+    results = ResultSet.open(outages.directory / name)
+    [record] = [each for each in results.records() if each.case_id.endswith("=NFS")]
+    assert record.outcome == "complete", record.failure
+    outage = record.of(OutageReading)
+    assert outage
+    assert outage.length_ns
+    assert outage.unavailable_ns
+    assert outage.resolution_ns
+    assert outage.length_ns >= outage.requested_ns
+    assert outage.unavailable_ns >= outage.requested_ns - outage.resolution_ns
+    assert outage.backlog_max
+    found = run_metrics(results).filter(run_id=record.run_id, operation="all")
+    values = dict(found.select("metric", "value").iter_rows())
+    assert values["verified_bytes"] >= 4 << 20
+    assert values["wrong_sectors"] == 0
+
+
+def test_setups_leave_nothing(outages: Tried) -> None:
+    for name in ("link", "own"):
+        found = outages.left[name]
+        assert {each: found[each] for each in NOTHING} == NOTHING
+    assert outages.left["own"]["threads"] == "4"
+
+
+def test_cleanup_removes_what_a_session_killed_during_an_outage_leaves(outages: Tried) -> None:
+    killed, after = outages.left["killed"], outages.left["after"]
+    assert killed["threads"] == "0"
+    assert killed["mounted"]
+    assert killed["exports"]
+    assert after == NOTHING | {"threads": "4"}, outages.left["cleaned"]
