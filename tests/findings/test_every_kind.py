@@ -526,11 +526,14 @@ def divided(rng: Rng) -> Made:
     [finding] = asked_of("network-path", "network_path", cases, frame(values), outcomes)
     if not is_divided:
         return [Claim(finding, [4096, 4, 5, 6], holds="5 probes" in finding.sentence)]
-    named = [name for name in sorted(parts, key=lambda each: -parts[each]) if f"the {name}" in finding.sentence]
-    right = [finding.sentence.index(f"the {name}") for name in named] == sorted(
-        finding.sentence.index(f"the {name}") for name in named
-    )
-    return [Claim(finding, [4096, 4, sum(parts.values()), *parts.values()], holds=right and len(named) == 3)]
+    listed = re.findall(r"(client|network|server) [0-9]", finding.sentence)
+    return [
+        Claim(
+            finding,
+            [4096, 4, sum(parts.values()), *parts.values()],
+            holds=listed == sorted(parts, key=lambda each: -parts[each]),
+        )
+    ]
 
 
 def outages(rng: Rng) -> Made:
@@ -560,7 +563,10 @@ def outages(rng: Rng) -> Made:
         "unnoticed": "not decided",
         "failed": "failed during the outage",
     }
-    return [Claim(finding, [4096, 32, unavailable, outage, 3 * wrong, 3], holds=words[kind] in finding.sentence)]
+    failed = [1] if kind == "failed" else []
+    return [
+        Claim(finding, [4096, 32, unavailable, outage, 3 * wrong, 3, *failed], holds=words[kind] in finding.sentence)
+    ]
 
 
 def share_of_peak(rng: Rng) -> Made:

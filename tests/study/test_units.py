@@ -88,7 +88,7 @@ def test_readers_see_three_digits_and_a_unit() -> None:
         ["0 B/s", "999 B/s", "1.5 MB/s", "123 MB/s", "1 GB/s"]
     )
     assert [units.format_count(count) for count in (0, 1.234, 999.6, 9999, 12_345, 1_500_000)] == snapshot(
-        ["0", "1.23", "1000", "9,999", "12.3 k", "1.5 M"]
+        ["0", "1.23", "1,000", "9,999", "12.3 k", "1.5 M"]
     )
     assert [units.format_latency(time) for time in (0, 850, 87_234, 1.25e6, 999_999, 1e10)] == snapshot(
         ["0 ns", "850 ns", "87.2 µs", "1.25 ms", "1 ms", "10 s"]

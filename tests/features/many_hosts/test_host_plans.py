@@ -142,8 +142,8 @@ def test_names_of_hosts_are_names_of_directories(names: list[str]) -> None:
     [
         ("local:0", "requires a number from 1 to 64"),
         ("local:many", "requires a number from 1 to 64"),
-        ("somewhere", "must be `local:N`, `ssh:FILE` or the address of a Dask scheduler"),
-        ("tls://", "must be `local:N`, `ssh:FILE` or the address of a Dask scheduler"),
+        ("somewhere", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
+        ("tls://", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
         ("tcp://192.0.2.1:8786", "is not on loopback, and its connections are neither encrypted nor authenticated"),
     ],
 )

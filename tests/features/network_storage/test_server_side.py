@@ -51,7 +51,7 @@ def test_the_part_of_a_server_is_divided_into_its_device_and_the_rest(tmp_path: 
     assert found["network_path_server_ns_mean"] == 6_000_000
     assert found["network_path_server_device_ns_mean"] == 2_000_000
     assert found["network_path_server_queue_ns_mean"] == 4_000_000
-    assert found["server_cpu_share"] == 0.25
+    assert found["server_host_cpu_share"] == 0.25
     assert found["server_disk_busy_share"] == 0.2
     assert found["server_disk_read_ratio"] == 0.5, "its page cache served the other half"
 

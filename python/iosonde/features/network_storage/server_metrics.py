@@ -33,13 +33,13 @@ def metrics(server: pl.Expr, is_divided: pl.Expr) -> tuple[Metric, ...]:
             expression=pl.when(is_known).then(server - device),
         ),
         Metric(
-            name="server_cpu_share",
+            name="server_host_cpu_share",
             title="CPU of the server",
             unit="",
             formula="CPU time of the server / (time × its CPUs)",
             better="lower",
             kind="device",
-            expression=pl.col("server_cpu_share"),
+            expression=pl.col("server_host_cpu_share"),
         ),
         Metric(
             name="server_disk_busy_share",

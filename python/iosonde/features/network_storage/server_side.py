@@ -79,7 +79,7 @@ COLUMNS = (
     _row("calls", U64, "calls that its NFS server counted", lambda facts: facts.grown("nfsd_calls")),
     _row("nfs_read_bytes", U64, "bytes that its NFS server read", lambda facts: facts.grown("nfsd_read_bytes")),
     _row("nfs_write_bytes", U64, "bytes that its NFS server wrote", lambda facts: facts.grown("nfsd_write_bytes")),
-    _row("cpu_share", NUMBER, "CPU time over that of all CPUs", lambda facts: facts.cpu_share),
+    _row("host_cpu_share", NUMBER, "CPU time over that of all CPUs", lambda facts: facts.cpu_share),
     _row("disk_busy_share", NUMBER, "utilization of its busiest drive", lambda facts: facts.busy_share),
     _row("disk_read_bytes", U64, "bytes read from its drives", lambda facts: facts.grown("disk_read_bytes")),
     _row("disk_write_bytes", U64, "bytes written to its drives", lambda facts: facts.grown("disk_write_bytes")),
