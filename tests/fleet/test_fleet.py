@@ -213,6 +213,7 @@ def test_what_targets_share_is_stated_once_for_the_same_targets() -> None:
         ("[[targets", "not TOML"),
         (LISTED.format("a", "sim:p900") + 'host = "north"', "which is not listed in `..hosts..`"),
         (LISTED.format("a", "sim:p900") + '[[hosts]]\naddress = "x"\n' * 2, "hosts must have different names"),
+        (LISTED.format("a", "sim:p900") + '[[hosts]]\naddress = "x"\nrole = "server"', "remove `role`"),
         ('[[targets]]\nname = "a"\ntarget = "b"\nhosts = "c"', "Extra inputs"),
     ],
 )

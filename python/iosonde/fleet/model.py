@@ -51,6 +51,8 @@ class Fleet(Strict):
         hosts = [host.called for host in self.hosts]
         if len(set(hosts)) < len(hosts):
             raise ValueError("hosts must have different names")
+        if any(host.role == "server" for host in self.hosts):
+            raise ValueError("hosts of a fleet measure their own targets: remove `role`, which is for `--hosts`")
         for each in self.targets:
             if each.host and each.host not in hosts:
                 raise ValueError(f"`{each.name}` is on the host `{each.host}`, which is not listed in `[[hosts]]`")
