@@ -69,6 +69,11 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SlurmdTimeout=0
+MessageTimeout=100
+TCPTimeout=100
+BatchStartTimeout=600
+SlurmctldLogFile={place}/slurmctld.log
+SlurmdLogFile={place}/%n.log
 NodeName=north NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1
 NodeName=south NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1
 PartitionName=batch Nodes=north,south Default=YES State=UP
@@ -176,7 +181,7 @@ def test_a_study_on_the_nodes_of_a_job(iosonde: Iosonde, cluster: None, tmp_path
     words = [sys.executable, "-c", IOSONDE, "run", str(tmp_path / "study.toml"), "--profile", "quick"]
     words += ["--target", str(tmp_path / "data"), "--hosts", "slurm:2", "--output"]
     done = subprocess.run([*words, str(tmp_path / "set")], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr + "".join(log.read_text() for log in (tmp_path / "slurm").glob("*.log"))
     [record] = ResultSet.open(tmp_path / "set").records()
     part = record.of(Hosts)
     assert record.outcome == "complete" and part and [share.host for share in part.shares] == list(NODES)
