@@ -382,14 +382,16 @@ def test_a_running_scheduler_is_used(place: Path) -> None:
             while len(cluster.scheduler_info["workers"]) < 3:
                 time.sleep(0.05)
             found = execute(
-                planned(place, study(repeats=1)), place / "set", hosts=HostOptions(hosts=cluster.scheduler_address)
+                planned(place, study(duration="5s", repeats=1)),
+                place / "set",
+                hosts=HostOptions(hosts=cluster.scheduler_address),
             )
             assert found.plan.hosts == ["north", "south"]
             [record] = found.records()
             assert record.outcome == "complete"
             reading = record.of(ServerReading)
             assert reading and [server.host for server in reading.servers] == ["nas"]
-            assert 0 < (reading.servers[0].grown("time_ns") or 0) <= SECOND, "within the measurement"
+            assert 0 < (reading.servers[0].grown("time_ns") or 0) <= 5 * SECOND, "within the measurement"
             assert reading.servers[0].grown("cpu_ns"), "two hosts measured on this machine"
             assert not of(place, "many_hosts.agent"), "the agents have ended, the workers have not"
             assert len(of(place, "many_hosts.worker")) == 3
