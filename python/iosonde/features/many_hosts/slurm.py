@@ -154,7 +154,10 @@ def _reason(error: Exception) -> str:
 
 def _check(job_id: str, wanted: SlurmJob) -> None:
     command = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T %r"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    asked = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    if asked.returncode and "Invalid job id" not in asked.stderr:
+        return  # The controller did not answer in time.
+    found = asked.stdout.split()
     if (found[0] if found else "") in _ENDED:
         state = " ".join(found) or "it is not known any more"
         place = f"see `{wanted.log_directory}`" if wanted.log_directory else "set `log_directory` to see its output"
