@@ -108,7 +108,7 @@ def test_a_target_can_be_of_the_kind_of_the_toy(tmp_path: Path) -> None:
     assert "A toy on toy:box" in done.stderr
     assert "toy:box" in iosonde_with_toy("list", "--drives").stdout
     refused = iosonde_with_toy("plan", "quick", "--target", "toys:x")
-    assert "the kinds are `null`, `simulated`, `sim` and `toy`" in " ".join(refused.stderr.split())
+    assert "the kinds are `null`, `simulated`, `sim`, `nfs` and `toy`" in " ".join(refused.stderr.split())
 
 
 CORE = [path for path in PYTHON.iterdir() if path.is_dir() and path.name not in ("features", "data", "__pycache__")]
