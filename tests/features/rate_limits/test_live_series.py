@@ -1,4 +1,4 @@
-"""What the series of live devices have and those of models do not: operations in flight, credits between stages, other load."""
+"""Series of live devices, with what those of models lack: operations in flight, credits between stages, other load."""
 
 from __future__ import annotations
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from iosonde.features.rate_limits.rules import Estimate
 from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage, Tail, deficit
 from iosonde.features.rate_limits.walk import COUNTED, Walk
+
+_BETWEEN = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,8 @@ class Bucket:
     """True if what came back is not what the sustained rate predicts."""
     rest_missing: bool = False
     """True if no rest was possible within the bounds."""
+    is_gradual: bool = False
+    """True if the rate fell gradually, not from one value to another."""
 
 
 def find_bucket(
@@ -36,6 +40,8 @@ def find_bucket(
     noise = max(20.0, 3 * tail.segment.error * sum(series.seconds), 0.1 * tail.rate)
     if not has_burst and tail.held < noise:
         return Bucket()
+    if has_burst and _falls_gradually(segments, head, tail):
+        return Bucket(burst=head, is_gradual=True)
     history = [each for each in walk.history if each.load.read_fraction == load.read_fraction]
     until = next((place for place, each in enumerate(history) if each.name.startswith(series.name[:-1])), 0)
     count = sum(1 for each in history if each.name.startswith(series.name[:-1]))
@@ -76,6 +82,13 @@ def _head(walk: Walk, series: Series) -> Segment:
     head = series.segments()[0]
     first = next(each for each in walk.history if each.name == series.name).segments()
     return first[0] if len(first) == 1 and first[0].seconds >= head.seconds / 3 else head
+
+
+def _falls_gradually(segments: Sequence[Segment], head: Segment, tail: Tail) -> bool:
+    """True if the rate was clearly between its first and its last value for a quarter of the time before the last."""
+    before = segments[:-1]
+    between = [each.seconds for each in before if _BETWEEN * tail.rate < each.rate < head.rate / _BETWEEN]
+    return sum(between) > sum(each.seconds for each in before) / 4
 
 
 def _relative_cost(used: Load, load: Load, cost: float) -> float:

@@ -54,6 +54,8 @@ from iosonde.features.rate_limits.walk import (
 FAST_OPERATIONS = 100_000
 FAST_BYTES = 200_000_000
 """Above these rates a device's controller or link may be as constant as a rule."""
+STEADIER = 3
+"""Times that a limit in bytes holds the rate of large blocks steadier than the device holds that of small ones."""
 
 
 def identify(settings: Settings) -> Generator[Stage, Series, Identification]:
@@ -176,7 +178,7 @@ def _of_bytes_only(walk: Walk, small: Load, first: Series) -> Stages:
     """The device limits small blocks; large ones may still meet a limit in bytes."""
     _not_constant(walk, first)
     load = sized(small, walk.largest)
-    rule = yield from _large_rule(walk, load)
+    rule = yield from _large_rule(walk, load, most_spread=first.segments()[-1].spread / STEADIER)
     if rule is None:
         return
     if rule.bucket is None and rule.rate.value > FAST_BYTES:
@@ -246,6 +248,11 @@ def _verdict(evidence: _Evidence, load: Load) -> tuple[Verdict, str]:
     """A rule is named only where a device would behave differently."""
     counted, bucket = evidence.counted, evidence.bucket
     rate = evidence.tail.rate
+    if bucket.is_gradual:
+        return "undecided", (
+            "the rate falls gradually, not from one value to another: a cache, garbage collection or temperature would "
+            "do that"
+        )
     if bucket.mismatch:
         return "undecided", (
             "the rate drops from one value to another constant one, but what comes back with rest is not what the "
@@ -311,13 +318,19 @@ def _second_rule(
 
 
 def _large_rule(
-    walk: Walk, load: Load, most: float = math.inf, *, explained: float = 0.0
+    walk: Walk, load: Load, most: float = math.inf, *, explained: float = 0.0, most_spread: float = math.inf
 ) -> Generator[Stage, Series, Rule | None]:
-    """A limit in bytes. `most` is what another limit allows of blocks of half the size, `explained` of these."""
+    """A limit in bytes. `most` is what another limit allows of blocks of half the size, `explained` of these.
+
+    Where the rate varies by more than `most_spread`, nothing holds it.
+    """
     series = yield from walk.drain("large", load, walk.settings.drain_s)
     tail = walk.tail(series)
     if not tail.segment.is_constant:
         walk.notes.undecided.append("a limit of large blocks: their rate is not constant, so the device may limit them")
+        return None
+    if tail.segment.spread > most_spread:
+        walk.notes.undecided.append("a limit of large blocks: their rate is hardly steadier than that of small ones")
         return None
     if explained and abs(tail.rate / explained - 1) <= STEP:
         return None
@@ -329,7 +342,7 @@ def _large_rule(
         walk.notes.undecided.append("a limit of large blocks: their rate depends on size or queue depth, as a device's")
         return None
     bucket = yield from find_bucket(walk, "large", load, float(load.block_size), series, tail)
-    if bucket.mismatch or bucket.changed:
+    if bucket.mismatch or bucket.changed or bucket.is_gradual:
         walk.notes.undecided.append("a limit of large blocks: what came back with rest does not fit their rate")
         return None
     return _rule("bytes", None, load.read_fraction, bucket, tail, float(load.block_size))
