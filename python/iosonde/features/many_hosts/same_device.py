@@ -1,8 +1,9 @@
 """Proof that all hosts see the same block device under the name of the target.
 
 Hosts of one machine compare the kernel's number of the device. Other hosts compare its size and a name that is unique
-among all devices: the WWN of a SCSI disk, NGUID or UUID of an NVMe namespace, the image of RBD, or the UUID of a
-multipath device or logical volume. Serial numbers alone are no proof: copies of a virtual machine have the same.
+among all devices: the WWN of a SCSI disk, also below multipath, NGUID, EUI-64 or UUID of an NVMe namespace, or the
+image of RBD. Serial numbers are no proof, and neither is the UUID of a logical volume, which is in its contents: copies
+of a virtual machine have the same ones.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from iosonde.storage.block_layer import block_stack
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.units import format_bytes
 
-UNIQUE = ("naa.", "eui.", "uuid.", "nvme.")
-"""Prefixes of WWIDs that vendors must not use twice; that of ATA disks (`t10.`) consists of model and serial number."""
+UNIQUE = ("naa.", "eui.", "uuid.")
+"""Prefixes of WWIDs that vendors must not use twice. Those that consist of model and serial number are no proof: `t10.`
+of ATA disks, and `nvme.` of namespaces without a name (kernel `drivers/nvme/host/core.c`: `wwid_show`)."""
+MULTIPATH = ("mpath-3", "mpath-2", *(f"mpath-{prefix}" for prefix in UNIQUE))
+"""The same of multipath devices, where scsi_id(8) writes 3 for NAA and 2 for EUI-64."""
 _SYS = Path("/sys")
 
 Seen = Mapping[str, Any]
 
 
 def seen(target: DeviceTarget) -> dict[str, Any]:
-    """What identifies the device on this machine and on others."""
+    """Names of the device on this machine and among all devices, and its size."""
     [number] = target.numbers
     return {
         "number": f"{number} {block_stack.incarnation(number)}",
@@ -42,7 +46,7 @@ def unique_name(number: str, system: Path) -> str:
     image = _image(system / "bus/rbd/devices" / disk.name.removeprefix("rbd")) if disk.name.startswith("rbd") else ""
     found = [
         wwid if wwid.startswith(UNIQUE) and wwid.partition(".")[2].strip("0") else "",
-        mapped if mapped.startswith(("mpath-", "LVM-")) else "",
+        mapped if mapped.startswith(MULTIPATH) else "",
         image,
     ]
     return next((f"{name}{part}" for name in found if name), "")
