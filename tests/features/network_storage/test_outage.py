@@ -50,3 +50,19 @@ def test_an_outage_that_was_not_reached_is_not_carried_out() -> None:
     assert server.calls == []
     [warning] = outage._warnings()
     assert warning.code == "outage_failed"
+
+
+def test_an_outage_that_the_server_refuses_has_no_length() -> None:
+    class Refusing(Server):
+        def stop_server(self) -> None:
+            raise OSError(16, "Device or resource busy")
+
+    context: Any = SimpleNamespace(parameters={"outage": "watch", "outage_after": "0", "outage_length": "10ms"})
+    outage, server = Outage(context), Refusing()
+    outage._stoppable = server
+    outage.event(interval("measure"))
+    assert outage._thread
+    outage._thread.join()
+    assert (outage._times, server.calls) == ([], ["start"])
+    [warning] = outage._warnings()
+    assert "Device or resource busy" in warning.message

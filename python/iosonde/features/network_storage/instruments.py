@@ -57,12 +57,10 @@ class NetworkStorage(Instrument):
         self._engine_at_ns = time.monotonic_ns()
 
     def event(self, event: Event) -> None:
-        """Take a sample when the measurement starts, and at the end of each interval."""
+        """Take a sample at the end of each interval; the engine does not report the start of the measurement."""
         if not self._transport:
             return
-        if event["event"] == "phase" and event["phase"] == "measure" and event["edge"] == "begin":
-            self._samples.append(sample(self._transport, self._own_ports))
-        elif event["event"] == "interval":
+        if event["event"] == "interval":
             found = sample(self._transport, self._own_ports)
             self._samples.append(found)
             self._load.add(event)

@@ -117,18 +117,24 @@ class Outage(Instrument):
         assert self._stoppable
         if self._cancel.wait(max(0.0, after_s)):
             return
+        began_ns = time.time_ns()
         try:
-            self._times.append(time.time_ns())
             self._stoppable.stop_server()
+            self._times.append(began_ns)
             self._cancel.wait(self._length_s)
         except (OSError, IosondeError) as error:
             self._problem = str(error)
         finally:
-            try:
-                self._stoppable.start_server()
-                self._times.append(time.time_ns())
-            except (OSError, IosondeError) as error:
-                self._problem = self._problem or str(error)
+            self._restore(self._stoppable)
+
+    def _restore(self, stoppable: Stoppable) -> None:
+        try:
+            stoppable.start_server()
+        except (OSError, IosondeError) as error:
+            self._problem = self._problem or str(error)
+            return
+        if self._times:
+            self._times.append(time.time_ns())
 
     def _ended(self) -> None:
         self._cancel.set()
@@ -192,8 +198,7 @@ class HungMount(Instrument):
         assert building
         while not self._over.wait(ABORT_EVERY_S):
             if time.monotonic() - self._last_s > HUNG_S:
-                self._is_aborted = True
-                abort_calls(building.target.point)
+                self._is_aborted |= abort_calls(building.target.point)
 
 
 def _interval(event: IntervalEvent) -> Interval:

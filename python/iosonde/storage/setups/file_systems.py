@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import subprocess
 import time
@@ -191,9 +192,12 @@ def _force(point: Path) -> None:
         raise TargetError(f"cannot unmount `{point}`: {os.strerror(ctypes.get_errno())}")
 
 
-def abort_calls(point: Path) -> None:
-    """Let all calls that wait for the server of a mount fail with an I/O error; it stays mounted."""
-    _LIBC.umount2(os.fsencode(point), _MNT_FORCE)
+def abort_calls(point: Path) -> bool:
+    """Let all calls that wait for the server of a mount fail with an I/O error; True if the kernel did so.
+
+    It stays mounted while it is in use: the kernel aborts the calls first, then refuses (umount(2), `MNT_FORCE`).
+    """
+    return _LIBC.umount2(os.fsencode(point), _MNT_FORCE) == 0 or ctypes.get_errno() == errno.EBUSY
 
 
 def undo(entry: journal.Entry) -> None:
