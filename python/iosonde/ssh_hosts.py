@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from iosonde import text_files
 from iosonde.errors import TargetError
 
-SHAPE = "list the hosts: `[[hosts]]` with `address`, and optionally `name`, `user`, `port` and `python`"
+SHAPE = "list the hosts: `[[hosts]]` with `address`, and optionally `name`, `user`, `port`, `python` and `role`"
 
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_\[][A-Za-z0-9_.:%@\[\]-]*$", max_length=255)]
 """Never an option of ssh."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CHECKOUT
-from engines import real_engine
-from user_mode_linux import packages_of, run
+from user_mode_linux import run_script
 
 from iosonde.features.network_storage.record import OutageReading
 from iosonde.lab.image import Image
@@ -23,7 +20,7 @@ NOTHING: dict[str, Any] = {name: [] for name in ("mounted", "exports", "routes",
 
 @dataclass
 class Tried:
-    """What the guest left."""
+    """Files of the guest."""
 
     directory: Path
 
@@ -36,18 +33,8 @@ class Tried:
 @pytest.fixture(scope="module")
 def outages(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Tried:
     place = tmp_path_factory.mktemp("outages")
-    environment = {
-        "PYTHONPATH": str(CHECKOUT / "python"),
-        "IOSONDE_ENGINE": str(real_engine()),
-        "XDG_STATE_HOME": "/run/state",
-        "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    }
-    if sys.pycache_prefix:
-        environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
-    layer = packages_of(machine_image, tmp_path_factory.mktemp("packages") / "packages")
-    command = [sys.executable, "-B", str(CHECKOUT / "tests/lab/failover_guest.py")]
-    code = run(command, layer=layer, results=place, environment=environment, limit_s=1200)
-    assert code == 0, (place / "stderr").read_text()
+    packages = tmp_path_factory.mktemp("packages") / "packages"
+    run_script("failover_guest.py", image=machine_image, place=place, packages=packages)
     return Tried(place)
 
 

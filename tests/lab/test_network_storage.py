@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CHECKOUT
-from engines import real_engine
 from network_conditions import BY_NAME, named
-from user_mode_linux import packages_of, run
+from user_mode_linux import run_script
 
 from iosonde.features.network_storage.facts import NetworkFacts
 from iosonde.lab.image import Image
@@ -28,7 +25,7 @@ TRIED = (
 
 @dataclass
 class Tried:
-    """What the runs under each condition left."""
+    """Result sets of the runs under each condition."""
 
     directory: Path
 
@@ -48,18 +45,8 @@ class Tried:
 @pytest.fixture(scope="module")
 def bottlenecks(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Tried:
     place = tmp_path_factory.mktemp("network")
-    environment = {
-        "PYTHONPATH": str(CHECKOUT / "python"),
-        "IOSONDE_ENGINE": str(real_engine()),
-        "XDG_STATE_HOME": "/run/state",
-        "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    }
-    if sys.pycache_prefix:
-        environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
-    layer = packages_of(machine_image, tmp_path_factory.mktemp("packages") / "packages")
-    command = [sys.executable, "-B", str(CHECKOUT / "tests/lab/network_guest.py"), *TRIED]
-    code = run(command, layer=layer, results=place, environment=environment, limit_s=1200)
-    assert code == 0, (place / "stderr").read_text()
+    packages = tmp_path_factory.mktemp("packages") / "packages"
+    run_script("network_guest.py", *TRIED, image=machine_image, place=place, packages=packages)
     return Tried(place)
 
 

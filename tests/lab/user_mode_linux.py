@@ -10,14 +10,34 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from command_line import CHECKOUT
+from engines import real_engine
 
 from iosonde.lab.image import Image
 
 PROGRAM = "linux.uml"
 MEMORY_MIB = 1536
+LIMIT_S = 1200.0
+
+
+def run_script(name: str, *arguments: str, image: Image, place: Path, packages: Path) -> None:
+    """Run a script of this folder in it, in the shared directory `place`; packages of the image go to a new directory."""
+    environment = {
+        "PYTHONPATH": str(CHECKOUT / "python"),
+        "IOSONDE_ENGINE": str(real_engine()),
+        "XDG_STATE_HOME": "/run/state",
+        "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+    if sys.pycache_prefix:
+        environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    command = [sys.executable, "-B", str(Path(__file__).parent / name), *arguments]
+    code = run(command, layer=packages_of(image, packages), results=place, environment=environment, limit_s=LIMIT_S)
+    assert code == 0, (place / "stderr").read_text()
 
 
 def packages_of(image: Image, place: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What a fleet asks of a machine about its own targets: plans, hardware, devices, guard and consent.
+"""Questions of a fleet to a machine about its own targets: plans, hardware, devices, guard and consent.
 
 Requests and answers are JSON: `worker.py` calls these functions on the hosts of a fleet.
 """

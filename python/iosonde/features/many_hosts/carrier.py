@@ -76,7 +76,7 @@ class Host:
     facts: Message = field(default_factory=dict)
     """Of a server (`server_host.describe`)."""
     device: Message = field(default_factory=dict)
-    """What identifies the target on it, if that is a block device."""
+    """Names of the target on it, if that is a block device (`same_device.seen`)."""
     clock_offset_ns: int = 0
     """Its clock minus that of this machine; 0 on this machine."""
     clock_bound_ns: int = 0
@@ -315,24 +315,17 @@ def _running(spec: str, *, insecure: bool) -> Started:
 @contextmanager
 def _over_ssh(listed: ssh_hosts.SshHosts) -> Iterator[Started]:
     """A scheduler in this process, and a worker on each host."""
-    try:
-        certificate, key = tls.create()
-    except ModuleNotFoundError as error:
-        raise _missing(error) from error
-    security = tls.of_session(certificate, key)
     with (
-        temporary_files.scratch() as scratch,
-        _scheduler(str(scratch), host="", protocol="tls://", security=security) as own,
+        _encrypted_scheduler() as (own, order, security),
+        ssh_workers.started(listed, order | {"port": urlsplit(own).port}) as workers,
     ):
-        order = {"port": urlsplit(own).port, "certificate": certificate, "key": key}
-        with ssh_workers.started(listed, order) as workers:
 
-            def check() -> None:
-                for each in workers:
-                    each.check()
+        def check() -> None:
+            for each in workers:
+                each.check()
 
-            reasons = {each.host.called: each.problem for each in workers}
-            yield Started(own, len(workers), check, security=security, reasons=reasons)
+        reasons = {each.host.called: each.problem for each in workers}
+        yield Started(own, len(workers), check, security=security, reasons=reasons)
 
 
 @contextmanager
@@ -340,7 +333,18 @@ def _over_slurm(wanted: slurm.SlurmJob) -> Iterator[Started]:
     """A scheduler in this process, and a worker on each node of a job."""
     try:
         import dask_jobqueue.slurm  # noqa: F401  # Before anything is started.
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    with _encrypted_scheduler() as (own, order, security):
+        address = worker.address(wanted.coordinator, urlsplit(own).port or 0) if wanted.coordinator else own
+        with slurm.submitted(wanted, order | {"scheduler": address}) as check:
+            yield Started(own, wanted.nodes, check, security=security, wait_s=wanted.wait_s)
 
+
+@contextmanager
+def _encrypted_scheduler() -> Iterator[tuple[str, dict[str, Any], Security]]:
+    """A scheduler in this process with a certificate of the session -> address, certificate and key for workers."""
+    try:
         certificate, key = tls.create()
     except ModuleNotFoundError as error:
         raise _missing(error) from error
@@ -349,10 +353,7 @@ def _over_slurm(wanted: slurm.SlurmJob) -> Iterator[Started]:
         temporary_files.scratch() as scratch,
         _scheduler(str(scratch), host="", protocol="tls://", security=security) as own,
     ):
-        address = worker.address(wanted.coordinator, urlsplit(own).port or 0) if wanted.coordinator else own
-        order = {"scheduler": address, "certificate": certificate, "key": key}
-        with slurm.submitted(wanted, order) as check:
-            yield Started(own, wanted.nodes, check, security=security, wait_s=wanted.wait_s)
+        yield own, {"certificate": certificate, "key": key}, security
 
 
 def _is_loopback(name: str) -> bool:
