@@ -62,7 +62,7 @@ def loaded_on_first_read(device: ThrottledDevice, socket: Path) -> Iterator[Path
 
 
 def test_the_first_read_of_each_region_is_compared_with_later_ones(tmp_path: Path) -> None:
-    """The check of the device for contents may have read one region already."""
+    """The check of the device for contents may have read one region already, or a part of it."""
     with (
         throttled_devices(Limits(), size_bytes=64 * MIB) as [device],
         loaded_on_first_read(device, tmp_path / "origin.socket") as path,
@@ -80,4 +80,5 @@ def test_the_first_read_of_each_region_is_compared_with_later_ones(tmp_path: Pat
         return
     assert touched.verdict in ("penalty", "undecided"), touched.reason
     for each in touched.regions:
-        assert each.high_s > DELAY_S or not each.is_slower
+        if each.latencies_s[0] > DELAY_S:  # Most of its blocks had not been read.
+            assert each.high_s > DELAY_S or not each.is_slower

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from command_line import Iosonde
@@ -142,10 +143,17 @@ def output(*command: str) -> str:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A controller and two nodes in the foreground, all of them processes of this test."""
-    place = tmp_path / "slurm"
-    (place / "state").mkdir(parents=True)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of a controller and two nodes in the foreground, all of them processes of this test.
+
+    Its path is short: Slurm adds up to 40 characters to it for a socket, whose path has at most 107.
+    """
+    with TemporaryDirectory(prefix="slurm", dir="/tmp") as place:
+        yield from started_in(Path(place), monkeypatch)
+
+
+def started_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (place / "state").mkdir()
     (place / "key").write_bytes(secrets.token_bytes(128))
     (place / "key").chmod(0o600)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
@@ -167,21 +175,21 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             )
         ]
         await_(lambda: output("sinfo", "--noheader", "--format=%T %D") == "idle 2\n")
-        yield
+        yield place
         assert output("squeue", "--noheader") == "", "no job remains"
         assert all(each.poll() is None for each in started)
 
 
 @pytest.mark.system
 @pytest.mark.needs("root", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "munged")
-def test_a_study_on_the_nodes_of_a_job(iosonde: Iosonde, cluster: None, tmp_path: Path) -> None:
+def test_a_study_on_the_nodes_of_a_job(iosonde: Iosonde, cluster: Path, tmp_path: Path) -> None:
     """The second study is killed: its job ends, and its nodes are free again."""
     (tmp_path / "study.toml").write_text(STUDY.format(duration="1s"))
     (tmp_path / "data").mkdir()
     words = [sys.executable, "-c", IOSONDE, "run", str(tmp_path / "study.toml"), "--profile", "quick"]
     words += ["--target", str(tmp_path / "data"), "--hosts", "slurm:2", "--output"]
     done = subprocess.run([*words, str(tmp_path / "set")], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr + "".join(log.read_text() for log in (tmp_path / "slurm").glob("*.log"))
+    assert done.returncode == 0, done.stderr + "".join(log.read_text() for log in cluster.glob("*.log"))
     [record] = ResultSet.open(tmp_path / "set").records()
     part = record.of(Hosts)
     assert record.outcome == "complete" and part and [share.host for share in part.shares] == list(NODES)

@@ -76,7 +76,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def processes(place: Path) -> dict[int, str]:
-    """Worker, agents and engines that this test started, by process number."""
+    """Worker, agents and engines that this test started, by process number.
+
+    The server of a live page is none of them: it answers its last browser for some seconds, and then ends.
+    """
     found = {}
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -87,7 +90,7 @@ def processes(place: Path) -> dict[int, str]:
                 and mark in (entry / "environ").read_bytes().split(b"\0")
             ):
                 found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return found
+    return {pid: command for pid, command in found.items() if "iosonde.live.server" not in command}
 
 
 def of(place: Path, what: str) -> list[int]:
