@@ -73,6 +73,15 @@ def test_the_part_of_a_server_is_not_divided_without_evidence(
     assert ServerFacts(results.records()[0]).unseparated == reason
 
 
+def test_the_counters_of_several_clients_are_divided_as_those_of_one(tmp_path: Path) -> None:
+    merged = NetworkReading.of_hosts([reading(tcp_connections=1), reading(tcp_connections=2)])
+    assert merged and merged.at_end["tcp_connections"] == 3
+    found = metrics(results_of(tmp_path, merged, serving(load_operations=200, disk_reads=100)))
+    assert found["network_path_server_device_ns_mean"] == 1_000_000
+    lossy = [reading(lost=1), reading(lost=2)]
+    assert (NetworkReading.of_hosts(lossy) or lossy[0]).lost_probes == 3
+
+
 def test_without_a_server_among_the_hosts_the_rest_is_the_server(tmp_path: Path) -> None:
     results = results_of(tmp_path, reading())
     assert {name for name in metrics(results) if name.startswith(("server_", "network_path_server"))} == {
@@ -88,6 +97,7 @@ def test_counters_of_clients_are_added_and_those_of_interfaces_are_not() -> None
     assert found.at_end["read_operations"] == 2 * READS["read_operations"]
     assert found.at_end["nic_rx_bytes"] == 30
     assert found.connect_ns == 2 * PROBES
+    assert (found.payload_bytes, found.lost_probes) == (parts[0].payload_bytes, 0)
     other = parts[0].model_copy(update={"transport": NFS | {"server": "10.0.0.3"}})
     assert NetworkReading.of_hosts([parts[0], other]) is None
     reset = parts[0].model_copy(update={"at_start": ZERO | {"read_operations": 1000}})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +19,7 @@ from samples import Samples, write
 
 from iosonde.features.network_storage import mountstats, path, tcp, transport
 from iosonde.features.network_storage.instruments import server_counters
-from iosonde.features.network_storage.probe import Probe
+from iosonde.features.network_storage.probe import Echo, Probe
 from iosonde.features.network_storage.record import NetworkReading
 from iosonde.report import write as write_report
 from iosonde.results import ResultSet
@@ -148,8 +150,22 @@ def test_probes_measure_connections_calls_and_echoes(listener: socket.socket) ->
     assert all(0 < each.ns < 10**9 for each in probe.samples)
     if probe.payload_bytes:  # Echoes are permitted.
         found = [each.of for each in probe.samples]
-        assert found.count("padded_echo") == found.count("echo") > 0
-        assert len(found) > 0 == probe.lost
+        assert abs(found.count("padded_echo") - found.count("echo")) <= 1
+    assert probe.lost(0, time.monotonic_ns()) == 0
+
+
+def test_echoes_that_a_host_never_answers_are_not_lost(
+    monkeypatch: pytest.MonkeyPatch, listener: socket.socket
+) -> None:
+    monkeypatch.setattr(Echo, "open", lambda server: Echo(socket.socket(), ipaddress.ip_address("127.0.0.1")))
+    replies = iter((1000, None, None, None, 1000, None))
+    monkeypatch.setattr(Echo, "round_trip", lambda echo, payload: None if payload else next(replies, None))
+    probe = Probe("127.0.0.1", listener.getsockname()[1], None, 4096)
+    for _ in range(5):
+        probe._measure_echoes(True)
+    probe.stop()
+    assert probe.lost(0, time.monotonic_ns()) == 3, "those without payload"
+    assert probe.lost(0, 0) == 0, "none of them at that time"
 
 
 def test_connections_of_probes_are_not_those_of_the_mount(listener: socket.socket) -> None:

@@ -102,7 +102,8 @@ class NetworkStorage(Instrument):
         times = start.get("clock_ns", 0), end.get("clock_ns", 0)
         found = {f"{kind}_ns": probe.of(kind, *times) for kind in kinds}
         idle = probe.of("connect", 0, self._engine_at_ns)
-        return {**found, "idle_connect_ns": idle, "payload_bytes": probe.payload_bytes, "lost_probes": probe.lost}
+        lost = probe.lost(*times)
+        return {**found, "idle_connect_ns": idle, "payload_bytes": probe.payload_bytes, "lost_probes": lost}
 
 
 INSTRUMENTS = (NetworkStorage, Outage, HungMount)

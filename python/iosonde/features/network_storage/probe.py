@@ -53,18 +53,19 @@ class ProbeSample(NamedTuple):
 
 
 class Probe:
-    """Measures round trips in two threads: calls that wait for the server do not delay probes of the network."""
+    """Measures round trips in a thread for each kind: what waits for a reply delays no other."""
 
     def __init__(self, server: str, port: int, version: int | None, payload_bytes: int = 0) -> None:
         self._server, self._port, self._version = server, port, version
         self._payload = bytes(min(payload_bytes, LARGEST_BYTES) & ~3)
         self._is_over = threading.Event()
-        parts = (self._measure_network, self._measure_server)[: 1 if version is None else 2]
-        self._threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in parts]
         self._echo = Echo.open(server) if self._payload else None
+        self._measured = [self._measure_network]
+        self._measured += [self._measure_server] if version is not None else []
+        self._measured += [self._measure_echoes] if self._echo else []
+        self._threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._measured]
         self.samples: list[ProbeSample] = []
-        self.lost = 0
-        """Echoes without reply, and connections whose first segment was sent again."""
+        self._lost: list[ProbeSample] = []
         self.ports: set[int] = set()
         """Local ports of its connections."""
 
@@ -74,12 +75,12 @@ class Probe:
         return len(self._payload) if self._echo else 0
 
     def start(self) -> None:
-        """Start to measure."""
+        """Start measuring."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Stop to measure."""
+        """Stop measuring."""
         self._is_over.set()
         for thread in self._threads:
             if thread.ident is not None:
@@ -91,6 +92,14 @@ class Probe:
         """Round trips of a kind in a time, ns."""
         return [each.ns for each in self.samples if each.of == kind and begin_ns <= each.at_ns <= end_ns]
 
+    def lost(self, begin_ns: int, end_ns: int) -> int:
+        """Echoes without reply, and connections whose first segment had none at first, in a time.
+
+        Kinds of echoes that were never answered do not count: many hosts and firewalls drop them.
+        """
+        answered = {each.of for each in self.samples} | {"connect"}
+        return sum(each.of in answered and begin_ns <= each.at_ns <= end_ns for each in self._lost)
+
     def _run(self, measure: Callable[[bool], None]) -> None:
         for number in count():
             if self._is_over.is_set():
@@ -100,10 +109,17 @@ class Probe:
             self._is_over.wait(PERIOD_S)
 
     def _measure_network(self, is_padded: bool) -> None:
-        with self._connected() as link:
-            found = tcp.info(link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
-        self.lost += found["retransmits"] > 0
+        try:
+            with self._connected() as link:
+                found = tcp.info(link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
+        except TimeoutError:
+            self._add("connect", None)
+            return
+        if found["retransmits"]:
+            self._add("connect", None)
         self._add("connect", 1000 * found["round_trip_us"])
+
+    def _measure_echoes(self, is_padded: bool) -> None:
         if is_padded and self._echo:
             self._add("echo", self._echo.round_trip(b""))
             self._add("padded_echo", self._echo.round_trip(self._payload))
@@ -117,7 +133,7 @@ class Probe:
 
     def _add(self, kind: RoundTrip, ns: int | None) -> None:
         if ns is None:
-            self.lost += 1
+            self._lost.append(ProbeSample(time.monotonic_ns(), kind, 0))
         else:
             self.samples.append(ProbeSample(time.monotonic_ns(), kind, ns))
 

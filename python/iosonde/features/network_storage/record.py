@@ -11,6 +11,9 @@ from iosonde.results.schema import RecordPart
 
 _NOT_ADDED = ("clock_ns", "time_ns", "nic_", "nfsd_")
 """Prefixes of counters that are not those of one host alone."""
+_NUMBERS = ("tcp_connections",)
+"""Counts of what exists at a time, which do not grow."""
+_ROUND_TRIPS = ("connect_ns", "call_ns", "padded_call_ns", "echo_ns", "padded_echo_ns", "idle_connect_ns")
 
 
 class NetworkReading(RecordPart):
@@ -33,7 +36,7 @@ class NetworkReading(RecordPart):
     echo_ns: list[int] = Field(default_factory=list)
     padded_echo_ns: list[int] = Field(default_factory=list)
     lost_probes: int = 0
-    """Echoes without reply, and connections whose first segment was sent again, before and during the measurement."""
+    """Echoes without reply, and connections whose first segment had none at first, during the measurement."""
     idle_connect_ns: list[int] = Field(default_factory=list)
     """Round trips of connections before the engine started."""
 
@@ -50,13 +53,18 @@ class NetworkReading(RecordPart):
         ]
         names = [name for name in grown[0] if all(each.get(name, -1) >= 0 for each in grown)]
         whole = {name: (max if name.startswith(_NOT_ADDED) else sum)(each[name] for each in grown) for name in names}
+        whole |= {
+            name: sum(each.at_end[name] for each in parts)
+            for name in _NUMBERS
+            if all(name in each.at_end for each in parts)
+        }
         return cls(
             transport=first.transport,
             at_start=dict.fromkeys(names, 0),
             at_end=whole,
-            connect_ns=[value for each in parts for value in each.connect_ns],
-            call_ns=[value for each in parts for value in each.call_ns],
-            idle_connect_ns=[value for each in parts for value in each.idle_connect_ns],
+            payload_bytes=min(each.payload_bytes for each in parts),
+            lost_probes=sum(each.lost_probes for each in parts),
+            **{name: [value for each in parts for value in getattr(each, name)] for name in _ROUND_TRIPS},
         )
 
     def about_target(self) -> dict[str, dict[str, Any]]:
