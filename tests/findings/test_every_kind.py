@@ -540,7 +540,8 @@ def outages(rng: Rng) -> Made:
     kind = rng.choice(["verified", "lost", "unverified", "watched", "unnoticed", "failed"])
     cases = pl.DataFrame(
         [{"case_id": "tcp", "part": "restart", "control": False, "protocol": "NVMe/TCP", "block_size": 4096,
-          "queue_depth": 32, "jobs": 1, "read_fraction": 0.0, "access": "random"}]
+          "queue_depth": 32, "jobs": 1, "read_fraction": 0.0, "access": "random",
+          "verify": "during" if kind == "unverified" else "after"}]
     )  # fmt: skip
     unavailable, outage, wrong = rng.uniform(2e9, 9e9), rng.uniform(2e9, 9e9), rng.randrange(2, 900)
     values = {("tcp", "restart", "all", "iops"): 500.0}
@@ -549,8 +550,9 @@ def outages(rng: Rng) -> Made:
                    ("tcp", "restart", "all", "outage_backlog_max"): 812.0}  # fmt: skip
         if kind != "watched":
             values |= {("tcp", "restart", "all", "outage_length_ns"): outage}
+        values |= {("tcp", "restart", "all", "verified_bytes"): 1e6}
         if kind != "unverified":
-            values |= {("tcp", "restart", "all", "verified_bytes"): 1e6,
+            values |= {
                        ("tcp", "restart", "all", "wrong_sectors"): float(wrong if kind == "lost" else 0)}  # fmt: skip
     ended = "failed" if kind == "failed" else "complete"
     outcomes = pl.DataFrame([{"case_id": "tcp", "outcome": ended}])
@@ -561,7 +563,7 @@ def outages(rng: Rng) -> Made:
         "lost": "differ from acknowledged writes",
         "unverified": "data not verified",
         "unnoticed": "not decided",
-        "failed": "failed during the outage",
+        "failed": "1 run failed",
     }
     failed = [1] if kind == "failed" else []
     return [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
+import base64
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from iosonde.errors import ResultsError, TargetError
 from iosonde.fleet import hosts as fleet_hosts
 from iosonde.fleet.sharing import UNKNOWN
 from iosonde.results import ResultSet
+from iosonde.results.schema import MANIFEST
 from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent
 
@@ -156,6 +156,7 @@ def test_a_consent_is_for_the_host_that_it_names() -> None:
 def test_hosts_share_a_server_and_no_drives() -> None:
     a, b = (fleet_hosts.hardware(["drive sda", UNKNOWN], machine) for machine in ("north", "south"))
     assert a & b == {UNKNOWN}
+    assert fleet_hosts.hardware(["drive sda"], "") == {"drive sda"}, "a host that is this machine"
 
 
 @pytest.mark.unit
@@ -166,10 +167,23 @@ def test_another_build_on_a_host_is_refused() -> None:
         fleet_hosts.require_same_software("north", own | {"engine_sha256": "b"}, own)
 
 
+@pytest.mark.engine
+def test_an_answer_of_another_program_is_an_error_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/sh\necho Welcome to north\necho '{}'\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = fleet_hosts.ask([SshHost(address="north")], {"north": {}})["north"]
+    assert isinstance(found, TargetError)
+    assert "text of another program: `Welcome to north`" in str(found)
+
+
 @pytest.mark.unit
 def test_a_damaged_record_of_a_host_is_refused(tmp_path: Path) -> None:
-    message = {"kind": "records", "name": "c1", "files": {"record.json": "e30=", "MANIFEST": ""}}
+    message = {
+        "kind": "records",
+        "name": "c1",
+        "files": {"record.json": "e30=", MANIFEST: base64.b64encode(b"wrong").decode()},
+    }
     with pytest.raises(ResultsError, match="`c1` was damaged"):
         fleet_hosts.keep(tmp_path, message)
-    with contextlib.suppress(FileNotFoundError):
-        assert os.listdir(tmp_path / "records") == []  # noqa: PTH208
+    assert list((tmp_path / "records").iterdir()) == []

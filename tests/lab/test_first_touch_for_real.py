@@ -26,7 +26,7 @@ MIB = 1 << 20
 DELAY_S = 0.01
 SETTINGS = {"span": "32MiB", "procedure.probe": "2s", "procedure.drain": "4s", "procedure.total": "60s"}
 
-pytestmark = [pytest.mark.usefixtures("host_devices"), pytest.mark.needs("nbdkit")]
+pytestmark = [pytest.mark.usefixtures("host_devices"), pytest.mark.needs("nbdkit", "qemu-img")]
 
 
 @contextmanager

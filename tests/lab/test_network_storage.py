@@ -97,8 +97,6 @@ def test_a_delay_is_time_of_the_network_and_not_of_the_server(bottlenecks: Tried
     """A busy machine can make each round trip longer, and none shorter."""
     local, far = bottlenecks.values("delay 0"), bottlenecks.values("delay 10")
     assert far["network_probe_ns_p50"] >= 10_000_000 > local["network_probe_ns_p50"]
-    server = far["rpc_round_trip_ns_mean"] - far["network_probe_ns_p50"]
-    assert server <= far["rpc_round_trip_ns_mean"] - 10_000_000
 
 
 def test_a_limited_rate_is_time_of_the_payload_on_the_network(bottlenecks: Tried) -> None:

@@ -26,6 +26,7 @@ from iosonde.results.reading import manifest
 from iosonde.results.schema import MANIFEST
 from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.journal_entry import boot_id
 from iosonde.study.model import Study
 
 LEASE_S = 60.0
@@ -56,7 +57,14 @@ def _asked(host: SshHost, request: Message) -> Message | IosondeError:
         return TargetError(f"cannot start `ssh`: {error.strerror}", hint="install OpenSSH's client")
     if done.returncode:
         return host.error(done.returncode, done.stderr)
-    answer: Message = json.loads(done.stdout)
+    try:
+        answer: Message = json.loads(done.stdout)
+    except ValueError:
+        text = done.stdout.decode(errors="replace").strip().partition("\n")[0]
+        return TargetError(
+            f"host `{host.called}` answered with text of another program: `{text[:200]}`",
+            hint="let the startup files of its shell print nothing in sessions without a terminal",
+        )
     return answer
 
 
@@ -90,7 +98,7 @@ def describe(
             }
             requests.setdefault(each.host, empty)["targets"][each.name] = each.target
     own = environment.capture(find_engine())["software"]
-    machines: dict[str, str] = {}
+    machines = {boot_id(): ""}
     for host, answer in ask(hosts, requests).items():
         names = list(requests[host]["targets"])
         try:
@@ -161,8 +169,8 @@ def require_same_software(host: str, found: Mapping[str, str], own: Mapping[str,
 
 
 def hardware(parts: Sequence[str], machine: str) -> frozenset[str]:
-    """Hardware of a target of a host. A server that several hosts use may be the same one."""
-    return frozenset(part if part == UNKNOWN else f"{part} of {machine}" for part in parts)
+    """Hardware of a target of a machine, without name for this one. A server that several use may be the same."""
+    return frozenset(part if part == UNKNOWN or not machine else f"{part} of {machine}" for part in parts)
 
 
 def consent_on(host: str, consent: Consent) -> Consent:

@@ -123,11 +123,18 @@ class FleetSession:
 
     def _take(self, process: WorkerProcess, message: Mapping[str, Any]) -> None:
         name = process.target
+        if not name:
+            return  # It has failed here, and stops.
         if message["is"] == worker.NOTE:
             self._note(f"{name}: {message['text']}")
             return
         if message["is"] == worker.FILES:
-            hosts.keep(self._directories[name], message)
+            try:
+                hosts.keep(self._directories[name], message)
+            except (OSError, IosondeError) as error:
+                process.target = ""
+                process.request_stop()
+                self._failed(name, str(error))
             return
         process.target = ""
         if message["is"] == worker.STOPPED:

@@ -44,7 +44,7 @@ def test_options_of_nfs_are_those_of_mount() -> None:
     )  # fmt: skip
     part = found.layer(NfsSetup)
     assert part
-    assert part.options == "vers=4.2,proto=tcp,nconnect=4,rsize=65536,wsize=131072,actimeo=3,hard,sync"
+    assert part.options == "vers=4.2,proto=tcp,nconnect=4,rsize=65536,wsize=131072,actimeo=3,hard,nosharecache,sync"
     assert found.text == "NFS 4.2, 4 connections, rsize 64 KiB, wsize 128 KiB, attribute cache 3 s, sync, nfs".replace(
         "NFS 4.2", "one device, NFS 4.2"
     )
@@ -94,11 +94,17 @@ def test_an_export_is_measured_only_when_a_case_mounts_it(monkeypatch: pytest.Mo
     assert created.path == f"server:/export/{OWN}"
 
 
-def test_an_entry_of_something_that_is_gone_is_undone() -> None:
+def test_an_entry_of_something_that_is_gone_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill may come between the entry and the first command."""
     nvme_tcp.undo(Entry(path=str(nvme_tcp.key_of(OWN)), what=nvme_tcp.JOURNALED, made_at="", owner="",
                         facts={"own": OWN, "port": "59999", "mounted": ""}))  # fmt: skip
-    nfs.undo_threads(Entry(path=str(nfs.THREADS), what=nfs.THREADS_CHANGED, made_at="", owner="", facts={"value": "8"}))
+    threads = tmp_path / "threads"
+    monkeypatch.setattr(nfs, "THREADS", threads)
+    entry = Entry(path=str(threads), what=nfs.THREADS_CHANGED, made_at="", owner="", facts={"value": "8"})
+    for before, after in (("4", "4"), ("0", "8")):
+        threads.write_text(before)
+        nfs.undo_threads(entry)
+        assert threads.read_text() == after
 
 
 def test_every_layer_has_an_undo() -> None:
@@ -118,6 +124,14 @@ def test_unavailable_time_is_the_longest_without_a_completed_io() -> None:
     assert (found.begin_ns, found.end_ns) == (350 * MS, 750 * MS)
     assert found.resolution_ns == 100 * MS
     assert found.caught_up_ns is None
+
+
+def test_a_gap_at_another_time_is_not_that_of_the_outage() -> None:
+    counts = (10, 0, 0, 0, 10, 10, 0, 0, 10, 0, 0, 0, 10)
+    found = unavailability(series(*counts), 650 * MS, 750 * MS)
+    assert found
+    assert (found.begin_ns, found.end_ns) == (550 * MS, 850 * MS)
+    assert unavailability(series(10, 0, 0, 10, 10, 10, 10), 450 * MS, 550 * MS) is None
 
 
 def test_the_backlog_is_worked_off_when_it_is_as_before() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from distributed import Worker
 
 PERIOD_S = 0.5
+MOST_SAMPLES = 10_000
 SECTOR_BYTES = 512
 _NS_PER_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
 _VIRTUAL = ("loop", "ram", "zram", "sr", "fd", "nbd")
@@ -34,6 +35,7 @@ def drop_page_cache() -> None:
 
 async def watch(drop: bool, dask_worker: Worker) -> None:
     """Start to read the counters, after the page cache was dropped if wanted."""
+    await watched(dask_worker)  # What a lost coordinator has left.
     if drop:
         await asyncio.to_thread(drop_page_cache)
     samples: list[dict[str, int]] = []
@@ -53,9 +55,14 @@ async def watched(dask_worker: Worker) -> list[dict[str, int]]:
 
 
 async def _sample(samples: list[dict[str, int]]) -> None:
+    """Never more than `MOST_SAMPLES`: in a long run, and if nobody stops it, they become rarer."""
+    period_s = PERIOD_S
     while True:
         samples.append(read(Path("/")))
-        await asyncio.sleep(PERIOD_S)
+        if len(samples) >= MOST_SAMPLES:
+            del samples[1::2]
+            period_s *= 2
+        await asyncio.sleep(period_s)
 
 
 def read(root: Path) -> dict[str, int]:

@@ -11,7 +11,7 @@ import polars as pl
 
 from iosonde.errors import TargetError
 from iosonde.features.many_hosts import server_host
-from iosonde.features.many_hosts.carrier import Host, gather
+from iosonde.features.many_hosts.carrier import START_S, Host, gather
 from iosonde.plan import Case, Plan
 from iosonde.results.server_reading import ServerCounters, ServerReading
 
@@ -46,7 +46,8 @@ class Servers:
     async def start(self, case: Case) -> None:
         """Start to watch: after all hosts have prepared their files, and before the load."""
         self._samples, self._is_dropped = {}, _drops(case)
-        await gather(host.call(server_host.watch, self._is_dropped) for host in self.hosts)
+        # Writing all dirty pages of a busy server takes long.
+        await gather(host.call(server_host.watch, self._is_dropped, wait_s=START_S) for host in self.hosts)
 
     async def stop(self, at_ns: int) -> None:
         """Stop, and keep what was read; clocks are compared at an instant of the coordinator's clock."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shlex
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -30,7 +33,12 @@ SHAPE = (
 )
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$", max_length=4096)]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:,@/+-]+$", max_length=255)]
-_ENDED = ("", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+_ENDED = (
+    *("", "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
+    *("PREEMPTED", "REVOKED", "TIMEOUT"),
+)
+ASKED_EVERY_S = 10.0
+"""Between questions to the controller, which all users share."""
 
 
 class SlurmJob(BaseModel):
@@ -132,7 +140,7 @@ _NO_CONFIGURATION: Mapping[str, Any] = {
 
 @contextmanager
 def submitted(wanted: SlurmJob, order: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
-    """The job, until the end; yields a check that raises if it has ended."""
+    """Submit the job and cancel it at exit; yields a check that raises if it has ended."""
     started = job(wanted, order)
     try:
         asyncio.run(started.start())
@@ -142,7 +150,7 @@ def submitted(wanted: SlurmJob, order: Mapping[str, Any]) -> Iterator[Callable[[
             hint="check partition, account and directives, and that this machine may submit jobs",
         ) from error
     try:
-        yield lambda: _check(started.job_id, wanted)
+        yield _Check(started.job_id, wanted)
     finally:
         asyncio.run(started.close())
 
@@ -152,16 +160,28 @@ def _reason(error: Exception) -> str:
     return (lines or [str(error)])[-1].removeprefix("sbatch: ").strip()
 
 
-def _check(job_id: str, wanted: SlurmJob) -> None:
-    command = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%T %r"]
-    asked = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
-    if asked.returncode and "Invalid job id" not in asked.stderr:
-        return  # The controller did not answer in time.
-    found = asked.stdout.split()
-    if (found[0] if found else "") in _ENDED:
-        state = " ".join(found) or "it is not known any more"
-        place = f"see `{wanted.log_directory}`" if wanted.log_directory else "set `log_directory` to see its output"
-        raise TargetError(
-            f"the Slurm job {job_id} ended before its workers connected: {state}",
-            hint=f"iosonde of the same version must be installed on the nodes as `{wanted.python}`; {place}",
-        )
+@dataclass
+class _Check:
+    """Raises if the job has ended."""
+
+    job_id: str
+    wanted: SlurmJob
+    asked_at_s: float = -math.inf
+
+    def __call__(self) -> None:
+        if time.monotonic() < self.asked_at_s + ASKED_EVERY_S:
+            return
+        self.asked_at_s = time.monotonic()
+        command = ["squeue", "--noheader", "--states=all", f"--jobs={self.job_id}", "--format=%T %r"]
+        asked = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+        if asked.returncode and "Invalid job id" not in asked.stderr:
+            return  # The controller did not answer in time.
+        found = asked.stdout.split()
+        if (found[0] if found else "") in _ENDED:
+            state = " ".join(found) or "it is not known any more"
+            logs = self.wanted.log_directory
+            place = f"see `{logs}`" if logs else "set `log_directory` to see its output"
+            raise TargetError(
+                f"the Slurm job {self.job_id} ended before its workers connected: {state}",
+                hint=f"iosonde of the same version must be installed on the nodes as `{self.wanted.python}`; {place}",
+            )

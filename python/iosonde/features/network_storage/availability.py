@@ -1,7 +1,8 @@
-"""Unavailable time from the intervals of a measurement, whatever caused it.
+"""Unavailable time from the intervals of a measurement.
 
-It is the longest time without a completed I/O. The last completion is somewhere in the interval before, the next one
-somewhere in the interval after, so each end is known to half an interval.
+It is the longest time without a completed I/O, of those that overlap with an outage if that is known. The last
+completion is somewhere in the interval before, the next one somewhere in the interval after, so each end is known to
+half an interval.
 """
 
 from __future__ import annotations
@@ -34,12 +35,20 @@ class Unavailability:
     """Time from its end until the backlog was as before; None if it never was, or without a backlog."""
 
 
-def unavailability(intervals: Sequence[Interval]) -> Unavailability | None:
-    """Return the longest time without a completed I/O; None if every interval has one, or none follows."""
+def unavailability(
+    intervals: Sequence[Interval], after_ns: int = 0, before_ns: int | None = None
+) -> Unavailability | None:
+    """Return the longest time without a completed I/O that ends after a time and begins before another one.
+
+    None if every interval has one, or none follows. The default is any time.
+    """
     longest: tuple[int, int] | None = None
     served = [place for place, each in enumerate(intervals) if each.count]
     for before, after in pairwise(served):
-        if after - before > 1 and (longest is None or after - before > longest[1] - longest[0]):
+        is_other = intervals[after].end_ns <= after_ns or (
+            before_ns is not None and intervals[before].begin_ns >= before_ns
+        )
+        if after - before > 1 and not is_other and (longest is None or after - before > longest[1] - longest[0]):
             longest = before, after
     if longest is None:
         return None

@@ -18,7 +18,7 @@ REPEAT_NS, REPEATED_SHARE = 200_000_000, 0.1
 """Least timeout before TCP sends a segment again (kernel `include/net/tcp.h`: `TCP_RTO_MIN`), which losses cost at most
 as a mean; and the share of a round trip up to which they are not regarded."""
 AGREEING = 0.25
-"""Largest difference of the load's bytes by interpolation and by the mount, at which no other process used it."""
+"""Largest difference of the load's bytes by interpolation and by the mount that different times of reading explain."""
 NEGLIGIBLE = 0.05
 """Share of a round trip up to which the way of a payload, forth and back, need not be divided."""
 ALIKE, FEW = 0.03, 4
@@ -157,7 +157,7 @@ class NetworkFacts:
         """Bytes that the load read or wrote until the counters were read.
 
         What the load completed until then is interpolated. The mount counts the bytes of applications as well, at the
-        very same time: its number is used where the two agree, so no other process used the mount.
+        very same time: its number is used where the two agree.
         """
         load = self.grown(f"load_{operation}_bytes")
         mount = self.grown(f"normal_{operation}_bytes", f"direct_{operation}_bytes")
@@ -234,7 +234,12 @@ COLUMNS = (
         "dropped", U64, "packets that the interface dropped", lambda net: net.grown("nic_rx_dropped", "nic_tx_dropped")
     ),
     _row("wire_bytes", U64, "bytes of all calls and replies", lambda net: net.every_bytes),
-    _row("load_operations", U64, "operations of the load in the same time", lambda net: net.grown("load_operations")),
+    _row(
+        "load_operations",
+        U64,
+        "operations of the load in the same time",
+        lambda net: None if net.load_operations is None else round(net.load_operations),
+    ),
     _row("load_read_bytes", U64, "bytes that the load read in it", lambda net: net.load_bytes("read")),
     _row("load_write_bytes", U64, "bytes that the load wrote in it", lambda net: net.load_bytes("write")),
     _row("read_bytes", U64, "payload of the replies to reads, bytes", lambda net: net.grown("server_read_bytes")),

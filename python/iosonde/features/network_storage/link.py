@@ -1,4 +1,4 @@
-"""The path to a server, cut and restored: a blackhole route to its address; other addresses stay reachable."""
+"""The path to a server, cut and restored: a blackhole route to its address, which stops all connections to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from iosonde.storage.safety.journal_entry import MOUNTS, Entry
 from iosonde.storage.tools import call, require, require_root
 
 JOURNALED = "route"
-"""Kind of the journal entry of a blackhole route, whose path is that of no file."""
+"""Kind of the journal entry of a blackhole route; its path is a key, not a file."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ class Link:
     own: str
 
     def stop_server(self) -> None:
-        """Add the route; the journal has it first."""
+        """Add the route; the journal has it first. `TargetError` if another one has cut the path."""
+        if _blackhole(self.address):
+            raise TargetError(f"the route to `{self.address}` is a blackhole already")
         journal.created(MOUNTS / self.own / "route", JOURNALED, facts={"address": self.address, "own": self.own})
         call("ip", _family(self.address), "route", "add", "blackhole", self.address)
 
@@ -60,12 +62,16 @@ def _family(address: str) -> str:
     return "-6" if ":" in address else "-4"
 
 
+def _blackhole(address: str) -> str:
+    """The blackhole route to an address; empty without one."""
+    return str(call("ip", _family(address), "route", "show", "type", "blackhole", address)["output"]).strip()
+
+
 def undo(entry: Entry) -> None:
     """Remove a blackhole route if it is there; `OSError` if the kernel refuses."""
     address = str(entry.facts["address"])
-    family = _family(address)
-    if str(call("ip", family, "route", "show", "type", "blackhole", address)["output"]).strip():
+    if _blackhole(address):
         try:
-            call("ip", family, "route", "del", "blackhole", address)
+            call("ip", _family(address), "route", "del", "blackhole", address)
         except TargetError as error:
             raise OSError(error.what) from None

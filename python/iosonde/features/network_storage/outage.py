@@ -1,6 +1,6 @@
 """An outage during a run: the server is stopped, or the path to it is cut, for a known time.
 
-The load is meant to be in open loop, so that arrivals continue and their backlog is seen.
+Use an open-loop load: arrivals continue, and the backlog is visible.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from iosonde.features.network_storage.record import OutageReading
 from iosonde.features.network_storage.setups import nfs, nvme_tcp
 from iosonde.protocol.event import Event, IntervalEvent
 from iosonde.results.schema import RecordWarning
-from iosonde.storage.setups.file_systems import abort_calls
+from iosonde.storage.setups.file_systems import abort_calls, answers
 from iosonde.units import format_duration, parse_duration
 
 HUNG_S = 120.0
-"""Time without any event of the engine after which calls to a server that does not answer are aborted."""
+"""Time without progress of the engine after which calls to a server that does not answer are aborted."""
 ABORT_EVERY_S = 10.0
 
 
@@ -30,7 +30,7 @@ class Stoppable(Protocol):
     """Something that can be made unavailable."""
 
     def stop_server(self) -> None:
-        """Begin the outage."""
+        """Begin the outage; after an error nothing is left to be ended."""
 
     def start_server(self) -> None:
         """End it."""
@@ -50,6 +50,8 @@ class Outage(Instrument):
         self._times: list[int] = []
         """Real time at which the outage began and ended, in nanoseconds."""
         self._problem = ""
+        self._is_cut_short = False
+        """True if the run ended first."""
         self._intervals: list[Interval] = []
 
     def start(self) -> None:
@@ -77,12 +79,18 @@ class Outage(Instrument):
             return Reading()
         self._ended()
         zero = int(done.hello.get("realtime_ns", 0))
-        seen = unavailability(self._intervals)
+        began_ns = self._times[0] - zero if self._times else None
+        ended_ns = self._times[1] - zero if len(self._times) > 1 else None
+        seen = None
+        if self._kind == "watch":
+            seen = unavailability(self._intervals)
+        elif began_ns is not None:
+            seen = unavailability(self._intervals, began_ns, ended_ns)
         part = OutageReading(
             kind=self._kind,
             requested_ns=round(self._length_s * 1e9),
-            began_ns=self._times[0] - zero if self._times else None,
-            ended_ns=self._times[1] - zero if len(self._times) > 1 else None,
+            began_ns=began_ns,
+            ended_ns=ended_ns,
             unavailable_from_ns=seen.begin_ns if seen else None,
             unavailable_ns=seen.end_ns - seen.begin_ns if seen else None,
             resolution_ns=seen.resolution_ns if seen else None,
@@ -102,7 +110,7 @@ class Outage(Instrument):
         fabric = building.layer(nvme_tcp.Fabric) if building else None
         mount = building.layer(nfs.NfsMount) if building else None
         if mount is not None and mount.is_exported:
-            nfs.check_alone()
+            nfs.check_alone(mount.own)
             return mount
         if fabric is not None:
             return fabric
@@ -121,20 +129,11 @@ class Outage(Instrument):
         try:
             self._stoppable.stop_server()
             self._times.append(began_ns)
-            self._cancel.wait(self._length_s)
+            self._is_cut_short = self._cancel.wait(self._length_s)
+            self._stoppable.start_server()
+            self._times.append(time.time_ns())
         except (OSError, IosondeError) as error:
             self._problem = str(error)
-        finally:
-            self._restore(self._stoppable)
-
-    def _restore(self, stoppable: Stoppable) -> None:
-        try:
-            stoppable.start_server()
-        except (OSError, IosondeError) as error:
-            self._problem = self._problem or str(error)
-            return
-        if self._times:
-            self._times.append(time.time_ns())
 
     def _ended(self) -> None:
         self._cancel.set()
@@ -142,8 +141,8 @@ class Outage(Instrument):
             self._thread.join()
 
     def _warnings(self) -> list[RecordWarning]:
-        is_missed = self._stoppable is not None and not self._times
-        problem = self._problem or ("the measurement was over before it" if is_missed else "")
+        is_missed = self._stoppable is not None and (not self._times or self._is_cut_short)
+        problem = self._problem or ("the measurement ended first" if is_missed else "")
         if not problem:
             return []
         asked = format_duration(self._length_s * 1e9)
@@ -151,7 +150,9 @@ class Outage(Instrument):
             RecordWarning(
                 code="outage_failed",
                 message=f"the outage of {asked} was not carried out as requested: {problem}",
-                hint="make `duration` longer than `outage_after` and `outage_length`",
+                hint="`iosonde cleanup` restores what is left"
+                if self._problem
+                else "make `duration` longer than `outage_after` and `outage_length`",
             )
         ]
 
@@ -165,6 +166,7 @@ class HungMount(Instrument):
         self._is_watched = building is not None and building.layer(nfs.NfsMount) is not None
         self._over = threading.Event()
         self._last_s = time.monotonic()
+        self._bytes = 0
         self._is_aborted = False
 
     def engine_started(self, pid: int) -> None:
@@ -174,7 +176,14 @@ class HungMount(Instrument):
             threading.Thread(target=self._watch, daemon=True).start()
 
     def event(self, event: Event) -> None:
-        """Note that the engine is alive."""
+        """Note progress: phases before and after the load report their bytes each second, also while they wait."""
+        if event["event"] == "interval":
+            if not any(done["count"] for stream in event["streams"] for done in stream["operations"]):
+                return
+        elif event["event"] == "phase" and event["edge"] == "progress":
+            if event["bytes"] == self._bytes:
+                return
+            self._bytes = event["bytes"]
         self._last_s = time.monotonic()
 
     def stop(self, done: EngineRun) -> Reading:
@@ -197,8 +206,9 @@ class HungMount(Instrument):
         building = self.context.ready.building
         assert building
         while not self._over.wait(ABORT_EVERY_S):
-            if time.monotonic() - self._last_s > HUNG_S:
-                self._is_aborted |= abort_calls(building.target.point)
+            point = building.target.point
+            if time.monotonic() - self._last_s > HUNG_S and not answers(point):
+                self._is_aborted |= abort_calls(point)
 
 
 def _interval(event: IntervalEvent) -> Interval:

@@ -71,7 +71,8 @@ class NfsSetup(SetupPart):
             "actimeo": self.attribute_cache,
         }
         given = [f"{name}={value}" for name, value in named.items() if value is not None]
-        return ",".join([*given, "hard", *(["sync"] if self.writes == "sync" else [])])
+        # Else a mount of the user with the same options shares caches, counters and aborted calls with it.
+        return ",".join([*given, "hard", "nosharecache", *(["sync"] if self.writes == "sync" else [])])
 
     def text(self, devices: int) -> str:
         """`NFS 4.2, rsize 64 KiB`."""

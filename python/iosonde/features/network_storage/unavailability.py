@@ -58,16 +58,16 @@ class Unavailability(Finding, kind="unavailability", topic="path"):
 
 
 class NotUnavailable(Finding, kind="no unavailability", topic="path"):
-    """An outage during which every interval has completed I/Os, or after which none completed."""
+    """An outage without a gap in completed I/O, or after which none completed."""
 
     load: str
     repeats: int
     failed: int
 
     def _sentence(self) -> str:
-        if self.failed == self.repeats:
-            return f"{self.load}: {wording.counted(self.failed, 'run')} failed during the outage"
-        return f"{self.load}: unavailable time not decided: no interval without completed I/Os that ends in the run"
+        if self.repeats and self.failed == self.repeats:
+            return f"{self.load}: {wording.counted(self.failed, 'run')} failed"
+        return f"{self.load}: unavailable time not decided: no gap in completed I/O, or none that ended"
 
     def _evidence(self) -> str:
         return wording.counted(self.repeats, "run")
@@ -94,10 +94,16 @@ def find(question: Question) -> Iterator[Finding]:
             backlog=float(max(_values(question, case_id, "outage_backlog_max"), default=0.0)),
             repeats=repeats,
             failed=failed,
-            verified=int((_values(question, case_id, "verified_bytes") > 0).sum()),
+            verified=_verified(question, case_id),
             wrong_sectors=int(wrong.sum()),
             strength=question.support.strength((case_id,), unavailable),
         )
+
+
+def _verified(question: Question, case_id: str) -> int:
+    """Runs that compared all data afterwards; those that verify during the load check only what is read."""
+    case = question.cases.row(by_predicate=pl.col("case_id") == case_id, named=True)
+    return int((_values(question, case_id, "verified_bytes") > 0).sum()) if case.get("verify") == "after" else 0
 
 
 def _outcomes(question: Question, case_id: str) -> list[str]:

@@ -31,7 +31,7 @@ from iosonde.storage.tools import call, patiently, require, require_root
 EXPORTED = "NFS export"
 """Kind of the journal entry of an export, whose path is its mount point."""
 FILES = "files on an NFS server"
-"""Kind of the journal entry of the directory on a server of the user, whose path is that of no file."""
+"""Kind of the journal entry of the directory on a server of the user; its path is a key, not a file."""
 THREADS_CHANGED = "NFS server threads"
 
 ADDRESS = "127.0.0.1"
@@ -39,7 +39,7 @@ NFSD = Path("/proc/fs/nfsd")
 THREADS = NFSD / "threads"
 EXPORTS = Path("/var/lib/nfs/etab")
 """Exports of this machine, as rpc.mountd reads them."""
-SOFT = Setup(file_system="nfs", mount_options="vers=4.2,soft,timeo=50,retrans=2,retry=0")
+SOFT = Setup(file_system="nfs", mount_options="soft,nosharecache,timeo=50,retrans=2,retry=0")
 EXPORT_OPTIONS = "rw,no_root_squash,no_subtree_check,sync"
 
 
@@ -63,7 +63,11 @@ class NfsMount(BuiltLayer):
         """Stop the threads of this machine's NFS server; the journal has their number."""
         journal.undo_abandoned(THREADS)
         journal.created(THREADS, THREADS_CHANGED, facts={"value": read(THREADS), "own": self.own})
-        THREADS.write_text("0", encoding="utf-8")
+        try:
+            THREADS.write_text("0", encoding="utf-8")
+        except OSError:
+            journal.undo(THREADS)
+            raise
 
     def start_server(self) -> None:
         """Start them again."""
@@ -93,9 +97,9 @@ def check_server() -> None:
         )
 
 
-def check_alone() -> None:
-    """`TargetError` if the NFS server of this machine has exports that are not iosonde's."""
-    if others := other_exports():
+def check_alone(own: str) -> None:
+    """`TargetError` if the NFS server of this machine has exports that are not those of a study."""
+    if others := other_exports(own):
         raise TargetError(
             f"the NFS server of this machine cannot be stopped: it also exports `{others[0]}`",
             where='by the parameter `outage = "server"`',
@@ -103,9 +107,10 @@ def check_alone() -> None:
         )
 
 
-def other_exports() -> list[str]:
-    """Exports of the NFS server of this machine that are not iosonde's."""
-    return [line.split()[0] for line in read(EXPORTS).splitlines() if line and not line.startswith(f"{MOUNTS}/")]
+def other_exports(own: str) -> list[str]:
+    """Exports of the NFS server of this machine that are not those of a study."""
+    prefix = f"{MOUNTS}/{own}/"
+    return [line.split()[0] for line in read(EXPORTS).splitlines() if line and not line.startswith(prefix)]
 
 
 def is_source(device: Path) -> bool:
@@ -116,7 +121,7 @@ def is_source(device: Path) -> bool:
 def build(device: Path, asked: NfsSetup, own: str) -> NfsMount:
     """The mount of an export: that of a server, or a new one on a device; `TargetError` if it cannot be exported."""
     is_exported = not is_source(device)
-    source = _export(device, own) if is_exported else device
+    source = _export(device, asked.version, own) if is_exported else device
     return NfsMount(
         device=source,
         below=(device,) if is_exported else (),
@@ -213,7 +218,7 @@ def temporarily_mounted(source: Path, own: str) -> Iterator[Path]:
             journal.undo(path)
 
 
-def _export(device: Path, own: str) -> Path:
+def _export(device: Path, version: str, own: str) -> Path:
     """Create ext4 on a device and export it -> `ADDRESS:/PATH`."""
     check_server()
     point = key_of(own)
@@ -222,7 +227,7 @@ def _export(device: Path, own: str) -> Path:
     call("mkfs.ext4", *file_systems.EXT4, "-U", identity, device)
     point.mkdir()
     call("mount", "-t", "ext4", device, point)
-    # As the root of NFS 4 it needs no export of the directories above, which not every file system allows.
-    is_root = not read(EXPORTS)
+    # As the root of NFS 4 (3 has none) it needs no export of the directories above, which not every file system allows.
+    is_root = version != "3" and not read(EXPORTS)
     call("exportfs", "-o", f"{EXPORT_OPTIONS},fsid={0 if is_root else identity}", f"{ADDRESS}:{point}")
     return Path(f"{ADDRESS}:/" if is_root else f"{ADDRESS}:{point}")

@@ -27,7 +27,7 @@ from iosonde.storage.targets.layer import BuiltLayer
 from iosonde.storage.tools import call, require_root, wait_until
 
 JOURNALED = "NVMe/TCP target"
-"""Kind of its journal entry, whose path is that of no file."""
+"""Kind of its journal entry; its path is a key, not a file."""
 
 MODULES = ("nvmet-tcp", "nvme-tcp")
 ADDRESS = "127.0.0.1"
