@@ -28,7 +28,7 @@ Latency under load
   limits                         ≤4.0 h  Rate limits of a volume
   nfs-options                     7 min  Mount options of NFS [root]
   nvme-tcp                       17 min  NVMe over TCP beside the local device [root]
-  shared-limits                  ≤2.0 h  Rate limits of two volumes together
+  shared-limits                  ≤2.0 h  Rate limits of several volumes together
   shared-storage                 17 min  Throughput of shared storage over hosts
   write-stress                    9 min  Read latency under write saturation
 

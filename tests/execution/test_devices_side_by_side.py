@@ -1,4 +1,4 @@
-"""Two devices of one run: both are guarded, claimed and written, and no byte beyond the planned ones."""
+"""Devices of one run: all are guarded, claimed and written, and no byte beyond the planned ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Iterator[list[Path]]:
-    with loop_devices(tmp_path, SIZE, SIZE) as found:
+    with loop_devices(tmp_path, SIZE, SIZE, SIZE) as found:
         yield found
 
 
@@ -59,7 +59,7 @@ class Claims(Observer):
         self.seen.append(all(map(guard.is_claimed, self.numbers)))
 
 
-def test_both_devices_are_claimed_and_written_within_the_span(devices: list[Path], tmp_path: Path) -> None:
+def test_all_devices_are_claimed_and_written_within_the_span(devices: list[Path], tmp_path: Path) -> None:
     plan = planned(devices)
     assert [each.path for each in plan.destroys] == list(map(str, devices))
     assert all(f"bytes 0 to {SPAN - 1} are lost (8 MiB of 32 MiB)" in each.what for each in plan.destroys)
@@ -68,22 +68,23 @@ def test_both_devices_are_claimed_and_written_within_the_span(devices: list[Path
     records = results.records()
     assert {record.outcome for record in records} == {"complete"}
     assert claims.seen == [True] * len(records)
-    assert records[0].spec["workload"]["target"]["beside"] == [str(devices[1])]
+    assert records[0].spec["workload"]["target"]["beside"] == [str(devices[1]), str(devices[2])]
     [(_, conclusion)] = conclusions(results)
     assert isinstance(conclusion, SharingConclusion) and all(each.value > 0 for each in conclusion.found.together)
     written = results.usage.filter(pl.col("phase") == "measure", pl.col("write_bytes") > 0)
     assert set(written["device"].to_list()) >= {number_of(each) for each in devices}
-    for number in range(2):
+    for number in range(3):
         content = (tmp_path / f"image-{number}").read_bytes()
         assert content.startswith(MARK)
         assert any(content[EDGE_BYTES:SPAN]) and not any(content[SPAN:])
 
 
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("place", [0, 1, 2])
 def test_consent_for_each_device_is_required(devices: list[Path], place: int, tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match=str(devices[1 - place])):
-        execute(planned(devices), tmp_path / "set", consent=Consent(destroy=(str(devices[place]),)))
-    assert not any(any((tmp_path / f"image-{number}").read_bytes()) for number in range(2))
+    others = (*devices[:place], *devices[place + 1 :])
+    with pytest.raises(TargetError, match=str(devices[place])):
+        execute(planned(devices), tmp_path / "set", consent=Consent(destroy=tuple(map(str, others))))
+    assert not any(any((tmp_path / f"image-{number}").read_bytes()) for number in range(3))
 
 
 def test_a_second_device_that_another_program_holds_is_refused(devices: list[Path], tmp_path: Path) -> None:
@@ -94,4 +95,4 @@ def test_a_second_device_that_another_program_holds_is_refused(devices: list[Pat
             execute(plan, tmp_path / "set", consent=Consent(destroy=tuple(map(str, devices))))
     finally:
         os.close(holder)
-    assert not any(any((tmp_path / f"image-{number}").read_bytes()) for number in range(2))
+    assert not any(any((tmp_path / f"image-{number}").read_bytes()) for number in range(3))

@@ -903,8 +903,8 @@ def of_published_rule(rng: Rng, case: Case) -> Claim:
 
 
 def volumes(rng: Rng, case: Case) -> Claim:
-    """A comparison of two volumes."""
-    rates = [rng.uniform(100, 50_000) for _ in range(2)]
+    """A comparison of volumes."""
+    rates = [rng.uniform(100, 50_000) for _ in range(rng.randint(2, 8))]
     share = rng.uniform(0.3, 0.9)
     block_size = 4096 * rng.randint(1, 64)
     together = sum(rates) * share

@@ -1,9 +1,10 @@
-"""Comparison of two volumes under load alone and together: one limit for both, or separate limits.
+"""Comparison of volumes under load alone and together: one limit for all of them, or separate limits.
 
 `compare` is a generator that requests stages and receives one series for each loaded volume. The order of the stages is
-first, second, both, repeated; then both with a quarter of the queue depth. Volumes with separate limits keep their
-rates. The harness, the CPU and a device below both also lower rates that they share, so a shared limit is named only if
-the sum is as constant as a rule, does not depend on the queue depth, and the harness was not the limit.
+each volume, all of them, repeated; then all with a quarter of the queue depth. Volumes with separate limits keep their
+rates. The harness, the CPU and a device below all of them also lower rates that they share, so a shared limit is named
+only if the sum is as constant as a rule, does not depend on the queue depth, and the harness was not the limit. Of more
+than two volumes, a few may share a limit: then each one is left out in turn, which must raise the rates of the others.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Sta
 from iosonde.features.rate_limits.walk import COUNTED, FailedError, OutOfTimeError, last_segment, same
 
 Verdict = Literal["shared", "separate", "undecided"]
-VOLUMES = 2
 _LOWER = 0.05
 """Smallest share of the sum that is lost under a shared limit."""
 
@@ -60,16 +60,16 @@ class Sharing:
     """Reason for which it is undecided."""
     load: Load
     alone: tuple[Parameter, ...] = ()
-    """Rate of each volume while the other one is idle."""
+    """Rate of each volume while the others are idle."""
     together: tuple[Parameter, ...] = ()
-    """Rate of each volume while both are loaded."""
+    """Rate of each volume while all are loaded."""
     sum: Parameter | None = None
-    """Sum of both rates while both are loaded."""
+    """Sum of the rates while all are loaded."""
     failure: str = ""
 
     @property
     def is_further_limit(self) -> bool:
-        """True if both together exceed each one alone, so that the shared limit is not that of a single volume."""
+        """True if all together exceed each one alone, so that the shared limit is not that of a single volume."""
         return self.sum is not None and self.sum.low > (1 + STEP) * max(each.value for each in self.alone)
 
 
@@ -94,68 +94,94 @@ class _Comparison:
                 return _level(series, last)
             length = min(2 * length, self.bounds.drain_s)
 
+    def groups(
+        self, alone: Sequence[Sequence[Level]], together: Sequence[Level]
+    ) -> Generator[Stage, Sequence[Series], list[set[int]]]:
+        """Leave out each volume in turn, and sort the volumes into groups that take rates from each other.
 
-def compare(load: Load, bounds: Bounds) -> Generator[Stage, Sequence[Series], Sharing]:
+        Without a volume of a shared limit, the others have its rate, up to their own limits. A volume has to rise by
+        half of its share of that.
+        """
+        most = [max(each.rates[volume] for each in together) for volume in range(len(alone))]
+        groups = [{volume} for volume in range(len(alone))]
+        for left_out in range(len(alone)):
+            others = [volume for volume in range(len(alone)) if volume != left_out]
+            level = yield from self.level(f"without{left_out + 1}", tuple(others))
+            share = most[left_out] / sum(most[each] for each in others)
+            for each, rate in zip(others, level.rates, strict=True):
+                expected = min(share, _mean(alone[each]) / most[each] - 1)
+                if rate > (1 + max(STEP, expected / 2)) * most[each]:
+                    joined = [group for group in groups if group & {each, left_out}]
+                    groups = [group for group in groups if group not in joined] + [set().union(*joined)]
+        return groups
+
+
+def compare(load: Load, bounds: Bounds, volumes: int) -> Generator[Stage, Sequence[Series], Sharing]:
     """Request stages, and conclude from their rates."""
     stages = _Comparison(load=load, bounds=bounds)
-    alone: list[list[Level]] = [[] for _ in range(VOLUMES)]
-    both: list[Level] = []
+    everyone = tuple(range(volumes))
+    alone: list[list[Level]] = [[] for _ in everyone]
+    together: list[Level] = []
     quarter: Level | None = None
     try:
         for number in range(1, bounds.repeats + 1):
             for volume, found in enumerate(alone):
                 found.append((yield from stages.level(f"volume{volume + 1}-{number}", (volume,))))
-            both.append((yield from stages.level(f"both-{number}", tuple(range(VOLUMES)))))
-        if _lost(alone, both) >= _LOWER:
+            together.append((yield from stages.level(f"all-{number}", everyone)))
+        if _lost(alone, together) >= _LOWER:
             less = replace(load, queue_depth=max(1, load.queue_depth // 4))
-            quarter = yield from stages.level("both-depth", tuple(range(VOLUMES)), less)
+            quarter = yield from stages.level("all-depth", everyone, less)
+        verdict, reason = _verdict(load, alone, together, quarter)
+        if verdict == "shared" and volumes > 2:
+            groups = yield from stages.groups(alone, together)
+            if len(groups) > 1:
+                verdict, reason = "undecided", _partly(groups)
     except FailedError as failed:
         return Sharing(verdict="undecided", reason=str(failed), load=load, failure=str(failed))
     except OutOfTimeError as late:
         reason = f"the time bound was reached before the stage {late}"
         return Sharing(verdict="undecided", reason=reason, load=load)
-    verdict, reason = _verdict(load, alone, both, quarter)
     return Sharing(
         verdict=verdict,
         reason=reason,
         load=load,
         alone=tuple(_parameter([each.sum.rate for each in found], found) for found in alone),
-        together=tuple(_parameter([each.rates[volume] for each in both], both) for volume in range(VOLUMES)),
-        sum=_parameter([each.sum.rate for each in both], both),
+        together=tuple(_parameter([each.rates[volume] for each in together], together) for volume in everyone),
+        sum=_parameter([each.sum.rate for each in together], together),
     )
 
 
 def _verdict(
-    load: Load, alone: Sequence[Sequence[Level]], both: Sequence[Level], quarter: Level | None
+    load: Load, alone: Sequence[Sequence[Level]], together: Sequence[Level], quarter: Level | None
 ) -> tuple[Verdict, str]:
-    changing = max(_range([each.sum.rate for each in found]) for found in (*alone, both))
-    kept = [level.rates[volume] / _mean(alone[volume]) for level in both for volume in range(VOLUMES)]
+    changing = max(_range([each.sum.rate for each in found]) for found in (*alone, together))
+    kept = [level.rates[volume] / _mean(alone[volume]) for level in together for volume in range(len(alone))]
     if min(kept) >= 1 - STEP and changing <= 2 * STEP:
         return "separate", ""
     if changing > STEP:
         return "undecided", f"the rate of the same load differs by {100 * changing:.1f} % between repeats"
-    lost = _lost(alone, both)
+    lost = _lost(alone, together)
     if quarter is None:
         return "undecided", f"together the volumes lose only {100 * lost:.1f} % of their rates"
-    if any(each.is_harness_limited for each in (*both, quarter)):
-        return "undecided", "the harness was the limit while both volumes were loaded"
-    varying = [each.sum.spread for each in both if not each.sum.is_constant]
+    if any(each.is_harness_limited for each in (*together, quarter)):
+        return "undecided", "the harness was the limit while all volumes were loaded"
+    varying = [each.sum.spread for each in together if not each.sum.is_constant]
     if varying:
         return "undecided", (
             f"together the volumes lose {100 * lost:.0f} % of their rates, but the sum varies by "
-            f"{100 * max(varying):.1f} %, as that of a device or a CPU that both use"
+            f"{100 * max(varying):.1f} %, as that of a device or a CPU that all use"
         )
-    if not same(quarter.sum.rate, _mean(both)):
-        return "undecided", "the sum depends on the queue depth, as that of a device that both use"
-    rate = _mean(both)
+    if not same(quarter.sum.rate, _mean(together)):
+        return "undecided", "the sum depends on the queue depth, as that of a device that all use"
+    rate = _mean(together)
     if rate > FAST_OPERATIONS or rate * load.block_size > FAST_BYTES:
         return "undecided", "the sum is constant, but so high that a controller or a link may be the limit"
     return "shared", ""
 
 
-def _lost(alone: Sequence[Sequence[Level]], both: Sequence[Level]) -> float:
-    """Share of the sum of both rates that is lost while both volumes are loaded."""
-    return 1 - _mean(both) / sum(map(_mean, alone))
+def _lost(alone: Sequence[Sequence[Level]], together: Sequence[Level]) -> float:
+    """Share of the sum of all rates that is lost while all volumes are loaded."""
+    return 1 - _mean(together) / sum(map(_mean, alone))
 
 
 def _level(series: Sequence[Series], last: Segment) -> Level:
@@ -178,6 +204,12 @@ def _sum(series: Sequence[Series]) -> Series:
         tuple(map(sum, zip(*(getattr(each, name) for each in series), strict=True))) for name in ("reads", "writes")
     )
     return replace(series[0], reads=reads, writes=writes)
+
+
+def _partly(groups: Sequence[set[int]]) -> str:
+    several = sorted(sorted(each) for each in groups if len(each) > 1)
+    named = " and among ".join(", ".join(str(volume + 1) for volume in each) for each in several) or "none"
+    return f"leaving out each volume in turn raises other rates only among volumes {named}; compare such groups alone"
 
 
 def _mean(levels: Sequence[Level]) -> float:

@@ -1,4 +1,4 @@
-"""Figure: rates of two volumes alone and together over time, with the decided rule drawn into it."""
+"""Figure: rates of volumes alone and together over time, with the decided rule drawn into it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from iosonde.features.rate_limits.drawing import POINTS, RULE, row, with_rule_below
 from iosonde.features.rate_limits.series import Series
-from iosonde.features.rate_limits.sharing import VOLUMES, Sharing
+from iosonde.features.rate_limits.sharing import Sharing
 from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.features.rate_limits.walk import load_text
 from iosonde.report.charts.figure import Figure
@@ -21,7 +21,6 @@ from iosonde.report.material.result_sets import Material, Source
 from iosonde.study.model import View
 
 SUM = "sum"
-_NAMES = tuple(f"volume {number}" for number in range(1, VOLUMES + 1))
 _SHORTEST_S = 0.5
 """Time of a point at least: whole operations make the rate of shorter ones uneven."""
 
@@ -46,11 +45,11 @@ def figures(material: Material, first: int) -> list[Figure]:
 def _view(part: str) -> View:
     return View(
         kind="timeseries",
-        title="Rates of two volumes alone and together",
+        title="Rates of the volumes alone and together",
         part=part,
         y="iops",
-        caption="IOPS of each volume, their sum while both are loaded, and the sum that the decided rule allows. The "
-        "stages follow one another; the time between them is not to scale.",
+        caption="IOPS of each volume, their sum while several are loaded, and the sum that the decided rule allows. "
+        "The stages follow one another; the time between them is not to scale.",
         shared_y=False,
     )
 
@@ -65,7 +64,7 @@ def _sketch(part: str, comparisons: Sequence[tuple[Source, SharingConclusion]]) 
         x=Axis(title="Time (s)", domain=(0, max(each["x"] for each in rows))),
         y=Axis(title=scale.title, label=scale.label, format=scale.format),
         series_title="Rate",
-        series=[*_NAMES, SUM, RULE],
+        series=[*map(_name, range(max(len(each.found.together) for _, each in comparisons))), SUM, RULE],
         tooltip=[("series", "Rate"), ("x_text", "Time"), ("text", "IOPS")],
     )
     heads = {"panel": "load", "series": "rate", "x": "seconds", "y": scale.column}
@@ -89,10 +88,14 @@ def _points(conclusion: SharingConclusion) -> Iterator[_Point]:
         if allowed is not None:
             yield from ((RULE, stage, at, allowed) for at in (begin, ends[-1]))
         for volume, each in zip(volumes, series, strict=True):
-            yield from ((_NAMES[volume], stage, begin + at, rate) for at, rate in _rates([each]))
+            yield from ((_name(volume), stage, begin + at, rate) for at, rate in _rates([each]))
         if len(series) > 1:
             yield from ((SUM, stage, begin + at, rate) for at, rate in _rates(series))
         begin = ends[-1] + _GAP * (ends[-1] - begin)
+
+
+def _name(volume: int) -> str:
+    return f"volume {volume + 1}"
 
 
 def _allowed(found: Sharing, volumes: Sequence[int]) -> float | None:

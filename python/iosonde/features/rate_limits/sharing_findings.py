@@ -1,4 +1,4 @@
-"""Finding and table of a comparison of two volumes."""
+"""Finding and table of a comparison of volumes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iosonde.units import format_bandwidth, format_count
 
 
 class LimitOfVolumes(Finding, kind="limit of volumes", topic="limits", place=FIRST):
-    """A limit that two volumes share, or separate ones."""
+    """A limit that all volumes share, or separate ones."""
 
     found: Sharing
 
@@ -24,9 +24,9 @@ class LimitOfVolumes(Finding, kind="limit of volumes", topic="limits", place=FIR
         load = load_text(found.load)
         if found.verdict == "undecided" or found.sum is None:
             return f"{load}: not decided whether the volumes share a limit: {found.reason}"
-        alone = " and ".join(f"{format_count(each.value)} IOPS" for each in found.alone)
+        alone = _listed([f"{format_count(each.value)} IOPS" for each in found.alone])
         if found.verdict == "separate":
-            return f"{load}: the volumes do not share a limit: both keep their rates of {alone} while both are loaded"
+            return f"{load}: the volumes do not share a limit: all keep their rates of {alone} while all are loaded"
         further = ", in addition to limits of their own" if found.is_further_limit else ""
         bandwidth = format_bandwidth(found.sum.value * found.load.block_size)
         return (
@@ -37,8 +37,13 @@ class LimitOfVolumes(Finding, kind="limit of volumes", topic="limits", place=FIR
     def _evidence(self) -> str:
         if self.found.sum is None:
             return "stages without a result"
-        together = " and ".join(_interval(each) for each in self.found.together)
-        return f"both loaded: {together}, sum {_interval(self.found.sum)} ({len(self.found.sum.estimates)} repeats)"
+        together = _listed([_interval(each) for each in self.found.together])
+        return f"all loaded: {together}, sum {_interval(self.found.sum)} ({len(self.found.sum.estimates)} repeats)"
+
+
+def _listed(values: Sequence[str]) -> str:
+    *first, last = values
+    return f"{', '.join(first)} and {last}"
 
 
 def _interval(found: Parameter) -> str:
@@ -62,8 +67,8 @@ def rows(found: Sharing) -> Iterator[tuple[str, str, str, str]]:
     """Yield parameter, value, interval and estimates."""
     named = [
         *((f"volume {number} alone", each) for number, each in enumerate(found.alone, start=1)),
-        *((f"volume {number}, both loaded", each) for number, each in enumerate(found.together, start=1)),
-        *((("sum, both loaded", found.sum),) if found.sum else ()),
+        *((f"volume {number}, all loaded", each) for number, each in enumerate(found.together, start=1)),
+        *((("sum, all loaded", found.sum),) if found.sum else ()),
     ]
     for name, each in named:
         estimates = "; ".join(f"{one.method}: {format_count(one.value)} IOPS" for one in each.estimates)

@@ -1,4 +1,4 @@
-"""The procedure `compare_volumes`: runs of the stages of a comparison of two volumes."""
+"""The procedure `compare_volumes`: runs of the stages of a comparison of volumes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from iosonde.errors import StudyError
 from iosonde.features.rate_limits.series import Load, Series
-from iosonde.features.rate_limits.sharing import VOLUMES, Bounds, Sharing, compare
+from iosonde.features.rate_limits.sharing import Bounds, Sharing, compare
 from iosonde.features.rate_limits.stages import run_of, series_of, stream_of
 from iosonde.plan import Case, JsonObject, Run, target_of
 from iosonde.procedure.conclusion import Conclusion
@@ -22,7 +22,6 @@ from iosonde.units import format_duration, parse_duration
 from iosonde.workload.block import BLOCK
 
 NAME = "compare_volumes"
-_MOST_RUNS = 100
 _SECOND = 1_000_000_000
 
 
@@ -67,25 +66,28 @@ class Kind:
         """Return the bounds: runs depend on what is found, their time does not exceed `total`."""
         settings = _resolved(part, study)
         total, probe = (format_duration(round(settings[name] * _SECOND)) for name in ("total_s", "probe_s"))
+        most_runs = int(settings["total_s"] / settings["probe_s"]) + 1
         longest = {"duration": f"{settings['total_s']:g}s", "ramp": 0, "queue_depth": settings["queue_depth"]}
         return Forecast(
             settings=cast("JsonObject", settings),
             extremes=[longest],
             decided=["queue_depth", "duration", "interval", "active"],
-            max_runs=_MOST_RUNS,
-            preparing=_MOST_RUNS - 1,
+            max_runs=most_runs,
+            preparing=most_runs - 1,
             rates_known=False,
-            text=f"compares the rates of {VOLUMES} volumes alone and together in at most {total}: "
-            f"{settings['repeats'] * (VOLUMES + 1) + 1} stages of {probe} or more",
+            text=f"compares the rates of volumes alone and together in at most {total}: {settings['repeats']} stages "
+            f"of {probe} or more for each and for all, one more for all, and one without each of 3 or more volumes",
         )
 
     def runs(self, case: Case, observations: Observations) -> Generator[Run, Observation, Conclusion]:
         """One run for each stage."""
         assert case.procedure, "a case with a procedure"
         settings = cast("Resolved", case.procedure.settings)
-        target = target_of(case.procedure.spec["workload"])
+        workload = case.procedure.spec["workload"]
+        target = target_of(workload)
         is_virtual = target["kind"] == "virtual"
-        volume_bytes = target["size_bytes"] // (VOLUMES if is_virtual else 1)
+        volumes = workload["backend"]["array"]["drives"] if is_virtual else 1 + len(target["beside"])
+        volume_bytes = target["size_bytes"] // (volumes if is_virtual else 1)
         load = Load(
             block_size=int(case.parameters["block_size"]),
             read_fraction=float(case.parameters["read_fraction"]),
@@ -97,7 +99,7 @@ class Kind:
             total_s=settings["total_s"],
             repeats=settings["repeats"],
         )
-        stages = compare(load, bounds)
+        stages = compare(load, bounds, volumes)
         ended: list[str] = []
         loaded: list[tuple[tuple[int, ...], tuple[Series, ...]]] = []
         try:

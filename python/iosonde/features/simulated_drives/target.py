@@ -18,7 +18,7 @@ from iosonde.errors import TargetError
 from iosonde.features.simulated_drives.backends import NAME
 from iosonde.features.simulated_drives.model import PAGE_BYTES, DriveModel, load_model, parse_bandwidth
 from iosonde.plan import Destroys, Purge, Setup
-from iosonde.storage.targets.target import Files, IoMode, Target
+from iosonde.storage.targets.target import SIDE_BY_SIDE, Files, IoMode, Target
 from iosonde.units import compact_size, format_bytes, parse_size
 
 EXAMPLE = "`sim:pm963,capacity=8GiB` or `sim:p900*4,raid=5,chunk=64KiB`"
@@ -109,7 +109,7 @@ class SimulatedDriveTarget(Target):
 
     def side_by_side(self, size_bytes: int) -> Target:
         """Drives one after the other: chunks of RAID 0 as large as what is addressed of each."""
-        if self.drives != 2 or self.level != "0":
+        if self.drives not in SIDE_BY_SIDE or self.level != "0":
             return super().side_by_side(size_bytes)
         replace(self, drives=1).check(size_bytes, [], "direct")
         return replace(self, chunk_bytes=size_bytes)

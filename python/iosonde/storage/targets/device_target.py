@@ -34,7 +34,7 @@ from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.setups import bluestore, file_systems
 from iosonde.storage.targets import layer
 from iosonde.storage.targets.setup_target import Provided, SetupTarget
-from iosonde.storage.targets.target import Files, IoMode, Target
+from iosonde.storage.targets.target import SIDE_BY_SIDE, Files, IoMode, Target
 from iosonde.text_files import expanded
 from iosonde.units import format_bytes
 
@@ -272,7 +272,7 @@ class DeviceTarget(Target):
 
     def side_by_side(self, size_bytes: int) -> Target:
         """The devices that the user named."""
-        return self if len(self.devices) == 2 else super().side_by_side(size_bytes)
+        return self if len(self.devices) in SIDE_BY_SIDE else super().side_by_side(size_bytes)
 
     def backend(self) -> None:
         """The workload chooses."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from iosonde.storage.safety.consent import Consent
 
 Files = Literal["shared", "per_job", "per_device"]
+SIDE_BY_SIDE = range(2, 9)
+"""Number of devices with `files = "per_device"`."""
 IoMode = Literal["direct", "buffered"]
 Kind = Literal["file", "directory", "device", "null", "simulated"]
 
@@ -45,10 +47,10 @@ class Target(ABC):
         """Raise `TargetError` when this many bytes have no room, or I/O of these sizes is unsupported in this mode."""
 
     def side_by_side(self, size_bytes: int) -> Target:
-        """The target as two devices of `size_bytes`, one after the other; `TargetError` if it is not two devices."""
+        """The target as devices of `size_bytes`, one after the other; `TargetError` if they are not `SIDE_BY_SIDE`."""
         raise TargetError(
-            f'`files = "per_device"` requires two devices; got {self.title}',
-            hint="name two block devices, such as `--target /dev/sdb,/dev/sdc`, or simulated volumes, such as "
+            f'`files = "per_device"` requires {SIDE_BY_SIDE[0]} to {SIDE_BY_SIDE[-1]} devices; got {self.title}',
+            hint="name block devices, such as `--target /dev/sdb,/dev/sdc`, or simulated volumes, such as "
             "`sim:gp2-100g*2`",
         )
 

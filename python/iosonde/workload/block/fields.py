@@ -87,7 +87,7 @@ class BlockFields(BaseModel):
         "shared", description="All jobs address the whole span, or each an equal part of it."
     )
     files: Literal["shared", "per_job", "per_device"] = Field(
-        "shared", description="One file for all jobs, one for each job, or the two devices of the target."
+        "shared", description="One file for all jobs, one for each job, or the devices of the target, two to eight."
     )
     io_mode: Literal["direct", "buffered"] = Field(
         "direct", description="`direct` bypasses the page cache (`O_DIRECT`)."

@@ -108,7 +108,10 @@ def _spec_target(streams: Mapping[str, BlockParameters], target: Target) -> Json
     whole = next(iter(streams.values()))
     size_bytes = addressed_bytes(streams)
     if whole.is_virtual:
-        return {"kind": "virtual", "size_bytes": size_bytes * (1 + (whole.files == "per_device"))}
+        return {
+            "kind": "virtual",
+            "size_bytes": size_bytes * (target.device_count() if whole.files == "per_device" else 1),
+        }
     return target.spec_target(whole.files, size_bytes)
 
 
