@@ -1,6 +1,6 @@
-"""Runs the study `failover` on NFS inside User Mode Linux: on a server in a namespace, and on an export of iosonde's own.
+"""Runs the study `failover` on NFS inside User Mode Linux: `failover_guest.py REPEATS`.
 
-A session on the own export is killed at the end. `left.json` has what each of them leaves.
+It runs on a server in a namespace, and on an export of iosonde's own. A session on the own export is killed at the end. `left.json` has what each of them leaves.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +38,17 @@ rpc.nfsd --no-nfs-version 3 --grace-time 10 4
 """A server of the machine's own network, with a table of exports of its own."""
 
 
-def main() -> None:
+def main(repeats: int) -> None:
     """Cut the route to a server, restart a server, and kill a session."""
     network_guest.serve()
     found = {}
-    study(f"nfs:{network_guest.SERVER}:/", "link", **OUTAGE, outage="link")
+    study(f"nfs:{network_guest.SERVER}:/", "link", repeats, **OUTAGE, outage="link")
     found["link"] = left()
     subprocess.run(["sh", "-c", SERVE], check=True, stdin=subprocess.DEVNULL)
     subprocess.run(["modprobe", "loop"], check=True)
     PLACE.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "own", PLACE], check=True)
-    study(str(PLACE), "own", **OUTAGE, outage="server")
+    study(str(PLACE), "own", repeats, **OUTAGE, outage="server")
     found["own"] = left()
     kill_session()
     found["killed"] = left()
@@ -56,15 +57,16 @@ def main() -> None:
     Path("left.json").write_text(json.dumps(found))
 
 
-def study(target: str, name: str, **settings: str) -> None:
-    execute(expand(load("failover"), open_target(target), profile="quick", repeats=1, settings=settings), Path(name))
+def study(target: str, name: str, repeats: int, **settings: str) -> None:
+    plan = expand(load("failover"), open_target(target), profile="quick", repeats=repeats, settings=settings)
+    execute(plan, Path(name))
 
 
 def kill_session() -> None:
     """Kill a session when its mount has been made and its server is stopped."""
     process = os.fork()
     if not process:
-        study(str(PLACE), "killed", **{**OUTAGE, "duration": "60s", "outage_length": "50s"}, outage="server")
+        study(str(PLACE), "killed", 1, **{**OUTAGE, "duration": "60s", "outage_length": "50s"}, outage="server")
         os._exit(0)
     while read(Path("/proc/fs/nfsd/threads")) != "0":
         if os.waitpid(process, os.WNOHANG)[0]:
@@ -87,4 +89,4 @@ def left() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

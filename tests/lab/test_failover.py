@@ -34,7 +34,7 @@ class Tried:
 def outages(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Tried:
     place = tmp_path_factory.mktemp("outages")
     packages = tmp_path_factory.mktemp("packages") / "packages"
-    run_script("failover_guest.py", image=machine_image, place=place, packages=packages)
+    run_script("failover_guest.py", "1", image=machine_image, place=place, packages=packages)
     return Tried(place)
 
 

@@ -25,7 +25,7 @@ MEMORY_MIB = 1536
 LIMIT_S = 1200.0
 
 
-def run_script(name: str, *arguments: str, image: Image, place: Path, packages: Path) -> None:
+def run_script(name: str, *arguments: str, image: Image, place: Path, packages: Path, limit_s: float = LIMIT_S) -> None:
     """Run a script of this folder in it, in the shared directory `place`; packages of the image go to a new directory."""
     environment = {
         "PYTHONPATH": str(CHECKOUT / "python"),
@@ -36,7 +36,7 @@ def run_script(name: str, *arguments: str, image: Image, place: Path, packages: 
     if sys.pycache_prefix:
         environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     command = [sys.executable, "-B", str(Path(__file__).parent / name), *arguments]
-    code = run(command, layer=packages_of(image, packages), results=place, environment=environment, limit_s=LIMIT_S)
+    code = run(command, layer=packages_of(image, packages), results=place, environment=environment, limit_s=limit_s)
     assert code == 0, (place / "stderr").read_text()
 
 
