@@ -18,15 +18,21 @@ def cache_directory() -> Path:
     return Path(os.path.expanduser(cache), "iosonde")  # noqa: PTH111  # `Path.expanduser` raises `RuntimeError`.
 
 
-def temporary_file(directory: Path) -> Any:
-    """A new file to write and rename; `abandoned` finds it if this process is killed."""
+def temporary_file() -> Any:
+    """A new file to write and rename within the cache; `abandoned` finds it if this process is killed.
+
+    It is at the top of the cache: builds below it can have tens of thousands of files. The lab's machine sees this
+    cache, and `virtiofsd` keeps a descriptor for each file that was looked at.
+    """
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
     return tempfile.NamedTemporaryFile(dir=directory, prefix=f"{TEMPORARY}{os.getpid()}-", delete=False)
 
 
 def abandoned() -> list[Path]:
     """Temporary files of this user in the cache, whose writers no longer run."""
     found = []
-    for path in cache_directory().rglob(f"{TEMPORARY}*"):
+    for path in cache_directory().glob(f"{TEMPORARY}*"):
         writer = path.name.removeprefix(TEMPORARY).partition("-")[0]
         with suppress(OSError):
             status = path.lstat()
@@ -40,6 +46,6 @@ def remember(path: Path, content: bytes) -> None:
     """Write a file of the cache in one step; what cannot be written is computed or measured again next time."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_file(path.parent) as file:
+        with temporary_file() as file:
             file.write(content)
         Path(file.name).replace(path)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from iosonde.cache import temporary_file
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.loop_status import identity_of
 from iosonde.storage.control_groups.control_group import hierarchy
@@ -373,13 +374,16 @@ def test_an_undo_that_fails_does_not_prevent_the_others(tmp_path: Path, monkeypa
 
 def test_what_a_killed_writer_left_in_the_cache_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    traces = tmp_path / "iosonde/traces"
-    traces.mkdir(parents=True)
+    cache = tmp_path / "iosonde"
+    cache.mkdir()
     for name in (".tmp-999999999-x", f".tmp-{os.getpid()}-x", ".tmp-old", "kept.rows"):
-        (traces / name).touch()
-    (traces / ".tmp-link").symlink_to(traces / "kept.rows")
+        (cache / name).touch()
+    (cache / ".tmp-link").symlink_to(cache / "kept.rows")
+    with temporary_file() as of_this_process:
+        pass
     assert reasons() == ["removed", "removed"]
-    assert {each.name for each in traces.iterdir()} == {f".tmp-{os.getpid()}-x", ".tmp-link", "kept.rows"}
+    kept = {f".tmp-{os.getpid()}-x", ".tmp-link", "kept.rows", Path(of_this_process.name).name}
+    assert {each.name for each in cache.iterdir()} == kept
 
 
 def test_what_a_killed_writer_left_of_an_entry_is_removed(tmp_path: Path) -> None:

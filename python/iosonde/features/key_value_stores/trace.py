@@ -126,7 +126,7 @@ def _known(rows: Path) -> Trace | None:
 def _convert(path: str, rows: Path) -> Trace:
     try:
         rows.parent.mkdir(parents=True, exist_ok=True)
-        with temporary_file(rows.parent) as file:
+        with temporary_file() as file:
             try:
                 trace = _write(path, rows, file)
                 file.seek(0)
