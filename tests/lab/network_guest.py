@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import psutil
 from network_conditions import BY_NAME, Condition
 
 from iosonde.execution import Observer, environment, execute
@@ -81,8 +82,9 @@ nfsdcld
 exportfs -o rw,no_root_squash,insecure,fsid=0,sync {CLIENT}/24:{EXPORT}
 exportfs -o rw,no_root_squash,insecure,fsid=1,sync {CLIENT}/24:{EXPORT}/drive
 rpc.mountd 2>/dev/null
-rpc.nfsd --no-nfs-version 3 8
+rpc.nfsd --no-nfs-version 3 --grace-time 10 8
 """
+"""The first file is opened after the grace period, which is 90 s without this option."""
 
 
 def main(names: list[str]) -> None:
@@ -165,13 +167,14 @@ def injected(condition: Condition) -> Iterator[None]:
         delay_drive(condition.drive_ms)
     threads = [each.name for each in Path("/proc").glob("[0-9]*") if name_of(each.name) == "nfsd"]
     limit_cpu("server", threads if condition.server_cpu else [], condition.server_cpu)
-    limit_cpu("client", [str(os.getpid())] if condition.client_cpu else [], condition.client_cpu)
+    client = [str(each.pid) for each in psutil.Process().children(recursive=True)]
+    limit_cpu("client", client if condition.client_cpu else [], condition.client_cpu)
     try:
         yield
     finally:
-        for tasks in threads, [str(os.getpid())]:
-            for pid in tasks:
-                (CPU / "tasks").write_text(pid)
+        for pid in (*threads, *client):
+            with suppress(ProcessLookupError):
+                (CPU / "cgroup.procs").write_text(pid)
         subprocess.run(["tc", "qdisc", "del", "dev", "veth0", "root"], check=False, stderr=subprocess.DEVNULL)
         subprocess.run(
             [*IN_SERVER, "tc", "qdisc", "del", "dev", "veth1", "root"], check=False, stderr=subprocess.DEVNULL
@@ -180,16 +183,16 @@ def injected(condition: Condition) -> Iterator[None]:
             delay_drive(0)
 
 
-def limit_cpu(name: str, tasks: list[str], share: float) -> None:
-    """Give tasks a share of the CPU, in periods of 100 ms."""
-    if not tasks:
+def limit_cpu(name: str, processes: list[str], share: float) -> None:
+    """Give processes a share of the CPU, in periods of 100 ms."""
+    if not processes:
         return
     group = CPU / name
     group.mkdir(exist_ok=True)
     (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
     (group / "cpu.cfs_quota_us").write_text(str(int(share * PERIOD_US)))
-    for each in tasks:
-        (group / "tasks").write_text(each)
+    for each in processes:
+        (group / "cgroup.procs").write_text(each)
 
 
 def name_of(pid: str) -> str:
