@@ -94,6 +94,21 @@ def _connections() -> list[Condition]:
     ]
 
 
+def _several_connections() -> list[Condition]:
+    """More in flight than the window of one connection, and less than that of four."""
+    return [
+        Condition(
+            name=f"nconnect {connections} {size} {depth}",
+            bottleneck="connection" if connections == 1 else "network",
+            load=f'{WRITE}, block_size = "{size}KiB", queue_depth = {depth}',
+            mount=f"nconnect={connections}",
+            forth="netem delay 20ms",
+            receive_buffer=262144,
+        )
+        for connections, (size, depth) in product((1, 4), ((64, 4), (32, 8)))
+    ]
+
+
 def _splits() -> list[Condition]:
     return [
         Condition(
@@ -133,7 +148,16 @@ DELAYS = [
     for delay in (0, 0.5, 2, 10)
 ]
 CACHED = Condition(name="cached", bottleneck="cache", load='io_mode = "buffered", span = "64KiB"')
-INJECTED = [*_rates(), *_delays(), *_losses(), *_servers(), *_connections(), *_splits(), *_clients()]
+INJECTED = [
+    *_rates(),
+    *_delays(),
+    *_losses(),
+    *_servers(),
+    *_connections(),
+    *_several_connections(),
+    *_splits(),
+    *_clients(),
+]
 BY_NAME: Mapping[str, Condition] = {each.name: each for each in (*DELAYS, CACHED, *INJECTED)}
 
 
