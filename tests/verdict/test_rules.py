@@ -287,6 +287,50 @@ def test_empty_calls_separate_threads_of_the_server_from_its_storage(
     assert (part in text) if part else ("its" not in text)
 
 
+SERVER = {"network_ns": 20_000.0, "empty_calls_ns": (40_000,) * 6}
+"""70 µs of the server, of which empty calls decide nothing."""
+
+
+@pytest.mark.parametrize(
+    ("counters", "part"),
+    [
+        ({"server_device_ns": 50_000.0}, "its drives took 50 µs of an operation: its storage"),
+        ({"server_device_ns": 20_000.0}, None),
+        ({"server_device_share": 0.98, "server_cpu_share": 0.4}, "was in use 98 % of the time: its storage"),
+        ({"server_device_share": 0.3, "server_cpu_share": 0.97}, "its CPUs were busy 97 % of the time: its CPU"),
+        ({"server_device_share": 0.98, "server_cpu_share": 0.97}, None),
+        ({"server_device_ns": 5_000.0, "server_thread_wait_share": 0.6}, "found no idle thread: its threads or CPU"),
+        ({"server_device_ns": 20_000.0, "server_thread_wait_share": 0.6}, None),
+        ({"server_thread_wait_share": 0.6}, None),
+    ],
+)
+def test_counters_of_the_server_name_its_part(counters: dict[str, float], part: str | None) -> None:
+    verdict = judge(changed(on_nfs(**SERVER, **counters)))
+    assert verdict.kind == "server-limited"
+    [text] = verdict.because
+    assert (part in text) if part else ("its" not in text)
+
+
+def test_time_of_the_network_is_at_most_the_round_trip() -> None:
+    verdict = judge(changed(on_nfs(network_ns=60_000.0, round_trip_ns=40_000.0)))
+    assert (verdict.kind, [each.code for each in verdict.warnings]) == ("harness-limited", ["client_limited"])
+
+
+@pytest.mark.parametrize("network_ns", [20_000.0, 70_000.0])
+@pytest.mark.parametrize(("stalled", "is_decided"), [(0.06, True), (0.3, False)])
+def test_a_part_that_exceeds_half_by_more_than_the_time_without_a_cpu_is_named(
+    network_ns: float, stalled: float, is_decided: bool
+) -> None:
+    """Network or server take 70 of 97.5 µs: 72 %."""
+    facts = changed(on_nfs(network_ns=network_ns))
+    stalled_ns = round(stalled * 10 * SECOND)
+    facts.result["evidence"]["stalls"] = {"stalled_ns": stalled_ns, "longest_ns": SECOND // 2, "count": 1}
+    verdict = judge(facts)
+    limit = "network-limited" if network_ns > 50_000 else "server-limited"
+    assert verdict.kind == (limit if is_decided else "undetermined")
+    assert "engine_stalled" in {each.code for each in verdict.warnings}, "its latencies are disturbed all the same"
+
+
 @pytest.mark.parametrize(
     ("wire", "kind", "codes"),
     [

@@ -372,7 +372,9 @@ class Evidence:
     @cached_property
     def network_share(self) -> float | None:
         """Share of the latency that the network takes at least; unknown unless each operation is one call."""
-        return _share(self.network_ns, self._sent_ns) if self.network_ns else None
+        if not self.network_ns or not self.remote:
+            return None
+        return _share(min(self.network_ns, self.remote.round_trip_ns or self.network_ns), self._sent_ns)
 
     @cached_property
     def server_share(self) -> float | None:
@@ -394,11 +396,24 @@ class Evidence:
         return self._share_of_server(fmean(self._empty_calls)) if self._empty_calls else None
 
     @cached_property
+    def server_device_share(self) -> float | None:
+        """Share of the server's time in which its drives worked, of a server that is a host of the study."""
+        if not self.remote or self.remote.server_device_ns is None or not self.server_share:
+            return None
+        return _share(self.remote.server_device_ns, (self.remote.round_trip_ns or 0.0) - self.network_ns)
+
+    @cached_property
     def client_share(self) -> float | None:
         """Share that the client takes outside its queue: iosonde, the file system, the processing of replies."""
         if not self.remote or not self.remote.round_trip_ns:
             return None
         return _share(max(0.0, self._sent_ns - self.remote.round_trip_ns), self._sent_ns)
+
+    @cached_property
+    def not_running_share(self) -> float | None:
+        """Share of the latency, at most, by which it is longer because the engine or a job had no CPU."""
+        lost = (self.stalled_share or 0.0) + (self.cpu_wait_share or 0.0) + (self.steal_share or 0.0)
+        return _share(lost, self.in_flight_share) if self.remote and self.in_flight_share else None
 
     # Inputs of the numbers, and of rules
 

@@ -29,6 +29,14 @@ class Remote:
     """Time that the payload of a call takes on the network in addition."""
     empty_calls_ns: tuple[int, ...] = ()
     """Round trips of calls that need a thread of the server, and no storage."""
+    server_device_ns: float | None = None
+    """Time of the server's drives for each operation, of a server that is a host of the study."""
+    server_device_share: float | None = None
+    """Utilization of its busiest drive."""
+    server_cpu_share: float | None = None
+    """CPU time of it over that of all its CPUs."""
+    server_thread_wait_share: float | None = None
+    """Share of its calls that found no idle thread."""
     is_lossy: bool = False
     """True if lost packets can have taken a considerable part of the round trips."""
     window_share: float | None = None

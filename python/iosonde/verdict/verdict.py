@@ -80,6 +80,8 @@ def judge(facts: VerdictFacts) -> Verdict:
     """Return the verdict on a run that has a result."""
     evidence = Evidence(facts)
     warnings = tuple(_rules_for(evidence))
+    if _is_decided_without_cpu_time(evidence):
+        warnings = tuple(replace(each, points_to="note") if each.code in _NO_CPU_TIME else each for each in warnings)
     pointed = {warning.points_to for warning in warnings}
     kind: Kind = next((each for each in _WEIGHT if each in pointed), "device-limited")
     because = tuple(warning.message for warning in warnings if warning.points_to == kind) or (
@@ -398,13 +400,40 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
     return _reason_for_no_part(remote) if remote else None
 
 
+def _is_decided_without_cpu_time(evidence: Evidence) -> bool:
+    """Return True if network or server took most of the latency even without all of the time that had no CPU."""
+    part, lost = max(evidence.network_share or 0.0, evidence.server_share or 0.0), evidence.not_running_share
+    return lost is not None and part - lost >= limits.MOST
+
+
 def _part_of_server(evidence: Evidence) -> str:
-    """Clause about the part of the server that took the time; empty if empty calls do not decide it."""
+    """Clause about the part of the server that took the time; empty if neither counters nor empty calls decide it."""
+    if not evidence.remote:
+        return ""
+    if found := _counted_part_of_server(evidence, evidence.remote):
+        return found
     middle, mean = evidence.server_thread_share, evidence.server_thread_share_mean
-    if middle is None or mean is None or not evidence.remote or (middle < limits.MOST and mean > limits.FEW_OF_SERVER):
+    if middle is None or mean is None or (middle < limits.MOST and mean > limits.FEW_OF_SERVER):
         return ""
     part = "threads or CPU" if middle >= limits.MOST else "storage"
     return f"; an empty call took {_time(median(evidence.remote.empty_calls_ns))}: its {part}"
+
+
+def _counted_part_of_server(evidence: Evidence, remote: Remote) -> str:
+    """The same by the counters of the server itself, where it is a host of the study."""
+    device, busy, cpu = evidence.server_device_share, remote.server_device_share or 0.0, remote.server_cpu_share or 0.0
+    if device and device >= limits.MOST:
+        return f"; its drives took {_time(remote.server_device_ns or 0.0)} of an operation: its storage"
+    if (busy >= limits.BUSY) != (cpu >= limits.BUSY):
+        return (
+            f"; its busiest drive was in use {_percent(busy)} of the time: its storage"
+            if busy > cpu
+            else (f"; its CPUs were busy {_percent(cpu)} of the time: its CPU")
+        )
+    waited = remote.server_thread_wait_share or 0.0
+    if device is not None and device <= limits.FEW_OF_SERVER and waited >= limits.MOST:
+        return f"; {_percent(waited)} of the calls found no idle thread: its threads or CPU"
+    return ""
 
 
 def _reason_for_no_part(remote: Remote) -> RunWarning | None:
@@ -635,6 +664,9 @@ _KEY_VALUE_RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
 
 _DISTURBANCES = (_engine_stalled, _cpus_shared, _steal_time, _throttled_device, _hot_device)
 """Rules that apply to every run on a real clock, whatever decides its limit."""
+
+_NO_CPU_TIME = ("engine_stalled", "cpu_contention", "steal_time")
+"""Warnings about time in which the engine or a job did not run, which `Evidence.not_running_share` bounds."""
 
 _OF_DISTURBANCES = ("stalled_share", "longest_stall_ns", "other_cpu_share", "idle_cpu_share", "steal_share")
 

@@ -33,6 +33,9 @@ FILES = {
         "  eth1: 70 7 0 0 0 0 0 0 80 8 0 0 0 0 0 0\n"
     ),
     "proc/net/rpc/nfsd": "rc 0 0 9\nio 4096 8192\nth 8 0\nrpc 12 0 0 0 0\n",
+    "proc/fs/nfsd/pool_stats": (
+        "# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n0 12 3 9 0\n1 4 0 4 0\n"
+    ),
     "sys/block/nvme0n1/dev": "259:0\n",
     "sys/block/nvme1n1/dev": "259:2\n",
     "sys/block/dm-0/slaves/nvme0n1/dev": "259:0\n",
@@ -52,6 +55,7 @@ def test_each_drive_and_interface_of_a_server_counts_once(tmp_path: Path) -> Non
         **{"disk_writes": 20, "disk_write_bytes": 160 * 512, "disk_write_ms": 6, "busy_ms.nvme0n1": 9},
         **{"nic_rx_bytes": 770, "nic_rx_dropped": 1, "nic_tx_bytes": 880, "nic_tx_dropped": 2},
         **{"nfsd_read_bytes": 4096, "nfsd_write_bytes": 8192, "nfsd_calls": 12, "nfsd_threads": 8},
+        **{"nfsd_arrived": 16, "nfsd_without_thread": 3},
     }
 
 

@@ -15,10 +15,12 @@ from iosonde.features.network_storage.server_side import ServerFacts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 from iosonde.results.server_reading import ServerCounters, ServerReading
+from iosonde.verdict.remote import remote_of
 
 COUNTED = {
     **{"time_ns": 10**9, "cpu_ns": 10**9, "disk_reads": 50, "disk_read_bytes": 204_800, "disk_read_ms": 200},
     **{"disk_writes": 0, "disk_write_bytes": 0, "busy_ms.sda": 200, "busy_ms.sdb": 100},
+    **{"nfsd_arrived": 100, "nfsd_without_thread": 60},
     **{"load_operations": 100, "load_read_bytes": 409_600, "load_write_bytes": 0},
 }
 
@@ -53,6 +55,7 @@ def test_the_part_of_a_server_is_divided_into_its_device_and_the_rest(tmp_path: 
     assert found["network_path_server_queue_ns_mean"] == 4_000_000
     assert found["server_host_cpu_share"] == 0.25
     assert found["server_disk_busy_share"] == 0.2
+    assert found["server_thread_wait_share"] == 0.6
     assert found["server_disk_read_ratio"] == 0.5, "its page cache served the other half"
 
 
@@ -69,7 +72,9 @@ def test_the_part_of_a_server_is_not_divided_without_evidence(
     tmp_path: Path, changes: dict[str, int], reason: str
 ) -> None:
     results = results_of(tmp_path, reading(), serving(**changes))
-    assert "network_path_server_device_ns_mean" not in metrics(results)
+    found = metrics(results)
+    assert "network_path_server_device_ns_mean" not in found
+    assert found["network_path_server_whole_ns_mean"] == 6_000_000
     assert ServerFacts(results.records()[0]).unseparated == reason
 
 
@@ -85,8 +90,16 @@ def test_the_counters_of_several_clients_are_divided_as_those_of_one(tmp_path: P
 def test_without_a_server_among_the_hosts_the_rest_is_the_server(tmp_path: Path) -> None:
     results = results_of(tmp_path, reading())
     assert {name for name in metrics(results) if name.startswith(("server_", "network_path_server"))} == {
-        "network_path_server_ns_mean"
+        "network_path_server_ns_mean",
+        "network_path_server_whole_ns_mean",
     }
+
+
+def test_counters_of_a_server_are_evidence_of_the_verdict(tmp_path: Path) -> None:
+    found = remote_of(results_of(tmp_path, reading(), serving()).records()[0])
+    assert found
+    assert (found.server_device_ns, found.server_device_share) == (2_000_000, 0.2)
+    assert (found.server_cpu_share, found.server_thread_wait_share) == (0.25, 0.6)
 
 
 def test_counters_of_clients_are_added_and_those_of_interfaces_are_not() -> None:

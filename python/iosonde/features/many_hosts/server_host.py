@@ -68,7 +68,7 @@ async def _sample(samples: list[dict[str, int]]) -> None:
 def read(root: Path) -> dict[str, int]:
     """Counters of the machine now, by name, and the time."""
     found: dict[str, int] = {"time_ns": time.time_ns()}
-    for source in (_cpu, _disks, _interfaces, _nfsd):
+    for source in (_cpu, _disks, _interfaces, _nfsd, _nfsd_pools):
         with suppress(OSError, ValueError, IndexError, KeyError):
             found |= source(root)
     return found
@@ -123,6 +123,13 @@ def _nfsd(root: Path) -> dict[str, int]:
         "nfsd_calls": int(lines["rpc"].split()[0]),
         "nfsd_threads": int(lines["th"].split()[0]),
     }
+
+
+def _nfsd_pools(root: Path) -> dict[str, int]:
+    """Calls, and those for which no thread was idle (kernel `Documentation/filesystems/nfs/knfsd-stats`)."""
+    lines = (root / "proc/fs/nfsd/pool_stats").read_text(encoding="ascii").splitlines()
+    pools = [[int(each) for each in line.split()] for line in lines if not line.startswith("#")]
+    return {"nfsd_arrived": sum(pool[1] for pool in pools), "nfsd_without_thread": sum(pool[2] for pool in pools)}
 
 
 def describe() -> dict[str, Any]:

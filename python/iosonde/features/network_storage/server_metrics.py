@@ -33,6 +33,15 @@ def metrics(server: pl.Expr, is_divided: pl.Expr) -> tuple[Metric, ...]:
             expression=pl.when(is_known).then(server - device),
         ),
         Metric(
+            name="network_path_server_whole_ns_mean",
+            title="Server, not divided",
+            unit="ns",
+            formula="part of the server, where it is not divided into its device and the rest",
+            better="lower",
+            kind="time",
+            expression=pl.when(is_divided & (pl.col("server_is_divided").fill_null(0) == 0)).then(server),
+        ),
+        Metric(
             name="server_host_cpu_share",
             title="CPU of the server",
             unit="",
@@ -40,6 +49,15 @@ def metrics(server: pl.Expr, is_divided: pl.Expr) -> tuple[Metric, ...]:
             better="lower",
             kind="device",
             expression=pl.col("server_host_cpu_share"),
+        ),
+        Metric(
+            name="server_thread_wait_share",
+            title="Calls that found no idle thread of the server",
+            unit="",
+            formula="calls for which no thread of nfsd was idle / calls that arrived",
+            better="lower",
+            kind="device",
+            expression=pl.col("server_thread_wait_share"),
         ),
         Metric(
             name="server_disk_busy_share",

@@ -50,6 +50,18 @@ class ServerFacts:
         return min(1.0, 1e6 * max(busy) / time) if busy and time else None
 
     @property
+    def device_ns(self) -> float | None:
+        """Time of the reads of the drives for each operation; None if the server's part is not divided."""
+        operations, milliseconds = self.grown("load_operations"), self.grown("disk_read_ms")
+        return None if self.unseparated or not operations or milliseconds is None else 1e6 * milliseconds / operations
+
+    @property
+    def thread_wait_share(self) -> float | None:
+        """Calls for which no thread of the NFS server was idle, over all."""
+        arrived, waited = self.grown("nfsd_arrived"), self.grown("nfsd_without_thread")
+        return min(1.0, waited / arrived) if arrived and waited is not None else None
+
+    @property
     def unseparated(self) -> str:
         """Reason why the server's part is not divided; empty if it can be."""
         if self.server is None:
@@ -77,6 +89,12 @@ def _row(name: str, dtype: DType, text: str, value: Callable[[ServerFacts], Any]
 COLUMNS = (
     _row("host", TEXT, "its name", lambda facts: facts.server.host if facts.server else None),
     _row("calls", U64, "calls that its NFS server counted", lambda facts: facts.grown("nfsd_calls")),
+    _row(
+        "thread_wait_share",
+        NUMBER,
+        "calls that found no idle thread of its NFS server, over all",
+        lambda facts: facts.thread_wait_share,
+    ),
     _row("nfs_read_bytes", U64, "bytes that its NFS server read", lambda facts: facts.grown("nfsd_read_bytes")),
     _row("nfs_write_bytes", U64, "bytes that its NFS server wrote", lambda facts: facts.grown("nfsd_write_bytes")),
     _row("host_cpu_share", NUMBER, "CPU time over that of all CPUs", lambda facts: facts.cpu_share),

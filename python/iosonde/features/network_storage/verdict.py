@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iosonde.features.network_storage.facts import FEWEST_PROBES, NetworkFacts, median
+from iosonde.features.network_storage.server_side import ServerFacts
 from iosonde.results.schema import Record
 from iosonde.verdict.remote import Remote
 
@@ -14,7 +15,7 @@ def remote(record: Record) -> Remote | None:
     load = [net.load_bytes(each) for each in ("read", "write")]
     if calls is None or wire[0] is None or wire[1] is None or load[0] is None or load[1] is None:
         return None
-    probes = net.reading.connect_ns
+    probes, server = net.reading.connect_ns, ServerFacts(record)
     return Remote(
         load_read_bytes=load[0],
         load_write_bytes=load[1],
@@ -26,6 +27,10 @@ def remote(record: Record) -> Remote | None:
         network_ns=median(probes) if len(probes) >= FEWEST_PROBES else None,
         payload_ns=net.payload_ns,
         empty_calls_ns=tuple(net.reading.call_ns) if len(net.reading.call_ns) >= FEWEST_PROBES else (),
+        server_device_ns=server.device_ns,
+        server_device_share=server.busy_share,
+        server_cpu_share=server.cpu_share,
+        server_thread_wait_share=server.thread_wait_share,
         is_lossy=net.is_lossy,
         window_share=net.window_share,
         connections=net.reading.at_end.get("tcp_connections", 0),

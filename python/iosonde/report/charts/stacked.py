@@ -19,10 +19,15 @@ def sketch(view: View, found: list[Subject], material: Material) -> Sketch:
     """Stack the metrics of a view over its factor; each row is one part of a bar."""
     layout = ChartLayout.for_view(view, found, material)
     values = {metric: Values(material, metric) for metric in view.metrics}
+    values = {
+        metric: each
+        for metric, each in values.items()
+        if any(each.estimate(subject)[0] is not None for subject in found)
+    }
     totals = Values(material, view.y)
     axis = factor_axis(view.x, [subject.level(view.x) for subject in found], categories=True)
     scale = metric_scale(view.y, 1.0)
-    titles = _titles(view.metrics)
+    titles = _titles(list(values))
     bars = [
         _parts(titles, view, subject, layout, values, totals, scale, x=x_value(view.x, subject.level(view.x), axis))
         for subject in found
