@@ -3,7 +3,7 @@
     python bench/network_bottlenecks.py [--only "rate 4"] [--repeats 1] [--output DIRECTORY]
 
 Conditions are those of `tests/lab/network_conditions.py`. Each is one run: what was injected, what the verdict names,
-and its first reason. Without other load a repeat takes about ten minutes.
+and its last reason. Without other load a repeat takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def judged(condition: Condition, result_set: Path) -> str:
 
 
 def reason(record: Record) -> str:
-    return record.verdict.because[0] if record.verdict else ""
+    return record.verdict.because[-1] if record.verdict else ""
 
 
 if __name__ == "__main__":
