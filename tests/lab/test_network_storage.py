@@ -82,7 +82,11 @@ def test_load_wire_and_connection_count_the_same_bytes(bottlenecks: Tried, condi
     assert wire == 4096 * calls
     assert load == pytest.approx(wire, abs=4 * 4096)
     marks = 4 * (calls + (net.grown("other_operations") or 0))
-    assert received == pytest.approx(replies + marks, rel=0.01, abs=16 * 4200), "without the connections of probes"
+    # Connections are read after the mount; the load continues meanwhile.
+    apart = max(net.reading.at_start["read_ns"], net.reading.at_end["read_ns"]) / (net.grown("clock_ns") or 1)
+    assert received == pytest.approx(replies + marks, rel=0.01, abs=16 * 4200 + 2 * apart * replies), (
+        "without the connections of probes"
+    )
 
 
 @pytest.mark.parametrize("condition", ["delay 0", "delay 10", "rate 4 read 1", "drive 20 read 4"])

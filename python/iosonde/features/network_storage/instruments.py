@@ -68,7 +68,7 @@ class NetworkStorage(Instrument):
             self._rows += [
                 {**row, "end_ns": event["end_ns"], "statistic": f"{STATISTICS}{name}", "value": value}
                 for name, value in found.items()
-                if name not in ("clock_ns", "time_ns")
+                if name not in ("clock_ns", "time_ns", "read_ns")
             ]
 
     def stop(self, done: EngineRun) -> Reading:
@@ -110,7 +110,7 @@ INSTRUMENTS = (NetworkStorage, Outage, HungMount)
 
 
 def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, int]:
-    """Counters of a transport now, by name, and the time; without connections from `own_ports`."""
+    """Counters of a transport now, by name, the time, and how long it took; without connections from `own_ports`."""
     found = {"clock_ns": time.monotonic_ns(), "time_ns": time.time_ns()}
     way = facts.get("path") or {}
     if statistics := mountstats.read(facts["mount_point"]) if facts["transport"] == "nfs" else None:
@@ -123,7 +123,7 @@ def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, 
         found |= server_counters(SERVER_STATISTICS)
     if pid := facts.get("daemon_pid"):
         found |= _daemon_counters(pid)
-    return found
+    return found | {"read_ns": time.monotonic_ns() - found["clock_ns"]}
 
 
 def server_counters(table: Path) -> dict[str, int]:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from iosonde.results.schema import RecordPart
 
-_NOT_ADDED = ("clock_ns", "time_ns", "nic_", "nfsd_")
+_NOT_ADDED = ("clock_ns", "time_ns", "read_ns", "nic_", "nfsd_")
 """Prefixes of counters that are not those of one host alone."""
 _NUMBERS = ("tcp_connections",)
 """Counts of what exists at a time, which do not grow."""
