@@ -43,6 +43,18 @@ FILES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("line", "waited"),
+    [("16 3 13 0", 3), ("16 16 13 0", 3), ("14 17 13 0", 4), ("16 16 16 0", 0)],
+    ids=["counted without idle thread", "always counted", "calls in several pieces", "always idle"],
+)
+def test_connections_that_found_no_idle_thread(tmp_path: Path, line: str, waited: int) -> None:
+    file = tmp_path / "proc/fs/nfsd/pool_stats"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"# pool packets-arrived sockets-enqueued threads-woken threads-timedout\n0 {line}\n")
+    assert server_host.read(tmp_path)["nfsd_without_thread"] == waited
+
+
 def test_each_drive_and_interface_of_a_server_counts_once(tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -126,10 +126,15 @@ def _nfsd(root: Path) -> dict[str, int]:
 
 
 def _nfsd_pools(root: Path) -> dict[str, int]:
-    """Calls, and those for which no thread was idle (kernel `Documentation/filesystems/nfs/knfsd-stats`)."""
+    """Connections with data, and those for which no thread was idle (kernel `net/sunrpc/svc_xprt.c`).
+
+    Kernels count a connection as enqueued if no thread was idle, later ones always; then it is woken less often.
+    """
     lines = (root / "proc/fs/nfsd/pool_stats").read_text(encoding="ascii").splitlines()
     pools = [[int(each) for each in line.split()] for line in lines if not line.startswith("#")]
-    return {"nfsd_arrived": sum(pool[1] for pool in pools), "nfsd_without_thread": sum(pool[2] for pool in pools)}
+    arrived, enqueued, woken = (sum(pool[field] for pool in pools) for field in (1, 2, 3))
+    ready = max(enqueued, min(arrived, enqueued + woken))
+    return {"nfsd_arrived": ready, "nfsd_without_thread": max(0, ready - woken)}
 
 
 def describe() -> dict[str, Any]:
