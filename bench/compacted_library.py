@@ -2,9 +2,10 @@
 
     python bench/compacted_library.py [--read 100] [--cached 10000]
 
-Fabricates a library of `--read` result sets of 101 runs each, whose records are hard links to those of four fabricated
-ones, and measures `iosonde library` without and with the cache. Then a library of `--cached` result sets with the cache
-that they would have: their directories have a plan and no records, which nothing reads as long as the cache is valid.
+Two result sets of 101 runs each are measured by the engine on a simulated drive (ten intervals a run). A library of
+`--read` result sets has hard links to their records; `iosonde library` is measured without and with the cache. Then a
+library of `--cached` result sets with the cache that they would have: their directories have a plan and no records,
+which nothing reads as long as the cache is valid. `--cached 0` leaves that part out.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-
 import polars as pl
-from fabricate import result_set, small_study
+from sessions import STUDY
 
+from iosonde.execution import execute
 from iosonde.library import compacted, index
 from iosonde.library.context import Device
+from iosonde.planning import expand
+from iosonde.storage import open_target
+from iosonde.study.model import Study
 
-BASES, RUNS, AT_ONCE, DRIVES = 4, 101, 25, 100
+DRIVE = "sim:p900"
+BASES, RUNS, AT_ONCE, DRIVES = 2, 101, 25, 100
 QUERY = (
     "SELECT model, metric, count(*) AS runs, median(value) AS median FROM metrics JOIN result_sets USING (result_set) "
     "WHERE operation = 'all' GROUP BY ALL ORDER BY ALL"
@@ -45,8 +49,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["XDG_CACHE_HOME"] = str(Path(scratch) / "cache")
         bases = [Path(scratch) / "bases" / f"set-{number}" for number in range(BASES)]
-        for number, base in enumerate(bases):
-            result_set(base, small_study(), repeats=24, seconds=1, seed=number, model=f"SSD {number}")
+        for base in bases:
+            study = Study.model_validate(STUDY | {"measurement": STUDY["measurement"] | {"duration": "1s"}})
+            execute(expand(study, open_target(DRIVE), profile="quick", repeats=24), base)
         library = Path(scratch) / "library"
         for number in range(options.read):
             shutil.copytree(bases[number % BASES], library / f"set-{number:05}", copy_function=os.link)

@@ -17,7 +17,8 @@ from iosonde.findings.answer import trust_of
 from iosonde.library import index
 from iosonde.library.context import facts_of, wear_of
 from iosonde.library.indexing import Index
-from iosonde.library.page import link, render, require_outside
+from iosonde.library.page import link, render
+from iosonde.library.write import require_outside
 from iosonde.metrics.bulk import METRICS, bulk_metrics
 from iosonde.metrics.metrics import run_metrics
 from iosonde.regression.sessions import session_of

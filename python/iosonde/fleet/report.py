@@ -299,7 +299,7 @@ def collect(root: Path, found: Index | None = None) -> FleetReport:
         notes += [f"{each}" for each in sharing.sentences(description.shared)]
         notes += [f"{name} was skipped: {reason}" for name, reason in description.skipped.items()]
     return FleetReport(
-        root=listed.root,
+        root=Path(listed.root),
         chapters=[Chapter(fleet=each) for each in fleets(listed.summaries)],
         notes=notes,
         problems=listed.problems,

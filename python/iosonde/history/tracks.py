@@ -59,7 +59,7 @@ class Track:
 class History:
     """All tracks below a directory."""
 
-    root: Path
+    root: Path | str
     tracks: Sequence[Track]
     problems: Sequence[str]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -34,11 +34,19 @@ ALONE = 50
 class Index:
     """The result sets below a directory."""
 
-    root: Path
+    root: Path | str
+    """An address of object storage is a string."""
     summaries: Sequence[Summary]
     """The newest first."""
     problems: Sequence[str]
     """Result sets and directories that were skipped, each with the reason."""
+
+    @classmethod
+    def of(cls, root: Path | str, listed: Iterable[Summary], problems: Sequence[str]) -> Index:
+        """Return the index of summaries in any order."""
+        ordered = sorted(listed, key=lambda each: each.path)
+        newest_first = sorted(ordered, key=lambda each: each.started_at, reverse=True)
+        return cls(root=root, summaries=newest_first, problems=problems)
 
 
 def index(root: Path | str, *, compact: bool = False) -> Index:
@@ -60,12 +68,7 @@ def index(root: Path | str, *, compact: bool = False) -> Index:
             listed.append(summary)
         if problem:
             problems.append(problem)
-    ordered = sorted(listed, key=lambda each: each.path)
-    return Index(
-        root=directory,
-        summaries=sorted(ordered, key=lambda each: each.started_at, reverse=True),
-        problems=problems,
-    )
+    return Index.of(directory, listed, problems)
 
 
 def _known(root: Path, found: Sequence[Path], cache: Path) -> Iterator[Summary]:
@@ -92,14 +95,14 @@ def _batch(root: Path, directories: Sequence[Path], cache: Path | None) -> Itera
             results = ResultSet.open_records(directory)
             results.records()
         except IosondeError as error:
-            yield None, _skipped(directory, error)
+            yield None, skipped(directory, error)
         else:
             opened[_name(root, directory)] = results
     if opened:
-        yield from _summarised(opened, states, cache)
+        yield from summarised(opened, states, cache)
 
 
-def _summarised(
+def summarised(
     opened: dict[str, ResultSet], states: Mapping[str, str], cache: Path | None
 ) -> Iterator[tuple[Summary | None, str]]:
     """Summarise together; where one of them is damaged, each by itself."""
@@ -109,17 +112,17 @@ def _summarised(
     except Exception as error:  # a record of a stranger may have any value in any place
         if len(opened) == 1:
             [results] = opened.values()
-            yield None, _skipped(results.directory, error)
+            yield None, skipped(results.directory, error)
             return
         for name, results in opened.items():
-            yield from _summarised({name: results}, states, cache)
+            yield from summarised({name: results}, states, cache)
         return
     if cache:
         compacted.write(cache, {each.path: (states[each.path], each) for each in found}, metrics)
     yield from ((each, "") for each in found)
 
 
-def _skipped(directory: Path, error: Exception) -> str:
+def skipped(directory: Path, error: Exception) -> str:
     if isinstance(error, ResultsError):
         return f"`{directory}` skipped: {error.what}" + (f" ({error.where})" if error.where else "")
     return f"`{directory}` skipped: its records cannot be summarised ({type(error).__name__}: {error})"

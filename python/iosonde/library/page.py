@@ -10,8 +10,6 @@ from importlib import resources
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
-from iosonde.errors import ResultsError
-from iosonde.library.find import MARK
 from iosonde.library.indexing import Index
 from iosonde.library.summary import Headline, Summary
 from iosonde.report.writers.document import policy, stylesheet, template_of
@@ -65,12 +63,12 @@ def render(index: Index, directory: Path) -> str:
     return str(text)
 
 
-def row(summary: Summary, root: Path, directory: Path) -> Row:
+def row(summary: Summary, root: Path | str, directory: Path) -> Row:
     """Write the facts of a result set; links are relative to `directory`."""
     begin = moment(summary.started_at)
     return Row(
-        path=shown(summary.path if summary.path != "." else root.name),
-        link=link(root / summary.path / summary.report, directory) if summary.report else "",
+        path=shown(summary.path if summary.path != "." else Path(root).name),
+        link=link(Path(root) / summary.path / summary.report, directory) if summary.report else "",
         time=begin.timestamp() if begin else 0.0,
         date=f"{begin:%Y-%m-%d}" if begin else "",
         clock=f"{begin:%H:%M}" if begin else "",
@@ -109,16 +107,6 @@ def moment(text: str) -> datetime | None:
         return datetime.fromisoformat(text)
     except ValueError:
         return None
-
-
-def require_outside(path: Path) -> None:
-    """Refuse to write into a result set: `ResultsError`."""
-    for each in path.absolute().parents:
-        if (each / MARK).is_file():
-            raise ResultsError(
-                f"cannot write `{path}` inside the result set `{each}`",
-                hint="name a file elsewhere with `--output FILE`",
-            )
 
 
 def _device_facts(summary: Summary) -> str:

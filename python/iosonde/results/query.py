@@ -25,6 +25,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
+from iosonde import object_storage
 from iosonde.core.provided import provided
 from iosonde.errors import ResultsError
 from iosonde.memory import available_bytes
@@ -71,7 +72,9 @@ def answer_library(library: Mapping[str, Any], text: str) -> pl.DataFrame:
     scratch = create_scratch()
     connection = duckdb.connect()
     weakref.finalize(connection, _close, scratch, [])
-    _confine(connection, scratch, [library["cache"]])
+    if address := library.get("address"):
+        connection.register_filesystem(object_storage.opened(address).system)
+    _confine(connection, scratch, [library["directory"]])
     try:
         for name in ("result_sets", "segments"):
             _add_table(connection, name, pl.DataFrame(library[name], infer_schema_length=None))

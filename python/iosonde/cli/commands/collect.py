@@ -13,10 +13,17 @@ from iosonde.cli.tables import AsJson, print_json
 
 def command(
     directories: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Directories with result sets, at any depth.")
+        list[str],
+        typer.Argument(metavar="DIR...", help="Directories with result sets, at any depth, or `s3://BUCKET/PREFIX`."),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="LIBRARY", help="Directory to copy them to; created if missing.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="LIBRARY",
+            help="Directory to copy them to, created if missing, or `s3://BUCKET/PREFIX`.",
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -25,9 +32,15 @@ def command(
     The directories are not changed. A result set that the library has already is copied once; one with further records
     completes its copy. Damaged and foreign files are named and skipped.
     """
+    from iosonde.library import remote
     from iosonde.library.collect import collect
+    from iosonde.object_storage import is_address
 
-    done = collect(directories, output)
+    done = (
+        remote.collect(directories, output)
+        if is_address(output)
+        else collect(remote.sources(directories), Path(output))
+    )
     for problem in done.problems:
         messages.warning(f"warning: {problem}")
     if as_json:

@@ -14,9 +14,9 @@ from iosonde.cli.tables import print_json, wrapped
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory with result sets, at any depth.")] = Path(
-        "iosonde-results"
-    ),
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`.")
+    ] = "iosonde-results",
     study: Annotated[str | None, typer.Option("--study", metavar="NAME", help="Only this study.")] = None,
     target: Annotated[
         str | None,
@@ -56,7 +56,7 @@ def command(
 
 
 def _show(
-    directory: Path,
+    directory: str,
     study: str | None,
     target: str | None,
     metric: str | None,
@@ -69,18 +69,13 @@ def _show(
     from iosonde.history import history, sentences
     from iosonde.history.page import render
     from iosonde.library import index
-    from iosonde.library.page import require_outside
-    from iosonde.library.write import require_replaceable, write_page
+    from iosonde.library.write import page_path, write_page
 
-    path = output or directory / "history.html"
-    if not as_json:
-        require_outside(path)
-        if output is None:
-            require_replaceable(path)
+    path = None if as_json else page_path(output, directory, "history.html")
     found = history(index(directory), study=study, target=target, metric=metric)
     for problem in found.problems:
         messages.warning(f"warning: {problem}")
-    if as_json:
+    if path is None:
         print_json(sentences.document(found))
     else:
         print("\n".join(wrapped(sentences.lines(found))))

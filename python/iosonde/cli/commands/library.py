@@ -13,7 +13,9 @@ from iosonde.cli.tables import print_json
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory with result sets, at any depth.")],
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="Directory with result sets, at any depth, or `s3://BUCKET/PREFIX`.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -32,18 +34,14 @@ def command(
     are named and skipped. Symbolic links are not followed, and no result set is changed.
     """
     from iosonde.library import index
-    from iosonde.library.page import render, require_outside
-    from iosonde.library.write import require_replaceable, write_page
+    from iosonde.library.page import render
+    from iosonde.library.write import page_path, write_page
 
-    path = output or directory / "library.html"
-    if not as_json:
-        require_outside(path)
-        if output is None:
-            require_replaceable(path)
+    path = None if as_json else page_path(output, directory, "library.html")
     found = index(directory)
     for problem in found.problems:
         messages.warning(f"warning: {problem}")
-    if as_json:
+    if path is None:
         print_json(
             {
                 "directory": str(found.root),

@@ -17,7 +17,12 @@ _ROWS_AT_ONCE = 10_000
 
 
 def command(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Result set, or a directory with result sets.")],
+    directory: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR", help="Result set, directory with result sets, or a library at `s3://BUCKET/PREFIX`."
+        ),
+    ],
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT statement in DuckDB's SQL.")],
     format: Annotated[
         Literal["table", "csv", "json"] | None,
@@ -34,11 +39,16 @@ def command(
     """
     from iosonde.library import sql
     from iosonde.library.find import MARK
+    from iosonde.object_storage import is_address
     from iosonde.results.csv_files import as_csv
     from iosonde.results.query_process import answer as answer_of
 
-    is_library = directory.is_dir() and not (directory / MARK).exists()
-    answered = sql.answer(directory, query) if is_library else answer_of(directory, query)
+    place = Path(directory)
+    if is_address(directory):
+        answered = sql.answer_remote(directory, query)
+    else:
+        is_library = place.is_dir() and not (place / MARK).exists()
+        answered = sql.answer(place, query) if is_library else answer_of(place, query)
     for problem in answered.problems:
         messages.warning(f"warning: {problem}; skipped")
     answer = answered.rows

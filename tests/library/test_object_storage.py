@@ -1,0 +1,175 @@
+"""Libraries in object storage: collected once, completed, queried, and copied back."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from fabricate import plan, result_set, small_study
+
+from iosonde.errors import ResultsError
+from iosonde.library import compacted, index, remote
+from iosonde.library.collect import collect
+from iosonde.object_storage import opened
+from iosonde.results import ResultSet, query
+
+LIBRARY = "memory://bucket/lab"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two result sets of the same plan, as of two hosts: records differ."""
+    root = tmp_path_factory.mktemp("made")
+    planned = plan(small_study(), repeats=1)
+    result_set(root / "host-a/results", planned, seconds=1)
+    result_set(root / "host-b/results", planned, seconds=1, seed=2)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def objects() -> Iterator[dict[str, bytes]]:
+    storage = fsspec.filesystem("memory")
+    storage.store.clear()
+    yield storage.store
+    storage.store.clear()
+
+
+def contents() -> dict[str, bytes]:
+    storage = fsspec.filesystem("memory")
+    return {path: storage.cat_file(path) for path in storage.find("/")}
+
+
+def records_below(root: Path) -> dict[str, bytes]:
+    files = [path for path in root.rglob("*") if path.is_file() and path.name != "lock"]
+    return {"/".join(path.relative_to(root).parts[-3:]): path.read_bytes() for path in files if "records" in path.parts}
+
+
+def metrics(address: str, text: str) -> list[tuple[object, ...]]:
+    """As `iosonde sql` does, in this process: objects in memory are those of one process."""
+    storage, rows = opened(address), remote.newest(opened(address))
+    library = {
+        "directory": storage.url(f"{storage.root}/{remote.COMPACTED}"),
+        "address": address,
+        "result_sets": [{"result_set": each.path} for each in index(address).summaries],
+        "segments": rows.select("result_set", "segment").to_dicts(),
+        "files": remote.metric_urls(storage, rows["segment"].to_list()),
+    }
+    return query.answer_library(library, text).rows()
+
+
+def test_result_sets_are_uploaded_once_and_objects_never_change(made: Path) -> None:
+    done = remote.collect([str(made / "host-a"), str(made / "host-b")], LIBRARY)
+    assert (len(done.copied), done.known, done.problems) == (2, 0, [])
+    first = contents()
+    again = remote.collect([str(made)], LIBRARY)
+    assert (again.copied, again.completed, again.known) == ([], [], 2)
+    assert contents() == first
+
+
+def test_the_index_and_metrics_are_those_of_a_local_library(made: Path, tmp_path: Path) -> None:
+    remote.collect([str(made)], LIBRARY)
+    found, local = index(LIBRARY), index(made, compact=True)
+    assert found.problems == []
+    assert [each.cells for each in found.summaries] == [each.cells for each in local.summaries]
+    [file] = compacted.metric_files(compacted.place(made), [_segment(made)])
+    text = "SELECT count(*), sum(value) FROM"
+    expected = query.duckdb.sql(f"{text} read_parquet('{file}')").fetchall()
+    assert metrics(LIBRARY, f"{text} metrics") == [(expected[0][0], pytest.approx(expected[0][1]))]
+
+
+def _segment(root: Path) -> str:
+    states = {str(path.relative_to(root)): compacted.state_of(path) for path in root.glob("*/results")}
+    return str(compacted.current(compacted.place(root), states)["segment"][0])
+
+
+def test_a_result_set_that_grew_is_completed_with_its_new_records_only(made: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(made / "host-a/results", source / "set")
+    late = sorted((source / "set/records").iterdir())[-1]
+    shutil.move(late, tmp_path / "late")
+    first = remote.collect([str(source)], LIBRARY)
+    runs = metrics(LIBRARY, "SELECT count(DISTINCT run_id) FROM metrics")
+    shutil.move(tmp_path / "late", late)
+    second = remote.collect([str(source)], LIBRARY)
+    assert (second.copied, second.completed) == ([], first.copied)
+    *_, newest = archives()
+    assert [name for name in newest if "/records/" in name and late.name not in name] == []
+    assert metrics(LIBRARY, "SELECT count(DISTINCT run_id) FROM metrics") == [(int(str(runs[0][0])) + 1,)]
+    assert [each.complete for each in index(LIBRARY).summaries] == [5]
+    collect(remote.sources([LIBRARY]), tmp_path / "back")
+    [back] = {path.parent for path in (tmp_path / "back").rglob("plan.json")}
+    assert len(ResultSet.open(back).records()) == 5
+    assert records_below(tmp_path / "back") == records_below(source)
+
+
+def archives() -> list[list[str]]:
+    """Names in each archive, the largest archive first."""
+    found = sorted((data for path, data in contents().items() if path.endswith(".tar")), key=len, reverse=True)
+    return [tarfile.open(fileobj=io.BytesIO(each)).getnames() for each in found]
+
+
+def test_what_a_killed_process_uploaded_is_found_again(made: Path, objects: dict[str, bytes]) -> None:
+    """It uploads archives first, then metrics, and summaries last."""
+    remote.collect([str(made)], LIBRARY)
+    before = {path: data for path, data in contents().items() if path.endswith(".tar")}
+    for path in [path for path in objects if "/summaries/" in path]:
+        del objects[path]
+    with pytest.raises(ResultsError, match="has no library"):
+        index(LIBRARY)
+    done = remote.collect([str(made)], LIBRARY)
+    assert len(done.copied) == 2
+    assert {path: data for path, data in contents().items() if path.endswith(".tar")} == before
+    # Metrics of the process that was killed belong to no summary.
+    assert metrics(
+        LIBRARY, "SELECT count(*) = count(DISTINCT (result_set, run_id, operation, stream, metric)) FROM metrics"
+    ) == [(True,)]
+
+
+def test_damaged_records_are_named_and_not_uploaded(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "host-a", tmp_path / "source")
+    [damaged, *_] = sorted((tmp_path / "source/results/records").iterdir())
+    (damaged / "intervals.parquet").write_bytes(b"")
+    done = remote.collect([str(tmp_path / "source")], LIBRARY)
+    assert "`intervals.parquet` was modified after it was written" in done.problems[0]
+    assert [name for name in archives()[0] if damaged.name in name] == []
+    again = remote.collect([str(tmp_path / "source")], LIBRARY)
+    assert (again.copied, again.completed, again.known) == ([], [], 1)
+
+
+def test_a_query_reads_nothing_but_the_library(made: Path, objects: dict[str, bytes]) -> None:
+    remote.collect([str(made)], LIBRARY)
+    fsspec.filesystem("memory").pipe_file("/bucket/secret.csv", b"a\n1\n")
+    with pytest.raises(ResultsError, match="disabled by configuration"):
+        metrics(LIBRARY, "SELECT * FROM 'memory://bucket/secret.csv'")
+
+
+def test_an_archive_cannot_write_outside_its_directory(made: Path, tmp_path: Path) -> None:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("../outside"))
+    fsspec.filesystem("memory").pipe_file("/bucket/lab/result_sets/a/b.tar", data.getvalue())
+    with pytest.raises(ResultsError, match=r"the member `\.\./outside`, which no result set has"):
+        collect(remote.sources([LIBRARY]), tmp_path / "back")
+
+
+def test_a_client_that_is_not_installed_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(ResultsError) as raised:
+        opened("s3://bucket/prefix")
+    assert raised.value.what == "`s3://bucket/prefix` requires the package `s3fs`"
+    assert raised.value.hint.endswith("-m pip install s3fs`")
+
+
+@pytest.mark.parametrize("address", ["nothing://bucket/lab", "memory://", "memory://bucket/[a]"])
+def test_other_addresses_are_errors_with_an_example(address: str) -> None:
+    with pytest.raises(ResultsError) as raised:
+        index(address)
+    assert raised.value.hint == "name it as `s3://BUCKET/PREFIX`"
