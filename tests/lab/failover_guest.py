@@ -1,11 +1,13 @@
 """Runs the study `failover` on NFS inside User Mode Linux: `failover_guest.py REPEATS`.
 
-It runs on a server in a namespace, and on an export of iosonde's own. A session on the own export is killed at the end. `left.json` has what each of them leaves.
+It runs on a server in a namespace, and on an export of iosonde's own. Before it, two hosts measure that server together, each
+with a mount of its own. A session on the own export is killed at the end. `left.json` has what each of them leaves.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,7 +18,9 @@ from typing import Any
 import network_guest
 
 from iosonde.execution import execute
-from iosonde.planning import expand, load
+from iosonde.execution.carrier import HostOptions
+from iosonde.features.many_hosts import merge
+from iosonde.planning import expand, load, parse
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.kernel import read
 from iosonde.storage.block_layer.mounts import mounts
@@ -24,6 +28,30 @@ from iosonde.storage.safety import journal
 
 PLACE = Path("/srv/own")
 OUTAGE = {"rate": "40", "span": "4MiB", "duration": "14s", "outage_after": "1s", "outage_length": "3s"}
+TOGETHER = """
+name = "together"
+title = "Two hosts"
+question = "?"
+repeats = 1
+
+[measurement]
+file_system = "nfs"
+span = "1MiB"
+block_size = "16KiB"
+rate = "50"
+arrival = "constant"
+ramp = "0s"
+duration = "3s"
+interval = "500ms"
+
+[[parts]]
+title = "Connections"
+
+[parts.factors]
+nfs_connections = [1, 2]
+
+[profiles.standard]
+"""
 SERVE = """
 set -e
 mount -t tmpfs own /var/lib/nfs
@@ -41,7 +69,8 @@ rpc.nfsd --no-nfs-version 3 --grace-time 10 4
 def main(repeats: int) -> None:
     """Cut the route to a server, restart a server, and kill a session."""
     network_guest.serve()
-    found = {}
+    on_two_hosts()
+    found = {"hosts": left()}
     study(f"nfs:{network_guest.SERVER}:/", "link", repeats, **OUTAGE, outage="link")
     found["link"] = left()
     subprocess.run(["sh", "-c", SERVE], check=True, stdin=subprocess.DEVNULL)
@@ -55,6 +84,13 @@ def main(repeats: int) -> None:
     found["cleaned"] = [each.reason for each in cleanup()]
     found["after"] = left()
     Path("left.json").write_text(json.dumps(found))
+
+
+def on_two_hosts() -> None:
+    """Measure over one and over two connections: the kernel has one set of them for both hosts, which are one machine."""
+    merge.SKEW_FAILURE = math.inf  # One CPU starts one engine after the other.
+    target = open_target(f"nfs:{network_guest.SERVER}:/")
+    execute(expand(parse(TOGETHER), target), Path("hosts"), hosts=HostOptions(hosts="local:2"))
 
 
 def study(target: str, name: str, repeats: int, **settings: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from user_mode_linux import run_script
 
+from iosonde.features.many_hosts.record import Hosts
 from iosonde.features.network_storage.record import OutageReading
 from iosonde.lab.image import Image
 from iosonde.metrics.metrics import run_metrics
@@ -58,8 +59,21 @@ def test_an_outage_is_seen_and_no_acknowledged_write_is_lost(outages: Tried, nam
     assert values["wrong_sectors"] == 0
 
 
+def test_each_host_mounts_the_export_with_the_options_of_each_case(outages: Tried) -> None:
+    results = ResultSet.open(outages.directory / "hosts")
+    assert [record.failure for record in results.records()] == [None, None]
+    for host in results.plan.hosts:
+        own = ResultSet.open(results.directory / "hosts" / host).records()
+        assert sorted(each.setup["nfs"]["options"].split(",")[2] for each in own) == ["nconnect=1", "nconnect=2"]
+    for record in results.records():
+        part = record.of(Hosts)
+        assert part
+        assert all(share.bytes for share in part.shares)
+        assert record.target["file_system"]["kind"] == "nfs4"
+
+
 def test_setups_leave_nothing(outages: Tried) -> None:
-    for name in ("link", "own"):
+    for name in ("hosts", "link", "own"):
         found = outages.left[name]
         assert {each: found[each] for each in NOTHING} == NOTHING
     assert outages.left["own"]["threads"] == "4"

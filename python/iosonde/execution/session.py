@@ -161,8 +161,8 @@ def _carry_out(
             _put_back(result_set)
             return result_set
         engine_programs.require(result_set.plan.specs(), observer.note)
-        with opened(result_set, observer, stop, name, consent) as loop:
-            loop.carry_out_all(schedule)
+        with opened(result_set, observer, stop, name, consent) as session:
+            session.loop.carry_out_all(schedule)
         if stop.is_set() and schedule.next_run():
             if not stop.is_time_over:
                 raise Interrupted(result_set)
@@ -213,6 +213,20 @@ class _Rig:
         return attempt
 
 
+@dataclass(frozen=True, kw_only=True)
+class OpenSession:
+    """Claimed and prepared targets, and the loop of runs on them."""
+
+    loop: RunLoop
+    rigs: Sequence[_Rig]
+
+    def remove_setup(self, target: str) -> None:
+        """Remove the setup of the last run on a target, before a run that would do so."""
+        for rig in self.rigs:
+            if rig.plan.target == target:
+                rig.equipment.setups.remove()
+
+
 def _on_rigs(rigs: Sequence[_Rig]) -> CarryOut:
     """Carry out each run on the target that it belongs to."""
 
@@ -231,7 +245,7 @@ def opened(
     name: str,
     consent: Consent,
     start: Callable[[], Start] | None = None,
-) -> Iterator[RunLoop]:
+) -> Iterator[OpenSession]:
     """A session on targets that are claimed and prepared, and restored at the end in any case."""
     plans = result_set.plan.by_target()
     admissions = [Admission.for_plan(plan, result_set.directory) for plan in plans]
@@ -247,7 +261,7 @@ def opened(
             stack.enter_context(target.claimed(consent, keep=plan.keep or plan.joins))
             equipment = stack.enter_context(_prepared(plan, result_set, target, observer, stop, name, consent, start))
             rigs.append(_Rig(plan=plan, admission=admission, equipment=equipment))
-        yield RunLoop(result_set, observer, stop, _on_rigs(rigs))
+        yield OpenSession(loop=RunLoop(result_set, observer, stop, _on_rigs(rigs)), rigs=rigs)
 
 
 @contextmanager

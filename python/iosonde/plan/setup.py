@@ -42,6 +42,8 @@ class SetupPart(Frozen):
     combines: ClassVar[bool] = False
     """True if it makes one device of all `devices`; otherwise it is over one device or layer."""
     can_be_simulated: ClassVar[bool] = False
+    has_server: ClassVar[bool] = False
+    """True if the device is used through a server, which is started on the machine of the device."""
 
     @property
     def file_system(self) -> FileSystem | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from iosonde.errors import TargetError
 from iosonde.execution.checks.admission import Admission
 from iosonde.features.many_hosts import host_plan
 from iosonde.features.many_hosts.carrier import connected
+from iosonde.features.network_storage.targets import NfsTarget
 from iosonde.metrics import wording
+from iosonde.plan import Plan, Setup
 from iosonde.planning import load
 from iosonde.planning.expand import study_size
 from iosonde.storage.targets import workspace
+from iosonde.storage.targets.device_target import DeviceTarget
 
 pytestmark = pytest.mark.unit
 
@@ -113,14 +117,90 @@ def test_a_directory_is_required(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("measurement", "what"),
     [
-        ({"io_scheduler": "none"}, "the block queue setting `io_scheduler`"),
         ({"backend": "null"}, "the backend `null`"),
-        ({"file_system": "ext4"}, "a setup between target and load"),
     ],
 )
 def test_what_hosts_cannot_do_together_is_named(tmp_path: Path, measurement: dict[str, Any], what: str) -> None:
     with pytest.raises(TargetError, match=f"does not support {what}"):
         host_plan.check(planned(tmp_path, **measurement))
+
+
+def with_setup(plan: Plan, setup: Setup, **parameters: Any) -> Plan:
+    """The plan of a study whose cases have that setup, on a machine that may lack what it needs."""
+    cases = [
+        case.model_copy(update={"setup": setup, "parameters": case.parameters | parameters}) for case in plan.cases
+    ]
+    return plan.model_copy(update={"cases": cases})
+
+
+def test_each_host_has_setups_of_its_own_files_only(tmp_path: Path) -> None:
+    """Two hosts that mount one file system would destroy it."""
+    plan = planned(tmp_path)
+    own = with_setup(plan, Setup(file_system="ext4", setup_size=1 << 26))
+    host_plan.check(own)
+    with pytest.raises(TargetError, match="files that hosts share on one device, ext4, which each of them creates"):
+        host_plan.check(with_setup(plan, Setup(file_system="ext4", setup_size=1 << 26), host_files="shared"))
+    for parts in ({"nfs": {}}, {"fabric": {"kind": "nvme-tcp"}}):
+        with pytest.raises(TargetError, match="each host would use a server of its own") as refused:
+            host_plan.check(with_setup(plan, Setup(parts=parts)))
+        assert "`nfs:SERVER:/EXPORT`" in refused.value.hint
+    with pytest.raises(TargetError, match="1000000 hosts require 61 TiB"):
+        host_plan.check_space(own, 1_000_000)
+
+
+def test_what_is_created_on_a_shared_device_belongs_to_one_machine() -> None:
+    device = DeviceTarget(devices=(Path("/dev/x"),), numbers=("1:1",), incarnations=("",), hardware=("",))
+    device.check_on_hosts(None)
+    with pytest.raises(TargetError, match="only one of them can use it as one device, xfs"):
+        device.check_on_hosts(Setup(file_system="xfs"))
+    two = replace(device, devices=(Path("/dev/x"), Path("/dev/y")))
+    with pytest.raises(TargetError, match="requires a directory, one block device"):
+        two.check_on_hosts(None)
+
+
+def test_each_host_mounts_an_export_and_has_a_directory_on_it() -> None:
+    export = NfsTarget(name="nfs:server:/export", source=Path("server:/export"), room_bytes=1 << 30)
+    export.check_on_hosts(Setup(parts={"nfs": {"connections": 4}}, file_system="nfs"))
+
+
+def test_hosts_have_names_of_their_own_on_both_targets_of_a_comparison(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    plan = planned(tmp_path / "one", against=tmp_path / "other").model_copy(update={"hosts": ["north", "south"]})
+    host_plan.check(plan)
+    host_plan.check_space(plan, 2)
+    used = []
+    for host in plan.hosts:
+        own = host_plan.of_host(plan, host)
+        assert [run.run_id for run in own.runs] == [run.run_id for run in plan.runs], "pairs in the same order"
+        assert own.runs == [host_plan.run_of_host(plan, run, host) for run in plan.runs]
+        for part in own.by_target():
+            Admission.for_plan(part, tmp_path).check_plan()
+            used.append(f"{part.target}/{part.created_name}")
+    assert len(set(used)) == 4
+    assert not any(plan.created_name in each for each in used)
+
+
+def test_a_directory_and_a_device_are_not_compared_on_hosts(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    plan = planned(tmp_path, against=tmp_path / "other")
+    device = {"kind": "device", "path": "/dev/sdx", "size_bytes": 1 << 20}
+    runs = [
+        run
+        if run.case_id.startswith("a/")
+        else run.model_copy(update={"spec": {**run.spec, "workload": {**run.spec["workload"], "target": device}}})
+        for run in plan.runs
+    ]
+    with pytest.raises(TargetError, match="two directories or two block devices; got one of each"):
+        host_plan.check(plan.model_copy(update={"runs": runs}))
+
+
+def test_an_arm_may_have_more_hosts_than_the_other(tmp_path: Path) -> None:
+    plan = planned(tmp_path, hosts=1, against_settings={"hosts": "2"}).model_copy(update={"hosts": ["north", "south"]})
+    south = host_plan.of_host(plan, "south")
+    assert {case.arm for case in south.cases} == {"b"}
+    [part] = south.by_target()
+    Admission.for_plan(part, tmp_path).check_plan()
 
 
 def test_the_files_of_all_hosts_must_fit(tmp_path: Path) -> None:

@@ -70,6 +70,10 @@ def layouts(total: ResultSet) -> list[int]:
     ]
 
 
+def read_ahead(device: Path) -> str:
+    return Path("/sys/block", device.name, "queue/read_ahead_kb").read_text().strip()
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultSet]:
     place = tmp_path_factory.mktemp("hosts")
@@ -77,7 +81,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultSet]:
         patched.setenv("IOSONDE_ENGINE", str(real_engine()))
         patched.setenv("XDG_STATE_HOME", str(place / "state"))
         patched.setattr(*ANY_SKEW)
-        yield execute(planned(device), place / "set", consent=consent(device), hosts=LOCAL)
+        before = read_ahead(device)
+        assert before != "32"
+        plan = planned(device, read_ahead="32KiB")
+        yield execute(plan, place / "set", consent=consent(device), hosts=LOCAL)
+        assert read_ahead(device) == before
 
 
 def test_each_host_measures_a_region_and_the_first_one_fills_all_of_them(finished: ResultSet) -> None:
@@ -88,6 +96,12 @@ def test_each_host_measures_a_region_and_the_first_one_fills_all_of_them(finishe
     assert finished.plan.destroys[0].what.startswith(f"bytes 0 to {16 * MIB - 1} are lost")
     with Path(finished.plan.target).open("rb") as opened:
         assert opened.read(MIB).startswith(MARK), "no signature remains"
+
+
+def test_the_queue_of_a_device_is_set_by_the_first_host_of_a_machine(finished: ResultSet) -> None:
+    of_first, of_other = ([record.queue_settings for record in host.records()] for host in hosts_of(finished))
+    assert [[each["value"] for each in settings] for settings in of_first] == [["32"], ["32"]]
+    assert of_other == [[], []]
 
 
 def test_the_counters_of_the_device_equal_the_total(finished: ResultSet) -> None:

@@ -26,6 +26,7 @@ from engines import real_engine
 from iosonde.errors import IosondeError
 from iosonde.execution import execute, resume
 from iosonde.execution.carrier import HostOptions
+from iosonde.execution.session import cleanup
 from iosonde.features.many_hosts import relay
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan
@@ -249,6 +250,19 @@ def test_a_study_that_lost_a_host_is_resumed(place: Path) -> None:
     resumed = resume(place / "set", retry_failed=True, hosts=local(2))
     assert [(record.outcome, record.attempt) for record in resumed.records()] == [("complete", 2), ("complete", 1)]
     assert list((place / "data").iterdir()) == [], "also what the lost host had not removed"
+
+
+@pytest.mark.needs("root", "loop devices")
+def test_setups_of_a_killed_host_are_removed_by_cleanup(place: Path) -> None:
+    mounted = study(duration="2s", repeats=1, file_system="ext4", setup_size="64MiB")
+    with once_measuring(place, "many_hosts.agent", signal.SIGKILL), pytest.raises(IosondeError, match="status -9"):
+        execute(planned(place, mounted), place / "set", hosts=local(2))
+    assert {"mount", "loop device"} <= {entry.what for entry in journal.entries()}
+    cleaned = cleanup(local(2))
+    assert {each["host"] for each in cleaned} == {"host0"}, "hosts of one machine have one journal"
+    assert not any(each["failed"] for each in cleaned)
+    assert list(journal.entries()) == []
+    assert list((place / "data").iterdir()) == []
 
 
 def test_a_run_that_fails_on_one_host_has_failed_and_the_study_continues(place: Path) -> None:

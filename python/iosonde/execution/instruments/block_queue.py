@@ -8,6 +8,7 @@ from iosonde.errors import TargetError
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunContext
 from iosonde.results.schema import UNSUPPORTED
+from iosonde.storage.safety import guard
 from iosonde.storage.setups import queue_settings
 
 
@@ -19,10 +20,11 @@ class BlockQueue(Instrument):
         self._saved: Sequence[queue_settings.Saved] = ()
 
     def start(self) -> None:
-        """Set them."""
+        """Set them; of a device that hosts of one machine share, the first host does so for all."""
         parameters = self.context.parameters
         asked = {name: parameters[name] for name in queue_settings.FILES if name in parameters}
-        if not asked:
+        is_set_by_another = guard.shares_claims() and self.context.case.setup is None
+        if not asked or is_set_by_another:
             return
         devices = self.context.target.get("devices", [])
         try:

@@ -4,6 +4,7 @@ Requests and answers are JSON Lines on standard input and output, in this order:
 
     {"do": "open", "directory": ..., "plan": ..., "session": ...,
      "destroy": ..., "confirm": ..., "shares_claims": ...}             opened, or refused
+    {"do": "remove_setup", "target": ...}                              removed: so has each host before the next one
     {"do": "run", "run": ...}                                          ready, unless it ends before; later ended
     {"do": "start", "unix_ns": ...}                                    the load of that run starts at this instant
     {"do": "stop"}                                                     the run in progress is discarded, and ends
@@ -22,11 +23,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from iosonde.errors import IosondeError
+from iosonde.errors import IosondeError, TargetError
 from iosonde.execution.run_loop import RunLoop
 from iosonde.execution.session import opened
 from iosonde.execution.setups import remove_leftovers
@@ -117,7 +118,7 @@ class Inbox:
                 if self._run_id and not self._stop.is_set():
                     self._is_run_stopped = True
                     self._stop.set()
-        elif request["do"] in ("open", "run"):
+        elif request["do"] in ("open", "remove_setup", "run"):
             self._run_id = request.get("run", {}).get("run_id", "")
             self._requests.put(request)
 
@@ -164,12 +165,18 @@ def _serve(request: Message, inbox: Inbox, stop: Stop) -> None:
     with result_set.lock():
         for part in plan.by_target():
             remove_leftovers(part)
-        target = open_target(plan.target)
+        targets = [open_target(part.target) for part in plan.by_target()]
         consent = Consent(destroy=tuple(request["destroy"]), confirm=tuple(request["confirm"]))
-        with opened(result_set, Relay(), stop, request["session"], consent, inbox.start) as loop:
-            answer("opened", device=same_device.seen(target) if isinstance(target, DeviceTarget) else None)
+        with opened(result_set, Relay(), stop, request["session"], consent, inbox.start) as session:
+            devices = {each.name: same_device.seen(each) for each in targets if isinstance(each, DeviceTarget)}
+            answer("opened", devices=devices)
             while (message := inbox.next()) is not None:
-                _carry_out(Run.model_validate(message["run"]), loop, result_set)
+                if message["do"] == "remove_setup":
+                    with suppress(TargetError):  # The next run tries it again, and fails for the same reason.
+                        session.remove_setup(message["target"])
+                    answer("removed")
+                    continue
+                _carry_out(Run.model_validate(message["run"]), session.loop, result_set)
                 inbox.run_ended()
 
 

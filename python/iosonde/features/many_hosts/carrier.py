@@ -75,8 +75,8 @@ class Host:
     """`server` for a host without load, whose counters are read."""
     facts: Message = field(default_factory=dict)
     """Of a server (`server_host.describe`)."""
-    device: Message = field(default_factory=dict)
-    """Names of the target on it, if that is a block device (`same_device.seen`)."""
+    devices: Mapping[str, Message] = field(default_factory=dict)
+    """Names of each target on it that is a block device (`same_device.seen`), by the name that the user gave."""
     clock_offset_ns: int = 0
     """Its clock minus that of this machine; 0 on this machine."""
     clock_bound_ns: int = 0

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 from iosonde.errors import TargetError
 from iosonde.plan import Case, JsonObject, Plan, Run, target_of
 from iosonde.storage import open_target
-from iosonde.storage.setups import queue_settings
-from iosonde.storage.targets.device_target import DeviceTarget
-from iosonde.storage.targets.file_target import DirectoryTarget
+from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.units import format_bytes
 from iosonde.workload import described
 from iosonde.workload.block.backends import VIRTUAL
@@ -49,9 +48,19 @@ def shares_files(plan: Plan) -> bool:
     return any(case.parameters.get("host_files") == "shared" for case in plan.cases)
 
 
+def target_named(plan: Plan, case: Case) -> str:
+    """Return the target of a case, as the user named it."""
+    return next((arm.target for arm in plan.arms if arm.name == case.arm), plan.target)
+
+
 def is_device(plan: Plan) -> bool:
-    """Return True if the hosts share a block device."""
-    return any(target_of(run.spec["workload"])["kind"] == "device" for run in plan.runs)
+    """Return True if the hosts share a block device, or two that are compared."""
+    return any(_is_shared_device(target_of(run.spec["workload"])) for run in plan.runs)
+
+
+def _is_shared_device(target: Mapping[str, Any]) -> bool:
+    """Return True for a device that the user named; one below `MOUNTS` is that of a host's own setup."""
+    return target["kind"] == "device" and not Path(target["path"]).is_relative_to(MOUNTS)
 
 
 def is_prepared_once(plan: Plan) -> bool:
@@ -67,14 +76,16 @@ def region_bytes(plan: Plan) -> int:
 
 def check(plan: Plan) -> None:
     """`TargetError` for a plan that several hosts cannot carry out together."""
-    if plan.arms:
-        raise _unsupported("a comparison of two arms")
-    target = open_target(plan.target)
-    is_one_device = isinstance(target, DeviceTarget) and len(target.devices) == 1
-    if not is_one_device and not isinstance(target, DirectoryTarget):
+    parts = plan.by_target()
+    for part in parts:
+        target = open_target(part.target)
+        for setup in dict.fromkeys(case.setup for case in part.cases):
+            target.check_on_hosts(setup)
+    if len({is_device(part) for part in parts}) > 1:
         raise TargetError(
-            f"`--hosts` requires a directory or one block device as the target; got `{plan.target}`",
-            hint="name a directory on the storage that the hosts share, or a device that all of them see",
+            "`--hosts` can compare two directories or two block devices; got one of each",
+            where=f"`{parts[0].target}` and `{parts[1].target}`",
+            hint="measure each by itself, and compare the result sets with `iosonde compare`",
         )
     if len({case.parameters.get("host_files") or "per_host" for case in plan.cases}) > 1:
         raise TargetError(
@@ -95,7 +106,9 @@ def on_hosts(plan: Plan, hosts: Sequence[str]) -> Plan:
     if not is_device(plan):
         return plan
     size = region_bytes(plan) * (1 if shares_files(plan) else len(hosts))
-    return plan.model_copy(update={"destroys": open_target(plan.target).destroys(size, keep=plan.keep)})
+    targets = [open_target(part.target) for part in plan.by_target()]
+    destroys = [each for target in targets for each in target.destroys(size, keep=plan.keep)]
+    return plan.model_copy(update={"destroys": destroys})
 
 
 def check_names(hosts: Sequence[str]) -> None:
@@ -109,15 +122,18 @@ def check_names(hosts: Sequence[str]) -> None:
 
 
 def check_space(plan: Plan, hosts: int) -> None:
-    """`TargetError` if the file system has no room for the files of all hosts."""
-    of_one = region_bytes(plan) if is_device(plan) else plan.layout_bytes
+    """`TargetError` if a target has no room for the data of all hosts."""
+    targets = [open_target(part.target) for part in plan.by_target()]
+    places = len({target.file_system() for target in targets})
+    images = max((case.setup.devices * (case.setup.setup_size or 0) for case in plan.cases if case.setup), default=0)
+    of_one = region_bytes(plan) if is_device(plan) else max(plan.layout_bytes // places, images)
     needed = of_one * (1 if shares_files(plan) else hosts)
-    free = open_target(plan.target).free_bytes()
-    if needed > free:
-        raise TargetError(
-            f"{hosts} hosts require {format_bytes(needed)}; `{plan.target}` has {format_bytes(free)}",
-            hint="reduce `span`, or use fewer hosts",
-        )
+    for target in targets:
+        if needed > (free := target.free_bytes()):
+            raise TargetError(
+                f"{hosts} hosts require {format_bytes(needed)}; `{target.name}` has {format_bytes(free)}",
+                hint="reduce `span` or `setup_size`, or use fewer hosts",
+            )
 
 
 def of_host(plan: Plan, host: str) -> Plan:
@@ -127,22 +143,24 @@ def of_host(plan: Plan, host: str) -> Plan:
     runs = [run for run in plan.runs if run.case_id in known]
     joins = is_prepared_once(plan) and host != plan.hosts[0]
     content = plan.model_copy(update={"hosts": [host], "joins": joins, "cases": cases, "runs": runs}).model_dump_json()
-    own = Plan.model_validate_json(content.replace(plan.created_name, _own_name(plan, host)))
+    own = Plan.model_validate_json(_with_own_names(content, plan, host))
     return own.model_copy(update={"runs": [_of_host(plan, run, host) for run in own.runs]})
 
 
 def run_of_host(plan: Plan, run: Run, host: str) -> Run:
     """A run as the plan of a host has it."""
-    content = run.model_dump_json().replace(plan.created_name, _own_name(plan, host))
+    content = _with_own_names(run.model_dump_json(), plan, host)
     return _of_host(plan, Run.model_validate_json(content), host)
 
 
-def _own_name(plan: Plan, host: str) -> str:
-    """The name of the host's directory in that of the target."""
+def _with_own_names(content: str, plan: Plan, host: str) -> str:
+    """A part of the plan as JSON, with what a host creates under names of its own."""
     if is_prepared_once(plan):
-        return plan.created_name
-    digest = hashlib.sha256(f"{plan.created_name}/{host}".encode()).hexdigest()
-    return f"iosonde-{digest[:8]}"
+        return content
+    for name in {plan.created_name, *(arm.created_name for arm in plan.arms)}:
+        digest = hashlib.sha256(f"{name}/{host}".encode()).hexdigest()
+        content = content.replace(name, f"iosonde-{digest[:8]}")
+    return content
 
 
 def _of_host(plan: Plan, run: Run, host: str) -> Run:
@@ -169,10 +187,9 @@ def _in_region(workload: JsonObject, region: int, number: int, hosts: int) -> Js
 def _problem_of_case(case: Case) -> str:
     if case.procedure:
         return f"the procedure `{case.procedure.kind}`"
-    if case.setup:
-        return "a setup between target and load"
-    changed = next((name for name in queue_settings.FILES if name in case.parameters), None)
-    return f"the block queue setting `{changed}`" if changed else ""
+    if case.setup and case.parameters.get("host_files") == "shared":
+        return f"files that hosts share on {case.setup.text}, which each of them creates for itself"
+    return ""
 
 
 def _problem_of_run(run: Run, shares: bool) -> str:

@@ -182,12 +182,12 @@ def _targets(hosts: Sequence[HostRun], field: str) -> dict[str, Any]:
     """The first host's target, with the devices of all machines."""
     described: dict[str, Any] = dict(getattr(hosts[0].record, field))
     machines = [host.machine for host in hosts]
-    devices = [
-        _named_apart(device, prefix(host.host, machines))
-        for host in _machines(hosts)
-        for device in getattr(host.record, field).get("devices") or []
-    ]
-    return described | ({"devices": devices} if devices else {})
+    devices: dict[str, dict[str, Any]] = {}
+    for host in hosts:
+        for device in getattr(host.record, field).get("devices") or []:
+            named = _named_apart(device, prefix(_machine_name(host, hosts), machines))
+            devices.setdefault(named.get("device") or named["name"], named)
+    return described | ({"devices": list(devices.values())} if devices else {})
 
 
 def _named_apart(device: Mapping[str, Any], by: str) -> dict[str, Any]:

@@ -153,21 +153,22 @@ def _usage(hosts: Sequence[HostTables]) -> pl.DataFrame:
     added = processes.group_by(places).agg(
         pl.col("wall_ns").min(), *(pl.col(name).sum() for name in known if name != "wall_ns")
     )
-    devices = [_devices_of(host, hosts) for host in first_of_each_machine(hosts)]
-    rows = pl.concat([added, *devices], how="diagonal_relaxed")
+    rows = pl.concat([added, _devices(hosts)], how="diagonal_relaxed")
     missing = [pl.lit(None).alias(name) for name in USAGE.names() if name not in rows.columns]
     return rows.with_columns(missing).select(USAGE.names()).cast(USAGE).sort("begin_ns", "device")
 
 
-def _devices_of(host: HostTables, hosts: Sequence[HostTables]) -> pl.DataFrame:
-    rows = host.usage.filter(pl.col("device") != "process")
-    by = prefix(host.host, [each.machine for each in hosts])
-    return rows.with_columns(device=pl.lit(by) + pl.col("device"))
-
-
-def first_of_each_machine(hosts: Sequence[HostTables]) -> list[HostTables]:
-    """Return one host of each machine."""
-    return list({host.machine: host for host in reversed(hosts)}.values())[::-1]
+def _devices(hosts: Sequence[HostTables]) -> pl.DataFrame:
+    """The rows of devices, named after the first host of their machine: those of the first host that has the device."""
+    machines = [host.machine for host in hosts]
+    names = {host.machine: host.host for host in reversed(hosts)}
+    rows = [
+        host.usage.filter(pl.col("device") != "process").with_columns(
+            device=pl.lit(prefix(names[host.machine], machines)) + pl.col("device")
+        )
+        for host in hosts
+    ]
+    return pl.concat(rows).unique(("interval", "device"), keep="first", maintain_order=True)
 
 
 def prefix(host: str, machines: Sequence[str]) -> str:

@@ -6,8 +6,8 @@ import hashlib
 import io
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class Together:
     def cleanup(self, options: HostOptions) -> list[dict[str, Any]]:
         """Remove leftovers on all hosts; a host that cannot is reported like a leftover that remains."""
         with connected(options.hosts, insecure=options.insecure) as carrier:
-            found = carrier.do(gather(_cleaned(host) for host in carrier.hosts))
+            found = carrier.do(gather(_cleaned(hosts) for hosts in _by_machine(carrier.hosts)))
         return [entry for of_host in found for entry in of_host]
 
 
@@ -106,12 +106,23 @@ def _require_consent(plan: Plan, consent: Consent, note: Callable[[str], None]) 
         note(f"`{each.path}` of {', '.join(plan.hosts)}: {each.what}")
 
 
-async def _cleaned(host: Host) -> list[dict[str, Any]]:
-    try:
-        found = await host.call(relay.cleanup, wait_s=CLEANUP_S)
-    except HostLostError as error:
-        found = [{"path": "", "result": str(error), "failed": True}]
-    return [{"host": host.name, **entry} for entry in found]
+def _by_machine(hosts: Iterable[Host]) -> list[list[Host]]:
+    """The hosts of each machine, which use one journal and the same devices: one after another."""
+    machines: dict[str, list[Host]] = {}
+    for host in hosts:
+        machines.setdefault(host.machine, []).append(host)
+    return list(machines.values())
+
+
+async def _cleaned(hosts: Sequence[Host]) -> list[dict[str, Any]]:
+    cleaned: list[dict[str, Any]] = []
+    for host in hosts:
+        try:
+            found = await host.call(relay.cleanup, wait_s=CLEANUP_S)
+        except HostLostError as error:
+            found = [{"path": "", "result": str(error), "failed": True}]
+        cleaned += [{"host": host.name, **entry} for entry in found]
+    return cleaned
 
 
 def _carry_out(
@@ -162,6 +173,8 @@ class _Coordinator:
     session: str
     environment: str
     environment_facts: dict[str, Any]
+    setups: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Setup of the last run on each target (`Case.setup_key`)."""
 
     @property
     def hosts(self) -> Sequence[Host]:
@@ -171,13 +184,11 @@ class _Coordinator:
     async def open(self) -> None:
         """Open a session on each host: target, guard and engine are checked there, before any run."""
         await self.servers.check(self.result_set.plan)
-        machines: dict[str, list[Host]] = {}
-        for host in self.hosts:
-            machines.setdefault(host.machine, []).append(host)
-        await gather(self._open(hosts) for hosts in machines.values())
-        if host_plan.is_device(self.result_set.plan):
-            path, names = self.result_set.plan.target, {host.name: host.machine for host in self.hosts}
-            same_device.check(path, names, {host.name: host.device for host in self.hosts}, self.consent.confirm)
+        await gather(self._open(hosts) for hosts in _by_machine(self.hosts))
+        names = {host.name: host.machine for host in self.hosts}
+        for path in dict.fromkeys(path for host in self.hosts for path in host.devices):
+            found = {host.name: host.devices[path] for host in self.hosts if path in host.devices}
+            same_device.check(path, names, found, self.consent.confirm)
 
     async def _open(self, hosts: Sequence[Host]) -> None:
         # One after another: the cost of the harness is measured once per machine, and the first one claims a device.
@@ -202,7 +213,7 @@ class _Coordinator:
                 raise TargetError(
                     f"on host `{host.name}`: {answer['what']}", where=answer["where"], hint=answer["hint"]
                 )
-            host.device = answer["device"] or {}
+            host.devices = answer["devices"]
 
     def attempt(self, run: Run, case: Case, number: int, on_event: Callable[[Event], None]) -> Attempt | None:
         """Carry out one run on all hosts; None if it was stopped and leaves no record."""
@@ -217,6 +228,7 @@ class _Coordinator:
             host.progress = None
         requests = {host: host_plan.run_of_host(plan, run, host.name).model_dump(mode="json") for host in hosts}
         try:
+            self.carrier.do(self._remove_setup(case))
             run_together = RunTogether(
                 requests,
                 first_alone=host_plan.is_prepared_once(plan),
@@ -251,6 +263,18 @@ class _Coordinator:
             on_event(summary_event(total.done))
         return replace(total, record=_with_lost(total.record, len(hosts), lost)) if lost else total
 
+    async def _remove_setup(self, case: Case) -> None:
+        """Remove the setup of the last run on all hosts, before one of them creates the next.
+
+        Hosts of one machine share what the kernel has once, such as the connections to an NFS server.
+        """
+        target, is_fresh = host_plan.target_named(self.result_set.plan, case), case.setup and case.setup.fresh == "run"
+        before, self.setups[target] = self.setups.get(target, ()), case.setup_key
+        if before and (is_fresh or before != case.setup_key):
+            hosts = [host for host in self.hosts if not host.lost]
+            await gather(host.send("remove_setup", target=target) for host in hosts)
+            await gather(host.receive("removed") for host in hosts)
+
     def _lost(self, run: Run, case: Case, number: int, started_at: str, reason: str) -> Attempt:
         """The failed record of a run that lost a host; the session ends unless it continues with the others."""
         failure = Failure(code="host_lost", message=reason, hint="check the host, then resume with `--retry-failed`")
@@ -264,7 +288,7 @@ class _Coordinator:
             phases=[],
             result=None,
             child={},
-            target=describe(open_target(self.result_set.plan.target)),
+            target=describe(open_target(host_plan.target_named(self.result_set.plan, case))),
             environment=self.environment,
             session=self.session,
             warnings=[],

@@ -22,6 +22,7 @@ class FabricSetup(SetupPart):
         )
     )
     part = "fabric"
+    has_server = True
     kind: Literal["nvme-tcp"]
     queues: int | None = None
     """I/O queues with interrupts; None for one for each CPU."""
@@ -46,6 +47,7 @@ class NfsSetup(SetupPart):
 
     model_config = ConfigDict(alias_generator=AliasGenerator(serialization_alias=lambda name: f"nfs_{name}"))
     part = "nfs"
+    has_server = True
     version: str = "4.2"
     connections: int | None = None
     rsize: int | None = None

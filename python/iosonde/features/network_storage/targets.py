@@ -97,6 +97,9 @@ class NfsTarget(Target):
         provider = ServerExport(name=self.name, source=self.source, own=self.own, device_bytes=self.room_bytes)
         return SetupTarget(provider=provider, setup=setup, own=self.own)
 
+    def check_on_hosts(self, setup: Setup | None) -> None:
+        """Each host mounts it, and has a directory of its own on it."""
+
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """`TargetError`: only its mounts are measured."""
         raise self._not_mounted()

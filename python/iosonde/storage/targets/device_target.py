@@ -255,6 +255,18 @@ class DeviceTarget(Target):
         file_systems.check_possible(setup)
         return SetupTarget(provider=TargetDevices(target=self, setup=setup), setup=setup, own=self.own)
 
+    def check_on_hosts(self, setup: Setup | None) -> None:
+        """All hosts measure one raw device: what is created on it belongs to one of them."""
+        if len(self.devices) > 1:
+            super().check_on_hosts(setup)
+        if setup:
+            raise TargetError(
+                f"hosts share `{self.name}`, but only one of them can use it as {setup.text}",
+                where="by the parameters of its setup",
+                hint="create it on the machine that owns the device, export it to the hosts, and name the export "
+                "`nfs:SERVER:/EXPORT`, or the connected device, as the target",
+            )
+
     def check(self, bytes_needed: int, block_sizes: Iterable[int], io_mode: IoMode) -> None:
         """Its size, and what direct I/O can do."""
         SetupTarget(provider=TargetDevices(target=self), setup=Setup(), own=self.own).check(

@@ -171,6 +171,16 @@ class DirectoryTarget(_OnDisk):
         """Most loop devices on files."""
         return MOST_LOOP_DEVICES
 
+    def check_on_hosts(self, setup: Setup | None) -> None:
+        """Each host has files of its own, also those under loop devices."""
+        served = next((part for part in setup.layers if part.has_server), None) if setup else None
+        if served and setup:
+            raise TargetError(
+                f"`--hosts` does not support {setup.text} on a directory: each host would use a server of its own",
+                where=f"by the parameter `{served.part}`",
+                hint="name an export that all hosts can mount as the target, `nfs:SERVER:/EXPORT`",
+            )
+
     def called(self, own: str) -> DirectoryTarget:
         """The target with that name of its subdirectory."""
         return replace(self, own=own)

@@ -154,6 +154,13 @@ class Target(ABC):
             "such as `sim:p900*4`",
         )
 
+    def check_on_hosts(self, setup: Setup | None) -> None:
+        """`TargetError` unless several hosts can use it at the same time, each with a setup of its own."""
+        raise TargetError(
+            f"`--hosts` requires a directory, one block device or an NFS export as the target; got `{self.name}`",
+            hint="name a directory on the storage that the hosts share, or a device that all of them see",
+        )
+
     @abstractmethod
     def block_devices(self) -> list[str]:
         """Block devices under the target whose counters are recorded, as `major:minor`.
