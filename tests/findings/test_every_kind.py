@@ -815,12 +815,13 @@ def searches(rng: Rng) -> Made:
     case = Case(
         case_id="main", part="main", control=False, levels={}, parameters={}, cost=Cost(seconds=1, write_bytes=0)
     )
-    found = list(search.find([(case, conclusion)]))
+    hosts = rng.choice([0, 1, 4])
+    found = list(search.find([(case, conclusion)], hosts))
     highest = max((probe.value for probe, ok in zip(probes, met, strict=True) if ok), default=None)
     true: dict[str, list[float]] = {
-        "boundary": [probes[2].value, probes[3].value, 1e6],
+        "boundary": [probes[2].value, probes[3].value, 1e6, hosts],
         "no boundary": [1e6],
-        "also met": [sum(met), len(met), highest or 0],
+        "also met": [sum(met), len(met), highest or 0, hosts],
     }
     assert {each.kind for each in found} == {"boundary" if reached else "no boundary", "also met"}
     return [Claim(each, true[each.kind]) for each in found]

@@ -102,6 +102,7 @@ def findings(
     disturbed: Sequence[Interference] = (),
     of_results: Sequence[Finding] = (),
     states: DeviceStates | None = None,
+    hosts: int = 0,
     simulated: bool = False,
 ) -> list[Finding]:
     """Return everything that a result set establishes, the most important first, each fact once.
@@ -109,7 +110,8 @@ def findings(
     `cases`, `runs` and `warnings` are the views of one result set; `metrics` comes from `metrics.run_metrics` of the
     same, `procedures` from `procedure.observations.conclusions`, `long_runs` from `sustained.long_runs`, `disturbed`
     from `disturbance.disturbances`, `of_results` from features (`question.OfResults`), `states` from
-    `device_state.device_states` (derived if missing). Questions about arguments that are not given are left out.
+    `device_state.device_states` (derived if missing), `hosts` is the number of those of the plan. Questions about
+    arguments that are not given are left out.
     """
     # Verdicts are about the device; the values of a command are its own, whatever limited it.
     support = support_of(metrics, None if _is_external(study) else runs, long_runs)
@@ -127,7 +129,7 @@ def findings(
     ]
     found: list[Finding] = [
         *states.findings,
-        *search.find(procedures),
+        *search.find(procedures, hosts),
         *(each for concluded in _CONCLUSIONS for each in concluded(procedures)),
         *throughput.find(study, cases, metrics, support),
         *(each for observe in _OBSERVATIONS for each in observe(cases, metrics, runs, support)),

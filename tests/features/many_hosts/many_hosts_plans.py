@@ -17,12 +17,17 @@ def planned(
     *,
     against: Path | None = None,
     against_settings: dict[str, str] | None = None,
+    part: dict[str, Any] | None = None,
+    further: dict[str, Any] | None = None,
     **measurement: Any,
 ) -> Plan:
     study = {
         "name": "hosts", "title": "Hosts", "question": "?", "repeats": 2,
         "measurement": {"span": "1MiB", "duration": "100ms", **measurement},
-        "parts": [{"name": "main", "factors": factors or {"queue_depth": [1, 4]}}],
+        "parts": [
+            {"name": "main", "factors": factors or {"queue_depth": [1, 4]}, **(part or {})},
+            *([further] if further else []),
+        ],
         "profiles": {"quick": {}},
     }  # fmt: skip
     other = open_target(str(against)) if against else None

@@ -19,6 +19,7 @@ from iosonde.metrics import wording
 from iosonde.plan import Plan, Setup
 from iosonde.planning import load
 from iosonde.planning.expand import study_size
+from iosonde.procedure.probe import probe
 from iosonde.storage.targets import workspace
 from iosonde.storage.targets.device_target import DeviceTarget
 
@@ -201,6 +202,46 @@ def test_an_arm_may_have_more_hosts_than_the_other(tmp_path: Path) -> None:
     assert {case.arm for case in south.cases} == {"b"}
     [part] = south.by_target()
     Admission.for_plan(part, tmp_path).check_plan()
+
+
+def test_runs_that_a_procedure_decides_on_are_those_of_each_host(tmp_path: Path) -> None:
+    search = {"over": "queue_depth", "between": [1, 64], "holds": "iops >= 100"}
+    plan = planned(tmp_path, {"read_fraction": [1.0]}, part={"search": search})
+    plan = plan.model_copy(update={"hosts": ["north", "south"]})
+    host_plan.check(plan)
+    run = probe(plan.cases[0], "p01", 1, levels={"queue_depth": 8}, parameters={"queue_depth": 8})
+    north, south = (host_plan.run_of_host(plan, run, host) for host in plan.hosts)
+    assert north.spec["seed"] != south.spec["seed"]
+    assert {each.spec["workload"]["streams"][0]["queue_depth"] for each in (north, south)} == {8}
+    own = host_plan.of_host(plan, "south")
+    admission = Admission.for_plan(own, tmp_path)
+    admission.check_plan()
+    case = own.case_of(south.run_id)
+    assert case
+    admission.check(south.run_id, case, south.spec)
+
+
+@pytest.mark.parametrize(
+    ("part", "measurement", "what"),
+    [
+        ({"rounds": {"max_rounds": 2}}, {"purge": "overwrite"}, "preparation of the target by `purge`"),
+        ({"rounds": {"max_rounds": 2}}, {"precondition": "1MiB"}, "preparation of the target by `precondition`"),
+        ({"rounds": {"max_rounds": 1, "until_steady": True}}, {"round_length": "1s"}, "runs that end once they are"),
+    ],
+)
+def test_procedures_that_hosts_would_end_at_different_times_are_refused(
+    tmp_path: Path, part: dict[str, Any], measurement: dict[str, Any], what: str
+) -> None:
+    host_plan.check(planned(tmp_path, part={"rounds": {"max_rounds": 2}}))
+    with pytest.raises(TargetError, match=f"does not support {what}"):
+        host_plan.check(planned(tmp_path, part=part, **measurement))
+
+
+def test_no_parameter_of_each_host_is_derived_from_a_total(tmp_path: Path) -> None:
+    derived = {"derived": {"queue_depth": {"part": "main", "metric": "iops"}}, "factors": {}}
+    plan = planned(tmp_path, further={"name": "half", **derived})
+    with pytest.raises(TargetError, match="`queue_depth` derived from `iops`, which is that of all hosts"):
+        host_plan.check(plan)
 
 
 def test_the_files_of_all_hosts_must_fit(tmp_path: Path) -> None:

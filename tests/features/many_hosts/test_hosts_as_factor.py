@@ -18,6 +18,8 @@ from iosonde.execution.progress import Rates
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand
+from iosonde.procedure.observations import conclusions
+from iosonde.procedure.search import SearchConclusion
 from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
@@ -154,6 +156,24 @@ def test_one_query_compares_hosts(finished: ResultSet) -> None:
 def test_tables_of_totals_have_no_rows_of_hosts(finished: ResultSet) -> None:
     assert finished.sql("SELECT count(*) FROM runs").item() == 4
     assert "host" not in finished.sql("SELECT * FROM runs").columns
+
+
+def test_a_search_decides_from_the_total_of_all_hosts(place: Path) -> None:
+    """Each host reads 40, then 80 blocks a second; either of them alone would stay below the limit."""
+    content = study({"read_fraction": [1.0]}, arrival="constant", rate="40").model_dump(mode="json")
+    part = content["parts"][0] | {
+        "search": {"over": "rate", "between": [40, 80], "holds": "iops <= 120", "precision": 1.0}
+    }
+    searched = Study.model_validate(content | {"repeats": 1, "parts": [part]})
+    plan = expand(searched, open_target(str(place / "data")), profile="quick")
+    found = execute(plan, place / "searched", hosts=HostOptions(hosts="local:2"))
+    [(_, conclusion)] = conclusions(found)
+    assert isinstance(conclusion, SearchConclusion)
+    assert (conclusion.reached, conclusion.value, conclusion.fails_at) == (True, 40, 80), conclusion.reason
+    assert list(hosts_of(found).values()) == [[("host0", "host1")]] * 2
+    assert "met up to rate 40 on each of 2 hosts" in " ".join(str(found).split())
+    own = ResultSet.open(found.directory / "hosts" / "host1").records()
+    assert [record.parameters["rate"] for record in own] == [40, 80]
 
 
 def test_hosts_read_and_write_the_same_files(place: Path) -> None:

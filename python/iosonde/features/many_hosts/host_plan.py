@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from iosonde.errors import TargetError
-from iosonde.plan import Case, JsonObject, Plan, Run, target_of
+from iosonde.plan import Case, JsonObject, Plan, Procedure, Run, target_of
+from iosonde.procedure import preparation
 from iosonde.storage import open_target
 from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.units import format_bytes
@@ -55,7 +56,7 @@ def target_named(plan: Plan, case: Case) -> str:
 
 def is_device(plan: Plan) -> bool:
     """Return True if the hosts share a block device, or two that are compared."""
-    return any(_is_shared_device(target_of(run.spec["workload"])) for run in plan.runs)
+    return any(_is_shared_device(target_of(spec["workload"])) for spec in plan.specs())
 
 
 def _is_shared_device(target: Mapping[str, Any]) -> bool:
@@ -70,7 +71,7 @@ def is_prepared_once(plan: Plan) -> bool:
 
 def region_bytes(plan: Plan) -> int:
     """Size of the part of a shared device that each host measures: the largest of all runs, in whole MiB."""
-    most = max(int(target_of(run.spec["workload"])["size_bytes"]) for run in plan.runs)
+    most = max(int(target_of(spec["workload"])["size_bytes"]) for spec in plan.specs())
     return -(-most // MIB) * MIB
 
 
@@ -95,9 +96,12 @@ def check(plan: Plan) -> None:
     for case in plan.cases:
         if what := _problem_of_case(case):
             raise _unsupported(what, f"in case `{case.case_id}`")
+    for spec in plan.specs():
+        if what := _problem_of_spec(spec, is_prepared_once(plan)):
+            raise _unsupported(what, f"in run `{spec['run_id']}`")
     for run in plan.runs:
-        if what := _problem_of_run(run, is_prepared_once(plan)):
-            raise _unsupported(what, f"in run `{run.run_id}`")
+        if run.purges or run.until:
+            raise _unsupported("a run that purges the target or ends early", f"in run `{run.run_id}`")
 
 
 def on_hosts(plan: Plan, hosts: Sequence[str]) -> Plan:
@@ -185,22 +189,36 @@ def _in_region(workload: JsonObject, region: int, number: int, hosts: int) -> Js
 
 
 def _problem_of_case(case: Case) -> str:
-    if case.procedure:
-        return f"the procedure `{case.procedure.kind}`"
+    if case.procedure and (problem := _problem_of_procedure(case, case.procedure)):
+        return problem
     if case.setup and case.parameters.get("host_files") == "shared":
         return f"files that hosts share on {case.setup.text}, which each of them creates for itself"
     return ""
 
 
-def _problem_of_run(run: Run, shares: bool) -> str:
-    workload = run.spec["workload"]
+def _problem_of_procedure(case: Case, procedure: Procedure) -> str:
+    """What of a procedure hosts cannot do; others decide from the totals alone, like any reader of the records."""
+    if procedure.kind not in ("search", "until", "derived", "rounds"):
+        return f"the procedure `{procedure.kind}`"
+    for name, source in procedure.settings.get("derived", {}).items():
+        if source["metric"]:
+            return f"`{name}` derived from `{source['metric']}`, which is that of all hosts, while `{name}` is of each"
+    if procedure.kind != "rounds":
+        return ""
+    if steps := preparation.steps(case.parameters):
+        return f"preparation of the target by `{steps[0]}`, whose steps end at different times on each host"
+    return "runs that end once they are steady" if procedure.settings["until_steady"] else ""
+
+
+def _problem_of_spec(spec: JsonObject, shares: bool) -> str:
+    workload = spec["workload"]
     if not described(workload).moves_blocks:
         return "a workload other than block I/O"
     if workload["backend"]["kind"] in VIRTUAL:
         return f"the backend `{workload['backend']['kind']}`"
     if shares and workload.get("verify"):
         return "verification of what hosts share, since one would find the blocks of another"
-    return "a run that purges the target or ends early" if run.purges or run.until else ""
+    return ""
 
 
 def _unsupported(what: str, where: str = "") -> TargetError:

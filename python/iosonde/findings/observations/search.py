@@ -19,6 +19,12 @@ class _OfSearch(Finding):
     """Result of a search over a parameter, for one combination of the other levels."""
 
     levels: Mapping[str, Any]
+    hosts: int = 0
+    """Hosts that each had the value that was searched; 0 for one machine."""
+
+    @property
+    def _each(self) -> str:
+        return f" on each of {wording.counted(self.hosts, 'host')}" if self.hosts else ""
 
     @property
     def _where(self) -> str:
@@ -42,7 +48,7 @@ class Boundary(_OfSearch, kind="boundary", topic="limits", place=1):
     probes: int
 
     def _sentence(self) -> str:
-        value = f"{wording.factor_words(self.over)} {_number(self.value)}"
+        value = f"{wording.factor_words(self.over)} {_number(self.value)}{self._each}"
         return f"{self.conditions} is met up to {value}, not at {_number(self.fails_at)}{self._where}"
 
     def _evidence(self) -> str:
@@ -80,7 +86,7 @@ class AlsoMet(_OfSearch, kind="also met", topic="limits"):
     def _sentence(self) -> str:
         if self.highest is None:
             return f"{self.conditions} (informative) not met at any probe{self._where}"
-        highest = f"{wording.factor_words(self.over)} {_number(self.highest)}"
+        highest = f"{wording.factor_words(self.over)} {_number(self.highest)}{self._each}"
         met = f"{self.met} of {wording.counted(self.probes, 'probe')}"
         return f"{self.conditions} (informative) met at {met}, the highest at {highest}{self._where}"
 
@@ -88,13 +94,14 @@ class AlsoMet(_OfSearch, kind="also met", topic="limits"):
         return f"judged at {wording.counted(self.probes, 'probe')}"
 
 
-def find(procedures: Sequence[Ended]) -> Iterator[Finding]:
-    """Return the boundary of each search, or why it is not known."""
+def find(procedures: Sequence[Ended], hosts: int = 0) -> Iterator[Finding]:
+    """Return the boundary of each search, or why it is not known; `hosts` that carried out each run together."""
     unfinished: dict[tuple[str, str], list[Case]] = {}
     for case, conclusion in procedures:
         if isinstance(conclusion, SearchConclusion):
-            yield _boundary(case, conclusion) if conclusion.reached else _no_boundary(case, conclusion)
-            yield from _also_met(case, conclusion)
+            each = hosts and int(case.parameters.get("hosts") or hosts)
+            yield _boundary(case, conclusion, each) if conclusion.reached else _no_boundary(case, conclusion)
+            yield from _also_met(case, conclusion, each)
         elif conclusion is None or not conclusion.reached:
             reason = conclusion.reason if conclusion else "continue with `iosonde resume`"
             unfinished.setdefault((case.part, reason), []).append(case)
@@ -108,7 +115,7 @@ def probes(procedures: Sequence[Ended]) -> set[str]:
     return {probe.case_id for found in searched for probe in found.probes}
 
 
-def _boundary(case: Case, found: SearchConclusion) -> Boundary:
+def _boundary(case: Case, found: SearchConclusion, hosts: int) -> Boundary:
     assert found.value is not None and found.fails_at is not None, "a search with a boundary"
     by_value = {probe.value: probe for probe in found.probes}
     met, failed = by_value[found.value], by_value[found.fails_at]
@@ -119,6 +126,7 @@ def _boundary(case: Case, found: SearchConclusion) -> Boundary:
         value=found.value,
         fails_at=found.fails_at,
         levels=case.levels,
+        hosts=hosts,
         met=_measured(met),
         failed=_measured(failed),
         probes=len(found.probes),
@@ -143,7 +151,7 @@ def _no_boundary(case: Case, found: SearchConclusion) -> NoBoundary:
     )
 
 
-def _also_met(case: Case, found: SearchConclusion) -> Iterator[Finding]:
+def _also_met(case: Case, found: SearchConclusion, hosts: int) -> Iterator[Finding]:
     if not found.also_check:
         return
     passed = [
@@ -157,6 +165,7 @@ def _also_met(case: Case, found: SearchConclusion) -> Iterator[Finding]:
         conditions=found.also_check_rule or _quoted(found.also_check),
         highest=highest.value if highest else None,
         levels=case.levels,
+        hosts=hosts,
         met=len(passed),
         probes=len(found.probes),
         strength="moderate",

@@ -58,5 +58,6 @@ def answer(material: Material, source: Source) -> Answer:
         disturbed=disturbances(results),
         of_results=[each for find in of_features for each in find(measured)],
         states=measured.states,
+        hosts=len(results.plan.hosts),
         simulated=source.simulated,
     )
