@@ -150,7 +150,7 @@ class Outage(Instrument):
             RecordWarning(
                 code="outage_failed",
                 message=f"the outage of {asked} was not carried out as requested: {problem}",
-                hint="`iosonde cleanup` restores what is left"
+                hint="`iosonde cleanup` restores the rest"
                 if self._problem
                 else "make `duration` longer than `outage_after` and `outage_length`",
             )
