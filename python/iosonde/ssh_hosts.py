@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from iosonde import text_files
+from iosonde import toml_files
 from iosonde.errors import TargetError
 
 SHAPE = "list the hosts: `[[hosts]]` with `address`, and optionally `name`, `user`, `port`, `python` and `role`"
@@ -101,14 +100,4 @@ class SshHosts(BaseModel):
 
 def read(path: Path) -> SshHosts:
     """Read and check a file."""
-    try:
-        return SshHosts.model_validate(text_files.parse_toml(text_files.read(path)))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise TargetError(f"cannot read the hosts in `{path}`: {reason}", hint=SHAPE) from None
-    except tomllib.TOMLDecodeError as error:
-        raise TargetError(f"the hosts in `{path}` are not TOML: {error}", hint=SHAPE) from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise TargetError(f"`{place}` is wrong: {first['msg']}", where=f"in `{path}`", hint=SHAPE) from None
+    return toml_files.read(SshHosts, path, "list of hosts", TargetError, hint=SHAPE)

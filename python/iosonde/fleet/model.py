@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from iosonde import text_files
+from iosonde import toml_files
 from iosonde.errors import StudyError
 from iosonde.ssh_hosts import SshHost
 
@@ -61,16 +59,4 @@ class Fleet(Strict):
 
 def load(path: Path) -> Fleet:
     """Read the list of targets; `StudyError` if it is none."""
-    try:
-        return Fleet.model_validate(text_files.parse_toml(text_files.read(path)))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise StudyError(f"cannot read the list of targets `{path}`: {reason}", hint=HINT) from None
-    except tomllib.TOMLDecodeError as error:
-        raise StudyError(f"the list of targets is not TOML: {error}", where=f"in `{path}`", hint=HINT) from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(each) for each in first["loc"])
-        message = re.sub(r"^Value error, ", "", first["msg"])
-        where = f"at `{place}` in `{path}`" if place else f"in `{path}`"
-        raise StudyError(f"the list of targets is wrong: {message}", where=where, hint=HINT) from None
+    return toml_files.read(Fleet, path, "list of targets", StudyError, hint=HINT)

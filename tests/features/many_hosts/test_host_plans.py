@@ -276,7 +276,7 @@ def test_hosts_are_refused_before_anything_starts(spec: str, problem: str) -> No
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("hosts = [", "are not TOML"),
+        ("hosts = [", "is not TOML"),
         ("", "`hosts` is wrong: Field required"),
         ("hosts = []", "`hosts` is wrong"),
         ('[[hosts]]\naddress = "-oProxyCommand=id"', "`hosts.0.address` is wrong"),
@@ -290,5 +290,5 @@ def test_files_of_hosts_are_checked(tmp_path: Path, text: str, problem: str) -> 
     (tmp_path / "hosts.toml").write_text(text)
     with pytest.raises(TargetError, match=problem):
         ssh_hosts.read(tmp_path / "hosts.toml")
-    with pytest.raises(TargetError, match="cannot read the hosts in"):
+    with pytest.raises(TargetError, match="cannot read the list of hosts"):
         ssh_hosts.read(tmp_path / "missing.toml")

@@ -14,15 +14,14 @@ import shlex
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from iosonde import text_files
+from iosonde import toml_files
 from iosonde.errors import TargetError
 from iosonde.storage.targets import temporary_files
 from iosonde.text_files import expanded
@@ -66,25 +65,11 @@ class SlurmJob(BaseModel):
 
 def read(text: str) -> SlurmJob:
     """The job that `slurm:TEXT` names: a number of nodes, or a file."""
+    hint = f"its keys are {SHAPE}"
     if text.isdecimal():
-        return _validated({"nodes": int(text)}, f"slurm:{text}")
-    path = expanded(text)
-    try:
-        return _validated(text_files.parse_toml(text_files.read(path)), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise TargetError(f"cannot read the Slurm job in `{path}`: {reason}", hint=f"its keys are {SHAPE}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise TargetError(f"the Slurm job in `{path}` is not TOML: {error}", hint=f"its keys are {SHAPE}") from None
-
-
-def _validated(values: Mapping[str, Any], where: str) -> SlurmJob:
-    try:
-        return SlurmJob.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise TargetError(f"`{place}` is wrong: {first['msg']}", where=f"in `{where}`", hint=f"keys: {SHAPE}") from None
+        found = {"nodes": int(text)}
+        return toml_files.validated(SlurmJob, found, f"slurm:{text}", "Slurm job", TargetError, hint=hint)
+    return toml_files.read(SlurmJob, expanded(text), "Slurm job", TargetError, hint=hint)
 
 
 def job(wanted: SlurmJob, order: Mapping[str, Any]) -> Any:
