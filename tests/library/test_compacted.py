@@ -11,7 +11,7 @@ from command_line import Iosonde
 from fabricate import result_set, small_study
 
 from iosonde.errors import ResultsError
-from iosonde.library import compacted, index, sql
+from iosonde.library import compacted, index, indexing, sql
 from iosonde.results import ResultSet
 
 
@@ -83,3 +83,15 @@ def test_sql_over_a_library_has_every_run_once(iosonde: Iosonde, root: Path) -> 
 def test_sql_over_a_directory_without_result_sets_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="is no result set and has none below it"):
         sql.answer(tmp_path, "SELECT 1")
+
+
+def test_neither_result_sets_nor_records_of_a_batch_are_too_many(tmp_path: Path) -> None:
+    """Batches of 25 result sets of any size took memory without a limit."""
+    sizes = [400, 500, 100, 1, 2000, 5, *[0] * 26]
+    directories = [tmp_path / f"{number:02}" for number in range(len(sizes))]
+    for directory, size in zip(directories, sizes, strict=True):
+        for number in range(size):
+            (directory / "records" / f"{number}").mkdir(parents=True)
+    batches = list(indexing._batches(directories))
+    assert [each for batch in batches for each in batch] == directories
+    assert [len(batch) for batch in batches] == [3, 1, 1, 25, 2]

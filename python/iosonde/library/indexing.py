@@ -24,8 +24,8 @@ from iosonde.metrics.bulk import bulk_metrics
 from iosonde.python_process import module_command
 from iosonde.results import ResultSet
 
-BATCH = 25
-"""Result sets whose tables are in memory together."""
+BATCH, BATCH_RECORDS = 25, 1000
+"""Result sets, and records of them, whose tables are in memory together: 0.5 MiB for each record of ten intervals."""
 ALONE = 50
 """Up to this many result sets, further processes and the cache would take longer than they save."""
 
@@ -82,8 +82,26 @@ def summaries(
     root: Path, directories: Sequence[Path], cache: Path | None = None
 ) -> Iterator[tuple[Summary | None, str]]:
     """Yield a summary or the reason why there is none for each directory, and add them to the cache."""
-    for start in range(0, len(directories), BATCH):
-        yield from _batch(root, directories[start : start + BATCH], cache)
+    for batch in _batches(directories):
+        yield from _batch(root, batch, cache)
+
+
+def _batches(directories: Sequence[Path]) -> Iterator[list[Path]]:
+    """Divide directories so that neither they nor their records are too many; one alone may have more records."""
+    batch: list[Path] = []
+    records = 0
+    for directory in directories:
+        try:
+            own = len(os.listdir(directory / "records"))  # noqa: PTH208  # names alone, which is fast
+        except OSError:
+            own = 0
+        if batch and (len(batch) == BATCH or records + own > BATCH_RECORDS):
+            yield batch
+            batch, records = [], 0
+        batch.append(directory)
+        records += own
+    if batch:
+        yield batch
 
 
 def _batch(root: Path, directories: Sequence[Path], cache: Path | None) -> Iterator[tuple[Summary | None, str]]:
