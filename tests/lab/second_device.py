@@ -14,9 +14,10 @@ from iosonde.storage.setups.loop_devices import LoopDevice
 @contextmanager
 def exported(device: ThrottledDevice, node: str) -> Iterator[Path]:
     """A block device of a node of the daemon."""
-    file = device._seen_by_daemon("/mnt/iosonde-lab-device2")
+    point = f"/mnt/iosonde-lab-{node}"
+    file = device._seen_by_daemon(point)
     file.write_bytes(b"")
-    export = {"type": "fuse", "id": node, "mountpoint": "/mnt/iosonde-lab-device2", "writable": True}
+    export = {"type": "fuse", "id": node, "mountpoint": point, "writable": True}
     device._command("block-export-add", **export, **{"node-name": node})
     # As `ThrottledDevice` does for the first one: with two writes in flight, the daemon corrupts data.
     connection = os.minor(file.stat().st_dev)

@@ -1,4 +1,4 @@
-"""The study `shared-limits` on two devices of the lab: nodes of one throttle group of QEMU, and of one group each."""
+"""The study `shared-limits` on devices of the lab: nodes of one throttle group of QEMU, and of one group each."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ pytestmark = pytest.mark.usefixtures("host_devices")
 
 
 @contextmanager
-def beside(device: ThrottledDevice) -> Iterator[Path]:
-    """A second device of the same daemon and throttle group."""
-    image = device._seen_by_daemon("/mnt/image2")
+def beside(device: ThrottledDevice, name: str) -> Iterator[Path]:
+    """A further device of the same daemon and throttle group."""
+    image = device._seen_by_daemon(f"/mnt/{name}")
     image.write_bytes(b"")
     with image.open("r+b") as opened:
         opened.truncate(device.size_bytes)
     device._command(
         "blockdev-add",
         driver="throttle",
-        **{"node-name": "second", "throttle-group": "limits"},
-        file={"driver": "file", "filename": "/mnt/image2"},
+        **{"node-name": name, "throttle-group": "limits"},
+        file={"driver": "file", "filename": f"/mnt/{name}"},
     )
-    with exported(device, "second") as path:
+    with exported(device, name) as path:
         yield path
 
 
@@ -53,8 +53,12 @@ def compared(directory: Path, *devices: Path) -> Sharing:
 
 def test_devices_of_one_throttle_group_are_not_called_separate(tmp_path: Path) -> None:
     """Other load on the machine may make the rate vary, so that nothing is decided."""
-    with throttled_devices(Limits(iops=IOPS), size_bytes=64 * MIB) as [device], beside(device) as second:
-        found = compared(tmp_path, device.path, second)
+    with (
+        throttled_devices(Limits(iops=IOPS), size_bytes=64 * MIB) as [device],
+        beside(device, "second") as second,
+        beside(device, "third") as third,
+    ):
+        found = compared(tmp_path, device.path, second, third)
     assert found.verdict != "separate"
     if found.verdict == "shared":
         assert found.sum and found.sum.value == pytest.approx(IOPS, rel=0.03)
