@@ -1,4 +1,4 @@
-"""The study `limits` under `io.max` of control groups of version 2, which only the lab's machine has."""
+"""The study `limits` under `io.max` of control groups of version 2, and `io.cost`, which only the lab's machine has."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from guest_md import LAB
 from guest_memory import GROUPS, PLACE
 
 from iosonde.execution import execute
+from iosonde.features.rate_limits.exports import Sustained, cost_model, cost_qos
 from iosonde.planning import expand, load
 from iosonde.storage import open_target
+from iosonde.storage.block_layer import cgroup_limits
+from iosonde.storage.block_layer.block_nodes import number_of
 
 IOPS, BANDWIDTH = 200, 9_000_000
 """Low, so that the I/Os in flight last longer than the emulated engine waits for a CPU."""
@@ -36,7 +39,18 @@ def try_io_max() -> dict[str, Any]:
     with limited_by_control_groups(drive):
         plan = expand(load("limits"), open_target(str(PLACE)), profile="quick", settings=SETTINGS)
         execute(plan, "io-max")
-    return {"device": drive.name, "iops": IOPS, "bandwidth": BANDWIDTH}
+    return {"device": drive.name, "iops": IOPS, "bandwidth": BANDWIDTH, "costs": exported_costs(number_of(drive))}
+
+
+def exported_costs(device: str) -> dict[str, list[str]]:
+    """Exported lines of `io.cost.model` and `io.cost.qos`, and the settings read after the kernel took them."""
+    rates = Sustained(iops=300, bytes_per_second=300 << 18), Sustained(iops=200, bytes_per_second=200 << 18)
+    lines = {"io.cost.model": cost_model(device, *rates), "io.cost.qos": cost_qos(device)}
+    for file, line in lines.items():
+        (GROUPS / file).write_text(line)
+    read = cgroup_limits.controls(device)
+    (GROUPS / "io.cost.qos").write_text(f"{device} enable=0")
+    return {"exported": [f"{file} {line.partition(' ')[2].strip()}" for file, line in lines.items()], "read": read}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The study `limits` under `io.max`, for real: Debian's kernel in the lab's machine.
+"""The study `limits` under `io.max`, and exported lines of `io.cost`, for real: Debian's kernel in the lab's machine.
 
 The parent of the control group limits operations, the group itself bytes. An emulated machine may be too slow for its
 drives, so that nothing is decided; the records then show it.
@@ -63,3 +63,9 @@ def test_the_record_has_the_limits_and_the_report_compares_them(
     for each in compared:
         assert (each.rule in concluded.found.rules) or each.rule is None
         assert each.rule is None or abs(each.difference) < 0.02
+
+
+def test_the_kernel_takes_exported_costs_which_are_then_in_the_context(step: dict[str, Any]) -> None:
+    costs = step["costs"]
+    assert costs["read"] == costs["exported"]
+    assert [each.partition(" ")[0] for each in costs["read"]] == ["io.cost.model", "io.cost.qos"]
