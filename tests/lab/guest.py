@@ -22,6 +22,7 @@ from typing import Any
 
 import guest_arrays
 import guest_block_caches
+import guest_nvme_tcp
 import guest_user_driver
 from guest_failures import fail_members
 from guest_guard import try_guard
@@ -48,6 +49,7 @@ def try_all(engine: str, sizes_program: str, iops: int, bandwidth: int, failing_
     # A process forks before Polars starts threads, which it would not have.
     arrays = waiting_session(guest_arrays.CONSENT), waiting_session(guest_arrays.CONSENT)
     cache, limits = waiting_session(guest_block_caches.CONSENT), waiting_session(NO_CONSENT)
+    served = waiting_session(guest_nvme_tcp.CONSENT)
     driver = waiting_session(guest_user_driver.consent_for(guest_user_driver.DRIVE.resolve()))
     carry_out("rates", lambda: measure_all(engine, iops, bandwidth))
     carry_out("failures", lambda: fail_members(engine))
@@ -59,6 +61,7 @@ def try_all(engine: str, sizes_program: str, iops: int, bandwidth: int, failing_
     carry_out("backends", try_backends)
     for name, part in guest_user_driver.parts_of_user_driver(driver, failing_byte, sizes_program).items():
         carry_out(f"driver-{name}", part)
+    carry_out("nvme-tcp", lambda: guest_nvme_tcp.try_nvme_tcp(served))
     carry_out("limits", lambda: try_limits(limits))  # Its control groups and file system stay mounted.
     carry_out("io-max", try_io_max)
     carry_out("unplug", try_unplug)  # Drives have other names after it.

@@ -165,7 +165,7 @@ def _connect(asked: FabricSetup, own: str, port: str) -> str:
         raise TargetError(
             f"cannot connect to the NVMe/TCP target on {ADDRESS}:{port}: {error.strerror}",
             where=f"with the options `{text}`",
-            hint="see the kernel log (`dmesg`)",
+            hint="check that the interface `lo` is up (`ip link set lo up`), and see the kernel log (`dmesg`)",
         ) from error
     return text
 

@@ -1,0 +1,72 @@
+"""NVMe/TCP on a real kernel: options of the study, outages with verified writes, and nothing left (`guest_nvme_tcp.py`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from guest_nvme_tcp import OUTAGE_S
+from lab_guest import Report
+
+from iosonde.features.network_storage.record import OutageReading
+from iosonde.metrics.metrics import run_metrics
+
+NOTHING: dict[str, Any] = {
+    **{name: [] for name in ("mounted", "subsystems", "ports", "connected", "journal")},
+    "free": True,
+}
+OPTIONS = {
+    "polled queues": {"nr_io_queues=2", "nr_poll_queues=2"},
+    "both digests": {"nr_io_queues=2", "hdr_digest", "data_digest"},
+}
+
+
+def test_each_option_reaches_the_kernel_and_measures(guest_report: Report) -> None:
+    results = guest_report.result_set("nvme-tcp")
+    levels = {case.case_id: case.levels for case in results.plan.cases}
+    found = {}
+    for record in results.records():
+        assert record.outcome == "complete", record.failure
+        assert record.setup
+        given = set(record.setup["fabric"]["options"].split(","))
+        option = levels[record.case_id]["option"]
+        found[option] = {each for each in given if each.startswith("nr_") or each.endswith("_digest")}
+    assert found == OPTIONS
+    counts = run_metrics(results).filter(metric="iops", operation="all")
+    assert len(counts) == len(results.records()) == len(OPTIONS)
+    assert counts["value"].min() > 0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("name", "way"), [("nvme-tcp-server", "ext4"), ("nvme-tcp-link", "link")])
+def test_an_outage_is_seen_and_no_acknowledged_write_is_lost(guest_report: Report, name: str, way: str) -> None:
+    """No I/O completes during the outage; a busy machine makes that time longer, not shorter."""
+    results = guest_report.result_set(name)
+    [record] = [each for each in results.records() if each.case_id.endswith(f"={way}")]
+    assert record.outcome == "complete", record.failure
+    outage = record.of(OutageReading)
+    assert outage
+    assert outage.length_ns
+    assert outage.unavailable_ns
+    assert outage.resolution_ns
+    assert outage.length_ns >= OUTAGE_S * 1_000_000_000
+    assert outage.unavailable_ns >= outage.requested_ns - outage.resolution_ns
+    assert outage.backlog_max
+    found = run_metrics(results).filter(run_id=record.run_id, operation="all")
+    values = dict(found.select("metric", "value").iter_rows())
+    assert values["verified_bytes"] >= 4 << 20
+    assert values["wrong_sectors"] == 0
+
+
+def test_setups_leave_nothing(guest_report: Report) -> None:
+    found = guest_report.step("nvme-tcp")
+    assert found["setups"] == NOTHING
+    assert found["link"] == NOTHING
+    assert found["routes"] == []
+
+
+def test_cleanup_disconnects_and_removes_what_a_killed_session_leaves(guest_report: Report) -> None:
+    killed = guest_report.step("nvme-tcp")["killed"]
+    assert killed["was_measuring"]
+    at_kill = killed["at_kill"]
+    assert all(at_kill[kind] for kind in ("mounted", "subsystems", "ports", "connected", "journal"))
+    assert killed["left"] == NOTHING, killed["cleaned"]
