@@ -19,7 +19,7 @@ from iosonde.results.schema import Record
 
 TRIED = (
     *("delay 0", "delay 10", "cached", "rate 4 read 1", "loss 10 read 4", "server-cpu 0.01 read 4", "drive 20 read 4"),
-    *("connection 65536 64 8", "split 4096 read 4", "client 0.2 read 1"),
+    *("connection 65536 64 8", "split 4096 read 4", "client 0.2 read 1", "nconnect 4 32 8"),
 )
 
 

@@ -287,6 +287,26 @@ def test_empty_calls_separate_threads_of_the_server_from_its_storage(
     assert (part in text) if part else ("its" not in text)
 
 
+def test_the_way_to_a_block_device_of_a_server_is_named() -> None:
+    """Its shortest round trip is 60 of 97.5 µs."""
+    on_nfs_facts = changed(on_nfs(load_read_bytes=0, read_bytes=0, network_ns=60_000.0, round_trip_ns=None))
+    verdict = judge(replace(sound(), remote=on_nfs_facts.remote))
+    assert (verdict.kind, [each.code for each in verdict.warnings]) == ("network-limited", ["network_limited"])
+    near = judge(
+        replace(
+            sound(),
+            remote=changed(on_nfs(load_read_bytes=0, read_bytes=0, network_ns=20_000.0, round_trip_ns=None)).remote,
+        )
+    )
+    assert near.kind == "device-limited"
+
+
+@pytest.mark.parametrize(("cpu_ns", "kind"), [(60_000.0, "server-limited"), (20_000.0, "undetermined")])
+def test_cpu_time_of_a_fuse_daemon_is_time_of_the_server(cpu_ns: float, kind: Kind) -> None:
+    daemon = changed(on_nfs(load_read_bytes=0, read_bytes=0, round_trip_ns=None, daemon_cpu_ns=cpu_ns)).remote
+    assert judge(replace(changed(on_a_daemon), remote=daemon)).kind == kind
+
+
 SERVER = {"network_ns": 20_000.0, "empty_calls_ns": (40_000,) * 6}
 """70 µs of the server, of which empty calls decide nothing."""
 

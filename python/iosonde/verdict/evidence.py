@@ -410,6 +410,13 @@ class Evidence:
         return _share(max(0.0, self._sent_ns - self.remote.round_trip_ns), self._sent_ns)
 
     @cached_property
+    def daemon_share(self) -> float | None:
+        """Share in which a FUSE daemon used CPU for the operations."""
+        if not self.remote or self.remote.daemon_cpu_ns is None:
+            return None
+        return _share(self.remote.daemon_cpu_ns, self._sent_ns)
+
+    @cached_property
     def not_running_share(self) -> float | None:
         """Share of the latency, at most, by which it is longer because the engine or a job had no CPU."""
         lost = (self.stalled_share or 0.0) + (self.cpu_wait_share or 0.0) + (self.steal_share or 0.0)

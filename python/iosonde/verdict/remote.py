@@ -24,7 +24,7 @@ class Remote:
     is_one_call: bool = False
     """True if each operation of the load was one call."""
     network_ns: float | None = None
-    """Median round trip of probes of the network during the measurement."""
+    """Median round trip of probes of the network during the measurement; else the shortest one of the connections."""
     payload_ns: float | None = None
     """Time that the payload of a call takes on the network in addition."""
     empty_calls_ns: tuple[int, ...] = ()
@@ -37,6 +37,8 @@ class Remote:
     """CPU time of it over that of all its CPUs."""
     server_thread_wait_share: float | None = None
     """Share of its calls that found no idle thread."""
+    daemon_cpu_ns: float | None = None
+    """CPU time of a FUSE daemon for each operation."""
     is_lossy: bool = False
     """True if lost packets can have taken a considerable part of the round trips."""
     window_share: float | None = None
@@ -49,6 +51,6 @@ class Remote:
 
 
 def remote_of(record: Record) -> Remote | None:
-    """Evidence from the wire of a record; None of local storage and of transports without counters."""
+    """Evidence from the wire of a record; None of local storage and of transports without any."""
     sources: tuple[Callable[[Record], Remote | None], ...] = contributed("verdict", "REMOTE")
     return next((found for source in sources if (found := source(record)) is not None), None)

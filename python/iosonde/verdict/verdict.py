@@ -81,7 +81,7 @@ def judge(facts: VerdictFacts) -> Verdict:
     evidence = Evidence(facts)
     warnings = tuple(_rules_for(evidence))
     if _is_decided_without_cpu_time(evidence):
-        warnings = tuple(replace(each, points_to="note") if each.code in _NO_CPU_TIME else each for each in warnings)
+        warnings = tuple(replace(each, points_to="note") if each.code in _OUTWEIGHED else each for each in warnings)
     pointed = {warning.points_to for warning in warnings}
     kind: Kind = next((each for each in _WEIGHT if each in pointed), "device-limited")
     because = tuple(warning.message for warning in warnings if warning.points_to == kind) or (
@@ -374,6 +374,11 @@ def _no_block_device(evidence: Evidence) -> RunWarning | None:
     return _warning("no_block_device", f"no block device is visible under the file system `{kind}`")
 
 
+def _path_to_device(evidence: Evidence) -> RunWarning | None:
+    """The same of a block device of a server."""
+    return _part_that_limits(evidence) if evidence.remote and evidence.facts.target.get("devices") else None
+
+
 def _part_that_limits(evidence: Evidence) -> RunWarning | None:
     """The part of the way to a server that took most of the time; None if none did, or if it is not known."""
     link, remote = evidence.remote and evidence.remote.link_share, evidence.remote
@@ -393,6 +398,9 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
             f"the server took {_percent(server)} of the time of an operation outside the client's queue"
             + _part_of_server(evidence),
         )
+    if evidence.daemon_share and evidence.daemon_share >= limits.MOST:
+        text = f"the FUSE daemon used CPU {_percent(evidence.daemon_share)} of the time of an operation"
+        return _warning("server_limited", text)
     if client and client >= limits.MOST:
         return _warning(
             "client_limited", f"the client took {_percent(client)} of the time of an operation outside its queue"
@@ -402,8 +410,11 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
 
 def _is_decided_without_cpu_time(evidence: Evidence) -> bool:
     """Return True if network or server took most of the latency even without all of the time that had no CPU."""
-    part, lost = max(evidence.network_share or 0.0, evidence.server_share or 0.0), evidence.not_running_share
-    return lost is not None and part - lost >= limits.MOST
+    remote, lost = evidence.remote, evidence.not_running_share
+    if remote is None or lost is None:
+        return False
+    parts = (evidence.network_share, evidence.server_share, evidence.daemon_share, remote.window_share)
+    return max(each or 0.0 for each in parts) - lost >= limits.MOST
 
 
 def _part_of_server(evidence: Evidence) -> str:
@@ -627,6 +638,7 @@ _RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
     _queue_too_short,
     _span_fits_device_cache,
     _no_block_device,
+    _path_to_device,
     _short_run,
     _queue_underutilized,
     _span_fits_memory,
@@ -665,8 +677,9 @@ _KEY_VALUE_RULES: tuple[Callable[[Evidence], RunWarning | None], ...] = (
 _DISTURBANCES = (_engine_stalled, _cpus_shared, _steal_time, _throttled_device, _hot_device)
 """Rules that apply to every run on a real clock, whatever decides its limit."""
 
-_NO_CPU_TIME = ("engine_stalled", "cpu_contention", "steal_time")
-"""Warnings about time in which the engine or a job did not run, which `Evidence.not_running_share` bounds."""
+_OUTWEIGHED = ("engine_stalled", "cpu_contention", "steal_time", "span_fits_device_cache")
+"""Warnings that are notes if the way to a server decides: `Evidence.not_running_share` bounds the time of the first
+three, and a cache of the server's device makes no network or server faster than it is."""
 
 _OF_DISTURBANCES = ("stalled_share", "longest_stall_ns", "other_cpu_share", "idle_cpu_share", "steal_share")
 

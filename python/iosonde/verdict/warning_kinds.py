@@ -260,7 +260,8 @@ _LIST = (
         code="network_limited",
         title="The network took most of the time of an operation",
         when="of NFS: the median round trip of probes of the network, with the time of the payload, was 50 % or more "
-        "of the mean latency without the client's queue, or the interface carried 90 % of its speed",
+        "of the mean latency without the client's queue. Of direct I/O over other TCP: the shortest round trip of the "
+        "connections was. Of any: the interface carried 90 % of its speed",
         hint="compare the round trip of the network with that before the load: queues of a full link, or distance "
         "(docs/network.md)",
         points_to="network-limited",
@@ -269,7 +270,8 @@ _LIST = (
         code="server_limited",
         title="The server took most of the time of an operation",
         when="of NFS, calls of 32 KiB or less, no packets lost: mean round trip without the time on the network was "
-        "50 % or more of the mean latency without the client's queue",
+        "50 % or more of the mean latency without the client's queue. Of direct I/O on FUSE: the CPU time of the "
+        "daemon was",
         hint="compare the round trips of empty calls and of the network: busy threads of the server, or its storage "
         "(docs/network.md)",
         points_to="server-limited",
@@ -277,7 +279,7 @@ _LIST = (
     WarningKind(
         code="connection_limited",
         title="The TCP connections to the server were the limit",
-        when="of NFS: each connection had data to send, and a full receive window or send buffer, 50 % of the time or "
+        when="each connection had data to send, and a full receive window or send buffer, 50 % of the time or "
         "more (`TCP_INFO`)",
         hint="compare with `nconnect`, or allow larger buffers (`net.ipv4.tcp_wmem` here, `tcp_rmem` on the server)",
         points_to="network-limited",

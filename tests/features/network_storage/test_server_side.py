@@ -79,8 +79,9 @@ def test_the_part_of_a_server_is_not_divided_without_evidence(
 
 
 def test_the_counters_of_several_clients_are_divided_as_those_of_one(tmp_path: Path) -> None:
-    merged = NetworkReading.of_hosts([reading(tcp_connections=1), reading(tcp_connections=2)])
-    assert merged and merged.at_end["tcp_connections"] == 3
+    far, near = {"tcp_min_round_trip_us": 9, "tcp_connections": 1}, {"tcp_min_round_trip_us": 2, "tcp_connections": 2}
+    merged = NetworkReading.of_hosts([reading(**far), reading(**near)])
+    assert merged and {"tcp_connections": 3, "tcp_min_round_trip_us": 2}.items() <= merged.at_end.items()
     found = metrics(results_of(tmp_path, merged, serving(load_operations=200, disk_reads=100)))
     assert found["network_path_server_device_ns_mean"] == 1_000_000
     lossy = [reading(lost=1), reading(lost=2)]
@@ -93,6 +94,18 @@ def test_without_a_server_among_the_hosts_the_rest_is_the_server(tmp_path: Path)
         "network_path_server_ns_mean",
         "network_path_server_whole_ns_mean",
     }
+
+
+@pytest.mark.parametrize("io_mode", ["direct", "buffered"])
+def test_direct_io_without_counters_of_calls_has_its_least_time_as_evidence(tmp_path: Path, io_mode: str) -> None:
+    """100 operations; 10 ms of CPU time are one tick."""
+    end = {"tcp_min_round_trip_us": 9, "daemon_cpu_ticks": 20, "load_operations": 100}
+    part = NetworkReading(transport={"transport": "iscsi"}, at_start=dict.fromkeys(end, 0), at_end=end)
+    record = results_of(tmp_path, part).records()[0]
+    for stream in record.spec["workload"]["streams"]:
+        stream["io_mode"] = io_mode
+    found = remote_of(record)
+    assert (found and (found.network_ns, found.daemon_cpu_ns)) == ((9_000, 2_000_000) if io_mode == "direct" else None)
 
 
 def test_counters_of_a_server_are_evidence_of_the_verdict(tmp_path: Path) -> None:

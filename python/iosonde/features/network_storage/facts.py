@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,7 @@ NEGLIGIBLE = 0.05
 ALIKE, FEW = 0.03, 4
 """Largest difference of calls and operations, as a share and as a number, at which each operation is one call."""
 DATA = ("read", "write")
+_NS_PER_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
 class NetworkFacts:
@@ -153,6 +155,18 @@ class NetworkFacts:
             1e3 * limited / (counted_ns * connections) if limited is not None and counted_ns and connections else None
         )
 
+    @cached_property
+    def shortest_round_trip_ns(self) -> float | None:
+        """Shortest round trip that the kernel saw of the connections; None if it is not known."""
+        found = self.reading.at_end.get("tcp_min_round_trip_us")
+        return 1e3 * found if found else None
+
+    @cached_property
+    def daemon_cpu_ns(self) -> float | None:
+        """CPU time of the FUSE daemon for each operation."""
+        ticks, operations = self.grown("daemon_cpu_ticks"), self.load_operations
+        return None if ticks is None or not operations else ticks * _NS_PER_TICK / operations
+
     def load_bytes(self, operation: str) -> int | None:
         """Bytes that the load read or wrote until the counters were read.
 
@@ -269,6 +283,13 @@ COLUMNS = (
         "time of the payload of a call on the way, by probes with the same payload, ns",
         lambda net: net.payload_ns,
     ),
+    _row(
+        "shortest_round_trip_ns",
+        NUMBER,
+        "shortest round trip of the TCP connections, by the kernel, ns",
+        lambda net: net.shortest_round_trip_ns,
+    ),
+    _row("daemon_cpu_ns", NUMBER, "CPU time of the FUSE daemon for each operation, ns", lambda net: net.daemon_cpu_ns),
     _row("lost_probes", U64, "probes that were lost", lambda net: net.reading.lost_probes),
     _row(
         "out_of_order",

@@ -11,8 +11,8 @@ from iosonde.results.schema import RecordPart
 
 _NOT_ADDED = ("clock_ns", "time_ns", "read_ns", "nic_", "nfsd_")
 """Prefixes of counters that are not those of one host alone."""
-_NUMBERS = ("tcp_connections",)
-"""Counts of what exists at a time, which do not grow."""
+_NUMBERS = {"tcp_connections": sum, "tcp_min_round_trip_us": min}
+"""Values of a time, which do not grow, and what several hosts have together."""
 _ROUND_TRIPS = ("connect_ns", "call_ns", "padded_call_ns", "echo_ns", "padded_echo_ns", "idle_connect_ns")
 
 
@@ -54,8 +54,8 @@ class NetworkReading(RecordPart):
         names = [name for name in grown[0] if all(each.get(name, -1) >= 0 for each in grown)]
         whole = {name: (max if name.startswith(_NOT_ADDED) else sum)(each[name] for each in grown) for name in names}
         whole |= {
-            name: sum(each.at_end[name] for each in parts)
-            for name in _NUMBERS
+            name: together([each.at_end[name] for each in parts])
+            for name, together in _NUMBERS.items()
             if all(name in each.at_end for each in parts)
         }
         return cls(

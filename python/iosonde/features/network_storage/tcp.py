@@ -57,7 +57,8 @@ def summed(found: Iterable[dict[str, int]]) -> dict[str, int]:
     """Counters of all connections together."""
     listed = list(found)
     counted = {f"tcp_{name}": sum(each.get(name, 0) for each in listed) for name in SUMMED}
-    return {**counted, "tcp_connections": len(listed)} if listed else {}
+    shortest = min((time for each in listed if (time := each.get("min_round_trip_us"))), default=0)
+    return {**counted, "tcp_connections": len(listed), "tcp_min_round_trip_us": shortest} if listed else {}
 
 
 def _connections(server: Any, port: int) -> Iterator[tuple[int, dict[str, int]]]:

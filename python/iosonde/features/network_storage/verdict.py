@@ -6,6 +6,7 @@ from iosonde.features.network_storage.facts import FEWEST_PROBES, NetworkFacts, 
 from iosonde.features.network_storage.server_side import ServerFacts
 from iosonde.results.schema import Record
 from iosonde.verdict.remote import Remote
+from iosonde.workload import streams_of
 
 
 def remote(record: Record) -> Remote | None:
@@ -14,7 +15,7 @@ def remote(record: Record) -> Remote | None:
     calls, wire = net.data("operations"), [net.grown(f"server_{each}_bytes") for each in ("read", "write")]
     load = [net.load_bytes(each) for each in ("read", "write")]
     if calls is None or wire[0] is None or wire[1] is None or load[0] is None or load[1] is None:
-        return None
+        return _without_calls(record, net)
     probes, server = net.reading.connect_ns, ServerFacts(record)
     return Remote(
         load_read_bytes=load[0],
@@ -36,6 +37,25 @@ def remote(record: Record) -> Remote | None:
         connections=net.reading.at_end.get("tcp_connections", 0),
         calls_per_operation=net.calls_per_operation,
         largest_call_bytes=_largest_call(net),
+        link_share=_link_share(net),
+    )
+
+
+def _without_calls(record: Record, net: NetworkFacts) -> Remote | None:
+    """Transports without counters of calls: direct I/O takes at least a round trip, or CPU time of the FUSE daemon."""
+    is_direct = all(stream.get("io_mode") == "direct" for stream in streams_of(record.spec["workload"]))
+    if not is_direct or (net.shortest_round_trip_ns is None and net.daemon_cpu_ns is None):
+        return None
+    return Remote(
+        load_read_bytes=0,
+        load_write_bytes=0,
+        read_bytes=0,
+        write_bytes=0,
+        is_one_call=True,
+        network_ns=net.shortest_round_trip_ns,
+        daemon_cpu_ns=net.daemon_cpu_ns,
+        window_share=net.window_share,
+        connections=net.reading.at_end.get("tcp_connections", 0),
         link_share=_link_share(net),
     )
 
