@@ -10,6 +10,8 @@ from typing import Literal
 from iosonde.results.schema import Record
 
 Bottleneck = Literal["cache", "client", "network", "loss", "server CPU", "server drive", "connection", "split calls"]
+DRIVE_MS = 10
+"""Time of an I/O of the drive in `server_host_guest.py`."""
 READ, WRITE = "read_fraction = 1.0", "read_fraction = 0.0"
 
 

@@ -59,7 +59,7 @@ io_mode = "direct"
 page_cache = "keep"
 queue_depth = 1
 read_fraction = 1.0
-ramp = "1s"
+ramp = "3s"
 duration = "4s"
 interval = "1s"
 
@@ -212,6 +212,12 @@ def delay_drive(milliseconds: int, *, verb: str = "reload") -> None:
 
 def serve() -> None:
     """Create the namespaces, the exports and the server."""
+    prepare()
+    in_server("sh", "-c", SERVE)
+
+
+def prepare() -> None:
+    """Create what a server has before it starts: its network, and what it exports."""
     for module in MODULES:
         run("modprobe", *module.split())
     run("ip", "netns", "add", "server")
@@ -231,7 +237,6 @@ def serve() -> None:
     run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", "/dev/dm-0")
     (EXPORT / "drive").mkdir()
     run("mount", "/dev/dm-0", EXPORT / "drive")
-    in_server("sh", "-c", SERVE)
 
 
 IN_SERVER = ("ip", "netns", "exec", "server")

@@ -336,6 +336,11 @@ def test_time_of_the_network_is_at_most_the_round_trip() -> None:
     assert (verdict.kind, [each.code for each in verdict.warnings]) == ("harness-limited", ["client_limited"])
 
 
+@pytest.mark.parametrize(("echo_ns", "kind"), [(40_000.0, "server-limited"), (70_000.0, "undetermined")])
+def test_the_server_is_not_named_for_what_an_echo_takes_as_well(echo_ns: float, kind: Kind) -> None:
+    assert judge(changed(on_nfs(network_ns=20_000.0, longest_network_ns=echo_ns))).kind == kind
+
+
 @pytest.mark.parametrize("network_ns", [20_000.0, 70_000.0])
 @pytest.mark.parametrize(("stalled", "is_decided"), [(0.06, True), (0.3, False)])
 def test_a_part_that_exceeds_half_by_more_than_the_time_without_a_cpu_is_named(

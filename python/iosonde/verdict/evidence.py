@@ -386,6 +386,14 @@ class Evidence:
         return _share(max(0.0, self.remote.round_trip_ns - self.network_ns), self._sent_ns)
 
     @cached_property
+    def server_share_least(self) -> float | None:
+        """Share that the server takes even if the network takes the time of an echo with the payload, both ways."""
+        if self.server_share is None or not self.remote or not self.remote.round_trip_ns:
+            return None
+        network_ns = max(self.network_ns, self.remote.longest_network_ns or 0.0)
+        return _share(max(0.0, self.remote.round_trip_ns - network_ns), self._sent_ns)
+
+    @cached_property
     def server_thread_share(self) -> float | None:
         """Share of the server's time that the median empty call takes as well: in its threads, without its storage."""
         return self._share_of_server(median(self._empty_calls)) if self._empty_calls else None

@@ -27,6 +27,8 @@ class Remote:
     """Median round trip of probes of the network during the measurement; else the shortest one of the connections."""
     payload_ns: float | None = None
     """Time that the payload of a call takes on the network in addition."""
+    longest_network_ns: float | None = None
+    """Time of a call on the network at most, by an echo that takes the payload both ways."""
     empty_calls_ns: tuple[int, ...] = ()
     """Round trips of calls that need a thread of the server, and no storage."""
     server_device_ns: float | None = None

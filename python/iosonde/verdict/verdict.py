@@ -388,7 +388,7 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
         each = "the TCP connection" if remote.connections == 1 else f"each of {remote.connections} TCP connections"
         text = f"{each} had data to send and a full window or buffer {_percent(remote.window_share)} of the time"
         return _warning("connection_limited", text)
-    network, server, client = evidence.network_share, evidence.server_share, evidence.client_share
+    network, server, client = evidence.network_share, evidence.server_share_least, evidence.client_share
     if network and network >= limits.MOST:
         text = f"a round trip of the network took {_time(evidence.network_ns)}, {_percent(network)} of the time"
         return _warning("network_limited", f"{text} of an operation outside the client's queue")
@@ -413,7 +413,7 @@ def _is_decided_without_cpu_time(evidence: Evidence) -> bool:
     remote, lost = evidence.remote, evidence.not_running_share
     if remote is None or lost is None:
         return False
-    parts = (evidence.network_share, evidence.server_share, evidence.daemon_share, remote.window_share)
+    parts = (evidence.network_share, evidence.server_share_least, evidence.daemon_share, remote.window_share)
     return max(each or 0.0 for each in parts) - lost >= limits.MOST
 
 

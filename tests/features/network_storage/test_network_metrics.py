@@ -102,10 +102,12 @@ def test_the_time_of_the_payload_on_the_way_is_time_of_the_network(tmp_path: Pat
 
 
 def test_a_payload_is_not_hidden_by_a_queue_that_all_probes_wait_in() -> None:
-    """Most echoes waited 16 ms behind the load, which is as long as their own payload takes."""
-    assert longer_by([16, 34, 17, 34, 16, 17, 17], [12, 17, 18, 0, 18, 17, 17]) == 16
-    assert longer_by([8, 3, 8, 7, 8], [1, 0, 0, 8, 0]) == 8
+    """Half of the padded calls waited 4 ms behind replies of the load, and a third of the empty ones."""
+    assert longer_by([0, 0, 4, 4], [0, 0, 4]) == 0
+    assert longer_by([4, 5, 6, 7], [0, 1, 2, 3]) == 4, "each waits up to 4 ms, and the payload takes 4 ms"
+    assert longer_by([8, 3, 8, 7, 8], [1, 0, 0, 8, 0]) == 7
     assert longer_by([1, 1], [2, 2]) == 0
+    assert longer_by([5] * 4000, range(3000)) == 0
 
 
 def test_writes_take_their_payload_to_the_server(tmp_path: Path) -> None:
@@ -114,9 +116,9 @@ def test_writes_take_their_payload_to_the_server(tmp_path: Path) -> None:
     assert found["network_payload_ns_mean"] == 1_000_000
 
 
-@pytest.mark.parametrize(("mount", "ratio"), [(409_600, 1), (600_000, 4096 / 4000)])
+@pytest.mark.parametrize(("mount", "ratio"), [(409_600, 1), (600_000, 4096 / 4000), (204_800, 2)])
 def test_bytes_of_the_mount_replace_interpolated_ones_if_they_agree(tmp_path: Path, mount: int, ratio: float) -> None:
-    """The load is 400,000 bytes by interpolation; at 600,000 of the mount another process has used it."""
+    """The load is 400,000 bytes by interpolation, at most those of the mount; at 600,000 another process used that."""
     counters = {"normal_read_bytes": 0, "direct_read_bytes": mount}
     part = reading(load_read_bytes=400_000, **counters).model_copy(
         update={"at_start": ZERO | dict.fromkeys(counters, 0)}

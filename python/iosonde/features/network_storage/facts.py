@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from iosonde.features.network_storage import server_side
 from iosonde.features.network_storage.record import NetworkReading, OutageReading
 from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
@@ -20,11 +22,15 @@ REPEAT_NS, REPEATED_SHARE = 200_000_000, 0.1
 as a mean; and the share of a round trip up to which they are not regarded."""
 AGREEING = 0.25
 """Largest difference of the load's bytes by interpolation and by the mount that different times of reading explain."""
+FEW_COUNTED = 0.02
+"""Share of the load's bytes below which the mount has not counted them: those of mapped files are in no counter."""
 NEGLIGIBLE = 0.05
 """Share of a round trip up to which the way of a payload, forth and back, need not be divided."""
 ALIKE, FEW = 0.03, 4
 """Largest difference of calls and operations, as a share and as a number, at which each operation is one call."""
 DATA = ("read", "write")
+_ENOUGH = 300
+"""Round trips of each kind of which all differences are taken."""
 _NS_PER_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
@@ -135,6 +141,11 @@ class NetworkFacts:
         return None if empty is None or self.payload_ns is None else empty + self.payload_ns
 
     @cached_property
+    def longest_network_ns(self) -> float | None:
+        """Time of a call on the network at most: an echo takes the payload both ways."""
+        return median(self.reading.padded_echo_ns)
+
+    @cached_property
     def is_lossy(self) -> bool:
         """True if lost packets can have taken a considerable part of the round trips."""
         calls, round_trip_ms = self.data("operations"), self.data("round_trip_ms")
@@ -171,11 +182,12 @@ class NetworkFacts:
         """Bytes that the load read or wrote until the counters were read.
 
         What the load completed until then is interpolated. The mount counts the bytes of applications as well, at the
-        very same time: its number is used where the two agree.
+        very same time: its number is used unless it is larger, so that another process used the mount, or far smaller,
+        so that files were mapped.
         """
         load = self.grown(f"load_{operation}_bytes")
         mount = self.grown(f"normal_{operation}_bytes", f"direct_{operation}_bytes")
-        if load is None or mount is None or abs(load - mount) > AGREEING * max(load, mount):
+        if load is None or mount is None or mount > load / (1 - AGREEING) or mount < FEW_COUNTED * load:
             return load
         return mount
 
@@ -186,11 +198,12 @@ def median(values: Sequence[int]) -> float | None:
 
 
 def longer_by(padded: Sequence[int], empty: Sequence[int]) -> float:
-    """Time of a payload from round trips with and without it: the larger difference of their minima and medians.
+    """Time of a payload from round trips with and without it: the median of all their differences (Hodges-Lehmann).
 
-    On a full link most of both wait behind the load, for as long as its payload takes: their medians may be the same.
+    On a full link some of both wait behind the load: their medians may be the same, or too far apart.
     """
-    return max(0.0, min(padded) - min(empty), (median(padded) or 0.0) - (median(empty) or 0.0))
+    few = [np.sort(each)[:: max(1, len(each) // _ENOUGH)] for each in (padded, empty)]
+    return max(0.0, float(np.median(np.subtract.outer(*few))))
 
 
 def median_ends(values: Sequence[int]) -> tuple[float, float] | None:

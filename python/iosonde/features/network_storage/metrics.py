@@ -110,8 +110,8 @@ METRICS = (
     _metric(
         "network_payload_ns_mean",
         "Payload on the network",
-        "reads: padded echo - echo - (padded call - empty call); writes: padded call - empty call; the larger of the "
-        "differences of minima and medians",
+        "reads: padded echo - echo - (padded call - empty call); writes: padded call - empty call; of each pair the "
+        "median of all differences",
         pl.col("network_payload_ns"),
         unit="ns",
     ),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import random
 import socket
 import struct
 import threading
@@ -26,6 +27,8 @@ from typing import Literal, NamedTuple
 from iosonde.features.network_storage import tcp
 
 PERIOD_S = 0.1
+PAUSE_S = 0.02
+"""Longest pause between two probes of a period."""
 PADDED_EVERY = 2
 """Probes of which one has a payload: its share of a slow link stays small."""
 LARGEST_BYTES = 32 << 10
@@ -121,15 +124,23 @@ class Probe:
 
     def _measure_echoes(self, is_padded: bool) -> None:
         if is_padded and self._echo:
+            self._pause()
             self._add("echo", self._echo.round_trip(b""))
+            self._pause()
             self._add("padded_echo", self._echo.round_trip(self._payload))
 
     def _measure_server(self, is_padded: bool) -> None:
         with self._connected() as link:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._pause()
             self._add("call", self._call(link, b""))
             if is_padded:
+                self._pause()
                 self._add("padded_call", self._call(link, self._payload))
+
+    def _pause(self) -> None:
+        """Wait for a random time: else probes would follow replies of the load on a full link, not wait for them."""
+        self._is_over.wait(random.uniform(0, PAUSE_S))
 
     def _add(self, kind: RoundTrip, ns: int | None) -> None:
         if ns is None:

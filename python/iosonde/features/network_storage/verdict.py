@@ -27,6 +27,7 @@ def remote(record: Record) -> Remote | None:
         is_one_call=net.is_one_call,
         network_ns=median(probes) if len(probes) >= FEWEST_PROBES else None,
         payload_ns=net.payload_ns,
+        longest_network_ns=net.longest_network_ns,
         empty_calls_ns=tuple(net.reading.call_ns) if len(net.reading.call_ns) >= FEWEST_PROBES else (),
         server_device_ns=server.device_ns,
         server_device_share=server.busy_share,
