@@ -35,6 +35,7 @@ FIXTURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "machine_image": ("lab", ("root", "qemu-system-x86_64", "virtiofsd", "cpio", "depmod", "apt-get", "dpkg-deb")),
     "bottlenecks": ("lab", ("root", "linux.uml", "cpio")),
     "outages": ("lab", ("root", "linux.uml", "cpio")),
+    "server_limits": ("lab", ("root", "linux.uml", "cpio")),
 }
 """Tier and needs of every test that uses a fixture."""
 
