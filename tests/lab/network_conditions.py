@@ -167,6 +167,8 @@ def named(record: Record) -> str:
     """The bottleneck that the verdict of a run names; `not separable` if it names none."""
     assert record.verdict, record.failure
     codes = {each.code for each in record.warnings}
+    if any("packets were lost" in each for each in record.verdict.because):
+        return "loss"
     for code, name in (("connection_limited", "connection"), ("packets_lost", "loss"), ("split_calls", "split calls")):
         if code in codes:
             return name

@@ -331,6 +331,11 @@ def test_counters_of_the_server_name_its_part(counters: dict[str, float], part: 
     assert (part in text) if part else ("its" not in text)
 
 
+def test_lost_packets_are_named_with_the_network() -> None:
+    [text] = judge(changed(on_nfs(network_ns=60_000.0, is_lossy=True))).because
+    assert text.endswith("; packets were lost as well")
+
+
 def test_time_of_the_network_is_at_most_the_round_trip() -> None:
     verdict = judge(changed(on_nfs(network_ns=60_000.0, round_trip_ns=40_000.0)))
     assert (verdict.kind, [each.code for each in verdict.warnings]) == ("harness-limited", ["client_limited"])

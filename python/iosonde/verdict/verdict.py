@@ -391,7 +391,8 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
     network, server, client = evidence.network_share, evidence.server_share_least, evidence.client_share
     if network and network >= limits.MOST:
         text = f"a round trip of the network took {_time(evidence.network_ns)}, {_percent(network)} of the time"
-        return _warning("network_limited", f"{text} of an operation outside the client's queue")
+        lost = "; packets were lost as well" if remote and remote.is_lossy else ""
+        return _warning("network_limited", f"{text} of an operation outside the client's queue{lost}")
     if server and server >= limits.MOST:
         return _warning(
             "server_limited",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from pydantic import Field
@@ -11,7 +11,7 @@ from iosonde.results.schema import RecordPart
 
 _NOT_ADDED = ("clock_ns", "time_ns", "read_ns", "nic_", "nfsd_")
 """Prefixes of counters that are not those of one host alone."""
-_NUMBERS = {"tcp_connections": sum, "tcp_min_round_trip_us": min}
+_NUMBERS: Mapping[str, Callable[[Iterable[int]], int]] = {"tcp_connections": sum, "tcp_min_round_trip_us": min}
 """Values of a time, which do not grow, and what several hosts have together."""
 _ROUND_TRIPS = ("connect_ns", "call_ns", "padded_call_ns", "echo_ns", "padded_echo_ns", "idle_connect_ns")
 
