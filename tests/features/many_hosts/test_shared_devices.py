@@ -18,7 +18,7 @@ from iosonde.execution.carrier import HostOptions
 from iosonde.features.many_hosts import host_plan, relay
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan
-from iosonde.planning import expand
+from iosonde.planning import Against, expand
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.block_layer.signatures import MARK
@@ -43,7 +43,7 @@ def device(tmp_path: Path) -> Iterator[Path]:
         yield made
 
 
-def planned(device: Path, **measurement: Any) -> Plan:
+def planned(device: Path, *, against: Path | None = None, **measurement: Any) -> Plan:
     study = {
         "name": "device", "title": "Device", "question": "?", "repeats": 2,
         "measurement": {
@@ -52,7 +52,8 @@ def planned(device: Path, **measurement: Any) -> Plan:
         "parts": [{"name": "main", "factors": {"read_fraction": [1.0]}}],
         "profiles": {"quick": {}},
     }  # fmt: skip
-    return expand(Study.model_validate(study), open_target(str(device)), profile="quick")
+    arm = Against(target=open_target(str(against))) if against else None
+    return expand(Study.model_validate(study), open_target(str(device)), profile="quick", against=arm)
 
 
 def consent(device: Path) -> Consent:
@@ -121,6 +122,24 @@ def test_hosts_may_share_one_span(device: Path) -> None:
     assert plan.destroys[0].what.startswith(f"bytes 0 to {8 * MIB - 1} are lost")
     assert north["streams"] == south["streams"]
     assert (north["layout"], south["layout"]) == ("missing", "never")
+
+
+def test_hosts_have_regions_on_both_devices_of_a_comparison(tmp_path: Path) -> None:
+    with loop_devices(tmp_path, 40 * MIB, 24 * MIB) as [one, other]:
+        plan = planned(one, against=other)
+        host_plan.check(plan)
+        host_plan.check_space(plan, 3)
+        with pytest.raises(TargetError, match=f"4 hosts require 32 MiB; `{other}` has 24 MiB"):
+            host_plan.check_space(plan, 4)
+        plan = host_plan.on_hosts(plan, ["north", "south"])
+        south = host_plan.of_host(plan, "south")
+    assert [(each.path, each.what.partition(" (")[0]) for each in plan.destroys] == [
+        (str(each), f"bytes 0 to {16 * MIB - 1} are lost") for each in (one, other)
+    ]
+    assert {
+        (run.spec["workload"]["target"]["path"], run.spec["workload"]["streams"][0]["span"]["offset_bytes"])
+        for run in south.runs
+    } == {(str(one), 8 * MIB), (str(other), 8 * MIB)}
 
 
 def test_consent_names_the_device_once_for_all_hosts(device: Path, tmp_path: Path) -> None:
