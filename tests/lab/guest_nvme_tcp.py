@@ -34,8 +34,7 @@ CONSENT = Consent(destroy=(str(DRIVE),), confirm=("IOSONDE-LAB-8",))
 SHORT = {"block_size": "4KiB", "queue_depth": "2", "operation": "read", "span": "8MiB", "duration": "500ms"}
 OPTIONS = "polled queues", "both digests"
 """Cases of the study that are run: each takes ten seconds and more where the processor is emulated."""
-OUTAGE_S = 3
-STUDY = f"""
+STUDY = """
 name = "outages"
 title = "Outages of NVMe/TCP"
 question = "Is a write lost?"
@@ -57,7 +56,7 @@ duration = "LENGTH"
 interval = "100ms"
 outage = "server"
 outage_after = "1s"
-outage_length = "{OUTAGE_S}s"
+outage_length = "3s"
 
 [[parts]]
 title = "Outages"
@@ -122,7 +121,7 @@ def try_nvme_tcp(to_kill: Session) -> dict[str, Any]:
     return found
 
 
-def planned(target: str, ways: str, length: str = "9s") -> Plan:
+def planned(target: str, ways: str, length: str = "14s") -> Plan:
     study = parse(STUDY.replace("LENGTH", length).replace("WAYS", ways))
     return expand(study, open_target(target))
 

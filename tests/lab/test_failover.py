@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import seen_outage
 from user_mode_linux import run_script
 
 from iosonde.features.many_hosts.record import Hosts
-from iosonde.features.network_storage.record import OutageReading
 from iosonde.lab.image import Image
-from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 
 NOTHING: dict[str, Any] = {name: [] for name in ("mounted", "exports", "routes", "journal", "files")}
@@ -41,22 +40,7 @@ def outages(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> T
 
 @pytest.mark.parametrize("name", ["link", "own"])
 def test_an_outage_is_seen_and_no_acknowledged_write_is_lost(outages: Tried, name: str) -> None:
-    """No I/O completes while the server is stopped; a busy machine makes that time longer, not shorter."""
-    results = ResultSet.open(outages.directory / name)
-    [record] = [each for each in results.records() if each.case_id.endswith("=NFS")]
-    assert record.outcome == "complete", record.failure
-    outage = record.of(OutageReading)
-    assert outage
-    assert outage.length_ns
-    assert outage.unavailable_ns
-    assert outage.resolution_ns
-    assert outage.length_ns >= outage.requested_ns
-    assert outage.unavailable_ns >= outage.requested_ns - outage.resolution_ns
-    assert outage.backlog_max
-    found = run_metrics(results).filter(run_id=record.run_id, operation="all")
-    values = dict(found.select("metric", "value").iter_rows())
-    assert values["verified_bytes"] >= 4 << 20
-    assert values["wrong_sectors"] == 0
+    seen_outage.check(ResultSet.open(outages.directory / name), "NFS")
 
 
 def test_each_host_mounts_the_export_with_the_options_of_each_case(outages: Tried) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from guest_nvme_tcp import OUTAGE_S
+import seen_outage
 from lab_guest import Report
 
-from iosonde.features.network_storage.record import OutageReading
 from iosonde.metrics.metrics import run_metrics
 
 NOTHING: dict[str, Any] = {
@@ -39,22 +38,7 @@ def test_each_option_reaches_the_kernel_and_measures(guest_report: Report) -> No
 
 @pytest.mark.parametrize(("name", "way"), [("nvme-tcp-server", "ext4"), ("nvme-tcp-link", "link")])
 def test_an_outage_is_seen_and_no_acknowledged_write_is_lost(guest_report: Report, name: str, way: str) -> None:
-    """No I/O completes during the outage; a busy machine makes that time longer, not shorter."""
-    results = guest_report.result_set(name)
-    [record] = [each for each in results.records() if each.case_id.endswith(f"={way}")]
-    assert record.outcome == "complete", record.failure
-    outage = record.of(OutageReading)
-    assert outage
-    assert outage.length_ns
-    assert outage.unavailable_ns
-    assert outage.resolution_ns
-    assert outage.length_ns >= OUTAGE_S * 1_000_000_000
-    assert outage.unavailable_ns >= outage.requested_ns - outage.resolution_ns
-    assert outage.backlog_max
-    found = run_metrics(results).filter(run_id=record.run_id, operation="all")
-    values = dict(found.select("metric", "value").iter_rows())
-    assert values["verified_bytes"] >= 4 << 20
-    assert values["wrong_sectors"] == 0
+    seen_outage.check(guest_report.result_set(name), way)
 
 
 def test_setups_leave_nothing(guest_report: Report) -> None:

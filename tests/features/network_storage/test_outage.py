@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from iosonde.execution.instruments import INSTRUMENTS
+from iosonde.features.network_storage.availability import Interval
 from iosonde.features.network_storage.outage import Outage
+from iosonde.features.network_storage.record import OutageReading
 
 
 class Server:
@@ -66,3 +70,19 @@ def test_an_outage_that_the_server_refuses_has_no_length() -> None:
     assert (outage._times, server.calls) == ([], []), "what another one has stopped stays as it is"
     [warning] = outage._warnings()
     assert "Device or resource busy" in warning.message
+
+
+@pytest.mark.parametrize(("end_ns", "warnings"), [(4_000_000_000, []), (2_000_000_000, ["outage_failed"])])
+def test_an_outage_that_ends_after_the_measurement_states_no_unavailable_time(end_ns: int, warnings: list[str]) -> None:
+    """The outage is from 1 to 3 s; the engine verifies data after the measurement, so it may still run then."""
+    context: Any = SimpleNamespace(parameters={"outage": "server", "outage_length": "2s"})
+    outage = Outage(context)
+    outage._stoppable, outage._times = Server(), [1_000_000_000, 3_000_000_000]
+    done = (4, 4, 0, 0, 0, 0, 4, 4)[: end_ns // 500_000_000]
+    for place, count in enumerate(done):
+        outage._intervals.append(Interval(place * 500_000_000, (place + 1) * 500_000_000, count, 0))
+    reading = outage.stop(cast("Any", SimpleNamespace(hello={"realtime_ns": 0})))
+    [part] = reading.parts
+    assert isinstance(part, OutageReading)
+    assert (part.unavailable_ns is None) is bool(warnings)
+    assert [each.code for each in reading.warnings] == warnings
