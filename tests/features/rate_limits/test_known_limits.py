@@ -81,3 +81,9 @@ def test_an_identified_rule_is_compared_with_published_ones_of_its_size(
     assert {each.limit.volume for each in agreeing} == volumes
     for each in agreeing:
         assert each.limit.source in each._evidence() and "100 GiB" in each._sentence()
+
+
+def test_a_simulated_volume_is_not_of_the_provider_of_this_machine() -> None:
+    on_cloud = {"cloud": "aws"}
+    assert findings([rule(300)], target(), **on_cloud)
+    assert not findings([rule(300)], target() | {"simulated": True}, **on_cloud)

@@ -105,12 +105,16 @@ def _parsed(device: str, text: str) -> ControlGroupLimit:
 
 
 def compared(rules: Sequence[Rule], target: Json, surroundings: Json, case: Case) -> Iterator[Finding]:
-    """Findings on what is known of a target; `surroundings` as its record has them."""
+    """Findings on what is known of a target; `surroundings` as its record has them.
+
+    A simulated volume is none of the provider of this machine.
+    """
     for known in of_control_groups(target):
         same = [rule for rule in rules if (rule.operation, rule.counts) == (known.operation, known.counts)]
         rule = same[0] if same else None
         yield ControlGroupRule(limit=known, rule=rule, strength="strong", case_ids=(case.case_id,), part=case.part)
-    provider, size_bytes = context.provider_of(surroundings), context.size_of(target)
+    provider = None if target.get("simulated") else context.provider_of(surroundings)
+    size_bytes = context.size_of(target)
     for rule in rules:
         for limit in published.limits(size_bytes=size_bytes, provider=provider):
             if limit.operations not in ("all", rule.operation) or limit.counts != rule.counts:
