@@ -319,9 +319,9 @@ SERVER = {"network_ns": 20_000.0, "empty_calls_ns": (40_000,) * 6}
         ({"server_device_share": 0.98, "server_cpu_share": 0.4}, "was in use 98 % of the time: its storage"),
         ({"server_device_share": 0.3, "server_cpu_share": 0.97}, "its CPUs were busy 97 % of the time: its CPU"),
         ({"server_device_share": 0.98, "server_cpu_share": 0.97}, None),
-        ({"server_device_ns": 5_000.0, "server_thread_wait_share": 0.6}, "found no idle thread: its threads or CPU"),
-        ({"server_device_ns": 20_000.0, "server_thread_wait_share": 0.6}, None),
-        ({"server_thread_wait_share": 0.6}, None),
+        ({"server_device_ns": 5_000.0, "calls_without_thread_share": 0.6}, "found no idle thread: its threads or CPU"),
+        ({"server_device_ns": 20_000.0, "calls_without_thread_share": 0.6}, None),
+        ({"calls_without_thread_share": 0.6}, None),
     ],
 )
 def test_counters_of_the_server_name_its_part(counters: dict[str, float], part: str | None) -> None:

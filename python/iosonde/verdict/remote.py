@@ -37,7 +37,7 @@ class Remote:
     """Utilization of its busiest drive."""
     server_cpu_share: float | None = None
     """CPU time of it over that of all its CPUs."""
-    server_thread_wait_share: float | None = None
+    calls_without_thread_share: float | None = None
     """Share of its calls that found no idle thread."""
     daemon_cpu_ns: float | None = None
     """CPU time of a FUSE daemon for each operation."""

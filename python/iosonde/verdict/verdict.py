@@ -442,7 +442,7 @@ def _counted_part_of_server(evidence: Evidence, remote: Remote) -> str:
             if busy > cpu
             else (f"; its CPUs were busy {_percent(cpu)} of the time: its CPU")
         )
-    waited = remote.server_thread_wait_share or 0.0
+    waited = remote.calls_without_thread_share or 0.0
     if device is not None and device <= limits.FEW_OF_SERVER and waited >= limits.MOST:
         return f"; {_percent(waited)} of the calls found no idle thread: its threads or CPU"
     return ""

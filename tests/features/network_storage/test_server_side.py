@@ -112,7 +112,7 @@ def test_counters_of_a_server_are_evidence_of_the_verdict(tmp_path: Path) -> Non
     found = remote_of(results_of(tmp_path, reading(), serving()).records()[0])
     assert found
     assert (found.server_device_ns, found.server_device_share) == (2_000_000, 0.2)
-    assert (found.server_cpu_share, found.server_thread_wait_share) == (0.25, 0.6)
+    assert (found.server_cpu_share, found.calls_without_thread_share) == (0.25, 0.6)
 
 
 def test_counters_of_clients_are_added_and_those_of_interfaces_are_not() -> None:

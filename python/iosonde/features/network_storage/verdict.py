@@ -32,7 +32,7 @@ def remote(record: Record) -> Remote | None:
         server_device_ns=server.device_ns,
         server_device_share=server.busy_share,
         server_cpu_share=server.cpu_share,
-        server_thread_wait_share=server.thread_wait_share,
+        calls_without_thread_share=server.thread_wait_share,
         is_lossy=net.is_lossy,
         window_share=net.window_share,
         connections=net.reading.at_end.get("tcp_connections", 0),
