@@ -127,7 +127,7 @@ def planned(target: str, ways: str, length: str = "14s") -> Plan:
 
 
 def _after_a_kill(session: Session) -> dict[str, Any]:
-    """What a session killed during a run leaves, and what remains after cleanup."""
+    """Leftovers of a session that was killed during a run, and of the cleanup after it."""
     directory = Path(tempfile.mkdtemp()) / "set"
     ResultSet.create(directory, planned(str(DRIVE.resolve()), FILE, "60s"))
     session.start(directory)

@@ -197,7 +197,7 @@ def _problem_of_case(case: Case) -> str:
 
 
 def _problem_of_procedure(case: Case, procedure: Procedure) -> str:
-    """What of a procedure hosts cannot do; others decide from the totals alone, like any reader of the records."""
+    """Name what hosts cannot do of a procedure; others decide from the totals alone, like any reader of the records."""
     if procedure.kind not in ("search", "until", "derived", "rounds"):
         return f"the procedure `{procedure.kind}`"
     for name, source in procedure.settings.get("derived", {}).items():
