@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +37,10 @@ def measure_all(engine: str, iops: int, bandwidth: int) -> None:
             reading = partial(random_reads, engine, path, count)
             report(f"{level}x{count} reads", reads * iops, reading)
             writing = partial(stream, engine, path, count, writes)
+            before = written(drives(count)), written([path])
             report(f"{level}x{count} writes", writes * bandwidth, writing)
+            by_drives, by_array = written(drives(count)) - before[0], written([path]) - before[1]
+            send(name=f"{level}x{count} bytes", by_drives=by_drives, by_array=by_array)
 
 
 def random_reads(engine: str, path: Path, count: int) -> Rates:
@@ -61,6 +64,11 @@ def stream(engine: str, path: Path, count: int, data_drives: int) -> Rates:
         seconds=SECONDS,
     )
     return measured.bandwidth, measured.best_bandwidth
+
+
+def written(devices: Iterable[Path]) -> int:
+    """Bytes written to block devices since their start (`Documentation/block/stat.rst`)."""
+    return sum(512 * int(Path("/sys/block", each.resolve().name, "stat").read_text().split()[6]) for each in devices)
 
 
 def report(name: str, expected: float, measurement: Callable[[], Rates]) -> None:
