@@ -29,6 +29,11 @@ def test_the_page_lists_exactly_the_warnings_with_rule_and_hint() -> None:
     ]
 
 
+def test_the_warnings_that_only_slow_are_listed_where_they_matter() -> None:
+    text = (ROOT / "docs/requirements.md").read_text().partition("decided the verdict is one of")[2].partition(". ")[0]
+    assert re.findall(r"`(\w+)`", text) == [kind.code for kind in WARNINGS.values() if kind.only_slows]
+
+
 def test_every_verdict_is_explained() -> None:
     assert rows_under("verdict | meaning") == [[f"`{kind}`", MEANING[kind]] for kind in KINDS]
 

@@ -18,7 +18,7 @@ from iosonde.planning import expand, parse
 from iosonde.report.content.report import collect
 from iosonde.report.writers import html, markdown, terminal
 from iosonde.results import ResultSet
-from iosonde.results.schema import RecordVerdict
+from iosonde.results.schema import RecordVerdict, RecordWarning
 from iosonde.storage import open_target
 from iosonde.units import format_latency
 
@@ -140,6 +140,82 @@ def test_a_run_that_the_device_did_not_limit_neither_passes_nor_fails(tmp_path: 
     [result] = results_of(results.only(list(judged)))
     assert (result.outcome, result.reason) == ("undecided", f"{kind}: something else did")
     assert result.value
+
+
+LATENCY, RATE = "flush.completion_latency_ns_p99 < 10ms", "write.iops >= 300 IOPS"
+NO_CPU = {"stalled_share": 0.01, "cpu_wait_share": 0.02, "steal_share": 0.03}
+
+
+def under(directory: Path, holds: str, *codes: str, kind: Any = "undetermined", lost: Any = None) -> Result:
+    """Return the result of a requirement on a run with these warnings."""
+    results = measured(directory, study(("p99", holds, "required")))
+    verdict = RecordVerdict(kind=kind, because=["someone else"], evidence=NO_CPU if lost is None else lost)
+    warnings = [RecordWarning(code=code, message="someone else") for code in codes]
+    change = {"verdict": verdict, "warnings": warnings}
+    judged = {key: each.model_copy(update=change) for key, each in results._contents.records.items()}
+    results._contents.records.update(judged)
+    return results_of(results.only(list(judged)))[0]
+
+
+@pytest.mark.parametrize(
+    ("holds", "codes", "kind"),
+    [
+        (LATENCY, ["steal_time"], "undetermined"),
+        (LATENCY, ["other_io", "cpu_contention", "cpu_governor"], "undetermined"),
+        (RATE, ["engine_stalled", "foreign_interrupts"], "undetermined"),
+        (RATE, ["core_saturated"], "harness-limited"),
+    ],
+)
+def test_a_clear_pass_in_spite_of_what_only_slows_is_a_pass(
+    tmp_path: Path, holds: str, codes: list[str], kind: Any
+) -> None:
+    result = under(tmp_path, holds, *codes, kind=kind)
+    assert (result.outcome, result.reason) == (
+        "pass",
+        "in spite of a disturbance that only slows: someone else",
+    )
+
+
+RULE = "a disturbed run passes only if its value is 30% within the limit, and never fails"
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        LATENCY.replace("10ms", "3ms"),  # Beyond the limit.
+        LATENCY.replace("10ms", "5.5ms"),  # Within it, and not clear of it.
+        RATE.replace("300", "600"),
+        RATE.replace("300", "450"),
+    ],
+)
+def test_a_disturbed_run_never_fails_and_passes_with_a_margin_only(tmp_path: Path, holds: str) -> None:
+    result = under(tmp_path, holds, "steal_time")
+    assert (result.outcome, result.reason) == ("undecided", f"undetermined: someone else; {RULE}")
+
+
+@pytest.mark.parametrize(
+    ("holds", "codes", "changes"),
+    [
+        (LATENCY, ["steal_time", "reads_from_memory"], {}),
+        (RATE, ["other_io", "span_fits_device_cache"], {}),
+        (RATE, ["cpu_contention", "burst_rate"], {}),
+        (RATE, ["hot_device"], {}),
+        (RATE, ["late_counters", "steal_time"], {}),
+        (RATE, ["queue_too_short"], {}),
+        (RATE, ["null_backend"], {"kind": "harness-limited"}),
+        (RATE, ["steal_time"], {"kind": "cache-served"}),
+        (RATE.replace(">= 300", "< 900"), ["steal_time"], {}),
+        (LATENCY.replace("p99", "max"), ["steal_time"], {}),
+        (LATENCY, ["core_saturated"], {"kind": "harness-limited"}),
+        (LATENCY, ["cpu_contention"], {"lost": {**NO_CPU, "cpu_wait_share": 0.3}}),
+        (LATENCY, ["cpu_contention"], {"lost": {}}),
+    ],
+)
+def test_what_can_make_storage_look_faster_leaves_a_requirement_undecided(
+    tmp_path: Path, holds: str, codes: list[str], changes: dict[str, Any]
+) -> None:
+    """A cache, credits, heat and a load that was not applied: a closed loop without a CPU submits less."""
+    assert under(tmp_path, holds, *codes, **changes).outcome == "undecided"
 
 
 @pytest.mark.parametrize("write_cache", ["write back", "write through", None])

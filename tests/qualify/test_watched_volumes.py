@@ -168,6 +168,17 @@ def test_too_many_unusable_windows_leave_a_watch_undecided(tmp_path: Path) -> No
     assert result.reason == "7 of 10 windows passed, 3 undecided; undetermined: steal"
 
 
+def test_windows_that_were_only_slowed_pass_and_are_counted(tmp_path: Path) -> None:
+    lost = dict.fromkeys(("stalled_share", "cpu_wait_share", "steal_share"), 0.0)
+    change = disturbed("other processes moved 1 GB")
+    change["verdict"] = change["verdict"].model_copy(update={"evidence": lost})
+    result = watched(tmp_path, dict.fromkeys((1, 2, 3), change), windows=10)
+    assert (result.outcome, result.reason) == (
+        "pass",
+        "10 of 10 windows passed, 3 of these in spite of a disturbance",
+    )
+
+
 def test_the_windows_are_in_every_format_of_the_report(iosonde: Iosonde, tmp_path: Path) -> None:
     done = iosonde("qualify", "openshift", "--target", STEADY, "--duration", "60s", "--every", "15s", "-o", "set", "-q")
     assert done.returncode in (0, 2), done.stderr

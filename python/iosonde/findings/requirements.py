@@ -1,6 +1,7 @@
 """Results of the requirements of a study: pass, fail or undecided, with value, interval and margin.
 
-Only runs that were limited by what is measured count. A ratio over blocks of time is judged by `metrics.limit_test`,
+Only runs that were limited by what is measured count. Without any, runs that were only slowed (`findings.slowed`) can
+pass a limit that their value is clear of. A ratio over blocks of time is judged by `metrics.limit_test`,
 which also ends the runs of `iosonde qualify`; any other metric by the confidence interval of its repeats. Of a
 requirement with `every_run` each run is judged by itself (`findings.windows`).
 """
@@ -16,8 +17,9 @@ from functools import cached_property
 import numpy as np
 
 from iosonde.findings.outcome import Outcome, Result
+from iosonde.findings.slowed import can_pass
 from iosonde.findings.windows import combined, is_usable
-from iosonde.metrics.limit_test import Blocks, Floats, joined
+from iosonde.metrics.limit_test import CLEAR, Blocks, Floats, joined
 from iosonde.metrics.statistics import MINIMUM_REPEATS, repeats_interval
 from iosonde.metrics.wording import counted
 from iosonde.plan import Case, Scalar
@@ -136,18 +138,25 @@ class _Judge:
         """Judge runs together; `measured` are their measurements, where they have been read."""
         complete = [each for each in records if each.outcome == "complete"]
         usable = [each for each in complete if is_usable(each)]
-        judged = usable or complete
+        slowed = [each for each in complete if not usable and can_pass(each, self.limit)]
+        judged = usable or slowed or complete
         if not judged:
             found = self._without_value()
         elif self.limit:
             found = self._of_blocks(
-                measured or Measured.of(self.results.only([each.run_id for each in judged])), judged
+                measured or Measured.of(self.results.only([each.run_id for each in judged])),
+                judged,
+                must_be_clear=bool(slowed),
             )
         else:
             found = self._of_repeats(judged)
-        return found if usable else replace(found, outcome="undecided", reason=_unusable(records))
+        if usable:
+            return found
+        if slowed:
+            return _of_slowed(found, judged)
+        return replace(found, outcome="undecided", reason=_unusable(records))
 
-    def _of_blocks(self, measured: Measured, records: Sequence[Record]) -> Result:
+    def _of_blocks(self, measured: Measured, records: Sequence[Record], *, must_be_clear: bool) -> Result:
         limit = self.limit
         assert limit, "a limit on blocks"
         decision = limit.decide(lambda each: joined(list(measured.blocks(each).values())))
@@ -159,7 +168,8 @@ class _Judge:
             distribution = measured.distribution(limit)
             beyond = (0.0, found.value - found.low, found.value - found.high)
             ends = [_quantile(*distribution, limit.limit + distance) for distance in beyond]
-        result = self._judged(ends, holds=decision.holds, reason=decision.reason)
+        holds = None if must_be_clear and not decision.is_clear else decision.holds
+        result = self._judged(ends, holds=holds, reason=decision.reason)
         if decision.holds is False and limit.operation == "flush":
             return replace(result, reason=_flush_times(measured, records, limit))
         return result
@@ -222,6 +232,18 @@ def _unusable(records: Sequence[Record]) -> str:
         return f"{verdicts[-1].kind}: {verdicts[-1].because[0]}" if verdicts[-1].because else verdicts[-1].kind
     failures = [each.failure for each in records if each.failure]
     return f"failed: {failures[-1].message}" if failures else "not measured"
+
+
+def _of_slowed(found: Result, records: Sequence[Record]) -> Result:
+    """Return the result of runs that were only slowed: a pass, or undecided."""
+    if found.outcome == "pass":
+        return replace(found, reason=f"in spite of a disturbance that only slows: {_because(records)}")
+    rule = f"a disturbed run passes only if its value is {1 - CLEAR:.0%} within the limit, and never fails"
+    return replace(found, outcome="undecided", reason=f"{_unusable(records)}; {rule}")
+
+
+def _because(records: Sequence[Record]) -> str:
+    return next((each.verdict.because[0] for each in reversed(records) if each.verdict and each.verdict.because), "")
 
 
 def _flush_times(measured: Measured, records: Sequence[Record], limit: Limit) -> str:

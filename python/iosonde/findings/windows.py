@@ -33,8 +33,8 @@ def is_usable(record: Record) -> bool:
 def combined(windows: Sequence[tuple[Record, Result]], planned: int, *, passes_together: bool) -> Result:
     """Return the result of all windows, with the value of the one that decides; `windows` are the worst first.
 
-    A window that fails is a failure. Windows that are undecided do not prevent a pass if their values are within the
-    limit, all usable windows pass together, and nearly all of them are usable.
+    A window that fails is a failure. A disturbed window can pass (`findings.slowed`). Windows that are undecided do not
+    prevent a pass if their values are within the limit, all usable windows pass together, and nearly all are usable.
     """
     outcomes = Counter(result.outcome for _, result in windows)
     outcome = _outcome(windows, planned, outcomes, passes_together=passes_together)
@@ -44,6 +44,8 @@ def combined(windows: Sequence[tuple[Record, Result]], planned: int, *, passes_t
     )
     decisive = next(iter(counted_by_margin), windows[0][1])
     counts = [f"{format_count(outcomes['pass'])} of {counted(planned, 'window')} passed"]
+    slowed = sum(result.outcome == "pass" and not is_usable(record) for record, result in windows)
+    counts += [f"{format_count(slowed)} of these in spite of a disturbance"] * bool(slowed)
     counts += [f"{format_count(outcomes[each])} {_WORDS[each]}" for each in _WORDS if outcomes[each]]
     counts += [f"{format_count(planned - len(windows))} missing"] * (planned > len(windows))
     reason = f"; {decisive.reason}" if outcome != "pass" and decisive.reason else ""
@@ -63,7 +65,7 @@ def _outcome(
 ) -> Outcome:
     if outcomes["fail"]:
         return "fail"
-    usable = sum(is_usable(record) for record, _ in windows)
+    usable = sum(is_usable(record) or result.outcome == "pass" for record, result in windows)
     is_beyond = any(each.margin is not None and each.margin < 0 for _, each in windows)
     is_complete = usable >= USABLE * planned
     passes = is_complete and not is_beyond and (passes_together or outcomes["pass"] == planned)

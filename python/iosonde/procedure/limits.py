@@ -44,6 +44,8 @@ class Decision:
     comparison: Comparison
     length_ns: int
     """Length of the measurement, in whole blocks."""
+    is_clear: bool
+    """True if the value also meets the limit that only clear values meet."""
 
     @property
     def reason(self) -> str:
@@ -89,8 +91,11 @@ class Limit:
         clear = compare(blocks_of(self.clear), self.clear.limit, is_share=is_share)
         if at_limit is None or clear is None:
             return None
-        holds = decide(at_limit, clear, blocks, good="below" if self.is_upper else "above")
-        return Decision(holds=holds, comparison=at_limit, length_ns=blocks.length_ns)
+        good: Literal["below", "above"] = "below" if self.is_upper else "above"
+        holds = decide(at_limit, clear, blocks, good=good)
+        return Decision(
+            holds=holds, comparison=at_limit, length_ns=blocks.length_ns, is_clear=bool(holds) and clear.side == good
+        )
 
     def covers(self, stream: str, operation: str) -> bool:
         """Return True if operations of a stream count."""

@@ -60,6 +60,8 @@ class WarningKind:
     """The rule, for docs/warnings.md."""
     hint: str
     points_to: PointsTo
+    only_slows: bool = False
+    """True if it can make the measured storage only slower: rates lower, latencies longer."""
 
 
 _LIST = (
@@ -70,6 +72,7 @@ _LIST = (
         "it fell behind its schedule; never with polling, which is always busy",
         hint="use more `jobs`, larger blocks or a faster core; see `cpu_ns_per_operation`",
         points_to="harness-limited",
+        only_slows=True,
     ),
     WarningKind(
         code="turnaround",
@@ -78,6 +81,7 @@ _LIST = (
         "not counting time without a CPU; not with `engine_stalled`",
         hint='increase `queue_depth` or `jobs`; `payload = "zeros"` shows the cost of filling blocks',
         points_to="harness-limited",
+        only_slows=True,
     ),
     WarningKind(
         code="harness_cost",
@@ -85,6 +89,7 @@ _LIST = (
         when="with one I/O in flight per job, the cost of an I/O on the null backend is 10 % of the job's time or more",
         hint="compare with the null backend: `iosonde io --target null:`",
         points_to="harness-limited",
+        only_slows=True,
     ),
     WarningKind(
         code="slow_clock",
@@ -92,6 +97,7 @@ _LIST = (
         when="two readings for each I/O are 5 % of a job's time or more",
         hint="use the CPU's time-stamp counter (`clocksource=tsc`), if it is stable",
         points_to="harness-limited",
+        only_slows=True,
     ),
     WarningKind(
         code="null_backend",
@@ -149,6 +155,7 @@ _LIST = (
         "signal, frozen, or without a CPU",
         hint="latencies of that time are not the device's; repeat the run without suspending it, on an idle machine",
         points_to="undetermined",
+        only_slows=True,
     ),
     WarningKind(
         code="device_stalled",
@@ -172,6 +179,7 @@ _LIST = (
         "not report it, it was preempted 1,000 times a second or more",
         hint="stop other work, or give the jobs CPUs of their own with `cpus`",
         points_to="undetermined",
+        only_slows=True,
     ),
     WarningKind(
         code="late_counters",
@@ -186,6 +194,7 @@ _LIST = (
         when="2 % or more of the time of all CPUs was stolen, and at least 30 ms",
         hint="measure when the host is idle, or on one whose CPUs are not shared",
         points_to="undetermined",
+        only_slows=True,
     ),
     WarningKind(
         code="cpus_shared",
@@ -201,6 +210,7 @@ _LIST = (
         when="10,000 interrupts a second or more beyond three for each of its own I/Os",
         hint="pin the job elsewhere with `cpus`, or move the interrupts (`/proc/irq/*/smp_affinity`)",
         points_to="undetermined",
+        only_slows=True,
     ),
     WarningKind(
         code="other_io",
@@ -211,6 +221,7 @@ _LIST = (
         "device",
         hint="stop other users of the device; `iotop` and `fatrace` show them",
         points_to="undetermined",
+        only_slows=True,
     ),
     WarningKind(
         code="throttled_device",

@@ -68,7 +68,7 @@ def _incomplete(source: Source, console: Console) -> None:
 
 
 def _requirements(chapter: Chapter, console: Console) -> None:
-    """Print the table of requirements, and why those that are not met or undecided are so."""
+    """Print the table of requirements, and reasons: of those not met, undecided, or met in spite of a disturbance."""
     if not chapter.requirements:
         return
     table, notes = chapter.requirements
@@ -76,7 +76,7 @@ def _requirements(chapter: Chapter, console: Console) -> None:
     why: dict[str, list[str]] = {}
     for row in notes.rows[:ROWS]:
         cells = dict(zip(notes.heads, (cell.text for cell in row), strict=True))
-        if cells[RESULT] != "pass":
+        if cells[RESULT] != "pass" or (cells[REASON] != "-" and not chapter.windows):
             reasons = [cells[MEANING]] * (cells[RESULT] == "fail") + [cells[REASON]] * (cells[REASON] != "-")
             why.setdefault(" ".join(reasons), []).append(cells[NAME])
     for reason, names in why.items():
