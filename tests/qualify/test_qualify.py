@@ -221,7 +221,7 @@ def test_an_error_of_resume_is_no_decision(iosonde: Iosonde, tmp_path: Path) -> 
 
 
 def test_on_a_directory_the_outcome_follows_from_verdict_and_interval(iosonde: Iosonde, tmp_path: Path) -> None:
-    """Other processes may use the device while this test runs: then the requirement is undecided."""
+    """Other processes may use the device while this test runs: then the requirement passes clearly or is undecided."""
     (tmp_path / "place").mkdir()
     done = iosonde(
         "qualify", "etcd", "--target", tmp_path / "place", "--time-limit", "10s", "-o", "set", "--json", "-q"
@@ -233,7 +233,8 @@ def test_on_a_directory_the_outcome_follows_from_verdict_and_interval(iosonde: I
     for each in found["results"]:
         assert each["value"] > 0
         if record.verdict.kind != "device-limited":
-            assert (each["outcome"], each["reason"].partition(":")[0]) == ("undecided", record.verdict.kind)
+            possible = [("undecided", record.verdict.kind), ("pass", "in spite of a disturbance that only slows")]
+            assert (each["outcome"], each["reason"].partition(":")[0]) in possible
         elif each["outcome"] != "undecided":
             assert (each["margin"] > 0) == (each["outcome"] == "pass")
     assert not list((tmp_path / "place").iterdir())

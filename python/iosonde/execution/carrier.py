@@ -27,6 +27,9 @@ class HostOptions:
 class Carrier(Protocol):
     """Listed in `CARRIERS` of a feature's `carriers.py`."""
 
+    def planned(self, plan: Plan, options: HostOptions) -> Plan:
+        """Return the plan with what all hosts would do, to be shown; nothing is started."""
+
     def execute(
         self,
         plan: Plan,

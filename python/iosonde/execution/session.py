@@ -137,6 +137,11 @@ def resume(
         )
 
 
+def planned(plan: Plan, hosts: HostOptions | None) -> Plan:
+    """Return a plan as it is to be shown: with what all hosts would do, where it has hosts."""
+    return _carrier().planned(plan, hosts) if hosts else plan
+
+
 def cleanup(hosts: HostOptions) -> list[dict[str, Any]]:
     """Remove leftovers of earlier sessions on hosts."""
     return _carrier().cleanup(hosts)

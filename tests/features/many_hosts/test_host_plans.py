@@ -11,15 +11,20 @@ from many_hosts_plans import planned
 
 from iosonde import ssh_hosts
 from iosonde.errors import TargetError
+from iosonde.execution import execute, resume
+from iosonde.execution.carrier import HostOptions
 from iosonde.execution.checks.admission import Admission
 from iosonde.features.many_hosts import host_plan
 from iosonde.features.many_hosts.carrier import connected
+from iosonde.features.many_hosts.host_plan import MIB
+from iosonde.features.many_hosts.together import Together
 from iosonde.features.network_storage.targets import NfsTarget
 from iosonde.metrics import wording
 from iosonde.plan import Plan, Setup
 from iosonde.planning import load
 from iosonde.planning.expand import study_size
 from iosonde.procedure.probe import probe
+from iosonde.results import ResultSet
 from iosonde.storage.targets import workspace
 from iosonde.storage.targets.device_target import DeviceTarget
 
@@ -35,6 +40,66 @@ def test_a_study_uses_the_first_hosts_that_its_cases_require(tmp_path: Path) -> 
     assert [case.parameters["hosts"] for case in one.cases] == [1, 2]
     assert [case.parameters["hosts"] for case in two.cases] == [2]
     assert {run.case_id for run in two.runs} == {"main/hosts=2"}
+
+
+SSH_HOSTS = """
+[[hosts]]
+address = "10.0.0.11"
+name = "north"
+[[hosts]]
+address = "10.0.0.12"
+[[hosts]]
+address = "nas"
+role = "server"
+"""
+
+
+def shown(plan: Plan, hosts: str) -> Plan:
+    return Together().planned(plan, HostOptions(hosts=hosts))
+
+
+def test_the_hosts_of_a_specification_are_known_before_any_is_started(tmp_path: Path) -> None:
+    (tmp_path / "hosts.toml").write_text(SSH_HOSTS, encoding="utf-8")
+    (tmp_path / "job.toml").write_text("nodes = 2", encoding="utf-8")
+    plan = planned(tmp_path)
+    assert shown(plan, "local:2").hosts == ["host0", "host1"]
+    over_ssh = shown(plan, f"ssh:{tmp_path / 'hosts.toml'}")
+    assert (over_ssh.hosts, over_ssh.notes[-1]) == (["north", "10.0.0.12"], "counters are read on nas")
+    for slurm in ("slurm:2", f"slurm:{tmp_path / 'job.toml'}"):
+        of_slurm = shown(plan, slurm)
+        assert (of_slurm.hosts, of_slurm.notes[-1].partition(" ")[0]) == (["node1", "node2"], "Slurm")
+    unknown = shown(plan, "tls://10.0.0.1:8786")
+    assert (unknown.hosts, unknown.cost) == ([], plan.cost) and "those of one host" in unknown.notes[-1]
+    with pytest.raises(TargetError, match="must be `local:N`"):
+        shown(plan, "nonsense")
+
+
+def test_a_plan_on_hosts_has_the_bytes_and_the_files_of_all(tmp_path: Path) -> None:
+    plan = planned(tmp_path, {"hosts": [1, 2]}, read_fraction=0.0, arrival="constant", rate=100.0)
+    both = shown(plan, "local:4")
+    assert both.hosts == ["host0", "host1"], "the study uses no more"
+    assert (plan.layout_bytes, both.layout_bytes) == (MIB, 2 * MIB)
+    of_a_run = plan.cases[0].cost.write_bytes
+    assert of_a_run and plan.cost.write_bytes == MIB + 2 * 2 * of_a_run
+    assert both.cost.write_bytes == 2 * MIB + 2 * (1 + 2) * of_a_run, "layout, and repeats on one and on two hosts"
+    of_each = [host_plan.of_host(host_plan.on_hosts(plan, both.hosts), name) for name in both.hosts]
+    assert [each.path for each in both.destroys] == [each.destroys[0].path for each in of_each]
+    assert [each.what.partition(":")[0] for each in both.destroys] == ["host host0", "host host1"]
+    one = shown(planned(tmp_path, host_files="shared"), "local:4")
+    assert (one.layout_bytes, len(one.destroys)) == (MIB, 1)
+
+
+@pytest.mark.parametrize("hosts", ["local:1", "slurm:1", "ssh:FILE"])
+def test_missing_hosts_are_an_error_before_any_is_started(tmp_path: Path, hosts: str) -> None:
+    """Nothing is started here: the host of the file and Slurm do not exist."""
+    (tmp_path / "hosts.toml").write_text(SSH_HOSTS.partition('[[hosts]]\naddress = "10.0.0.12"')[0], encoding="utf-8")
+    plan = planned(tmp_path, {"hosts": [1, 2]})
+    options = HostOptions(hosts=hosts.replace("FILE", str(tmp_path / "hosts.toml")))
+    with pytest.raises(TargetError, match="requires 2 hosts; got 1"):
+        execute(plan, tmp_path / "set", hosts=options)
+    result_set = ResultSet.create(tmp_path / "begun", plan.model_copy(update={"hosts": ["north", "south"]}))
+    with pytest.raises(TargetError, match="requires 2 hosts; got 1"):
+        resume(result_set.directory, hosts=options)
 
 
 def test_shared_files_are_created_by_the_first_host_only(tmp_path: Path) -> None:

@@ -37,12 +37,16 @@ def command(
     server: options.Server = None,
     seed: options.Seed = None,
     keep: options.Keep = False,
+    hosts: options.Hosts = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the spec of every run.")] = False,
 ) -> None:
     """Show what a study would do, without doing it.
 
-    Prints the time, the bytes written and everything that would be created or overwritten, then every case.
+    Prints the time, the bytes written and everything that would be created or overwritten, then every case. With
+    `--hosts` these are of all hosts together, and no host is contacted.
     """
+    from iosonde.execution.session import planned
+
     plan = options.make_plan(
         study=study,
         target=target,
@@ -56,6 +60,7 @@ def command(
         against=against,
         against_settings=against_settings,
     )
+    plan = planned(plan, options.host_options(hosts, insecure=True, continues=False))
     print(plan.model_dump_json(indent=2) if as_json else "\n".join(lines(plan)))
 
 
@@ -118,6 +123,8 @@ def summary(plan: Plan) -> Iterator[str]:
     order = "shuffled" if plan.study.get("shuffle", True) else "in order"
     adaptive = sum(case.procedure.max_runs for case in plan.cases if case.procedure)
     more = f", plus at most {adaptive} depending on results" if adaptive else ""
+    if plan.hosts:
+        yield from _wrapped("hosts", f"{len(plan.hosts)}: {', '.join(plan.hosts)}")
     yield f"runs      {len(plan.runs)}, {order} (seed {plan.seed}){more}"
     yield f"time      {_time(plan)}"
     yield f"writes    {limit if written != 0 else 'nothing'}{layout}"

@@ -40,6 +40,7 @@ def command(
     """
     from iosonde.cli.commands.plan import arm_lines, summary
     from iosonde.execution import default_directory, execute
+    from iosonde.execution.session import planned
     from iosonde.procedure.schedule import Remaining
 
     time_limit_s = options.read_time_limit(time_limit)
@@ -56,8 +57,10 @@ def command(
         against=against,
         against_settings=against_settings,
     )
+    on_hosts = options.host_options(hosts, insecure=insecure_hosts, continues=continue_without_lost_hosts)
+    shown = planned(plan, on_hosts)
     consent = options.consent(destroy, confirm, allow_commands, targets=options.targets_of(plan))
-    messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *arm_lines(plan), *summary(plan)]))
+    messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *arm_lines(shown), *summary(shown)]))
     directory = Path(output) if output else default_directory(plan.study_name)
     with session.live(plan, wanted=live, port=live_port) as page:
         session.carry_out(
@@ -69,7 +72,7 @@ def command(
                 observer=observer,
                 time_limit_s=time_limit_s,
                 consent=consent,
-                hosts=options.host_options(hosts, insecure=insecure_hosts, continues=continue_without_lost_hosts),
+                hosts=on_hosts,
             ),
             report=report,
             as_json=as_json,

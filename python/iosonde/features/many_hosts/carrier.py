@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from iosonde import ssh_hosts
 from iosonde.errors import EngineError, IosondeError, TargetError
 from iosonde.features.many_hosts import clock, relay, slurm, ssh_workers, tls, worker
+from iosonde.features.many_hosts.named_hosts import check_scheduler, local_count, local_name
 from iosonde.python_process import module_command
 from iosonde.storage.targets import temporary_files
 from iosonde.text_files import expanded
@@ -47,7 +48,6 @@ MEANWHILE_S = 1.0
 """Between two updates of the progress display."""
 EXCHANGES, EXCHANGES_KEPT = 8, 64
 """Readings of the clock of another machine before each run, and those of earlier runs included."""
-MOST_LOCAL_HOSTS = 64
 
 T = TypeVar("T")
 Message = dict[str, Any]
@@ -236,7 +236,7 @@ def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
         local: list[Host] = []
         kind, _, rest = spec.partition(":")
         if kind == "local":
-            count = _count(spec, rest)
+            count = local_count(spec, rest)
             scratch = str(stack.enter_context(temporary_files.scratch()))
             address = stack.enter_context(_scheduler(scratch))
             stack.callback(lambda: _await_agents(local))
@@ -266,15 +266,6 @@ def _missing(error: ModuleNotFoundError) -> TargetError:
     )
 
 
-def _count(spec: str, text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_LOCAL_HOSTS:
-        raise TargetError(
-            f"`--hosts local:N` requires a number from 1 to {MOST_LOCAL_HOSTS}; got `{spec}`",
-            hint="for four processes on this machine: `--hosts local:4`",
-        )
-    return int(text)
-
-
 @dataclass(frozen=True)
 class Started:
     """A scheduler, and the workers that it has or is going to have."""
@@ -294,16 +285,11 @@ class Started:
 
 def _running(spec: str, *, insecure: bool) -> Started:
     """A running scheduler, with TLS or on loopback unless the user accepts the risk."""
+    check_scheduler(spec)
     parts = urlsplit(spec)
-    if parts.scheme not in ("tcp", "tls") or not parts.hostname:
-        raise TargetError(
-            "`--hosts` must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler, `tls://HOST:PORT`; "
-            f"got `{spec}`",
-            hint="for four processes on this machine: `--hosts local:4`",
-        )
     if parts.scheme == "tls":
         return Started(spec, security=tls.configured("client"))
-    if not insecure and not _is_loopback(parts.hostname):
+    if not insecure and not _is_loopback(parts.hostname or ""):
         raise TargetError(
             f"`{spec}` is not on loopback, and its connections are neither encrypted nor authenticated",
             hint="use `tls://` or `ssh:FILE` (docs/hosts.md). Anyone who reaches this scheduler can run any program "
@@ -395,7 +381,7 @@ def _workers(address: str, count: int, errors: IO[bytes], scratch: str) -> Itera
         for number in range(count):
             command = module_command(
                 "iosonde.features.many_hosts.worker",
-                *(address, f"host{number}", "--parent", str(os.getpid()), "--scratch", scratch),
+                *(address, local_name(number), "--parent", str(os.getpid()), "--scratch", scratch),
             )
             # In a group of its own: Ctrl-C is for the coordinator, which stops the agents.
             processes.append(

@@ -115,6 +115,25 @@ def on_hosts(plan: Plan, hosts: Sequence[str]) -> Plan:
     return plan.model_copy(update={"destroys": destroys})
 
 
+def of_all(plan: Plan, hosts: Sequence[str]) -> Plan:
+    """The plan with what all hosts write and create together, to be shown and not carried out."""
+    plan = on_hosts(plan, hosts)
+    copies = 1 if shares_files(plan) else len(hosts)
+    layout = plan.layout_bytes * copies
+    taking_part = {case.case_id: len(of_case(case, hosts)) for case in plan.cases}
+    written = {case.case_id: case.cost.write_bytes for case in plan.cases}
+    counts = [run.case_id for run in plan.runs]
+    counts += [case.case_id for case in plan.adaptive for _ in range(case.procedure.max_runs if case.procedure else 0)]
+    is_bounded = plan.cost.write_bytes is not None
+    total = layout + sum((written[name] or 0) * taking_part[name] for name in counts) if is_bounded else None
+    destroys = plan.destroys
+    if not is_prepared_once(plan):
+        each_host = [(host, each) for host in hosts for each in of_host(plan, host).destroys]
+        destroys = [each.model_copy(update={"what": f"host {host}: {each.what}"}) for host, each in each_host]
+    cost = plan.cost.model_copy(update={"write_bytes": total})
+    return plan.model_copy(update={"layout_bytes": layout, "cost": cost, "destroys": destroys})
+
+
 def check_names(hosts: Sequence[str]) -> None:
     """`TargetError` for names that cannot be those of directories."""
     wrong = [name for name in hosts if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name)]

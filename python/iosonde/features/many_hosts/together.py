@@ -25,7 +25,7 @@ from iosonde.execution.run_loop import RunLoop
 from iosonde.execution.session import Interrupted, require_startable
 from iosonde.execution.stop import Stop, after, stop_on_signals
 from iosonde.execution.target_facts import describe
-from iosonde.features.many_hosts import host_plan, merge, progress, relay, same_device
+from iosonde.features.many_hosts import host_plan, merge, named_hosts, progress, relay, same_device
 from iosonde.features.many_hosts.carrier import Carrier, Host, HostLostError, connected, gather
 from iosonde.features.many_hosts.run_together import RunTogether
 from iosonde.features.many_hosts.servers import Servers
@@ -49,12 +49,27 @@ COLLECT_S = 60.0
 class Together:
     """The carrier of `iosonde run --hosts`."""
 
+    def planned(self, plan: Plan, options: HostOptions) -> Plan:
+        """Check a plan for hosts as far as their specification names them, and return what all of them would do."""
+        host_plan.check(plan)
+        hosts = named_hosts.named(options.hosts)
+        if hosts is None:
+            note = "a scheduler is not asked which hosts it has: time and bytes are those of one host"
+            return plan.model_copy(update={"notes": [*plan.notes, note]})
+        names = host_plan.taking_part(plan, hosts.clients)
+        host_plan.check_names(names)
+        host_plan.check_space(plan, len(names))
+        notes = [f"counters are read on {', '.join(hosts.servers)}"] * bool(hosts.servers) + [hosts.note] * bool(
+            hosts.note
+        )
+        return host_plan.of_all(plan.model_copy(update={"notes": [*plan.notes, *notes]}), names)
+
     def execute(
         self, plan: Plan, directory: Path, options: HostOptions, *, observer: Observer, time_limit_s: float | None,
         consent: Consent,
     ) -> ResultSet:  # fmt: skip
         """Carry out a plan on hosts, and keep the totals in a new directory, with those of hosts below it."""
-        host_plan.check(plan)
+        self.planned(plan, options)  # Errors that need no host, before any worker starts.
         with connected(options.hosts, insecure=options.insecure) as carrier:
             carrier = _with_clients(carrier, plan)
             names = [host.name for host in carrier.clients]
@@ -71,6 +86,8 @@ class Together:
     ) -> ResultSet:  # fmt: skip
         """Carry out the missing runs, on the same hosts."""
         host_plan.check(result_set.plan)
+        if hosts := named_hosts.named(options.hosts):
+            host_plan.taking_part(result_set.plan, hosts.clients)
         with connected(options.hosts, insecure=options.insecure) as carrier:
             carrier = _with_clients(carrier, result_set.plan)
             names = [host.name for host in carrier.clients]
