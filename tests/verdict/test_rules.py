@@ -441,6 +441,7 @@ def test_a_disturbed_run_on_nfs_is_undetermined() -> None:
         ("network_limited", on_nfs(network_ns=60_000.0), "network-limited"),
         ("server_limited", on_nfs(network_ns=20_000.0), "server-limited"),
         ("connection_limited", on_nfs(window_share=0.6, connections=2), "network-limited"),
+        ("connection_limited", on_nfs(window_share=0.6, connections=8, connections_used=1), "network-limited"),
         ("packets_lost", on_nfs(is_lossy=True), "undetermined"),
         ("split_calls", on_nfs(is_one_call=False, calls_per_operation=2.0, largest_call_bytes=4096), "undetermined"),
         ("client_limited", on_nfs(network_ns=20_000.0, round_trip_ns=40_000.0), "harness-limited"),

@@ -44,8 +44,10 @@ class Remote:
     is_lossy: bool = False
     """True if lost packets can have taken a considerable part of the round trips."""
     window_share: float | None = None
-    """Share of the time in which the windows or buffers of all TCP connections were full."""
+    """Share of the time in which the windows or buffers of the TCP connections that moved the data were full."""
     connections: int = 0
+    connections_used: int = 0
+    """Those of them that moved data of the load."""
     calls_per_operation: float | None = None
     largest_call_bytes: int | None = None
     link_share: float | None = None

@@ -385,9 +385,8 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
     if link and link >= limits.LINK_SHARE:
         return _warning("network_limited", f"the interface carried {_percent(link)} of its speed")
     if remote and remote.window_share and remote.window_share >= limits.MOST:
-        each = "the TCP connection" if remote.connections == 1 else f"each of {remote.connections} TCP connections"
-        text = f"{each} had data to send and a full window or buffer {_percent(remote.window_share)} of the time"
-        return _warning("connection_limited", text)
+        text = f"had data to send and a full window or buffer {_percent(remote.window_share)} of the time"
+        return _warning("connection_limited", f"{_connections(remote)} {text}")
     network, server, client = evidence.network_share, evidence.server_share_least, evidence.client_share
     if network and network >= limits.MOST:
         text = f"a round trip of the network took {_time(evidence.network_ns)}, {_percent(network)} of the time"
@@ -407,6 +406,15 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
             "client_limited", f"the client took {_percent(client)} of the time of an operation outside its queue"
         )
     return _reason_for_no_part(remote) if remote else None
+
+
+def _connections(remote: Remote) -> str:
+    """Subject of a sentence about the connections that moved the data."""
+    if remote.connections == 1:
+        return "the TCP connection"
+    if 0 < remote.connections_used < remote.connections:
+        return f"of {remote.connections} TCP connections the load used {remote.connections_used}, which"
+    return f"each of {remote.connections} TCP connections"
 
 
 def _is_decided_without_cpu_time(evidence: Evidence) -> bool:

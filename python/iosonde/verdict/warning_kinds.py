@@ -290,8 +290,8 @@ _LIST = (
     WarningKind(
         code="connection_limited",
         title="The TCP connections to the server were the limit",
-        when="each connection had data to send, and a full receive window or send buffer, 50 % of the time or "
-        "more (`TCP_INFO`)",
+        when="the connections that moved the data had data to send, and a full receive window or send buffer, 50 % of "
+        "the time or more (`TCP_INFO`)",
         hint="compare with `nconnect`, or allow larger buffers (`net.ipv4.tcp_wmem` here, `tcp_rmem` on the server)",
         points_to="network-limited",
     ),

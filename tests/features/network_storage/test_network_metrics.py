@@ -126,11 +126,27 @@ def test_bytes_of_the_mount_replace_interpolated_ones_if_they_agree(tmp_path: Pa
     assert metrics(tmp_path, part)["wire_read_ratio"] == ratio
 
 
-def test_a_full_window_of_each_connection_is_a_share_of_the_time(tmp_path: Path) -> None:
-    limited = {"tcp_receive_window_limited_us": 1500, "tcp_send_buffer_limited_us": 500, "clock_ns": 2_000_000}
-    part = NetworkReading(transport=NFS, at_start=dict.fromkeys(limited, 0), at_end=limited | {"tcp_connections": 2})
+@pytest.mark.parametrize(
+    ("connections", "used", "share"),
+    [
+        ([(700, 1500), (700, 500)], 2, 0.5),
+        # Queues of a controller that the load does not use.
+        ([(990, 2000), (10, 0), (0, 0)], 1, 0.99),
+        # More than the time between the readings: they are not at one instant.
+        ([(100, 2100)], 1, 1),
+        ([(0, 0)], 0, None),
+    ],
+)
+def test_a_full_window_is_a_share_of_the_time_of_the_connections_that_moved_the_data(
+    tmp_path: Path, connections: list[tuple[int, int]], used: int, share: float | None
+) -> None:
+    counted = {"clock_ns": 2_000_000}
+    for port, (moved, limited_us) in enumerate(connections):
+        counted |= {f"tcp_connection_[::1]:{port}_bytes": moved, f"tcp_connection_[::1]:{port}_limited_us": limited_us}
+    part = NetworkReading(transport=NFS, at_start=dict.fromkeys(counted, 0), at_end=counted)
     metrics(tmp_path, part)
-    assert NetworkFacts(ResultSet.open(tmp_path / "set").records()[0]).window_share == 0.5
+    facts = NetworkFacts(ResultSet.open(tmp_path / "set").records()[0])
+    assert (facts.connections_used, facts.window_share) == (used, share)
 
 
 def test_reads_of_the_page_cache_do_not_go_over_the_wire(tmp_path: Path) -> None:

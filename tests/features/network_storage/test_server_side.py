@@ -88,6 +88,13 @@ def test_the_counters_of_several_clients_are_divided_as_those_of_one(tmp_path: P
     assert (NetworkReading.of_hosts(lossy) or lossy[0]).lost_probes == 3
 
 
+def test_each_client_has_connections_of_its_own() -> None:
+    names = [f"tcp_connection_10.0.0.{host}:700_bytes" for host in (1, 2)]
+    parts = [NetworkReading(transport={}, at_start={name: 5}, at_end={name: 9}) for name in names]
+    merged = NetworkReading.of_hosts(parts)
+    assert merged and merged.at_end == dict.fromkeys(names, 4)
+
+
 def test_without_a_server_among_the_hosts_the_rest_is_the_server(tmp_path: Path) -> None:
     results = results_of(tmp_path, reading())
     assert {name for name in metrics(results) if name.startswith(("server_", "network_path_server"))} == {

@@ -133,12 +133,15 @@ def test_connections_to_a_server_are_found_with_their_counters(listener: socket.
     with socket.create_connection(("127.0.0.1", port)) as link:
         link.sendall(struct.pack(">11I", 0x80000028, *range(10)))
         assert link.recv(28, socket.MSG_WAITALL)
-        [found] = tcp.connections("127.0.0.1", port)
+        [(name, found)] = tcp.connections("127.0.0.1", port).items()
+        assert name == f"127.0.0.1:{link.getsockname()[1]}"
     assert found["received_bytes"] == 28
     assert found["acknowledged_bytes"] == 45, "and the SYN"
     assert 0 < found["min_round_trip_us"] <= found["round_trip_us"]
-    assert tcp.summed([found, found])["tcp_received_bytes"] == 56
-    assert tcp.connections("127.0.0.2", port) == tcp.connections("127.0.0.1", 1) == []
+    counted = tcp.counters({"10.0.0.1:1": found, "10.0.0.1:2": found})
+    assert counted["tcp_received_bytes"] == 56
+    assert counted["tcp_connection_10.0.0.1:2_bytes"] == 28 + 45
+    assert tcp.connections("127.0.0.2", port) == tcp.connections("127.0.0.1", 1) == {}
 
 
 def test_probes_measure_connections_calls_and_echoes(listener: socket.socket) -> None:
@@ -171,7 +174,7 @@ def test_echoes_that_a_host_never_answers_are_not_lost(
 def test_connections_of_probes_are_not_those_of_the_mount(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     with socket.create_connection(("127.0.0.1", port)) as link:
-        assert tcp.connections("127.0.0.1", port, but=[link.getsockname()[1]]) == []
+        assert tcp.connections("127.0.0.1", port, but=[link.getsockname()[1]]) == {}
         assert len(tcp.connections("127.0.0.1", port)) == 1
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from iosonde.features.network_storage import server_side
 from iosonde.features.network_storage.record import NetworkReading, OutageReading
+from iosonde.features.network_storage.tcp import BYTES, CONNECTION, LIMITED
 from iosonde.results.column import NUMBER, TEXT, U64, Column, DType
 from iosonde.results.schema import Record
 from iosonde.units import format_bytes
@@ -26,6 +27,8 @@ FEW_COUNTED = 0.02
 """Share of the load's bytes below which the mount has not counted them: those of mapped files are in no counter."""
 NEGLIGIBLE = 0.05
 """Share of a round trip up to which the way of a payload, forth and back, need not be divided."""
+USED = 0.1
+"""Share of the busiest connection's bytes from which a connection is in use."""
 ALIKE, FEW = 0.03, 4
 """Largest difference of calls and operations, as a share and as a number, at which each operation is one call."""
 DATA = ("read", "write")
@@ -158,13 +161,28 @@ class NetworkFacts:
         return lost * REPEAT_NS > REPEATED_SHARE * 1e6 * round_trip_ms
 
     @cached_property
+    def connections(self) -> list[tuple[int, int]]:
+        """Bytes of each TCP connection in both directions, and time in which it had data and could not send it, us."""
+        names = [name.removesuffix(BYTES) for name in self.reading.at_end if name.startswith(CONNECTION)]
+        grown = ((self.grown(name + BYTES), self.grown(name + LIMITED)) for name in names if not name.endswith(LIMITED))
+        return [(moved, limited) for moved, limited in grown if moved is not None and limited is not None]
+
+    @property
+    def connections_used(self) -> int:
+        """Connections that moved a tenth of the bytes of the busiest one or more."""
+        busiest = max((moved for moved, _ in self.connections), default=0)
+        return sum(moved > 0 and moved >= USED * busiest for moved, _ in self.connections)
+
+    @cached_property
     def window_share(self) -> float | None:
-        """Share of the time in which each connection had data, and a full window or buffer kept it from sending."""
-        limited = self.grown("tcp_receive_window_limited_us", "tcp_send_buffer_limited_us")
-        counted_ns, connections = self.grown("clock_ns"), self.reading.at_end.get("tcp_connections")
-        return (
-            1e3 * limited / (counted_ns * connections) if limited is not None and counted_ns and connections else None
-        )
+        """Share of the time in which a full window or buffer kept connections with data from sending.
+
+        Each connection counts by its bytes: a queue of a controller that nothing uses is never limited.
+        """
+        counted_ns, moved = self.grown("clock_ns"), sum(each for each, _ in self.connections)
+        if not counted_ns or not moved:
+            return None
+        return sum(each * min(1.0, 1e3 * limited / counted_ns) for each, limited in self.connections) / moved
 
     @cached_property
     def shortest_round_trip_ns(self) -> float | None:
@@ -310,6 +328,7 @@ COLUMNS = (
         "segments that arrived before earlier ones: those were lost, or overtaken",
         lambda net: net.grown("tcp_out_of_order"),
     ),
+    _row("connections_used", U64, "TCP connections that moved data of the load", lambda net: net.connections_used),
     _row(
         "window_share",
         NUMBER,

@@ -116,7 +116,7 @@ def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, 
     if statistics := mountstats.read(facts["mount_point"]) if facts["transport"] == "nfs" else None:
         found |= statistics.counters
     if facts.get("server") and facts.get("port"):
-        found |= tcp.summed(tcp.connections(facts["server"], facts["port"], but=own_ports))
+        found |= tcp.counters(tcp.connections(facts["server"], facts["port"], but=own_ports))
     if interface := way.get("interface"):
         found |= path.counters(interface)
     if way.get("server_is_local") and facts["transport"] == "nfs":

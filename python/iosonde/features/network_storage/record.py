@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from pydantic import Field
 
+from iosonde.features.network_storage.tcp import CONNECTION
 from iosonde.results.schema import RecordPart
 
 _NOT_ADDED = ("clock_ns", "time_ns", "read_ns", "nic_", "nfsd_")
@@ -52,7 +53,11 @@ class NetworkReading(RecordPart):
             for each in parts
         ]
         names = [name for name in grown[0] if all(each.get(name, -1) >= 0 for each in grown)]
-        whole = {name: (max if name.startswith(_NOT_ADDED) else sum)(each[name] for each in grown) for name in names}
+        # Each host has connections of its own.
+        own = {name: value for each in grown for name, value in each.items() if name.startswith(CONNECTION)}
+        whole = {
+            name: (max if name.startswith(_NOT_ADDED) else sum)(each[name] for each in grown) for name in names
+        } | own
         whole |= {
             name: together([each.at_end[name] for each in parts])
             for name, together in _NUMBERS.items()
@@ -60,7 +65,7 @@ class NetworkReading(RecordPart):
         }
         return cls(
             transport=first.transport,
-            at_start=dict.fromkeys(names, 0),
+            at_start=dict.fromkeys((*names, *own), 0),
             at_end=whole,
             payload_bytes=min(each.payload_bytes for each in parts),
             lost_probes=sum(each.lost_probes for each in parts),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from iosonde.features.network_storage import netlink
@@ -31,17 +31,21 @@ _FIELDS = {
 SUMMED = ("retransmits", "acknowledged_bytes", "received_bytes", "busy_us", "receive_window_limited_us",
           "send_buffer_limited_us", "needless_retransmits", "out_of_order")  # fmt: skip
 
+CONNECTION, BYTES, LIMITED = "tcp_connection_", "_bytes", "_limited_us"
+"""Prefix of the counters of one connection, and what they are, after its address."""
+LIMITS = ("receive_window", "send_buffer")
 
-def connections(server: str, port: int, *, but: Collection[int] = ()) -> list[dict[str, int]]:
-    """Established connections of this network namespace to a server, with their accounts; empty if not permitted.
 
-    Those from the local ports `but` are left out.
+def connections(server: str, port: int, *, but: Collection[int] = ()) -> dict[str, dict[str, int]]:
+    """Accounts of the established connections of this network namespace to a server, by `ADDRESS:PORT` on this side.
+
+    Those from the local ports `but` are left out. Empty if not permitted.
     """
     try:
         wanted = ipaddress.ip_address(server.partition("%")[0])
-        return [each for local_port, each in _connections(wanted, port) if local_port not in but]
+        return {name: each for local_port, name, each in _connections(wanted, port) if local_port not in but}
     except (ValueError, OSError, struct.error):
-        return []
+        return {}
 
 
 def info(data: bytes) -> dict[str, int]:
@@ -53,21 +57,26 @@ def info(data: bytes) -> dict[str, int]:
     }
 
 
-def summed(found: Iterable[dict[str, int]]) -> dict[str, int]:
-    """Counters of all connections together."""
-    listed = list(found)
-    counted = {f"tcp_{name}": sum(each.get(name, 0) for each in listed) for name in SUMMED}
-    shortest = min((time for each in listed if (time := each.get("min_round_trip_us"))), default=0)
-    return {**counted, "tcp_connections": len(listed), "tcp_min_round_trip_us": shortest} if listed else {}
+def counters(found: Mapping[str, dict[str, int]]) -> dict[str, int]:
+    """Counters of all connections together, and of each the bytes and the time in which it could not send."""
+    if not found:
+        return {}
+    counted = {f"tcp_{name}": sum(each.get(name, 0) for each in found.values()) for name in SUMMED}
+    for name, each in found.items():
+        counted[f"{CONNECTION}{name}{BYTES}"] = each.get("acknowledged_bytes", 0) + each.get("received_bytes", 0)
+        counted[f"{CONNECTION}{name}{LIMITED}"] = sum(each.get(f"{why}_limited_us", 0) for why in LIMITS)
+    shortest = min((time for each in found.values() if (time := each.get("min_round_trip_us"))), default=0)
+    return {**counted, "tcp_connections": len(found), "tcp_min_round_trip_us": shortest}
 
 
-def _connections(server: Any, port: int) -> Iterator[tuple[int, dict[str, int]]]:
+def _connections(server: Any, port: int) -> Iterator[tuple[int, str, dict[str, int]]]:
     family = socket.AF_INET if server.version == 4 else socket.AF_INET6
     payload = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ESTABLISHED) + bytes(48)
     for body in netlink.request(netlink.SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
         local_port, remote_port = struct.unpack_from(">HH", body, 4)
-        remote = ipaddress.ip_address(body[24 : 24 + len(server.packed)])
+        local, remote = (ipaddress.ip_address(body[at : at + len(server.packed)]) for at in (8, 24))
         if remote_port == port and remote == server:
             details = netlink.attributes(body[72:])
             if _INFO in details:
-                yield local_port, info(details[_INFO])
+                address = f"[{local}]" if server.version == 6 else str(local)
+                yield local_port, f"{address}:{local_port}", info(details[_INFO])

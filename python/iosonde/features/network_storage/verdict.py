@@ -36,6 +36,7 @@ def remote(record: Record) -> Remote | None:
         is_lossy=net.is_lossy,
         window_share=net.window_share,
         connections=net.reading.at_end.get("tcp_connections", 0),
+        connections_used=net.connections_used,
         calls_per_operation=net.calls_per_operation,
         largest_call_bytes=_largest_call(net),
         link_share=_link_share(net),
@@ -57,6 +58,7 @@ def _without_calls(record: Record, net: NetworkFacts) -> Remote | None:
         daemon_cpu_ns=net.daemon_cpu_ns,
         window_share=net.window_share,
         connections=net.reading.at_end.get("tcp_connections", 0),
+        connections_used=net.connections_used,
         link_share=_link_share(net),
     )
 
