@@ -209,8 +209,9 @@ class Echo:
         start = time.monotonic_ns()
         try:
             self._link.send(message)
-            while (left := TIMEOUT_S - (time.monotonic_ns() - start) / 1e9) > 0:
-                self._link.settimeout(left)
+            while True:
+                # Without time left, what has arrived is read all the same: this process may have had no CPU until now.
+                self._link.settimeout(max(0.0, TIMEOUT_S - (time.monotonic_ns() - start) / 1e9))
                 data = self._link.recv(1 << 17)
                 replied = time.monotonic_ns()
                 is_raw = self._link.type == socket.SOCK_RAW
@@ -222,7 +223,6 @@ class Echo:
                     return replied - start
         except (OSError, struct.error):
             return None
-        return None
 
 
 def _checksum(data: bytes) -> int:
