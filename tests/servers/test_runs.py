@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER
+from iosonde.supervisor.watch import free_port
 from iosonde.workload import named
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("setpriv", "engine")]
@@ -200,7 +201,11 @@ def kill_soon(place: Path) -> None:
 
 def engine_runs() -> bool:
     children = Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text().split()
-    return any("iosonde-engine" in Path(f"/proc/{each}/cmdline").read_text() for each in children)
+    for each in children:
+        with suppress(OSError):  # It has exited.
+            if "iosonde-engine" in Path(f"/proc/{each}/cmdline").read_text():
+                return True
+    return False
 
 
 def test_more_clients_than_connections_fail_the_run(kind: str, place: Path, tmp_path: Path) -> None:
@@ -329,12 +334,6 @@ def foreign(kind: str, place: Path, templates: dict[str, Path], monkeypatch: pyt
         yield Foreign(instance, port)
     finally:
         instance.remove()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 FOREIGN_STUDY = STUDY.format(workload="commit", measurement='clients = 2\narrival = "constant"\nrate = 200', factors="")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import selectors
 import signal
 import socket
@@ -10,6 +12,7 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from iosonde.supervisor.output import Output
 STDIN = 0
 POLL_S = 0.01
 """Time between two checks of whether a background command is ready."""
+LEAST_PORT, PORTS_TRIED = 10_000, 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +200,11 @@ def _is_ready(ready: str) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nothing uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of the loopback interface that is free, and that the kernel gives to no connection (ip(7))."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split())
+    others = [*range(LEAST_PORT, first), *range(last + 1, 1 << 16)]
+    for port in [*random.sample(others, min(PORTS_TRIED, len(others))), 0]:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise OSError(errno.EADDRINUSE, "no TCP port of the loopback interface is free")

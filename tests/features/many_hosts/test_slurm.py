@@ -22,6 +22,7 @@ from iosonde.errors import TargetError
 from iosonde.features.many_hosts import slurm
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.results import ResultSet
+from iosonde.supervisor.watch import free_port
 
 NODES = ("north", "south")
 STUDY = """\
@@ -156,12 +157,11 @@ def started_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (place / "state").mkdir()
     (place / "key").write_bytes(secrets.token_bytes(128))
     (place / "key").chmod(0o600)
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    ports: set[int] = set()
+    while len(ports) < 3:
+        ports.add(free_port())
     file = place / "slurm.conf"
-    file.write_text(CONFIGURATION.format(host=socket.gethostname().partition(".")[0], ports=ports, place=place))
+    file.write_text(CONFIGURATION.format(host=socket.gethostname().partition(".")[0], ports=[*ports], place=place))
     monkeypatch.setenv("SLURM_CONF", str(file))
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     files = [f"--{name}-file={place}/munge.{name}" for name in ("pid", "log", "seed")]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from iosonde.storage.safety.claims import Claims
 from iosonde.storage.safety.journal_entry import MOUNTS
 from iosonde.storage.targets.layer import BuiltLayer
 from iosonde.storage.tools import call, require_root, wait_until
+from iosonde.supervisor.watch import free_port
 
 JOURNALED = "NVMe/TCP target"
 """Kind of its journal entry; its path is a key, not a file."""
@@ -84,7 +84,7 @@ def build(device: Path, asked: FabricSetup, own: str) -> Fabric:
     for module in MODULES:
         if not kernel_modules.is_loaded(module):
             call("modprobe", module)
-    port = str(_free_port())
+    port = _free_port()
     is_mounted = TARGET.parent.is_dir() and any(TARGET.parent.iterdir())
     facts = {"own": own, "port": port, "mounted": "" if is_mounted else "yes"}
     journal.created(key_of(own), JOURNALED, facts=facts)
@@ -204,14 +204,11 @@ def _link(own: str, port: str) -> Path:
     return _port(port) / "subsystems" / (NAME + own)
 
 
-def _free_port() -> int:
+def _free_port() -> str:
     """A TCP port that nobody uses; it is the number of the target's port too."""
     while True:
-        with socket.socket() as probe:
-            probe.bind((ADDRESS, 0))
-            number = int(probe.getsockname()[1])
-        if not _port(str(number)).exists():
-            return number
+        if not _port(port := str(free_port())).exists():
+            return port
 
 
 def _remove(place: Path) -> None:
