@@ -75,3 +75,17 @@ def test_a_varying_rate_decides_nothing_on_a_busy_machine(disturbed: bool, verdi
     found = identified(LiveThrottle(0.3, disturbed=disturbed, noise=0.1))
     assert found.verdict == verdict and found.change is None
     assert ("other load took CPU time" in found.reason) is disturbed
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_credits_that_a_starved_load_does_not_spend_are_no_change_of_the_limit(disturbed: bool) -> None:
+    class Starved(LiveThrottle):
+        def serve(self, stage: Stage) -> Series:
+            served = super().serve(stage)
+            if not stage.name.startswith("small-rest1"):
+                return served
+            slow = tuple(min(each, 0.1 * RATE) for each in served.reads)
+            return replace(served, reads=slow, is_disturbed=disturbed)
+
+    found = identified(Starved(0.3))
+    assert found.verdict == "undecided" and (found.change is None) is disturbed

@@ -80,7 +80,9 @@ def _withdraw_where_disturbed(walk: Walk) -> None:
     """Withdraw what other load on the machine explains as well: a rate that varies, and one that differs later."""
     disturbed = [each.is_disturbed for each in walk.history]
     text = f"other load took CPU time in {sum(disturbed)} of {len(disturbed)} stages"
-    if walk.known.change and any(disturbed[-2:]):
+    # Whether credits come back is decided by two rests, each after a stage that spends them.
+    last = 4 if walk.known.change and walk.known.change.stage == "drain" else 2
+    if walk.known.change and any(disturbed[-last:]):
         walk.notes.undecided.append(f"whether the limit changed: {text}")
         walk.known = replace(walk.known, change=None)
     is_deciding = sum(disturbed) >= len(disturbed) / 4 or any(disturbed[-1:])
