@@ -179,6 +179,8 @@ class TestEveryStore:
         assert engine.stdout
         while '"layout"' not in engine.stdout.readline():
             pass
+        while not (tmp_path / MARK).exists():
+            assert engine.poll() is None
         time.sleep(0.1)
         engine.kill()
         engine.communicate()

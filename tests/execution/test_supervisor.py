@@ -151,7 +151,7 @@ def test_a_request_to_stop_ends_the_wait_for_a_background_command(tmp_path: Path
     process = int(supervisor.wait_for(tmp_path / "started"))
     assert supervisor.process.stdin
     supervisor.process.stdin.close()
-    assert supervisor.process.wait(20) == 0
+    assert supervisor.process.wait(120) == 0
     assert not is_running(process)
 
 

@@ -143,7 +143,7 @@ def test_no_session_outlives_a_fleet_that_is_stopped_or_killed(
 ) -> None:
     directory, file = tmp_path / "results", tmp_path / "fleet.toml"
     listed(file, {"a": "null:1GiB", "b": "null:1GiB"})
-    study.write_text(STUDY.replace('"200ms"', '"1s"'))
+    study.write_text(STUDY.replace('"200ms"', '"1s"').replace("repeats = 2", "repeats = 4"))
     command = ["fleet", study, "--targets", file, "-o", directory, "--parallel", 2]
     with subprocess.Popen(
         [sys.executable, "-m", "iosonde", *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

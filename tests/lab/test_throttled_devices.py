@@ -94,14 +94,16 @@ def test_latency_under_load_follows_littles_law(throttled: ThrottledDevice, queu
 def test_data_written_with_many_ios_in_flight_is_read_back(tmp_path: Path) -> None:
     """The daemon alone does not guarantee that: see `ThrottledDevice`."""
     with throttled_devices(Limits(iops=2000), size_bytes=64 * MIB) as devices:
-        for block_bytes in (4096, 2 * MIB):
+        for block_bytes, operations in (4096, 4000), (2 * MIB, 400):
             measure(
                 real_engine(),
                 devices[0].path,
                 block_bytes=block_bytes,
                 queue_depth=32,
                 read_fraction=0.3,
-                seconds=1,
+                ramp_s=0,
+                seconds=60,
+                operations=operations,
                 layout="always",
                 verify={"when": "after", "journal_directory": str(tmp_path)},
             )

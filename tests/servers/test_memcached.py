@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from observers import AtFirstInterval
 from servers.test_runs import alone, metrics_of
 from servers.test_servers import listening_on_tcp
 
 from iosonde.errors import IosondeError, ServerError, StudyError
-from iosonde.execution import execute
+from iosonde.execution import Observer, execute
+from iosonde.execution.observer import Silent
 from iosonde.features.key_value_stores.memcached.server import EXTSTORE_BYTES, MIB, Memcached
 from iosonde.features.swap_areas.area import active
 from iosonde.features.swap_areas.record import SwapReading
@@ -73,9 +73,12 @@ load_rate = 4000
 """
 
 
-def run(place: Path, output: Path, measurement: str = "", *, duration: str = "400ms", settings: str = "") -> Record:
+def run(
+    place: Path, output: Path, measurement: str = "", *, duration: str = "400ms", settings: str = "",
+    observer: Observer | None = None,
+) -> Record:  # fmt: skip
     text = STUDY.format(measurement=measurement, duration=duration, settings=settings)
-    execute(expand(parse(text, name="caches.toml"), open_target(str(place))), output)
+    execute(expand(parse(text, name="caches.toml"), open_target(str(place))), output, observer=observer or Silent())
     return alone(list(ResultSet.open(output).records()))
 
 
@@ -319,10 +322,8 @@ def test_a_full_swap_area_fails_the_run_of_a_server_with_its_cause(disk_place: P
 @pytest.mark.alone
 @pytest.mark.needs("engine", "root", "memory limits")
 def test_a_server_killed_while_it_swaps_leaves_no_swap(disk_place: Path, tmp_path: Path) -> None:
-    killed = threading.Thread(target=_kill_the_server, args=(disk_place,))
-    killed.start()
-    record = run(disk_place, tmp_path / "r", SWAPPED + 'swap_size = "256MiB"', duration="20s")
-    killed.join()
+    swapping = SWAPPED + 'swap_size = "256MiB"'
+    record = run(disk_place, tmp_path / "r", swapping, duration="20s", observer=killing_the_server(disk_place))
     assert record.failure
     assert record.failure.code == "server_vanished"
     assert [each for each in active() if str(disk_place) in each.path] == []
@@ -331,10 +332,7 @@ def test_a_server_killed_while_it_swaps_leaves_no_swap(disk_place: Path, tmp_pat
 
 @pytest.mark.needs("engine")
 def test_a_server_that_is_killed_under_load_fails_its_run_and_leaves_nothing(place: Path, tmp_path: Path) -> None:
-    killed = threading.Thread(target=_kill_the_server, args=(place,))
-    killed.start()
-    record = run(place, tmp_path / "r", "records = 1000", duration="20s")
-    killed.join()
+    record = run(place, tmp_path / "r", "records = 1000", duration="20s", observer=killing_the_server(place))
     assert record.outcome == "failed"
     assert record.failure
     assert record.failure.code == "server_vanished"
@@ -343,15 +341,12 @@ def test_a_server_that_is_killed_under_load_fails_its_run_and_leaves_nothing(pla
     assert not [each for each in journal.entries() if str(place) in each.path]
 
 
-def _kill_the_server(place: Path) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        for entry in journal.entries():
-            if entry.what == "server" and entry.path.startswith(str(place)):
-                time.sleep(1.0)  # The load has started, or starts on a server that is gone: both fail the run.
-                os.kill(int(str(entry.facts["process"]).split()[1]), signal.SIGKILL)
-                return
-        time.sleep(0.02)
+def killing_the_server(place: Path) -> Observer:
+    def kill() -> None:
+        [entry] = [each for each in journal.entries() if each.what == "server" and each.path.startswith(str(place))]
+        os.kill(int(str(entry.facts["process"]).split()[1]), signal.SIGKILL)
+
+    return AtFirstInterval(kill)
 
 
 @pytest.mark.needs("engine", "root", "memory limits")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from observers import AtFirstInterval
 from pymongo import MongoClient
 
 from iosonde.errors import ServerError, StudyError, TargetError
@@ -269,27 +270,20 @@ def test_cleanup_drops_the_database_of_a_killed_iosonde(server: Server, tmp_path
     assert own_databases(server) == set()
 
 
-class _KillUnderLoad(Silent):
-    """Kills the server once an interval of the measurement is reported."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    def event(self, run: Run, event: Event) -> None:
-        if event["event"] == "interval" and event["phase"] == "measure":
-            self._server.process.kill()
-
-
 def test_a_killed_server_fails_the_run_and_its_database_stays_in_the_journal(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is dropped by `iosonde cleanup` once the server runs again."""
     monkeypatch.setattr(foreign_database, "RESTART_S", 0.1)
-    monkeypatch.setattr(mongodb, "CONNECT_MS", 300)
     plan = server.plan(duration="60s")
     [name] = names_of(plan)
+
+    def kill() -> None:
+        server.process.kill()
+        monkeypatch.setattr(mongodb, "CONNECT_MS", 300)
+
     with pytest.raises(TargetError, match=f"cannot drop the database `{name}`") as error:
-        execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)), observer=_KillUnderLoad(server))
+        execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)), observer=AtFirstInterval(kill))
     assert "iosonde cleanup" in str(error.value.hint)
     [record] = ResultSet.open(tmp_path / "r").records()
     assert record.failure and record.failure.code in ("server_vanished", "connection_refused"), record.failure

@@ -80,7 +80,7 @@ def workload(instance: Instance, **changes: Any) -> dict[str, Any]:
             "user": instance.server.user,
             "database": "iosonde",
             "missing_database": "fail",
-            "connect_timeout_ns": 10**9,
+            "connect_timeout_ns": 60 * 10**9,
         },
         "operation": "insert",
         "payload_bytes": 100,

@@ -49,7 +49,7 @@ class Loaded:
             "user": self.instance.server.user,
             "database": "tpcc",
             "missing_database": "create",
-            "connect_timeout_ns": 10**9,
+            "connect_timeout_ns": 60 * 10**9,
         } | changes
 
     def tpcc(self, *, server: JsonObject | None = None, before: bool = False, **changes: Any) -> JsonObject:
@@ -180,7 +180,7 @@ def test_counts_of_intervals_jobs_and_transactions_agree(loaded: Loaded) -> None
 
 
 def test_conflicts_are_counted_and_repeated(loaded: Loaded) -> None:
-    load = measurement(isolation="serializable", terminals=8, duration_ns=10**9)
+    load = measurement(isolation="serializable", terminals=8, duration_ns=4 * 10**9)
     oltp = result(loaded.tpcc(measurement=load))["oltp"]
     aborted = sum(
         each["serialization_failures"] + each["deadlocks"] + each["lock_timeouts"] for each in oltp["transactions"]
@@ -267,7 +267,7 @@ def test_wrong_specs_and_servers_are_refused_with_a_reason(loaded: Loaded) -> No
     assert code(loaded.tpcc(server=loaded.server(address=absent, connect_timeout_ns=0))) == "connection_refused"
     assert code(loaded.tpcc(server=loaded.server(version_min="99"))) == "wrong_version"
     other = {"postgresql": "mariadb", "mariadb": "postgresql"}[loaded.kind]
-    assert code(loaded.tpcc(server=loaded.server(kind=other))) == "unsupported"
+    assert code(loaded.tpcc(server=loaded.server(kind=other, connect_timeout_ns=10**9))) == "unsupported"
     assert code(loaded.tpcc(warehouses=2)) == "foreign_data"
     assert code(loaded.tpcc(server=loaded.server(database="a;b"))) == "invalid_spec"
     assert code(loaded.tpcc(measurement=measurement(terminals=40))) == "connection_limit"

@@ -146,7 +146,7 @@ def quota(bench: Bench) -> Path:
 
 
 def _remove(group: Path) -> None:
-    for _ in range(50):
+    for _ in range(2400):
         try:
             return group.rmdir()
         except OSError:  # The last process is being removed.

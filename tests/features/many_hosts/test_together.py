@@ -223,7 +223,7 @@ def test_a_lost_host_fails_the_run_and_ends_the_study(
     place: Path, what: str, number: signal.Signals, reason: str
 ) -> None:
     with once_measuring(place, what, number), pytest.raises(IosondeError, match=r"host `host\d` was lost"):
-        execute(planned(place, study(duration="2s")), place / "set", hosts=local(2))
+        execute(planned(place, study(duration="60s")), place / "set", hosts=local(2))
     assert not processes(place), "the other host has stopped too"
     [record] = ResultSet.open(place / "set").records()
     assert record.failure and record.failure.code == "host_lost"
@@ -233,7 +233,7 @@ def test_a_lost_host_fails_the_run_and_ends_the_study(
 def test_a_study_continues_without_a_lost_host_if_it_is_asked_to(place: Path) -> None:
     with once_measuring(place, "many_hosts.agent", signal.SIGKILL):
         found = execute(
-            planned(place, study(duration="2s")), place / "set", hosts=replace(local(2), continue_without_lost=True)
+            planned(place, study(duration="4s")), place / "set", hosts=replace(local(2), continue_without_lost=True)
         )
     lost, complete = found.records()
     assert lost.failure and lost.failure.code == "host_lost"
@@ -246,7 +246,7 @@ def test_a_study_continues_without_a_lost_host_if_it_is_asked_to(place: Path) ->
 
 def test_a_study_that_lost_a_host_is_resumed(place: Path) -> None:
     with once_measuring(place, "many_hosts.agent", signal.SIGKILL), pytest.raises(IosondeError, match="status -9"):
-        execute(planned(place, study(duration="2s")), place / "set", hosts=local(2))
+        execute(planned(place, study(duration="4s")), place / "set", hosts=local(2))
     resumed = resume(place / "set", retry_failed=True, hosts=local(2))
     assert [(record.outcome, record.attempt) for record in resumed.records()] == [("complete", 2), ("complete", 1)]
     assert list((place / "data").iterdir()) == [], "also what the lost host had not removed"
@@ -254,7 +254,7 @@ def test_a_study_that_lost_a_host_is_resumed(place: Path) -> None:
 
 @pytest.mark.needs("root", "loop devices")
 def test_setups_of_a_killed_host_are_removed_by_cleanup(place: Path) -> None:
-    mounted = study(duration="2s", repeats=1, file_system="ext4", setup_size="64MiB")
+    mounted = study(duration="60s", repeats=1, file_system="ext4", setup_size="64MiB")
     with once_measuring(place, "many_hosts.agent", signal.SIGKILL), pytest.raises(IosondeError, match="status -9"):
         execute(planned(place, mounted), place / "set", hosts=local(2))
     assert {"mount", "loop device"} <= {entry.what for entry in journal.entries()}
@@ -267,7 +267,7 @@ def test_setups_of_a_killed_host_are_removed_by_cleanup(place: Path) -> None:
 
 def test_a_run_that_fails_on_one_host_has_failed_and_the_study_continues(place: Path) -> None:
     with once_measuring(place, "--stop-at-eof", signal.SIGKILL):
-        found = execute(planned(place, study(duration="2s")), place / "set", hosts=local(2))
+        found = execute(planned(place, study(duration="4s")), place / "set", hosts=local(2))
     failed, complete = found.records()
     assert failed.failure and failed.failure.code == "killed"
     assert failed.failure.message.startswith("on host `host")

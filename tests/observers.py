@@ -1,0 +1,20 @@
+"""An observer that acts while a run measures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from iosonde.execution.observer import Silent
+from iosonde.plan import Run
+from iosonde.protocol.event import Event
+
+
+class AtFirstInterval(Silent):
+    """Acts once the first interval of a measurement is reported."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act: list[Callable[[], None]] = [act]
+
+    def event(self, run: Run, event: Event) -> None:
+        if self._act and event["event"] == "interval" and event["phase"] == "measure":
+            self._act.pop()()
