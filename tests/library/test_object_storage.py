@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
+import polars as pl
 import pytest
 from fabricate import plan, result_set, small_study
 
@@ -157,6 +158,18 @@ def test_an_archive_cannot_write_outside_its_directory(made: Path, tmp_path: Pat
     fsspec.filesystem("memory").pipe_file("/bucket/lab/result_sets/a/b.tar", data.getvalue())
     with pytest.raises(ResultsError, match=r"the member `\.\./outside`, which no result set has"):
         collect(remote.sources([LIBRARY]), tmp_path / "back")
+
+
+def test_what_is_damaged_in_the_library_is_an_error(made: Path, tmp_path: Path) -> None:
+    remote.collect([str(made)], LIBRARY)
+    fsspec.filesystem("memory").pipe_file("/bucket/lab/result_sets/a/b.tar", b"damaged")
+    with pytest.raises(ResultsError, match=r"cannot unpack `.*/a/b.tar`: file could not be opened successfully"):
+        collect(remote.sources([LIBRARY]), tmp_path / "back")
+    data = io.BytesIO()
+    pl.DataFrame([("a", "[]", "9", "")], schema=compacted.SUMMARIES, orient="row").write_parquet(data)
+    fsspec.filesystem("memory").pipe_file(f"/bucket/lab/{remote.COMPACTED}/summaries/9.parquet", data.getvalue())
+    with pytest.raises(ResultsError, match=r"the state of `a` in `.*` is damaged"):
+        remote.collect([str(made)], LIBRARY)
 
 
 def test_a_client_that_is_not_installed_is_named_with_the_command_that_installs_it(

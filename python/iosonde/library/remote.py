@@ -38,6 +38,7 @@ from iosonde.results.schema import MANIFEST
 from iosonde.storage.targets import temporary_files
 from iosonde.text_files import is_utf8
 
+ELSEWHERE = "collect the result sets again, into another prefix"
 RESULT_SETS, COMPACTED = "result_sets", f"compacted-{compacted.FORMAT}"
 
 
@@ -65,9 +66,7 @@ def newest(storage: Storage, *columns: str) -> pl.DataFrame:
     try:
         rows = pl.concat([empty, *(pl.read_parquet(io.BytesIO(each), columns=wanted) for each in contents)])
     except pl.exceptions.PolarsError as error:
-        raise ResultsError(
-            f"a summary in `{storage.address}` is damaged: {error}", hint="collect into another prefix"
-        ) from error
+        raise ResultsError(f"a summary in `{storage.address}` is damaged: {error}", hint=ELSEWHERE) from error
     return rows.sort("segment").unique("result_set", keep="last", maintain_order=True)
 
 
@@ -99,7 +98,10 @@ def collect(directories: Sequence[str], address: str) -> Collected:
     done = Collected()
     known: dict[str, list[Content]] = {}
     for name, text in newest(storage, "state").select("result_set", "state").iter_rows():
-        content = Content(path=Path(name), **json.loads(text))
+        try:
+            content = Content(path=Path(name), **json.loads(text))
+        except (TypeError, ValueError) as error:
+            raise ResultsError(f"the state of `{name}` in `{address}` is damaged: {error}", hint=ELSEWHERE) from error
         known.setdefault(content.plan, []).append(content)
     for batch in _batched(_new([Path(each) for each in directories], known, done)):
         with temporary_files.scratch() as scratch:
@@ -203,7 +205,10 @@ def _downloaded(address: str) -> Iterator[Path]:
             for path in paths:
                 archive = scratch / "archive.tar"
                 storage.download(path, archive)
-                _unpack(archive, scratch / "library" / name)
+                try:
+                    _unpack(archive, scratch / "library" / name)
+                except (tarfile.TarError, OSError, ValueError) as error:
+                    raise ResultsError(f"cannot unpack `{path}`: {error}", hint=ELSEWHERE) from error
             yield scratch / "library" / name
 
 
