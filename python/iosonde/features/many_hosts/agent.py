@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from iosonde.errors import IosondeError, TargetError
+from iosonde.execution.observer import Silent
 from iosonde.execution.run_loop import RunLoop
 from iosonde.execution.session import opened
 from iosonde.execution.setups import remove_leftovers
@@ -35,11 +36,10 @@ from iosonde.execution.start import Start
 from iosonde.execution.stop import Stop, stop_on_signals
 from iosonde.features.many_hosts import same_device
 from iosonde.features.many_hosts.progress import Progress
-from iosonde.plan import Case, Plan, Run
+from iosonde.plan import Plan, Run
 from iosonde.protocol.event import Event
 from iosonde.results.reading import record_name
 from iosonde.results.result_set import ResultSet
-from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.safety import guard
 from iosonde.storage.safety.consent import Consent
@@ -123,22 +123,16 @@ class Inbox:
             self._requests.put(request)
 
 
-class Relay:
+class Relay(Silent):
     """Reports a session to the coordinator."""
 
     def __init__(self) -> None:
         self._progress = Progress(lambda sums: answer("progress", **sums))
 
-    def run_started(self, run: Run, case: Case) -> None:
-        """Known to the coordinator."""
-
     def event(self, run: Run, event: Event) -> None:
         """Reported as sums of intervals."""
         if event["event"] == "interval":
             self._progress.add(event)
-
-    def run_ended(self, run: Run, record: Record) -> None:
-        """Reported with the name of the record."""
 
     def note(self, text: str) -> None:
         """Report a message for the user."""
@@ -176,12 +170,12 @@ def _serve(request: Message, inbox: Inbox, stop: Stop) -> None:
                         session.remove_setup(message["target"])
                     answer("removed")
                     continue
-                _carry_out(Run.model_validate(message["run"]), session.loop, result_set)
-                inbox.run_ended()
+                _carry_out(Run.model_validate(message["run"]), session.loop, inbox, result_set)
 
 
-def _carry_out(run: Run, loop: RunLoop, result_set: ResultSet) -> None:
+def _carry_out(run: Run, loop: RunLoop, inbox: Inbox, result_set: ResultSet) -> None:
     is_recorded = loop.carry_out(run)
+    inbox.run_ended()  # Before the answer, after which the next run may arrive.
     record = result_set.record(run.run_id) if is_recorded else None
     name = record_name(run.run_id, record.attempt) if record else None
     answer("ended", record=name, is_complete=record is not None and record.outcome == "complete")
