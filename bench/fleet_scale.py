@@ -14,25 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-STUDY = """
-name = "tiny"
-title = "Random reads"
-question = "How fast?"
-repeats = 2
-[measurement]
-access = "random"
-read_fraction = 1.0
-block_size = "4KiB"
-span = "4MiB"
-duration = "200ms"
-ramp = "0s"
-interval = "100ms"
-[[parts]]
-title = "Reads"
-[parts.factors]
-queue_depth = [1]
-[profiles.standard]
-"""
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from fleet_samples import STUDY
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Computed fleets: summaries of drives whose values are drawn from known distributions, without result sets."""
+"""A study for fleets, and computed fleets without result sets.
+
+These are summaries of drives whose values are drawn from known distributions.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,29 @@ IOPS, P99 = "iops", "completion_latency_ns_p99"
 CASES = {"random/queue_depth=1": "4 KiB random reads, queue depth 1", "random/queue_depth=32": "the same, deeper"}
 BETWEEN, WITHIN = 0.012, 0.008
 """Standard deviations of logarithms: between drives, and between the runs of one drive."""
+STUDY = """
+name = "tiny"
+title = "Random reads"
+question = "How fast?"
+repeats = 2
+
+[measurement]
+access = "random"
+read_fraction = 1.0
+block_size = "4KiB"
+span = "4MiB"
+duration = "200ms"
+ramp = "0s"
+interval = "100ms"
+
+[[parts]]
+title = "Reads"
+[parts.factors]
+queue_depth = [1]
+
+[profiles.standard]
+"""
+"""The study of fleets that are measured."""
 
 
 def fleet(

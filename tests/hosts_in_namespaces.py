@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +108,7 @@ def network(
     directory.mkdir()
     with ExitStack() as stack:
         hub = stack.enter_context(_process(["unshare", "--net", "sleep", "infinity"]))
-        _await(lambda: _namespace(hub.pid, "net") != _namespace(os.getpid(), "net"))
+        await_(lambda: _namespace(hub.pid, "net") != _namespace(os.getpid(), "net"))
         inside = ["nsenter", f"--target={hub.pid}", "--net"]
         for command in ("link set lo up", "link add bridge type bridge", "link set bridge up"):
             subprocess.run([*inside, "ip", *command.split()], check=True)
@@ -143,7 +143,7 @@ def _host(
         (directory / "log").open("wb") as log,
         _process(["unshare", "--net", "--pid", "--fork", "--kill-child", *mounted], stderr=log) as process,
     ):
-        _await(lambda: b"Server listening" in (directory / "log").read_bytes())
+        await_(lambda: b"Server listening" in (directory / "log").read_bytes())
         ends = ["link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", str(process.pid)]
         subprocess.run([*inside, "ip", *ends], check=True)
         subprocess.run([*inside, "ip", "link", "set", name, "master", "bridge", "up"], check=True)
@@ -194,8 +194,9 @@ def _namespace(pid: int, kind: str = "pid") -> int:
         return -1
 
 
-def _await(is_true: object) -> None:
-    deadline = time.monotonic() + 60
-    while not is_true():  # type: ignore[operator]
+def await_(is_true: Callable[[], bool]) -> None:
+    """Wait for at most two minutes, on a busy machine."""
+    deadline = time.monotonic() + 120
+    while not is_true():
         assert time.monotonic() < deadline
         time.sleep(0.02)

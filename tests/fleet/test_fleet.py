@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Iosonde
+from fleet_samples import STUDY
 from loop_stacks import MIB, loop_devices
 
 from iosonde.errors import ResultsError, StudyError, TargetError
@@ -23,28 +24,6 @@ from iosonde.planning import load
 from iosonde.results import ResultSet
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
 
-STUDY = """
-name = "tiny"
-title = "Random reads"
-question = "How fast?"
-repeats = 2
-
-[measurement]
-access = "random"
-read_fraction = 1.0
-block_size = "4KiB"
-span = "4MiB"
-duration = "200ms"
-ramp = "0s"
-interval = "100ms"
-
-[[parts]]
-title = "Reads"
-[parts.factors]
-queue_depth = [1]
-
-[profiles.standard]
-"""
 MODELS = Path(__file__).parents[2] / "python/iosonde/features/simulated_drives/models"
 LISTED = '[[targets]]\nname = "{}"\ntarget = "{}"\n'
 

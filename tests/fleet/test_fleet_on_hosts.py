@@ -6,13 +6,12 @@ import base64
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from engines import real_engine
-from hosts_in_namespaces import Network, network
+from hosts_in_namespaces import Network, await_, network
 from loop_stacks import MIB, loop_devices
 
 from iosonde.errors import ResultsError, TargetError
@@ -135,13 +134,6 @@ def test_a_host_that_dies_is_named_and_the_others_are_measured(hosts: Network, t
     assert len(ResultSet.open(out / "a").records()) == 2
     assert (out / "report.html").exists()
     await_(lambda: not hosts.hosts[0].of("iosonde"))
-
-
-def await_(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.unit

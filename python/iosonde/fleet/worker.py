@@ -21,10 +21,10 @@ from typing import Any
 
 from iosonde.errors import IosondeError
 from iosonde.execution import Interrupted, resume
+from iosonde.execution.observer import Silent
 from iosonde.fleet import on_host
 from iosonde.fleet.on_host import Sender
-from iosonde.plan import Case, Plan, Run
-from iosonde.protocol.event import Event
+from iosonde.plan import Plan, Run
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage.safety.consent import Consent
@@ -50,17 +50,11 @@ def _write() -> None:
             sys.stdout.flush()
 
 
-class Relay:
+class Relay(Silent):
     """Passes notes of the session on, and from a host its records."""
 
     def __init__(self, sender: Sender | None = None) -> None:
         self._sender = sender
-
-    def run_started(self, run: Run, case: Case) -> None:
-        """Not reported."""
-
-    def event(self, run: Run, event: Event) -> None:
-        """Not reported."""
 
     def run_ended(self, run: Run, record: Record) -> None:
         """Send the record from a host; here it is on disk."""

@@ -10,6 +10,32 @@ from iosonde.planning import Against, expand
 from iosonde.storage import open_target
 from iosonde.study.model import Study
 
+STUDY = """\
+name = "hosts"
+title = "Reads of hosts"
+question = "How much do they reach?"
+repeats = {repeats}
+[measurement]
+span = "1MiB"
+io_mode = "buffered"
+ramp = "0s"
+interval = "100ms"
+duration = "{duration}"
+[[parts]]
+name = "main"
+[parts.factors]
+read_fraction = [1.0]
+[profiles.quick]
+"""
+IOSONDE = """\
+import math
+import iosonde.features.many_hosts.merge as merge
+import iosonde.cli
+merge.SKEW_FAILURE = math.inf  # Other processes on these CPUs may delay a start.
+iosonde.cli.main()
+"""
+"""A program with the command line of iosonde."""
+
 
 def planned(
     target: Path | str,

@@ -22,8 +22,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from engines import real_engine
-from hosts_in_namespaces import NamespaceHost, Network, network
-from test_ssh import IOSONDE, NAMES, PYTHONPATH, await_, command, kill_server
+from hosts_in_namespaces import NamespaceHost, Network, await_, network
+from many_hosts_plans import IOSONDE
+from test_ssh import NAMES, PYTHONPATH, command, kill_server
 
 from iosonde.results import ResultSet
 

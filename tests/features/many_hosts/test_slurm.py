@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +16,8 @@ from tempfile import TemporaryDirectory
 import pytest
 from command_line import Iosonde
 from engines import real_engine
+from hosts_in_namespaces import await_
+from many_hosts_plans import IOSONDE, STUDY
 
 from iosonde.errors import TargetError
 from iosonde.features.many_hosts import slurm
@@ -25,30 +26,6 @@ from iosonde.results import ResultSet
 from iosonde.supervisor.watch import free_port
 
 NODES = ("north", "south")
-STUDY = """\
-name = "slurm"
-title = "Reads of hosts"
-question = "How much do they reach?"
-repeats = 1
-[measurement]
-span = "1MiB"
-io_mode = "buffered"
-ramp = "0s"
-interval = "100ms"
-duration = "{duration}"
-[[parts]]
-name = "main"
-[parts.factors]
-read_fraction = [1.0]
-[profiles.quick]
-"""
-IOSONDE = """\
-import math
-import iosonde.features.many_hosts.merge as merge
-import iosonde.cli
-merge.SKEW_FAILURE = math.inf  # Other processes on these CPUs may delay a start.
-iosonde.cli.main()
-"""
 CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -132,13 +109,6 @@ def running(*command: object) -> Iterator[subprocess.Popen[bytes]]:
             process.terminate()
 
 
-def await_(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -184,7 +154,7 @@ def started_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.needs("root", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "munged")
 def test_a_study_on_the_nodes_of_a_job(iosonde: Iosonde, cluster: Path, tmp_path: Path) -> None:
     """The second study is killed: its job ends, and its nodes are free again."""
-    (tmp_path / "study.toml").write_text(STUDY.format(duration="1s"))
+    (tmp_path / "study.toml").write_text(STUDY.format(duration="1s", repeats=1))
     (tmp_path / "data").mkdir()
     words = [sys.executable, "-c", IOSONDE, "run", str(tmp_path / "study.toml"), "--profile", "quick"]
     words += ["--target", str(tmp_path / "data"), "--hosts", "slurm:2", "--output"]
@@ -194,7 +164,7 @@ def test_a_study_on_the_nodes_of_a_job(iosonde: Iosonde, cluster: Path, tmp_path
     part = record.of(Hosts)
     assert record.outcome == "complete" and part and [share.host for share in part.shares] == list(NODES)
     await_(lambda: output("squeue", "--noheader") == "")
-    (tmp_path / "study.toml").write_text(STUDY.format(duration="60s"))
+    (tmp_path / "study.toml").write_text(STUDY.format(duration="60s", repeats=1))
     with subprocess.Popen([*words, str(tmp_path / "killed")], stderr=subprocess.DEVNULL) as process:
         await_(lambda: process.poll() is not None or len(list((tmp_path / "data").iterdir())) == len(NODES))
         assert process.poll() is None and output("squeue", "--noheader", "--format=%T %D") == "RUNNING 2\n"

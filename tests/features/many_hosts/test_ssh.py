@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from engines import real_engine
-from hosts_in_namespaces import NamespaceHost, Network, network
+from hosts_in_namespaces import NamespaceHost, Network, await_, network
+from many_hosts_plans import IOSONDE, STUDY
 
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.results import ResultSet
@@ -29,30 +30,6 @@ SECOND = 10**9
 Process = subprocess.Popen[bytes]
 NAMES = ("north", "south", "east")
 """In an order of their own."""
-STUDY = """\
-name = "ssh"
-title = "Reads of hosts"
-question = "How much do they reach?"
-repeats = {repeats}
-[measurement]
-span = "1MiB"
-io_mode = "buffered"
-ramp = "0s"
-interval = "100ms"
-duration = "{duration}"
-[[parts]]
-name = "main"
-[parts.factors]
-read_fraction = [1.0]
-[profiles.quick]
-"""
-IOSONDE = """\
-import math
-import iosonde.features.many_hosts.merge as merge
-import iosonde.cli
-merge.SKEW_FAILURE = math.inf  # Other processes on these CPUs may delay a start.
-iosonde.cli.main()
-"""
 PYTHONPATH = str(Path(__file__).parents[3] / "python")
 
 
@@ -97,13 +74,6 @@ def place(tmp_path: Path, hosts: Network, monkeypatch: pytest.MonkeyPatch) -> It
     for host in hosts.hosts:
         assert list((host.directory / "temporary").iterdir()) == [], host.name
     assert list((tmp_path / "data").iterdir()) == []
-
-
-def await_(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def command(place: Path, hosts: Network, *, spec: str = "", duration: str = "1s", repeats: int = 1) -> list[str]:
