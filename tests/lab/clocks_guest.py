@@ -35,7 +35,7 @@ span = "1MiB"
 io_mode = "buffered"
 ramp = "0s"
 interval = "100ms"
-duration = "1s"
+duration = "4s"
 [[parts]]
 name = "main"
 [parts.factors]

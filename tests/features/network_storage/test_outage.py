@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from iosonde.errors import TargetError
 from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.features.network_storage.availability import Interval
+from iosonde.features.network_storage.link import Link
 from iosonde.features.network_storage.outage import Outage
 from iosonde.features.network_storage.record import OutageReading
+from iosonde.storage.safety import journal
 
 
 class Server:
@@ -70,6 +74,16 @@ def test_an_outage_that_the_server_refuses_has_no_length() -> None:
     assert (outage._times, server.calls) == ([], []), "what another one has stopped stays as it is"
     [warning] = outage._warnings()
     assert "Device or resource busy" in warning.message
+
+
+@pytest.mark.engine
+def test_a_route_that_the_kernel_refuses_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ip").write_text('#!/bin/sh\ncase "$*" in *add*) echo refused >&2; exit 2;; esac\n')
+    (tmp_path / "ip").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(TargetError, match="refused"):
+        Link("192.0.2.1", "iosonde-0123abcd").stop_server()
+    assert journal.entries() == []
 
 
 @pytest.mark.parametrize(("end_ns", "warnings"), [(4_000_000_000, []), (2_000_000_000, ["outage_failed"])])

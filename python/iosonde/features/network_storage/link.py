@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from iosonde.errors import TargetError
@@ -30,12 +31,20 @@ class Link:
         """Add the route; the journal has it first. `TargetError` if another one has cut the path."""
         if _blackhole(self.address):
             raise TargetError(f"the route to `{self.address}` is a blackhole already")
-        journal.created(MOUNTS / self.own / "route", JOURNALED, facts={"address": self.address, "own": self.own})
-        call("ip", _family(self.address), "route", "add", "blackhole", self.address)
+        journal.created(self._key, JOURNALED, facts={"address": self.address, "own": self.own})
+        try:
+            call("ip", _family(self.address), "route", "add", "blackhole", self.address)
+        except TargetError:
+            journal.undo(self._key)
+            raise
 
     def start_server(self) -> None:
         """Remove it."""
-        journal.undo(MOUNTS / self.own / "route")
+        journal.undo(self._key)
+
+    @property
+    def _key(self) -> Path:
+        return MOUNTS / self.own / "route"
 
 
 def to_server(target: Mapping[str, Any], *, own: str) -> Link:
