@@ -24,6 +24,8 @@ CLOSED_FORM = [
 RAMP_S, SECONDS = 0.6, 2.0
 """The throttle's bucket lasts a tenth of a second's worth of I/O."""
 
+READ, WRITTEN = 2, 6
+
 Rates = tuple[float, float]
 """The mean, and that of the best second."""
 
@@ -35,12 +37,16 @@ def measure_all(engine: str, iops: int, bandwidth: int) -> None:
     for level, count, reads, writes in [*CLOSED_FORM, *PARITY]:
         with array(level, drives(count)) as path:
             reading = partial(random_reads, engine, path, count)
+            before = counted(drives(count), READ)
             report(f"{level}x{count} reads", reads * iops, reading)
+            by_drive = [now - then for now, then in zip(counted(drives(count), READ), before, strict=True)]
+            send(name=f"{level}x{count} read bytes", by_drive=by_drive)
             writing = partial(stream, engine, path, count, writes)
-            before = written(drives(count)), written([path])
+            before = counted([*drives(count), path], WRITTEN)
             report(f"{level}x{count} writes", writes * bandwidth, writing)
-            by_drives, by_array = written(drives(count)) - before[0], written([path]) - before[1]
-            send(name=f"{level}x{count} bytes", by_drives=by_drives, by_array=by_array)
+            after = counted([*drives(count), path], WRITTEN)
+            *by_drive, by_array = [now - then for now, then in zip(after, before, strict=True)]
+            send(name=f"{level}x{count} bytes", by_drives=sum(by_drive), by_array=by_array)
 
 
 def random_reads(engine: str, path: Path, count: int) -> Rates:
@@ -66,9 +72,9 @@ def stream(engine: str, path: Path, count: int, data_drives: int) -> Rates:
     return measured.bandwidth, measured.best_bandwidth
 
 
-def written(devices: Iterable[Path]) -> int:
-    """Bytes written to block devices since their start (`Documentation/block/stat.rst`)."""
-    return sum(512 * int(Path("/sys/block", each.resolve().name, "stat").read_text().split()[6]) for each in devices)
+def counted(devices: Iterable[Path], field: int) -> list[int]:
+    """Bytes read from or written to each block device since its start (`Documentation/block/stat.rst`)."""
+    return [512 * int(Path("/sys/block", each.resolve().name, "stat").read_text().split()[field]) for each in devices]
 
 
 def report(name: str, expected: float, measurement: Callable[[], Rates]) -> None:

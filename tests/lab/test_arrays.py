@@ -11,14 +11,16 @@ from lab_guest import Report
 
 BURST_S = 0.1
 """After a pause the throttle lets pass what it would have let pass in this time (QEMU, `docs/throttle.txt`)."""
-LOWEST = 0.8
+LATE = 1.1
+"""Reads in flight when the measurement starts, which a guest without a CPU counts in it: 8 % of the largest number."""
+LOWEST = 0.5
 """Of the expected rate, in the best second: while a guest waits for the host's CPUs it reaches less than the drives give."""
 
 
 def judge(guest_report: Report, name: str) -> None:
-    """Drives never exceed their limits by more than the burst."""
+    """Drives never exceed their limits by more than the burst, and I/O that completes late is counted late."""
     reported = guest_report.result(name)
-    highest = (1 + BURST_S / SECONDS) * 1.01
+    highest = (1 + BURST_S / SECONDS) * LATE
     assert reported["measured"] < highest * reported["expected"], reported
     assert LOWEST * reported["expected"] < reported["best"], reported
 
@@ -30,8 +32,14 @@ def test_raid_0_1_and_10_match_the_closed_form(guest_report: Report, name: str, 
 
 
 @pytest.mark.parametrize("name", [f"{level}x{count}" for level, count, _, _ in PARITY])
-def test_raid_5_and_6_read_from_all_drives(guest_report: Report, name: str) -> None:
+def test_raid_5_and_6_match_the_closed_form_of_reads(guest_report: Report, name: str) -> None:
     judge(guest_report, f"{name} reads")
+
+
+@pytest.mark.parametrize("name", [f"{level}x{count}" for level, count, _, _ in [*CLOSED_FORM, *PARITY]])
+def test_every_drive_is_read(guest_report: Report, name: str) -> None:
+    by_drive = guest_report.result(f"{name} read bytes")["by_drive"]
+    assert min(by_drive) > 0.5 * sum(by_drive) / len(by_drive) > 0
 
 
 @pytest.mark.parametrize(("level", "written"), [("raid0", 1), ("raid5", 4 / 3), ("raid6", 2)])
