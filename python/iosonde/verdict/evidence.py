@@ -377,6 +377,13 @@ class Evidence:
         return _share(min(self.network_ns, self.remote.round_trip_ns or self.network_ns), self._sent_ns)
 
     @cached_property
+    def network_share_most(self) -> float | None:
+        """Share that it takes at most, by an echo with the payload of an operation, both ways."""
+        if not self.remote or not self.remote.longest_network_ns:
+            return None
+        return _share(self.remote.longest_network_ns, self._sent_ns)
+
+    @cached_property
     def server_share(self) -> float | None:
         """Share that the server takes; unknown as well if that of the payload is, or if packets were lost."""
         if not self.remote or not self.remote.network_ns or not self.remote.round_trip_ns:

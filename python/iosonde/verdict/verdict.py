@@ -375,8 +375,19 @@ def _no_block_device(evidence: Evidence) -> RunWarning | None:
 
 
 def _path_to_device(evidence: Evidence) -> RunWarning | None:
-    """The same of a block device of a server."""
-    return _part_that_limits(evidence) if evidence.remote and evidence.facts.target.get("devices") else None
+    """The same of a block device of a server; and whether it may be the network."""
+    if not evidence.remote or not evidence.facts.target.get("devices"):
+        return None
+    if found := _part_that_limits(evidence):
+        return found
+    most = evidence.network_share_most
+    if most is None or most < limits.MOST:
+        return None
+    return _warning(
+        "network_or_server",
+        f"the network took {_percent(evidence.network_share or 0.0)} of the time of an "
+        f"operation at least, and {_percent(most)} at most",
+    )
 
 
 def _part_that_limits(evidence: Evidence) -> RunWarning | None:

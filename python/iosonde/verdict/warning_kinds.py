@@ -272,7 +272,7 @@ _LIST = (
         title="The network took most of the time of an operation",
         when="of NFS: the median round trip of probes of the network, with the time of the payload, was 50 % or more "
         "of the mean latency without the client's queue. Of direct I/O over other TCP: the shortest round trip of the "
-        "connections was. Of any: the interface carried 90 % of its speed",
+        "connections, or the shortest echo, was. Of any: the interface carried 90 % of its speed",
         hint="compare the round trip of the network with that before the load: queues of a full link, or distance "
         "(docs/network.md)",
         points_to="network-limited",
@@ -281,11 +281,20 @@ _LIST = (
         code="server_limited",
         title="The server took most of the time of an operation",
         when="of NFS, calls of 32 KiB or less, no packets lost: mean round trip without the time on the network was "
-        "50 % or more of the mean latency without the client's queue. Of direct I/O on FUSE: the CPU time of the "
-        "daemon was",
+        "50 % or more of the mean latency without the client's queue. Of direct I/O on a block device, blocks of "
+        "32 KiB or less: mean time of its I/Os without an echo with their payload was. Of direct I/O on FUSE: the CPU "
+        "time of the daemon was",
         hint="compare the round trips of empty calls and of the network: busy threads of the server, or its storage "
         "(docs/network.md)",
         points_to="server-limited",
+    ),
+    WarningKind(
+        code="network_or_server",
+        title="Network and server are not separable",
+        when="of direct I/O on a block device of a server: an echo with the payload of an I/O took 50 % or more of "
+        "the mean latency, and the shortest echo less",
+        hint="measure smaller blocks at queue depth 1, whose payload takes less of the time",
+        points_to="undetermined",
     ),
     WarningKind(
         code="connection_limited",
@@ -298,8 +307,8 @@ _LIST = (
     WarningKind(
         code="packets_lost",
         title="Packets to or from the server were lost",
-        when="of NFS: segments sent again or out of order, or lost probes, which can have taken 10 % or more of the "
-        "round trips at 200 ms each",
+        when="of NFS and block devices: segments sent again or out of order, or lost probes, which can have taken 10 % "
+        "or more of the round trips at 200 ms each",
         hint="look at drops and errors of the interfaces and switches on the path (docs/network.md)",
         points_to="undetermined",
     ),
@@ -313,7 +322,8 @@ _LIST = (
     WarningKind(
         code="client_limited",
         title="The client's kernel or CPU took most of the time of an operation",
-        when="of NFS: the mean latency without the client's queue was twice the mean round trip or more",
+        when="of NFS: the mean latency without the client's queue was twice the mean round trip or more; of block "
+        "devices: the mean latency was twice the mean time of their I/Os or more",
         hint="look at the CPU time of the machine, at larger blocks, and at its load by other processes",
         points_to="harness-limited",
     ),

@@ -15,7 +15,7 @@ from iosonde.features.network_storage.server_side import ServerFacts
 from iosonde.metrics.metrics import run_metrics
 from iosonde.results import ResultSet
 from iosonde.results.server_reading import ServerCounters, ServerReading
-from iosonde.verdict.remote import remote_of
+from iosonde.verdict.remote import Remote, remote_of
 
 COUNTED = {
     **{"time_ns": 10**9, "cpu_ns": 10**9, "disk_reads": 50, "disk_read_bytes": 204_800, "disk_read_ms": 200},
@@ -113,6 +113,54 @@ def test_direct_io_without_counters_of_calls_has_its_least_time_as_evidence(tmp_
         stream["io_mode"] = io_mode
     found = remote_of(record)
     assert (found and (found.network_ns, found.daemon_cpu_ns)) == ((9_000, 2_000_000) if io_mode == "direct" else None)
+
+
+ON_DEVICE = {"device_operations": 100, "device_wait_ms": 900, "device_read_bytes": 4096, "device_write_bytes": 0}
+
+
+def on_device(directory: Path, *, io_mode: str = "direct", payload: int = 1 << 20, **counters: int) -> Remote | None:
+    """100 operations of a block device, whose echoes take 2 ms, and 5 ms with a payload."""
+    load = {"load_operations": 100, "load_read_bytes": 1 << 20, "load_write_bytes": 0}
+    end = {"clock_ns": 10**9, "tcp_min_round_trip_us": 9} | load | ON_DEVICE | counters
+    echoes = {"echo_ns": [2_000_000] * 5 + [4_000_000], "padded_echo_ns": [5_000_000] * 5 + [9_000_000]}
+    part = NetworkReading(
+        transport={"transport": "nvme-tcp"}, at_start=dict.fromkeys(end, 0), at_end=end, payload_bytes=payload, **echoes
+    )
+    record = results_of(directory, part).records()[0]
+    for stream in record.spec["workload"]["streams"]:
+        stream["io_mode"] = io_mode
+    return remote_of(record)
+
+
+def test_direct_io_of_a_device_has_its_time_and_echoes_as_evidence(tmp_path: Path) -> None:
+    """The kernel remembers a round trip of 9 µs, from before the path became longer."""
+    found = on_device(tmp_path)
+    assert found
+    assert (found.network_ns, found.longest_network_ns, found.round_trip_ns) == (2_000_000, 5_000_000, 9_000_000)
+    assert (found.payload_ns, found.is_lossy, found.is_one_call) == (0, False, True)
+    assert (found.load_read_bytes, found.read_bytes) == (0, 0)
+
+
+def test_the_time_of_a_device_is_no_evidence_if_its_ios_are_not_those_of_the_load(tmp_path: Path) -> None:
+    found = on_device(tmp_path, device_operations=200)
+    assert found
+    assert (found.network_ns, found.round_trip_ns) == (9_000, None)
+
+
+def test_a_payload_that_no_echo_has_or_a_lost_packet_leaves_the_server_unknown(tmp_path: Path) -> None:
+    small = on_device(tmp_path, payload=0)
+    assert small
+    assert small.payload_ns is None
+    lossy = on_device(tmp_path / "lossy", tcp_retransmits=9, tcp_needless_retransmits=0)
+    assert lossy
+    assert lossy.is_lossy
+
+
+def test_buffered_io_of_a_device_has_the_bytes_that_it_moved_as_evidence(tmp_path: Path) -> None:
+    found = on_device(tmp_path, io_mode="buffered")
+    assert found
+    assert (found.load_read_bytes, found.read_bytes, found.write_bytes) == (1 << 20, 4096, 0)
+    assert (found.is_one_call, found.round_trip_ns) == (False, None)
 
 
 def test_counters_of_a_server_are_evidence_of_the_verdict(tmp_path: Path) -> None:

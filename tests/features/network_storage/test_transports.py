@@ -199,3 +199,25 @@ def test_a_report_lists_the_transport_and_escapes_it(tmp_path: Path) -> None:
     assert "daemon pid" not in text
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("place", ["nvme3n1/device/nvme3/nvme3c7n1/stat", "nvme3n1/stat"])
+def test_counters_of_a_device_are_those_of_its_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Before Linux 6.2 the device of native multipath counts nothing."""
+    monkeypatch.setattr(transport, "SYS", tmp_path)
+    own, counted = tmp_path / "block/nvme3n1/stat", tmp_path / "block" / place
+    for file, text in ((own, "0 " * 17), (counted, "10 0 80 30 5 1 16 20 0 50 50")):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert transport.device_counters("nvme3n1") == {
+        "device_operations": 15,
+        "device_wait_ms": 50,
+        "device_read_bytes": 40960,
+        "device_write_bytes": 8192,
+    }
+    assert transport.device_counters("nvme3n2") == {}
+    (counted.parent / "queue").mkdir()
+    (counted.parent / "queue/iostats").write_text("0\n")
+    assert transport.device_counters("nvme3n1") == {}

@@ -152,13 +152,15 @@ class NetworkFacts:
     def is_lossy(self) -> bool:
         """True if lost packets can have taken a considerable part of the round trips."""
         calls, round_trip_ms = self.data("operations"), self.data("round_trip_ms")
-        if not calls or not round_trip_ms:
-            return False
+        return bool(calls and round_trip_ms) and self.lost_considerably(calls or 0, 1e6 * (round_trip_ms or 0))
+
+    def lost_considerably(self, calls: float, round_trips_ns: float) -> bool:
+        """Return True if lost packets can have taken a considerable part of the time of all round trips."""
         again = (self.grown("tcp_retransmits") or 0) - (self.grown("tcp_needless_retransmits") or 0)
         seen = max(0, again) + (self.grown("tcp_out_of_order") or 0)
         probes = len(self.reading.connect_ns) + len(self.reading.padded_echo_ns)
         lost = max(seen, calls * self.reading.lost_probes / max(1, probes))
-        return lost * REPEAT_NS > REPEATED_SHARE * 1e6 * round_trip_ms
+        return lost * REPEAT_NS > REPEATED_SHARE * round_trips_ns
 
     @cached_property
     def connections(self) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ each sample has its own time, and is compared with what the load had completed a
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -17,13 +17,12 @@ import polars as pl
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.features.network_storage import mountstats, path, tcp, transport
-from iosonde.features.network_storage.load import LoadProgress
+from iosonde.features.network_storage.load import LoadProgress, block_bytes
 from iosonde.features.network_storage.outage import HungMount, Outage
 from iosonde.features.network_storage.probe import Probe, RoundTrip
 from iosonde.features.network_storage.record import STATISTICS, NetworkReading
 from iosonde.protocol.event import Event
 from iosonde.results.schema import STORE_STATISTICS
-from iosonde.workload import streams_of
 
 SERVER_STATISTICS = Path("/proc/net/rpc/nfsd")
 
@@ -48,8 +47,11 @@ class NetworkStorage(Instrument):
         self._transport = transport.describe(place, self.context.target.get("devices") or [])
         if self._is_nfs and self._transport["options"].get("proto") in ("tcp", "tcp6", None):
             version = str(self._transport["version"]).partition(".")[0]
-            payload = _block_bytes(self.context.run.spec["workload"])
+            payload = block_bytes(self.context.run.spec["workload"])
             self._probe = Probe(self._transport["server"], self._transport["port"], int(version or 0) or None, payload)
+        elif self._is_device and (payload := block_bytes(self.context.run.spec["workload"])):
+            self._probe = Probe(self._transport["server"], None, payload_bytes=payload)
+        if self._probe:
             self._probe.start()
 
     def engine_started(self, pid: int) -> None:
@@ -90,6 +92,12 @@ class NetworkStorage(Instrument):
         return self._transport.get("transport") == "nfs" and bool(self._transport.get("server"))
 
     @property
+    def _is_device(self) -> bool:
+        """A block device of a server on another machine, which may log each connection without a login."""
+        is_remote = (self._transport.get("path") or {}).get("server_is_local") is False
+        return is_remote and self._transport["transport"] in transport.DEVICES
+
+    @property
     def _own_ports(self) -> Collection[int]:
         return self._probe.ports if self._probe else ()
 
@@ -115,6 +123,8 @@ def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, 
     way = facts.get("path") or {}
     if statistics := mountstats.read(facts["mount_point"]) if facts["transport"] == "nfs" else None:
         found |= statistics.counters
+    if facts["transport"] in transport.DEVICES:
+        found |= transport.device_counters(facts["device"])
     if facts.get("server") and facts.get("port"):
         found |= tcp.counters(tcp.connections(facts["server"], facts["port"], but=own_ports))
     if interface := way.get("interface"):
@@ -151,9 +161,3 @@ def _existing(target: dict[str, Any]) -> Path | None:
     if not text:
         return None
     return next((each for each in (Path(text), *Path(text).parents) if each.exists()), None)
-
-
-def _block_bytes(workload: Mapping[str, Any]) -> int:
-    """Block size of a load; 0 if it has none or several."""
-    sizes = {each["bytes"] for stream in streams_of(workload) for each in stream.get("block_sizes", ())}
-    return int(min(sizes)) if len(sizes) == 1 else 0

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iosonde.protocol.event import IntervalEvent
+from iosonde.workload import streams_of
 
 COUNTERS = ("load_operations", "load_read_bytes", "load_write_bytes")
 
@@ -52,3 +53,9 @@ class LoadProgress:
         share = (time_ns - begin) / (end - begin)
         ends = zip(COUNTERS, self._totals[place - 1], self._totals[place], strict=True)
         return {name: round(before + share * (after - before)) for name, before, after in ends}
+
+
+def block_bytes(workload: Mapping[str, Any]) -> int:
+    """Block size of a load; 0 if it has none or several."""
+    sizes = {each["bytes"] for stream in streams_of(workload) for each in stream.get("block_sizes", ())}
+    return int(min(sizes)) if len(sizes) == 1 else 0

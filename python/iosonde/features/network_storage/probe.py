@@ -58,12 +58,13 @@ class ProbeSample(NamedTuple):
 class Probe:
     """Measures round trips in a thread for each kind: what waits for a reply delays no other."""
 
-    def __init__(self, server: str, port: int, version: int | None, payload_bytes: int = 0) -> None:
+    def __init__(self, server: str, port: int | None, version: int | None = None, payload_bytes: int = 0) -> None:
+        """Without a port echoes only, without a version no calls."""
         self._server, self._port, self._version = server, port, version
         self._payload = bytes(min(payload_bytes, LARGEST_BYTES) & ~3)
         self._is_over = threading.Event()
         self._echo = Echo.open(server) if self._payload else None
-        self._measured = [self._measure_network]
+        self._measured = [self._measure_network] if port is not None else []
         self._measured += [self._measure_server] if version is not None else []
         self._measured += [self._measure_echoes] if self._echo else []
         self._threads = [threading.Thread(target=self._run, args=(each,), daemon=True) for each in self._measured]

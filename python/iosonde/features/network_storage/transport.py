@@ -6,6 +6,7 @@ Texts come from mounts and devices of others, so only known options are kept, an
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,11 @@ SMB_OPTIONS = (
     *("seal", "sign", "hard", "soft", "persistenthandles", "nostrictsync", "compress", "rdma"),
 )
 FUSE_OPTIONS = ("max_read", "allow_other", "default_permissions", "blksize", "sync", "dirsync")
+SECTOR_BYTES = 512
+"""Unit of the counters of block devices (kernel `Documentation/block/stat.rst`)."""
+NVME_NAME = re.compile(r"nvme(\d+)n(\d+)")
+DEVICES = ("nvme-tcp", "iscsi")
+"""Transports of block devices over TCP."""
 NFS_PORT, SMB_PORT = 2049, 445
 
 SYS = Path("/sys")
@@ -150,7 +156,32 @@ def of_device(name: str) -> dict[str, Any]:
     """Facts of a block device of a server; empty of a local one."""
     if not name or "/" in name:
         return {}
-    return _nvme(name) or _iscsi(name) or _rbd(name)
+    found = _nvme(name) or _iscsi(name) or _rbd(name)
+    return {**found, "device": name} if found else {}
+
+
+def device_counters(name: str) -> dict[str, int]:
+    """Reads and writes of a device of a server, their bytes and time; empty if the kernel does not count them.
+
+    With native multipath those of its paths: before Linux 6.2 the device above them has none (kernel
+    `drivers/nvme/host/multipath.c`).
+    """
+    place, parts = SYS / "block" / name, NVME_NAME.fullmatch(name)
+    paths = place.glob(f"device/nvme*/nvme{parts[1]}c*n{parts[2]}/stat") if parts else ()
+    files = list(paths) or [place / "stat"]
+    lines = [_read(each).split() for each in files]
+    is_off = any(_read(each.parent / "queue/iostats") == "0" for each in files)
+    if is_off or any(len(each) < 8 for each in lines):
+        return {}
+    reads, _, read_sectors, read_ms, writes, _, written_sectors, write_ms = (
+        sum(int(line[field]) for line in lines) for field in range(8)
+    )
+    return {
+        "device_operations": reads + writes,
+        "device_wait_ms": read_ms + write_ms,
+        "device_read_bytes": SECTOR_BYTES * read_sectors,
+        "device_write_bytes": SECTOR_BYTES * written_sectors,
+    }
 
 
 def _nvme(name: str) -> dict[str, Any]:

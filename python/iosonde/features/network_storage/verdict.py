@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from iosonde.features.network_storage.facts import FEWEST_PROBES, NetworkFacts, median
+from dataclasses import replace
+
+from iosonde.features.network_storage.facts import ALIKE, DATA, FEW, FEWEST_PROBES, NetworkFacts, median
+from iosonde.features.network_storage.load import block_bytes
 from iosonde.features.network_storage.server_side import ServerFacts
 from iosonde.results.schema import Record
 from iosonde.verdict.remote import Remote
@@ -44,22 +47,58 @@ def remote(record: Record) -> Remote | None:
 
 
 def _without_calls(record: Record, net: NetworkFacts) -> Remote | None:
-    """Transports without counters of calls: direct I/O takes at least a round trip, or CPU time of the FUSE daemon."""
+    """Transports without counters of calls: bytes of a block device; of direct I/O the least time of an operation.
+
+    That is a round trip, or CPU time of the FUSE daemon.
+    """
     is_direct = all(stream.get("io_mode") == "direct" for stream in streams_of(record.spec["workload"]))
-    if not is_direct or (net.shortest_round_trip_ns is None and net.daemon_cpu_ns is None):
+    bytes_moved = {} if is_direct else _bytes(net)
+    if not bytes_moved and (not is_direct or (net.shortest_round_trip_ns is None and net.daemon_cpu_ns is None)):
         return None
-    return Remote(
-        load_read_bytes=0,
-        load_write_bytes=0,
-        read_bytes=0,
-        write_bytes=0,
-        is_one_call=True,
+    found = Remote(
+        load_read_bytes=bytes_moved.get("load_read_bytes", 0),
+        load_write_bytes=bytes_moved.get("load_write_bytes", 0),
+        read_bytes=bytes_moved.get("read_bytes", 0),
+        write_bytes=bytes_moved.get("write_bytes", 0),
+        is_one_call=is_direct,
         network_ns=net.shortest_round_trip_ns,
         daemon_cpu_ns=net.daemon_cpu_ns,
         window_share=net.window_share,
         connections=net.reading.at_end.get("tcp_connections", 0),
         connections_used=net.connections_used,
         link_share=_link_share(net),
+    )
+    return _of_device(record, net, found) if is_direct else found
+
+
+def _bytes(net: NetworkFacts) -> dict[str, int]:
+    """Bytes of the load and of its block device; empty if they are not known."""
+    values = {
+        **{f"load_{each}_bytes": net.load_bytes(each) for each in DATA},
+        **{f"{each}_bytes": net.grown(f"device_{each}_bytes") for each in DATA},
+    }
+    return {} if None in values.values() else {name: value or 0 for name, value in values.items()}
+
+
+def _of_device(record: Record, net: NetworkFacts, found: Remote) -> Remote:
+    """Add the time of the I/Os of a block device, and that of echoes.
+
+    The shortest echo is the network at least: the kernel keeps the shortest round trip of a connection for minutes, and
+    the path may have become longer. The median echo with the payload of an I/O, both ways, is the network at most.
+    """
+    echoes, padded, payload = net.reading.echo_ns, net.reading.padded_echo_ns, block_bytes(record.spec["workload"])
+    count, waited_ms, done = net.grown("device_operations"), net.grown("device_wait_ms"), net.load_operations
+    if not count or waited_ms is None or not done or min(len(echoes), len(padded)) < FEWEST_PROBES:
+        return found
+    if abs(count - done) > max(FEW, ALIKE * done):
+        return found
+    return replace(
+        found,
+        network_ns=max(min(echoes), found.network_ns or 0.0),
+        round_trip_ns=1e6 * waited_ms / count,
+        payload_ns=0.0 if payload <= net.reading.payload_bytes else None,
+        longest_network_ns=net.longest_network_ns,
+        is_lossy=net.lost_considerably(count, 1e6 * waited_ms),
     )
 
 
