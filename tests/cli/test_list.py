@@ -23,7 +23,7 @@ One device
 
 Latency under load
   act                           ≤72 min  Highest passing Aerospike ACT load
-  failover                       28 min  Restart of a storage server under load [root]
+  failover                       42 min  Restart of a storage server under load [root]
   latency-curve                  16 min  Response latency over offered load
   limits                         ≤4.0 h  Rate limits of a volume
   nfs-options                     7 min  Mount options of NFS [root]

@@ -10,11 +10,14 @@ import pytest
 
 from iosonde.errors import TargetError
 from iosonde.execution.instruments import INSTRUMENTS
+from iosonde.features.network_storage import path, transport
 from iosonde.features.network_storage.availability import Interval
 from iosonde.features.network_storage.link import Link
 from iosonde.features.network_storage.outage import Outage
+from iosonde.features.network_storage.planning import REQUIREMENTS
 from iosonde.features.network_storage.record import OutageReading
 from iosonde.storage.safety import journal
+from iosonde.study.setup import resolve
 
 
 class Server:
@@ -100,3 +103,33 @@ def test_an_outage_that_ends_after_the_measurement_states_no_unavailable_time(en
     assert isinstance(part, OutageReading)
     assert (part.unavailable_ns is None) is bool(warnings)
     assert [each.code for each in reading.warnings] == warnings
+
+
+@pytest.mark.parametrize(
+    ("outage", "setup", "server", "error"),
+    [
+        ("server", {"fabric": "nvme-tcp"}, "", ""),
+        ("server", {}, "", "has no server that iosonde could stop"),
+        ("server", {}, "10.0.0.2", "is not one of iosonde"),
+        ("link", {}, "10.0.0.2", ""),
+        ("link", {}, "", "has no server on another machine"),
+        ("link", {"fabric": "nvme-tcp"}, "10.0.0.2", "has no server on another machine"),
+        ("watch", {}, "", ""),
+    ],
+)
+def test_an_outage_requires_a_server_that_can_be_reached_or_stopped(
+    monkeypatch: pytest.MonkeyPatch, outage: str, setup: dict[str, Any], server: str, error: str
+) -> None:
+    """The device of a server that the user has connected has the outage `link`."""
+    monkeypatch.setattr(transport, "of_device", lambda name: {"server": server} if server else {})
+    monkeypatch.setattr(path, "describe", lambda address: {"server_is_local": False})
+    place: Any = SimpleNamespace(name="/dev/nvme1n1", describe=lambda: {"devices": [{"name": "nvme1n1"}]})
+    case: Any = SimpleNamespace(parameters={"outage": outage}, setup=resolve(setup, devices=1))
+    [check] = REQUIREMENTS
+    if not error:
+        assert not list(check(case, place))
+        return
+    with pytest.raises(TargetError, match=error) as raised:
+        list(check(case, place))
+    assert raised.value.hint
+    assert (outage == "server" and bool(server)) is ("outage=link" in raised.value.hint)

@@ -51,6 +51,11 @@ def to_server(target: Mapping[str, Any], *, own: str) -> Link:
     """The path to the server of a target, as it describes itself; `TargetError` if there is none that can be cut."""
     require_root("cut the path to a server")
     require("ip", "cut the path to a server")
+    return Link(address_of(target), own)
+
+
+def address_of(target: Mapping[str, Any]) -> str:
+    """Address of the server of a target on another machine; `TargetError` if there is none."""
     point = (target.get("file_system") or {}).get("mount_point")
     found = next((transport.of_mount(each) for each in mounts() if each.point == point), {})
     for device in target.get("devices") or []:
@@ -59,7 +64,7 @@ def to_server(target: Mapping[str, Any], *, own: str) -> Link:
     with contextlib.suppress(ValueError):
         ipaddress.ip_address(address)
         if path.describe(address).get("server_is_local") is False:
-            return Link(address, own)
+            return address
     raise TargetError(
         "the target has no server on another machine" + (f" (`{address}`)" if address else ""),
         where='by the parameter `outage = "link"`',
