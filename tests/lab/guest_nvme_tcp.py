@@ -1,25 +1,31 @@
-"""NVMe/TCP inside the lab's machine: the study `nvme-tcp`, outages with verified writes, and a session killed.
+"""NVMe/TCP inside the lab's machine: the study `nvme-tcp`, outages, limits of runs, and a session killed.
 
-All use a drive without limits. iosonde exports it on 127.0.0.1 itself; for the route to a server that is cut, the target
-listens in a network namespace of its own.
+Outages of a target of iosonde's own use a drive without limits. For a cut route, and for the limits of network, server and
+client, a drive in memory is exported in a network namespace of its own (`network_guest.py`).
 """
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import network_guest
 from guest_md import LAB
 from guest_sessions import Session, is_free
+from network_conditions import ON_DEVICE
 
 from iosonde.execution import execute
 from iosonde.features.network_storage.setups import nvme_tcp
-from iosonde.plan import Plan
+from iosonde.plan import Case, Plan, Run
 from iosonde.planning import expand, load, parse
+from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer import block_stack
@@ -32,6 +38,7 @@ from iosonde.storage.safety.consent import Consent
 DRIVE = LAB / "8"
 CONSENT = Consent(destroy=(str(DRIVE),), confirm=("IOSONDE-LAB-8",))
 SHORT = {"block_size": "4KiB", "queue_depth": "2", "operation": "read", "span": "8MiB", "duration": "500ms"}
+BRIEF = {"ramp": "2s", "duration": "4s", "interval": "500ms"}
 OPTIONS = "polled queues", "both digests"
 """Cases of the study that are run: each takes ten seconds and more where the processor is emulated."""
 STUDY = """
@@ -67,31 +74,22 @@ way = [ WAYS ]
 """
 """Durable writes, few enough for emulated processors."""
 FILE = '{ label = "ext4", set = { fabric = "nvme-tcp", fabric_queues = 1, file_system = "ext4" } }'
+DEVICE = '{ label = "own", set = { fabric = "nvme-tcp", fabric_queues = 1 } }'
 LINK = '{ label = "link", set = { outage = "link" } }'
 
-SERVER, OWN = "10.78.0.2", "lab"
+OWN = "lab"
 NAME = nvme_tcp.NAME + OWN
-NETWORK = f"""
-set -e
-ip netns add target
-ip link add client type veth peer name server netns target
-ip addr add 10.78.0.1/24 dev client
-ip link set client up
-ip -n target addr add {SERVER}/24 dev server
-ip -n target link set server up
-mount -t configfs configfs /sys/kernel/config 2>/dev/null || :
-"""
 SERVE = f"""
 set -e
 cd /sys/kernel/config/nvmet
 mkdir -p subsystems/{NAME}/namespaces/1 ports/1
 echo 1 >subsystems/{NAME}/attr_allow_any_host
-echo {DRIVE.resolve()} >subsystems/{NAME}/namespaces/1/device_path
+echo DRIVE >subsystems/{NAME}/namespaces/1/device_path
 echo 1 >subsystems/{NAME}/namespaces/1/enable
 cd ports/1
 echo tcp >addr_trtype
 echo ipv4 >addr_adrfam
-echo {SERVER} >addr_traddr
+echo {network_guest.SERVER} >addr_traddr
 echo 4420 >addr_trsvcid
 ln -s ../../subsystems/{NAME} subsystems/{NAME}
 """
@@ -99,7 +97,6 @@ STOP = f"""
 cd /sys/kernel/config/nvmet
 rm ports/1/subsystems/{NAME}
 rmdir ports/1 subsystems/{NAME}/namespaces/1 subsystems/{NAME}
-ip netns del target
 """
 
 
@@ -113,17 +110,38 @@ def try_nvme_tcp(to_kill: Session) -> dict[str, Any]:
     execute(plan.model_copy(update={"runs": runs}), Path("nvme-tcp"), consent=CONSENT)
     execute(planned(str(DRIVE.resolve()), FILE), Path("nvme-tcp-server"), consent=CONSENT)
     found = {"setups": left(), "killed": _after_a_kill(to_kill)}
-    with served() as node:
-        consent = Consent(destroy=(node,), confirm=(block_stack.serial(number_of(node)),))
+    with served() as (node, consent):
         execute(planned(node, LINK), Path("nvme-tcp-link"), consent=consent)
         found["routes"] = blackholes()
+        measure(node, consent)
     found["link"] = left()
     return found
 
 
-def planned(target: str, ways: str, length: str = "14s") -> Plan:
+def measure(node: str, consent: Consent) -> None:
+    """A run under each condition, of the connection or of the drive behind it."""
+    study = parse(network_guest.STUDY.format(levels=", ".join(map(network_guest.level, ON_DEVICE))))
+    plan = expand(study, open_target(node), settings=BRIEF)
+    with ExitStack() as stack:
+        execute(plan, Path("nvme-tcp-limits"), consent=consent, observer=Injection(ON_DEVICE, stack))
+
+
+class Injection(network_guest.Injection):
+    """Brings about a condition before a run, that of the client when its engine runs: commands take seconds here."""
+
+    def run_started(self, run: Run, case: Case) -> None:
+        super().run_started(run, case)
+        if not self.condition.client_cpu:
+            self.stack.enter_context(network_guest.injected(self.condition))
+
+    def event(self, run: Run, event: Event) -> None:
+        if self.condition.client_cpu and event["event"] == "phase" and event["edge"] == "begin":
+            self.stack.enter_context(network_guest.injected(self.condition))
+
+
+def planned(target: str, ways: str, length: str = "11s", repeats: int = 1) -> Plan:
     study = parse(STUDY.replace("LENGTH", length).replace("WAYS", ways))
-    return expand(study, open_target(target))
+    return expand(study, open_target(target), repeats=repeats)
 
 
 def _after_a_kill(session: Session) -> dict[str, Any]:
@@ -139,18 +157,23 @@ def _after_a_kill(session: Session) -> dict[str, Any]:
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """The drive, exported by a target in a namespace and connected; the node of the connection."""
-    run(NETWORK)
-    run(f"nsenter --net=/run/netns/target sh -c '{SERVE}'")
+def served() -> Iterator[tuple[str, Consent]]:
+    """A drive in memory, exported by a target in a namespace and connected; the node of the connection."""
+    network_guest.connect()
+    [drive] = [each.parts[3] for each in Path("/sys/block").glob("dm-*/dm/name") if read(each) == "drive"]
+    run("modprobe -a nvmet-tcp nvme-tcp; mount -t configfs configfs /sys/kernel/config 2>/dev/null || :")
+    run(f"nsenter --net=/run/netns/server sh -c '{SERVE.replace('DRIVE', f'/dev/{drive}')}'")
     try:
         with nvme_tcp.FABRICS.open("r+b", buffering=0) as fabrics:
-            fabrics.write(f"transport=tcp,traddr={SERVER},trsvcid=4420,nqn={NAME},reconnect_delay=1".encode())
-        yield str(nvme_tcp._connected(OWN))
+            address = f"transport=tcp,traddr={network_guest.SERVER},trsvcid=4420"
+            fabrics.write(f"{address},nqn={NAME},reconnect_delay=1".encode())
+        node = str(nvme_tcp._connected(OWN))
+        yield node, Consent(destroy=(node,), confirm=(block_stack.serial(number_of(node)),))
     finally:
         for controller in connections():
             (controller / "delete_controller").write_text("1")
         run(STOP)
+        network_guest.disconnect()
 
 
 def run(script: str) -> None:
@@ -177,3 +200,20 @@ def left() -> dict[str, Any]:
 
 def connections() -> list[Path]:
     return [each for each in Path("/sys/class/nvme").glob("*") if read(each / "transport") == "tcp"]
+
+
+def repeat_outages(repeats: int) -> None:
+    """Stop a target of iosonde's own, and cut the route to another one."""
+    run("ip link set lo up")
+    execute(planned(str(DRIVE.resolve()), DEVICE, repeats=repeats), Path("own"), consent=CONSENT)
+    found = {"own": left()}
+    with served() as (node, consent):
+        execute(planned(node, LINK, repeats=repeats), Path("link"), consent=consent)
+        found["routes"] = blackholes()
+    found["link"] = left()
+    Path("left.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp()  # Not the host's journal.
+    repeat_outages(int(sys.argv[1]))

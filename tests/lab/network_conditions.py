@@ -9,7 +9,9 @@ from typing import Literal
 
 from iosonde.results.schema import Record
 
-Bottleneck = Literal["cache", "client", "network", "loss", "server CPU", "server drive", "connection", "split calls"]
+Bottleneck = Literal[
+    "cache", "client", "network", "loss", "server", "server CPU", "server drive", "connection", "split calls"
+]
 DRIVE_MS = 10
 """Time of an I/O of the drive in `server_host_guest.py`."""
 READ, WRITE = "read_fraction = 1.0", "read_fraction = 0.0"
@@ -150,6 +152,13 @@ DELAYS = [
     for delay in (0, 0.5, 2, 10)
 ]
 CACHED = Condition(name="cached", bottleneck="cache", load='io_mode = "buffered", span = "64KiB"')
+ON_DEVICE = [
+    Condition(name="cached", bottleneck="cache", load='io_mode = "buffered", span = "64KiB"'),
+    Condition(name="far", bottleneck="network", load=READ, forth="netem delay 100ms"),
+    Condition(name="drive", bottleneck="server", load=f"{READ}, queue_depth = 4", drive_ms=100),
+    Condition(name="client", bottleneck="client", load=READ, client_cpu=0.1),
+]
+"""Conditions of a block device of a server, which has no counters of calls."""
 INJECTED = [
     *_rates(),
     *_delays(),

@@ -11,7 +11,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from network_conditions import BY_NAME, Condition
 from iosonde.execution import Observer, environment, execute
 from iosonde.features.network_storage import mountstats, transport
 from iosonde.features.network_storage.instruments import server_counters
-from iosonde.plan import Run
+from iosonde.plan import Case, Run
 from iosonde.planning import expand, parse
 from iosonde.protocol.event import Event
 from iosonde.results.schema import Record
@@ -31,8 +31,6 @@ CLIENT, SERVER = "10.77.0.1", "10.77.0.2"
 MOUNT, EXPORT = Path("/mnt/network"), Path("/export")
 DRIVE_MIB = 96
 MODULES = (
-    "nfsd",
-    "nfsv4",
     "veth",
     "sch_netem",
     "sch_tbf",
@@ -40,6 +38,7 @@ MODULES = (
     f"brd rd_nr=1 rd_size={DRIVE_MIB << 10}",
     "dm-delay",
 )
+OF_NFS = "nfsd", "nfsv4"
 FIRST_BUFFER, DEFAULT_BUFFER = 131072, 6291456
 """Receive buffer of a connection at first and at most, bytes, as kernels have them (tcp(7))."""
 CPU = Path("/run/cpu")
@@ -67,9 +66,7 @@ interval = "1s"
 title = "Conditions"
 
 [parts.factors]
-condition = [
-  {{ label = "{name}", set = {{ {load} }} }},
-]
+condition = [ {levels} ]
 
 [profiles.standard]
 """
@@ -104,17 +101,24 @@ def main(names: list[str]) -> None:
 
 def measure(condition: Condition) -> None:
     """One run, whose file is laid out before the condition."""
-    study = parse(STUDY.format(name=condition.name, load=condition.load))
+    study = parse(STUDY.format(levels=level(condition)))
     with ExitStack() as stack:
         place = Path(condition.name.replace(" ", "-"))
-        execute(expand(study, open_target(str(folder(condition)))), place, observer=Injection(condition, stack))
+        execute(expand(study, open_target(str(folder(condition)))), place, observer=Injection([condition], stack))
+
+
+def level(condition: Condition) -> str:
+    return f'{{ label = "{condition.name}", set = {{ {condition.load} }} }}'
 
 
 class Injection(Observer):
-    """Brings about a condition once the file of a run is laid out, with nothing cached by the server."""
+    """Brings about the condition of a run once its file is laid out, with nothing cached by the server."""
 
-    def __init__(self, condition: Condition, stack: ExitStack) -> None:
-        self.condition, self.stack = condition, stack
+    def __init__(self, conditions: Iterable[Condition], stack: ExitStack) -> None:
+        self.conditions, self.stack = {each.name: each for each in conditions}, stack
+
+    def run_started(self, run: Run, case: Case) -> None:
+        self.condition = self.conditions[str(case.levels["condition"])]
 
     def event(self, run: Run, event: Event) -> None:
         if event["event"] == "phase" and event["phase"] == "layout" and event["edge"] == "end":
@@ -218,6 +222,23 @@ def serve() -> None:
 
 def prepare() -> None:
     """Create what a server has before it starts: its network, and what it exports."""
+    for module in OF_NFS:
+        run("modprobe", module)
+    connect()
+    for name in ("rpc_pipefs", "v4recovery", "nfsdcld"):
+        Path("/var/lib/nfs", name).mkdir(parents=True, exist_ok=True)
+    for file in ("/var/lib/nfs/rmtab", "/var/lib/nfs/etab", "/etc/exports"):
+        Path(file).touch()
+    for place in (EXPORT, MOUNT):
+        place.mkdir(parents=True, exist_ok=True)
+    run("mount", "-t", "tmpfs", "export", EXPORT)
+    run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", "/dev/dm-0")
+    (EXPORT / "drive").mkdir()
+    run("mount", "/dev/dm-0", EXPORT / "drive")
+
+
+def connect() -> None:
+    """Create the namespace of the server, the link to it, a drive, and control groups of the CPU."""
     for module in MODULES:
         run("modprobe", *module.split())
     run("ip", "netns", "add", "server")
@@ -225,18 +246,19 @@ def prepare() -> None:
     for namespace, name, address in ((), "veth0", CLIENT), (("-n", "server"), "veth1", SERVER):
         run("ip", *namespace, "addr", "add", f"{address}/24", "dev", name)
         run("ip", *namespace, "link", "set", name, "up")
-    for name in ("rpc_pipefs", "v4recovery", "nfsdcld"):
-        Path("/var/lib/nfs", name).mkdir(parents=True, exist_ok=True)
-    for file in ("/var/lib/nfs/rmtab", "/var/lib/nfs/etab", "/etc/exports"):
-        Path(file).touch()
-    for place in (EXPORT, MOUNT, CPU):
-        place.mkdir(parents=True, exist_ok=True)
+    CPU.mkdir(parents=True, exist_ok=True)
     run("mount", "-t", "cgroup", "-o", "cpu", "cgroup", CPU)
-    run("mount", "-t", "tmpfs", "export", EXPORT)
     delay_drive(0, verb="create")
-    run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", "/dev/dm-0")
-    (EXPORT / "drive").mkdir()
-    run("mount", "/dev/dm-0", EXPORT / "drive")
+
+
+def disconnect() -> None:
+    """Remove what `connect` has created."""
+    run("ip", "netns", "del", "server")
+    for group in CPU.glob("*/"):
+        group.rmdir()
+    run("umount", CPU)
+    run("dmsetup", "remove", "--noudevsync", "drive")
+    run("rmmod", "brd")
 
 
 IN_SERVER = ("ip", "netns", "exec", "server")

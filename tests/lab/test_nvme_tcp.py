@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import seen_outage
 from lab_guest import Report
+from network_conditions import ON_DEVICE, Condition, named
 
 from iosonde.metrics.metrics import run_metrics
 
@@ -39,6 +40,16 @@ def test_each_option_reaches_the_kernel_and_measures(guest_report: Report) -> No
 @pytest.mark.parametrize(("name", "way"), [("nvme-tcp-server", "ext4"), ("nvme-tcp-link", "link")])
 def test_an_outage_is_seen_and_no_acknowledged_write_is_lost(guest_report: Report, name: str, way: str) -> None:
     seen_outage.check(guest_report.result_set(name), way)
+
+
+@pytest.mark.parametrize("condition", ON_DEVICE, ids=lambda each: each.name)
+def test_no_other_bottleneck_is_named(guest_report: Report, condition: Condition) -> None:
+    """On a busy machine the load is disturbed, or the client is slow as well: then nothing remote is named."""
+    results = guest_report.result_set("nvme-tcp-limits")
+    [record] = [each for each in results.records() if each.levels["condition"] == condition.name]
+    assert record.outcome == "complete", record.failure
+    disturbed = {"cache"} if condition.bottleneck == "cache" else {condition.bottleneck, "not separable", "client"}
+    assert named(record) in disturbed, record.verdict
 
 
 def test_setups_leave_nothing(guest_report: Report) -> None:
