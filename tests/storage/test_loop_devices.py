@@ -96,7 +96,10 @@ def test_one_that_was_attached_to_another_file_while_it_is_detached_stays_attach
     assert backing_name(str(device)) == f"{other}\n"
 
 
-def test_the_one_of_another_process_under_the_same_name_is_not_waited_for(tmp_path: Path) -> None:
+def test_the_one_of_another_process_under_the_same_name_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_devices, "_DETACH_S", 120.0)
     images = [tmp_path / "own", tmp_path / "other"]
     for each in images:
         each.touch()

@@ -23,8 +23,9 @@ pytestmark = pytest.mark.system
 ROLES = ("client", "scheduler", "worker")
 
 
-@pytest.fixture(autouse=True)
-def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For connections that are refused: Dask tries them again until then."""
     monkeypatch.setattr(carrier, "ANSWER_S", 5.0)
 
 
@@ -73,6 +74,7 @@ def test_hosts_with_certificates_of_the_same_authority_are_used(tmp_path: Path) 
             process.kill()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     own, other = configuration(tmp_path / "own"), configuration(tmp_path / "other")
     with scheduler(own, tmp_path) as address:
@@ -90,6 +92,7 @@ def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
             assert "certificate" in errors
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_scheduler_with_tls_refuses_a_client_without(tmp_path: Path) -> None:
     with (
         scheduler(configuration(tmp_path / "own"), tmp_path) as address,

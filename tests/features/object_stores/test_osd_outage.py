@@ -154,7 +154,7 @@ def test_a_stop_ends_the_wait_for_recovery(make: Make, stop: Stop) -> None:
     stop.set()
     started = time.monotonic()
     assert "stopped" in outage.waited(engine_failed=False)["error"]
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize("engine_failed", [True, False])
