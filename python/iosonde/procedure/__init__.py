@@ -23,7 +23,7 @@ from iosonde.core.features import contributed
 from iosonde.errors import IosondeError, ResultsError, StudyError
 from iosonde.plan import Case, Run
 from iosonde.procedure import derived, rounds, search, until
-from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.conclusion import Conclusion, UnfinishedError
 from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations, RecordedObservations
 from iosonde.study.model import Part, Study
@@ -90,13 +90,14 @@ class Progress:
     """None before its end."""
 
 
-def progress(case: Case, observations: Observations) -> Progress:
+def progress(case: Case, observations: Observations, *, so_far: bool = False) -> Progress:
     """Replay the procedure of a case over the existing observations; `ResultsError` where plan or records are damaged.
 
-    Both may come from another person: their settings and values are free-form, so any exception is an error of theirs.
+    With `so_far`, the conclusion before its end is that of the runs so far, where the procedure offers one. Plan and
+    records may come from another person: settings and values are free-form, so any exception is an error of theirs.
     """
     try:
-        return _replay(case, observations)
+        return _replay(case, observations, so_far=so_far)
     except IosondeError:
         raise
     except Exception as error:
@@ -107,7 +108,7 @@ def progress(case: Case, observations: Observations) -> Progress:
         ) from error
 
 
-def _replay(case: Case, observations: Observations) -> Progress:
+def _replay(case: Case, observations: Observations, *, so_far: bool) -> Progress:
     assert case.procedure, f"`{case.case_id}` has no procedure"
     runs = kinds()[case.procedure.kind].runs(case, observations)
     done: list[Observation] = []
@@ -123,7 +124,18 @@ def _replay(case: Case, observations: Observations) -> Progress:
     assert run.restart or planned < case.procedure.max_runs, (
         f"`{case.case_id}` exceeds its bound of {case.procedure.max_runs} runs"
     )
-    return Progress(done=done, next_run=run, conclusion=None)
+    return Progress(done=done, next_run=run, conclusion=_so_far(runs) if so_far and done else None)
+
+
+def _so_far(runs: RunGenerator) -> Conclusion | None:
+    try:
+        runs.throw(UnfinishedError())
+    except StopIteration as end:
+        found: Conclusion = end.value
+        return found
+    except UnfinishedError:
+        pass
+    return None
 
 
 def next_run(case: Case, observations: Observations) -> Run | None:
@@ -131,6 +143,6 @@ def next_run(case: Case, observations: Observations) -> Run | None:
     return progress(case, observations).next_run
 
 
-def conclusion(case: Case, observations: Observations) -> Conclusion | None:
-    """The conclusion of the procedure of a case; None before its end."""
-    return progress(case, observations).conclusion
+def conclusion(case: Case, observations: Observations, *, so_far: bool = False) -> Conclusion | None:
+    """The conclusion of the procedure of a case; before its end None, or that of the runs so far where it has one."""
+    return progress(case, observations, so_far=so_far).conclusion

@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class UnfinishedError(Exception):
+    """Thrown into a procedure in place of its next observation: a reader asks what the runs so far show.
+
+    A procedure that can tell returns its conclusion; others let the error pass.
+    """
+
+
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
     """The result of a procedure; kinds extend it."""

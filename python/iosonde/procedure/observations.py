@@ -217,11 +217,11 @@ def _noise(frames: Sequence[pl.DataFrame]) -> RepeatNoise:
 
 
 def conclusions(results: ResultSet) -> Sequence[tuple[Case, Conclusion | None]]:
-    """Every case with a procedure in a result set, with its conclusion."""
+    """Every case with a procedure in a result set, with its conclusion, or that of its runs so far."""
     from iosonde.procedure import conclusion
 
     observations = RecordedObservations(results)
-    return [(case, conclusion(case, observations)) for case in results.plan.adaptive]
+    return [(case, conclusion(case, observations, so_far=True)) for case in results.plan.adaptive]
 
 
 def _best_median(results: ResultSet, metric: str) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,16 @@ def test_a_volume_with_credits_is_identified_and_the_study_resumes(volume: str, 
     assert found.sharing == "shared" and found.write_weight
     assert found.write_weight.value == pytest.approx(2, rel=0.05)
     with pytest.raises(KeyboardInterrupt):
-        execute(plan, tmp_path / "stopped", observer=StopAfter(9))
+        execute(plan, tmp_path / "stopped", observer=StopAfter(12))
+    stopped = ResultSet.open(tmp_path / "stopped")
+    assert concluded(stopped).found.stopped_at and not concluded(stopped).reached
+    [material] = gather([stopped])
+    sentences = [each.sentence for each in answer(material, material.sources[0]).findings]
+    assert any(
+        re.match("Not decided whether a rate limit applies: 4 KiB reads: constant at 1,000 ", e) for e in sentences
+    )
+    assert any(re.match("Not decided, because the study was stopped in the stage `.+`: ", each) for each in sentences)
+    assert any("continue with `iosonde resume`" in each for each in sentences)
     assert concluded(resume(tmp_path / "stopped")).found == found
     [material] = gather([whole])
     assert [row[0].text for row in tables(material)[0].rows][:2] == [

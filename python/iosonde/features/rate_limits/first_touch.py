@@ -61,6 +61,10 @@ def again(request: Request, load: Load, passes: Passes) -> Generator[Stage, Seri
     yield from _pass(4, request, load, passes)
 
 
+LAST_PASS = "touch4"
+"""Start of the names of its stages, which follow all others."""
+
+
 def _pass(number: int, request: Request, load: Load, passes: Passes) -> Generator[Stage, Series, None]:
     for place, (region, found) in enumerate(passes.items(), start=1):
         name = f"touch{number}-region{place}"

@@ -21,7 +21,7 @@ from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from iosonde.features.rate_limits import first_touch, limiter
+from iosonde.features.rate_limits import first_touch, limiter, stopped
 from iosonde.features.rate_limits.buckets import Bucket, find_bucket
 from iosonde.features.rate_limits.counting import Counting, counted_by, emptied, sizes
 from iosonde.features.rate_limits.rules import (
@@ -44,6 +44,7 @@ from iosonde.features.rate_limits.walk import (
     Point,
     Settings,
     Stages,
+    StoppedError,
     Walk,
     last_segment,
     load_text,
@@ -63,7 +64,19 @@ def identify(settings: Settings) -> Generator[Stage, Series, Identification]:
     walk = Walk(settings)
     touched: first_touch.Passes = {}
     try:
-        touched = yield from _first_accesses(walk)
+        yield from _stages(walk, touched)
+    except StoppedError as end:
+        stopped.conclude(walk, str(end))
+        if touched:
+            walk.known = replace(walk.known, first_touch=_judged(walk, touched))
+    _withdraw_where_disturbed(walk)
+    return replace(walk.known, rejected=tuple(walk.notes.rejected), undecided=tuple(walk.notes.undecided))
+
+
+def _stages(walk: Walk, touched: first_touch.Passes) -> Stages:
+    """All stages; `touched` receives the passes over first accesses once the first three are complete."""
+    try:
+        touched.update((yield from _first_accesses(walk)))
         yield from _identify(walk)
     except FailedError as failed:
         walk.known = replace(walk.known, failure=str(failed), reason=walk.known.reason or str(failed))
@@ -71,9 +84,8 @@ def identify(settings: Settings) -> Generator[Stage, Series, Identification]:
         walk.notes.undecided.append(f"what the stage {late} and later ones show: the time bound was reached")
         walk.known = replace(walk.known, reason=walk.known.reason or "the time bound was reached before the decision")
     if touched:
-        walk.known = replace(walk.known, first_touch=(yield from _touched_again(walk, touched)))
-    _withdraw_where_disturbed(walk)
-    return replace(walk.known, rejected=tuple(walk.notes.rejected), undecided=tuple(walk.notes.undecided))
+        yield from _touched_again(walk, touched)
+        walk.known = replace(walk.known, first_touch=_judged(walk, touched))
 
 
 def _withdraw_where_disturbed(walk: Walk) -> None:
@@ -103,8 +115,7 @@ def _first_accesses(walk: Walk) -> Generator[Stage, Series, first_touch.Passes]:
     return passes
 
 
-def _touched_again(walk: Walk, passes: first_touch.Passes) -> Generator[Stage, Series, FirstTouch]:
-    between = sum(float(each.operations.sum()) * each.load.block_size for each in walk.history)
+def _touched_again(walk: Walk, passes: first_touch.Passes) -> Stages:
     walk.reserved_s = 0.0
     small = [each for each in walk.history if each.load.block_size == walk.settings.smallest and each.loaded_s]
     slowest = min((each.operations.sum() / each.loaded_s for each in small), default=0.0)
@@ -112,6 +123,10 @@ def _touched_again(walk: Walk, passes: first_touch.Passes) -> Generator[Stage, S
     if first_touch.is_slower(passes) and slowest > 2 * first_touch.RATE:
         with suppress(OutOfTimeError):
             yield from first_touch.again(walk.request, _small(walk.settings), passes)
+
+
+def _judged(walk: Walk, passes: first_touch.Passes) -> FirstTouch:
+    between = sum(float(each.operations.sum()) * each.load.block_size for each in walk.history)
     return first_touch.judge(passes, between=between, span=walk.settings.touch_span)
 
 

@@ -15,10 +15,10 @@ from iosonde.features.rate_limits.identify import identify
 from iosonde.features.rate_limits.record import RateLimits
 from iosonde.features.rate_limits.rules import Identification
 from iosonde.features.rate_limits.series import Series
-from iosonde.features.rate_limits.stages import run_of, series_of
+from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in
 from iosonde.features.rate_limits.walk import Settings
 from iosonde.plan import Case, Run, target_of
-from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.conclusion import Conclusion, UnfinishedError
 from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations, RecordObservation
 from iosonde.study.model import Part, Study
@@ -180,12 +180,14 @@ class _Kind:
                 stage = stages.send(series)
         except StopIteration as end:
             found: Identification = end.value
+        except UnfinishedError:
+            found = stopped_in(stages, stage)
         if failure:
             found = Identification(verdict="undecided", reason=failure, failure=failure)
         return LimitsConclusion(
             case_id=case.case_id,
-            reached=not found.failure,
-            reason=found.reason,
+            reached=not found.failure and not found.stopped_at,
+            reason=CONTINUE if found.stopped_at else found.reason,
             value=found.rules[0].rate.value if found.rules else None,
             found=found,
             stages=tuple(known),

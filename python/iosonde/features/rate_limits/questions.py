@@ -218,10 +218,13 @@ class RejectedRules(Finding, kind="rejected rules", topic="limits"):
 
     rejected: tuple[str, ...]
     undecided: tuple[str, ...]
+    stopped_at: str = ""
+    """Stage in which the study was stopped."""
 
     def _sentence(self) -> str:
         rejected = f"rejected by the data: {'; '.join(self.rejected)}" if self.rejected else ""
-        undecided = f"not decided: {'; '.join(self.undecided)}" if self.undecided else ""
+        because = f", because the study was stopped in the stage `{self.stopped_at}`" if self.stopped_at else ""
+        undecided = f"not decided{because}: {'; '.join(self.undecided)}" if self.undecided else ""
         return ". ".join(filter(None, [rejected, wording.sentence(undecided) if rejected else undecided]))
 
     def _evidence(self) -> str:
@@ -283,6 +286,7 @@ def _of(case: Case, conclusion: LimitsConclusion, found: Identification) -> Iter
         yield RejectedRules(
             rejected=tuple(found.rejected),
             undecided=tuple(found.undecided),
+            stopped_at=found.stopped_at,
             strength="strong",
             case_ids=ids[:1],
             part=part,

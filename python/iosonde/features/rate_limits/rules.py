@@ -155,6 +155,8 @@ class Identification:
     rejected: Sequence[str] = ()
     undecided: Sequence[str] = ()
     failure: str = ""
+    stopped_at: str = ""
+    """Stage in which the study was stopped; empty for a complete identification."""
 
 
 @dataclass

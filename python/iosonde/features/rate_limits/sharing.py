@@ -19,7 +19,7 @@ import numpy as np
 from iosonde.features.rate_limits.identify import FAST_BYTES, FAST_OPERATIONS
 from iosonde.features.rate_limits.rules import Estimate, Parameter
 from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Stage
-from iosonde.features.rate_limits.walk import COUNTED, FailedError, OutOfTimeError, last_segment, same
+from iosonde.features.rate_limits.walk import COUNTED, FailedError, OutOfTimeError, StoppedError, last_segment, same
 
 Verdict = Literal["shared", "separate", "undecided"]
 _LOWER = 0.05
@@ -138,8 +138,9 @@ def compare(load: Load, bounds: Bounds, volumes: int) -> Generator[Stage, Sequen
                 verdict, reason = "undecided", _partly(groups)
     except FailedError as failed:
         return Sharing(verdict="undecided", reason=str(failed), load=load, failure=str(failed))
-    except OutOfTimeError as late:
-        reason = f"the time bound was reached before the stage {late}"
+    except (OutOfTimeError, StoppedError) as end:
+        why = "the time bound was reached before" if isinstance(end, OutOfTimeError) else "the study was stopped in"
+        reason = f"{why} the stage `{end}`"
         return Sharing(verdict="undecided", reason=reason, load=load)
     return Sharing(
         verdict=verdict,

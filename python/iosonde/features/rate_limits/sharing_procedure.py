@@ -12,9 +12,9 @@ from typing_extensions import TypedDict
 from iosonde.errors import StudyError
 from iosonde.features.rate_limits.series import Load, Series
 from iosonde.features.rate_limits.sharing import Bounds, Sharing, compare
-from iosonde.features.rate_limits.stages import run_of, series_of, stream_of
+from iosonde.features.rate_limits.stages import CONTINUE, run_of, series_of, stopped_in, stream_of
 from iosonde.plan import Case, JsonObject, Run, target_of
-from iosonde.procedure.conclusion import Conclusion
+from iosonde.procedure.conclusion import Conclusion, UnfinishedError
 from iosonde.procedure.forecast import Forecast
 from iosonde.procedure.observations import Observation, Observations, RecordObservation
 from iosonde.study.model import Part, Study
@@ -99,6 +99,7 @@ class Kind:
             total_s=settings["total_s"],
             repeats=settings["repeats"],
         )
+        is_stopped = False
         stages = compare(load, bounds, volumes)
         ended: list[str] = []
         loaded: list[tuple[tuple[int, ...], tuple[Series, ...]]] = []
@@ -124,10 +125,12 @@ class Kind:
                 stage = stages.send(found_series)
         except StopIteration as end:
             found = end.value
+        except UnfinishedError:
+            found, is_stopped = stopped_in(stages, stage), True
         return SharingConclusion(
             case_id=case.case_id,
-            reached=not found.failure,
-            reason=found.reason,
+            reached=not found.failure and not is_stopped,
+            reason=CONTINUE if is_stopped else found.reason,
             value=found.sum.value if found.sum else None,
             found=found,
             stages=tuple(ended),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import polars as pl
 
 from iosonde.features.rate_limits.series import Distribution, Series, Stage
+from iosonde.features.rate_limits.walk import StoppedError
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.procedure.observations import RecordObservation
 from iosonde.procedure.probe import probe
@@ -16,6 +18,8 @@ from iosonde.results.schema import Record
 from iosonde.study.model import STAGE
 from iosonde.units import parse_duration
 
+T = TypeVar("T")
+CONTINUE = "continue with `iosonde resume`"
 INTERVAL_MS = 100
 """Shortest interval of the time series."""
 _PAGE = 4096
@@ -93,6 +97,16 @@ def series_of(
         is_disturbed=_is_disturbed(observation.record),
         in_flight_before=0.0 if is_virtual or before is None else _in_flight(before),
     )
+
+
+def stopped_in(stages: Generator[Stage, Any, T], stage: Stage) -> T:
+    """Return the conclusion of a procedure whose study was stopped in a stage."""
+    try:
+        stages.throw(StoppedError(stage.name))
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    raise AssertionError("a stopped procedure requests no stage")
 
 
 def _is_disturbed(record: Record) -> bool:

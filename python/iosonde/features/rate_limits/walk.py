@@ -45,6 +45,10 @@ class FailedError(Exception):
     """A stage has no result."""
 
 
+class StoppedError(Exception):
+    """Thrown into an identification whose study was stopped in the named stage: there are no further series."""
+
+
 class OutOfTimeError(Exception):
     """The next stage would end after the time bound."""
 
