@@ -5,11 +5,7 @@ from pathlib import Path
 from command_line import Iosonde
 from inline_snapshot import snapshot
 
-
-def test_list_shows_every_study_with_the_size_of_its_profiles(iosonde: Iosonde) -> None:
-    shown = iosonde("list")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout == snapshot("""\
+STUDIES = snapshot("""\
 One device
   quick                           2 min  Two-minute overview of a disk
   davidovic2019-grid             44 min  Bandwidth over block size and queue depth
@@ -97,6 +93,12 @@ External commands
 
 Times are those of the profile `standard`. Details: iosonde show STUDY
 """)
+
+
+def test_list_shows_every_study_with_the_size_of_its_profiles(iosonde: Iosonde) -> None:
+    shown = iosonde("list")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout == STUDIES
 
 
 def test_times_with_ramps_until_steady_are_upper_bounds(iosonde: Iosonde, tmp_path: Path) -> None:
