@@ -27,7 +27,7 @@ from needs import BTRFS, XFS
 from iosonde.errors import TargetError
 from iosonde.execution import execute, resume
 from iosonde.plan import Plan
-from iosonde.planning import expand, parse
+from iosonde.planning import Against, expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import cleanup, open_target, tools
@@ -138,6 +138,21 @@ def mounted(disk: Disk, point: Path, *, kind: str = "ext4") -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", point], check=True)
+
+
+def test_the_missing_options_of_several_devices_are_named_at_once(disks: Callable[..., Disk], tmp_path: Path) -> None:
+    """One error for each device would need as many attempts as there are devices."""
+    one, other = disks(), disks()
+    one.write(b"data", 8 * MIB)
+    options = f"--destroy {one.path} --confirm {32 * MIB} --destroy {other.path}"
+    both = ",".join(each.path for each in (one, other))
+    array = expand(parse(STUDY), open_target(both), settings={"array": "raid0", "devices": "2"})
+    compared = expand(parse(STUDY), open_target(one.path), against=Against(target=open_target(other.path), settings={}))
+    for plan in (array, compared):
+        with pytest.raises(TargetError, match="2 devices would be overwritten") as caught:
+            execute(plan, tmp_path / "refused")
+        assert caught.value.hint == f"to overwrite them, add {options}"
+        assert caught.value.where.count("no serial, 32 MiB") == 2
 
 
 def test_a_device_is_measured_only_if_it_is_named_twice(disks: Callable[..., Disk], tmp_path: Path) -> None:

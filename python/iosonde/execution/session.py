@@ -38,7 +38,7 @@ from iosonde.results.interpreting import interpreting
 from iosonde.results.result_set import ResultSet
 from iosonde.servers import foreign_database
 from iosonde.storage import Target, has_leftovers, open_target, prepare, restore
-from iosonde.storage.safety.consent import NO_CONSENT, Consent
+from iosonde.storage.safety.consent import NO_CONSENT, Consent, ConsentError, together
 from iosonde.storage.targets.device_target import DeviceTarget
 from iosonde.storage.targets.kind import state_of
 from iosonde.workload import described
@@ -86,11 +86,17 @@ def require_startable(plan: Plan, consent: Consent, note: Callable[[str], None])
     engine_programs.require(plan.specs(), note)
     foreign_database.require_consent(plan, consent.confirm)
     require_commands_allowed(plan, consent.commands)
+    refused: list[ConsentError] = []
     with ExitStack() as claims:
         for part in plan.by_target():
             target = open_target(part.target)
             require_consent(part, target, consent)
-            claims.enter_context(target.claimed(consent))
+            try:
+                claims.enter_context(target.claimed(consent))
+            except ConsentError as error:
+                refused.append(error)
+    if refused:
+        raise together(refused)
 
 
 def resume(

@@ -38,6 +38,28 @@ class Consent:
 NO_CONSENT = Consent()
 
 
+class ConsentError(TargetError):
+    """A device that must not be overwritten yet."""
+
+    def __init__(self, what: str, *, where: str, options: Sequence[str]) -> None:
+        super().__init__(what, where=where, hint=f"to overwrite it, add {' '.join(options)}")
+        self.options = tuple(options)
+        """Options of the command line that are missing."""
+
+
+def together(errors: Sequence[ConsentError]) -> TargetError:
+    """Return one error for all devices that are refused, with the missing options of all of them."""
+    if len(errors) == 1:
+        return errors[0]
+    found = ConsentError(
+        f"{len(errors)} devices would be overwritten",
+        where="\n  ".join(f"{each.what}: {each.where}" for each in errors),
+        options=[option for each in errors for option in each.options],
+    )
+    found.hint = found.hint.replace("overwrite it", "overwrite them")
+    return found
+
+
 def refuse_surplus(consent: Consent, targets: Sequence[str]) -> None:
     """`TargetError` for a device that may be overwritten and is not part of any target: one of both is a mistake."""
     names = [name for target in targets for name in (target, *target.split(","))]
@@ -51,14 +73,14 @@ def refuse_surplus(consent: Consent, targets: Sequence[str]) -> None:
             )
 
 
-def missing(name: str, findings: Findings, consent: Consent) -> str:
-    """Options that are still missing before a device may be written; empty if none."""
+def missing(name: str, findings: Findings, consent: Consent) -> list[str]:
+    """Options that are still missing before a device may be written."""
     number = findings.number
     named = [number_of(expanded(text).absolute()) for text in consent.destroy]
     words = [] if number in named else [f"--destroy {name}"]
     if findings.signatures and not _is_confirmed(number, consent):
         words.append(f"--confirm {block_stack.serial(number) or block_stack.size_bytes(number)}")
-    return " ".join(words)
+    return words
 
 
 def contents(findings: Findings) -> str:
@@ -66,19 +88,15 @@ def contents(findings: Findings) -> str:
     return ", ".join(dict.fromkeys(f"{each.text} on `{each.device}`" for each in findings.signatures))
 
 
-def require(name: str, findings: Findings, consent: Consent) -> None:
-    """`TargetError` names the missing options."""
-    needed = missing(name, findings, consent)
-    if not needed:
-        return
+def refusal(name: str, findings: Findings, consent: Consent) -> ConsentError | None:
+    """Return why a device must not be overwritten yet; None with sufficient consent."""
+    options = missing(name, findings, consent)
+    if not options:
+        return None
     held = contents(findings)
     size = format_bytes(block_stack.size_bytes(findings.number))
     loses = f"contains {held}, which would be lost" if held else f"would be overwritten ({size})"
-    raise TargetError(
-        f"`{name}` {loses}",
-        where=_identity(findings.number),
-        hint=f"to overwrite it, add {needed}",
-    )
+    return ConsentError(f"`{name}` {loses}", where=_identity(findings.number), options=options)
 
 
 def _is_confirmed(number: str, consent: Consent) -> bool:

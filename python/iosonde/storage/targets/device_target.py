@@ -188,12 +188,16 @@ class DeviceTarget(Target):
             # No other program can claim them any more. An open device keeps its number, so what is examined here is
             # what stays claimed.
             kernel = Kernel()
+            refused = []
             for device, number in self.named():
                 self._check_shared_claim(str(device), number)
                 findings = guard.examine(number, kernel=kernel, is_claimed_by_us=True)
                 if findings.refusals:
                     raise TargetError(f"`{device}` must not be written: {findings.refusals[0]}")
-                consent.require(str(device), findings, given)
+                if error := consent.refusal(str(device), findings, given):
+                    refused.append(error)
+            if refused:
+                raise consent.together(refused)
             before = {number: _written_sectors(number) for number in self.numbers}
             try:
                 yield
@@ -247,7 +251,7 @@ class DeviceTarget(Target):
     def asks(self) -> list[str]:
         """The device by name, and its serial number or size if it has contents."""
         looked = zip(self.devices, self.examine(), strict=True)
-        return [consent.missing(str(device), findings, consent.NO_CONSENT) for device, findings in looked]
+        return [each for device, found in looked for each in consent.missing(str(device), found, consent.NO_CONSENT)]
 
     def with_setup(self, setup: Setup) -> Target:
         """The target with a setup on the first of them."""
