@@ -80,16 +80,18 @@ def test_simulated_drives_one_slow_one_with_another_firmware(iosonde: Iosonde, s
     assert f"iosonde resume {directory}" in stopped.stderr
     assert "skipped   absent: there is no block device" in stopped.stderr
     done = iosonde("resume", directory, "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 3 and "error: absent: not measured: there is no block device" in done.stderr
     document = json.loads(done.stdout)
     [found] = document["studies"]
     named = {each["drive"] for each in found["named"] if each["kind"] == "drive"}
     assert (named, found["drives"], document["simulated"]) == ({"slot-2"}, 8, "simulated")
     assert any("slot-5: firmware 1.1, and 7 drives have 1.0; none of" in each for each in found["answer"])
-    assert document["notes"] == ["absent was skipped: there is no block device `/dev/no-such-device`"]
+    assert document["missing"] == {"absent": "there is no block device `/dev/no-such-device`"}
+    assert document["notes"] == []
     again = iosonde("report", directory, "--format", "md")
     assert again.returncode == 0 and "slot-2" in again.stdout
-    assert "| slot-2 |" in (directory / "report.md").read_text()
+    written = (directory / "report.md").read_text()
+    assert "| slot-2 |" in written and "1 target could not be measured" in written
     for slot in range(8):
         results = ResultSet.open(directory / f"slot-{slot}")
         assert sorted(each.run_id for each in results.records()) == sorted(each.run_id for each in results.plan.runs)
@@ -113,6 +115,11 @@ def test_a_target_that_fails_is_named_and_the_others_are_measured(study: Path, t
     assert str(gone) in done.failed["gone"]
     assert any(each.startswith("gone: failed: ") for each in notes)
     assert list(fleets.remaining(fleet)) == ["gone"]
+    assert fleet.missing == {"gone": "no run was carried out"}
+    fleet.keep_failed(done.failed)
+    assert fleets.open_directory(fleet.path).missing == done.failed
+    (fleet.path / fleets.FAILED).write_text("damaged")
+    assert fleet.missing == {"gone": "no run was carried out"}
 
 
 @pytest.mark.engine
@@ -155,6 +162,15 @@ def test_consent_is_required_for_each_device_and_devices_on_one_disk_take_turns(
     with loop_devices(tmp_path, 32 * MIB, 32 * MIB) as devices:
         file = listed(tmp_path / "fleet.toml", {f"disk-{place}": str(each) for place, each in enumerate(devices)})
         command = ("fleet", study, "--targets", file, "-o", directory)
+        shown = iosonde(*command, "--plan")
+        required = f"--destroy {devices[0]} --destroy {devices[1]}"
+        assert shown.returncode == 0 and f"requires  {required}" in shown.stdout
+        assert f"disk-1: {devices[1]}\n  2 runs, about" in shown.stdout and "bytes 0 to " in shown.stdout
+        assert iosonde(*command, "--plan", "--json").stdout.count('"required"') == 1
+        refused = iosonde(*command)
+        assert (
+            refused.returncode == 1 and f"to overwrite them, add {required}; `--destroy-all-listed`" in refused.stderr
+        )
         refused = iosonde(*command, "--destroy", devices[0])
         assert refused.returncode == 1 and f"add --destroy {devices[1]}" in refused.stderr
         assert "1 of 2 targets are refused, so none is measured" in refused.stderr and not directory.exists()

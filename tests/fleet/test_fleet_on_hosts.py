@@ -92,7 +92,9 @@ def test_each_host_checks_its_devices_and_its_records_are_collected(hosts: Netwo
         assert code == 1 and "must name a device of the target" in output, "it is another host's device"
         assert list(out.iterdir()) == list(north.iterdir()) == []
         code, output = run(hosts, *fleet, "--destroy", f"north:{device}")
-        assert code == 0, output
+        assert code == 3, output
+        assert f"requires  --destroy north:{device}\n" in output
+        assert "error: absent: not measured: on host `south`: there is no block device `/dev/none`" in output
         assert "skipped   absent: on host `south`: there is no block device `/dev/none`" in output
         collected = out / "fleet" / "disk" / "records"
         assert contents(collected) == contents(north / "fleet" / "disk" / "records")
@@ -103,7 +105,7 @@ def test_each_host_checks_its_devices_and_its_records_are_collected(hosts: Netwo
         before = contents(out / "fleet" / "files")
         shutil.rmtree(lost)
         code, output = run(hosts, "resume", out / "fleet")
-        assert code == 0, output
+        assert code == 3, output
         assert contents(out / "fleet" / "files") == before, "collected, not measured again"
         code, output = run(hosts, "fleet", study, "--targets", file, "--output", tmp_path / "out" / "fleet")
         assert code == 1 and f"`{out}/fleet/files` exists" in output

@@ -2,6 +2,7 @@
 
     fleet.json     study, targets, what they share, what was skipped; never changed
     NAME/          result set of the target of that name
+    failed.json    targets that failed in the last session, with the reason
 
 Every result set exists with its plan before the first run, and whatever has no record is still to be done.
 """
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError, model_validator
+from pydantic import TypeAdapter, ValidationError, model_validator
 
 from iosonde.errors import IosondeError, ResultsError, TargetError
 from iosonde.execution.session import require_startable
@@ -26,11 +27,14 @@ from iosonde.results import ResultSet
 from iosonde.results.files import Directory
 from iosonde.results.interpreting import interpreting
 from iosonde.ssh_hosts import SshHost
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.consent import Consent, ConsentError
 from iosonde.study.model import Study
 
-FILE = "fleet.json"
+FILE, FAILED = "fleet.json", "failed.json"
 REFUSALS_NAMED = 10
+
+
+_REASONS = TypeAdapter(dict[str, str])
 
 
 class FleetFile(Strict):
@@ -66,6 +70,30 @@ class FleetDirectory:
         names = [each.name for each in self.description.targets if each.name not in self.description.skipped]
         return {name: self.path / name for name in names}
 
+    @property
+    def missing(self) -> dict[str, str]:
+        """Targets without a complete run, with the reason."""
+        failed = self._failed()
+        found = dict(self.description.skipped)
+        for name, path in self.result_sets.items():
+            records = ResultSet.open(path).records()
+            if not any(each.outcome == "complete" for each in records):
+                failures = [each.failure.message for each in records if each.failure]
+                found[name] = failed.get(name) or next(iter(failures), "no run was carried out")
+        return {each.name: found[each.name] for each in self.description.targets if each.name in found}
+
+    def _failed(self) -> dict[str, str]:
+        try:
+            with Directory.open(self.path) as opened:
+                return _REASONS.validate_json(opened.read(FAILED))
+        except (OSError, ValidationError):
+            return {}  # No session has ended, or it is damaged: the records state what they can.
+
+    def keep_failed(self, reasons: Mapping[str, str]) -> None:
+        """Keep why targets failed in a session, in place of the last one."""
+        with Directory.open(self.path) as opened:
+            opened.write(FAILED, _REASONS.dump_json(dict(reasons), indent=1))
+
     def targets(self, names: Collection[str]) -> list[FleetTarget]:
         """The targets with these names."""
         return [each for each in self.description.targets if each.name in names]
@@ -82,6 +110,12 @@ class Planned:
     shared: Mapping[str, Sequence[str]]
     devices: Sequence[str]
     """Block devices of all targets, as with `--destroy`."""
+
+    @property
+    def required(self) -> list[str]:
+        """Options that give consent to overwrite the devices of all targets."""
+        by_target = dict.fromkeys(tuple(plan.required_options) for plan in self.plans.values())
+        return [option for options in by_target for option in options]
 
     def on(self, host: str) -> dict[str, Plan]:
         """The plans of a host's targets; of those here, for an empty name."""
@@ -165,13 +199,20 @@ def _require_consent(planned: Planned, directory: Path, consent: Consent, note: 
         return
     if len(plans) == 1:
         raise next(iter(refused.values()))
+    lacking = [error for error in refused.values() if isinstance(error, ConsentError)]
+    options = [option for of_device in dict.fromkeys(error.options for error in lacking) for option in of_device]
+    others = dict.fromkeys(error.hint for error in refused.values() if error.hint and error not in lacking)
+    hints = list(others)[:REFUSALS_NAMED]
+    if options:
+        listed_devices = any(option.startswith("--destroy ") for option in options)
+        all_listed = "; `--destroy-all-listed` names every device of the list" if listed_devices else ""
+        hints.insert(0, f"to overwrite them, add {' '.join(options)}{all_listed}")
     lines = [f"{name}: {error.what}" for name, error in refused.items()]
     more = [f"and {len(lines) - REFUSALS_NAMED} more"] if len(lines) > REFUSALS_NAMED else []
-    hints = dict.fromkeys(error.hint for error in refused.values() if error.hint)
     raise TargetError(
         f"{len(refused)} of {len(plans)} targets are refused, so none is measured",
         where="\n  ".join([*lines[:REFUSALS_NAMED], *more]),
-        hint="; ".join(list(hints)[:REFUSALS_NAMED]),
+        hint="; ".join(hints),
     )
 
 

@@ -25,7 +25,7 @@ from iosonde.results.files import Directory
 from iosonde.results.reading import manifest
 from iosonde.results.schema import MANIFEST
 from iosonde.ssh_hosts import SshHost
-from iosonde.storage.safety.consent import Consent
+from iosonde.storage.safety.consent import Consent, ConsentError
 from iosonde.storage.safety.journal_entry import boot_id
 from iosonde.study.model import Study
 
@@ -117,7 +117,9 @@ def describe(
             found.hardware[name] = hardware(target["hardware"], machine)
             found.devices += [f"{host}:{device}" for device in target["devices"]]
             if study:
-                found.plans[name] = Plan.model_validate(target["plan"])
+                required = [_of_host(option, host) for option in target["required"]]
+                plan = Plan.model_validate(target["plan"])
+                found.plans[name] = plan.model_copy(update={"required_options": required})
     return found
 
 
@@ -153,8 +155,15 @@ def error_of(answer: Message, host: str) -> TargetError | None:
     """The error in the answer for a target, if there is one; its hint has the options as they are written here."""
     if not (error := answer.get("error")):
         return None
-    hint = error["hint"].replace("--destroy ", f"--destroy {host}:")
-    return TargetError(f"on host `{host}`: {error['what']}", where=error["where"], hint=hint)
+    what, where = f"on host `{host}`: {error['what']}", error["where"]
+    if error["options"]:
+        return ConsentError(what, where=where, options=[_of_host(option, host) for option in error["options"]])
+    return TargetError(what, where=where, hint=error["hint"])
+
+
+def _of_host(option: str, host: str) -> str:
+    """Write an option of a host as it is given here: `--destroy HOST:DEVICE`."""
+    return option.replace("--destroy ", f"--destroy {host}:")
 
 
 def require_same_software(host: str, found: Mapping[str, str], own: Mapping[str, str]) -> None:

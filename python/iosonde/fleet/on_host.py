@@ -21,7 +21,7 @@ from iosonde.plan import Plan
 from iosonde.plan.commands import has_commands
 from iosonde.planning import expand
 from iosonde.storage import open_target
-from iosonde.storage.safety.consent import Consent, refuse_surplus
+from iosonde.storage.safety.consent import Consent, ConsentError, refuse_surplus
 from iosonde.storage.safety.journal_entry import boot_id
 from iosonde.study.model import Study
 
@@ -43,7 +43,8 @@ def describe(request: Message) -> Message:
     def described(target: str) -> Message:
         found: Message = {"hardware": sorted(hardware_of(target)), "devices": devices_of(target)}
         if study:
-            found["plan"] = plan_of(study, target, request["options"]).model_dump(mode="json")
+            plan = plan_of(study, target, request["options"])
+            found |= {"plan": plan.model_dump(mode="json"), "required": plan.required_options}
         return found
 
     return {
@@ -75,7 +76,8 @@ def _attempted(work: Callable[[str], Message], argument: str) -> Message:
     try:
         return work(argument)
     except IosondeError as error:
-        return {"error": {"what": error.what, "where": error.where, "hint": error.hint}}
+        options = error.options if isinstance(error, ConsentError) else ()
+        return {"error": {"what": error.what, "where": error.where, "hint": error.hint, "options": options}}
 
 
 class Sender:

@@ -42,6 +42,9 @@ def markdown(report: FleetReport) -> Iterator[str]:
     yield f"# {escape(report.title)}"
     if report.simulated:
         yield from ("", f"> **{report.simulated.capitalize()}.** Results of a device model, not of a device.")
+    if report.missing:
+        reasons = (f"- {escape(name)}: {escape(reason)}" for name, reason in report.missing.items())
+        yield from ("", f"> **{report.missing_text}.**", "", *reasons)
     for chapter in report.chapters:
         yield from ("", f"## {escape(chapter.fleet.title)} ({escape(chapter.fleet.profile)})", "")
         yield from (f"- {escape(each)}." for each in [*chapter.answer, *chapter.fleet.excluded])

@@ -42,9 +42,16 @@ class FleetReport:
     root: Path
     chapters: Sequence[Chapter]
     """One for each study and profile."""
+    missing: Mapping[str, str]
+    """Targets without a complete run, with the reason."""
     notes: Sequence[str]
-    """Targets that share hardware, and targets that were skipped."""
+    """Targets that share hardware."""
     problems: Sequence[str]
+
+    @property
+    def missing_text(self) -> str:
+        """State how many targets are missing; empty if none."""
+        return f"{counted(len(self.missing), 'target')} could not be measured" if self.missing else ""
 
     @property
     def title(self) -> str:
@@ -294,13 +301,15 @@ def collect(root: Path, found: Index | None = None) -> FleetReport:
             hint="name a directory with result sets of several drives",
         )
     notes: list[str] = []
+    missing: Mapping[str, str] = {}
     if is_fleet(root):
-        description = open_directory(root).description
-        notes += [f"{each}" for each in sharing.sentences(description.shared)]
-        notes += [f"{name} was skipped: {reason}" for name, reason in description.skipped.items()]
+        fleet = open_directory(root)
+        notes += sharing.sentences(fleet.description.shared)
+        missing = fleet.missing
     return FleetReport(
         root=Path(listed.root),
         chapters=[Chapter(fleet=each) for each in fleets(listed.summaries)],
+        missing=missing,
         notes=notes,
         problems=listed.problems,
     )
@@ -311,6 +320,7 @@ def document(report: FleetReport) -> Mapping[str, object]:
     return {
         "directory": str(report.root),
         "simulated": report.simulated,
+        "missing": dict(report.missing),
         "notes": list(report.notes),
         "skipped": list(report.problems),
         "studies": [

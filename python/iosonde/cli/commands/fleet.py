@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -48,7 +49,14 @@ def command(
     parallel: Parallel = None,
     plan_only: Annotated[bool, typer.Option("--plan", help="Print the plan and stop.")] = False,
     time_limit: options.TimeLimit = None,
-    destroy: options.Destroy = None,
+    destroy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--destroy",
+            metavar="[HOST:]DEVICE",
+            help="Allow overwriting this block device, of a host where one is named (repeatable).",
+        ),
+    ] = None,
     destroy_all: Annotated[
         bool, typer.Option("--destroy-all-listed", help="Allow overwriting every block device of the list.")
     ] = False,
@@ -58,8 +66,8 @@ def command(
     """Run a study on many targets and compare their drives.
 
     Each target has a session and a result set of its own. Targets that share hardware run one after the other. Consent
-    is checked for every target before the first starts. `iosonde resume DIR` continues a fleet that was stopped,
-    `iosonde report DIR` writes its report again.
+    is checked for every target before the first starts; `--plan` prints the required options. `iosonde resume DIR`
+    continues a fleet that was stopped, `iosonde report DIR` writes its report again.
     """
     from iosonde.fleet import directory as fleets
     from iosonde.fleet import model
@@ -76,6 +84,8 @@ def command(
     planned = fleets.plan_fleet(fleet, load(study), chosen)
     if plan_only:
         _print_plan(planned, as_json=as_json)
+        if planned.skipped:
+            raise typer.Exit(reference.EXIT_RUNS_FAILED)
         return
     messages.info("\n".join(plan_lines(planned)))
     consent = _consent(fleet, [*(destroy or []), *(planned.devices if destroy_all else [])], confirm)
@@ -126,21 +136,22 @@ def plan_lines(planned: Planned) -> list[str]:
     ]
     written = [plan.cost.write_bytes for plan in plans]
     known = [each for each in written if each is not None]
-    lines.append(f"writes    {format_bytes(sum(known))}" + (" and more, limited only by time" * (known != written)))
-    required = {option for plan in plans for option in plan.required_options}
-    if required:
-        lines.append(f"requires  {' '.join(sorted(required))}")
+    bounded = [format_bytes(sum(known))] if sum(known) or known == written else []
+    lines.append("writes    " + " and more, ".join([*bounded, *["limited only by time"] * (known != written)]))
+    if planned.required:
+        lines.append(f"requires  {' '.join(planned.required)}")
     lines += [f"note      {each}" for each in sentences(planned.shared)]
     return lines + [f"skipped   {name}: {reason}" for name, reason in planned.skipped.items()]
 
 
 def _print_plan(planned: Planned, *, as_json: bool) -> None:
     if not as_json:
-        print("\n".join(plan_lines(planned)))
+        print("\n".join([*plan_lines(planned), "", *_target_lines(planned)]))
         return
     print_json(
         {
             "study": planned.study,
+            "required": list(planned.required),
             "shared": dict(planned.shared),
             "skipped": dict(planned.skipped),
             "targets": {
@@ -154,6 +165,23 @@ def _print_plan(planned: Planned, *, as_json: bool) -> None:
             },
         }
     )
+
+
+def _target_lines(planned: Planned) -> Iterator[str]:
+    """Yield each target of a plan, with what it creates or overwrites."""
+    from iosonde.units import format_bytes, format_duration
+
+    for each in planned.fleet.targets:
+        place = f"{each.target} on {each.host}" if each.host else each.target
+        if each.name not in planned.plans:
+            yield from wrapped([f"{each.name}: {place}", f"  skipped: {planned.skipped[each.name]}"])
+            continue
+        plan = planned.plans[each.name]
+        written = plan.cost.write_bytes
+        bytes_text = "limited only by time" if written is None else format_bytes(written)
+        time = format_duration(plan.cost.seconds * 1e9)
+        yield from wrapped([f"{each.name}: {place}", f"  {len(plan.runs)} runs, about {time}, writes {bytes_text}"])
+        yield from wrapped(f"  {destroyed.path}: {destroyed.what}" for destroyed in plan.destroys)
 
 
 def carry_out(
@@ -183,6 +211,8 @@ def carry_out(
         messages.warning(f"Continue with: iosonde resume {fleet.path}")
         raise typer.Exit(reference.EXIT_INTERRUPTED)
     failed = _failed(fleet, done)
+    fleet.keep_failed(failed)
+    failed |= {name: f"not measured: {reason}" for name, reason in fleet.description.skipped.items()}
     for name, reason in failed.items():
         messages.warning(f"error: {name}: {reason}")
     if time_limit_s is not None and remaining(fleet):
@@ -222,6 +252,8 @@ def write_report(
         require_replaceable(path)
     for problem in report.problems:
         messages.warning(f"warning: {problem}")
+    if report.missing:
+        print("\n".join(wrapped([f"{report.missing_text}: {', '.join(report.missing)}"])))
     for chapter in report.chapters:
         mark = f" ({report.simulated})" if report.simulated else ""
         print("\n".join(wrapped([f"{chapter.fleet.title} ({chapter.fleet.profile}), {chapter.drives_text}{mark}"])))
