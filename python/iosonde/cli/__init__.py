@@ -160,7 +160,7 @@ class _Group(typer.core.TyperGroup):
 
 _STARTS = """Commands to begin with:
 
-  iosonde run quick --target .              measures this disk in two minutes
+  iosonde run quick --target .              two-minute overview of this disk
   iosonde run quick --target A --against B  compares two disks
   iosonde qualify etcd --target .           decides if it is good for etcd
   iosonde plan quick --target .             states what a study would do

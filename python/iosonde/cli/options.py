@@ -43,7 +43,7 @@ Profile = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Study size: `quick`, `standard`, and of some studies `paper`.",
+        help="Study size: `quick` (the shortest), `standard`, and of some studies `paper` (as published).",
         show_default=True,
         autocompletion=_profiles,
     ),
@@ -171,7 +171,8 @@ Confirm = Annotated[
     typer.Option(
         "--confirm",
         metavar="SERIAL|SIZE",
-        help="Confirm data loss on a non-empty device by repeating its serial number (its size if it has none).",
+        help="Confirm data loss on a non-empty device by repeating its serial number, or its size if it has none "
+        "(repeat the option per device).",
     ),
 ]
 AllowCommands = Annotated[
