@@ -146,9 +146,9 @@ def test_the_missing_options_of_several_devices_are_named_at_once(disks: Callabl
     one.write(b"data", 8 * MIB)
     options = f"--destroy {one.path} --confirm {32 * MIB} --destroy {other.path}"
     both = ",".join(each.path for each in (one, other))
-    array = expand(parse(STUDY), open_target(both), settings={"array": "raid0", "devices": "2"})
+    several = expand(parse(STUDY), open_target(both), settings={"files": "per_device"})
     compared = expand(parse(STUDY), open_target(one.path), against=Against(target=open_target(other.path), settings={}))
-    for plan in (array, compared):
+    for plan in (several, compared):
         with pytest.raises(TargetError, match="2 devices would be overwritten") as caught:
             execute(plan, tmp_path / "refused")
         assert caught.value.hint == f"to overwrite them, add {options}"

@@ -154,12 +154,19 @@ def test_the_newest_session_of_a_drive_counts() -> None:
 
 def test_the_page_and_markdown_have_every_sentence_and_names_are_text() -> None:
     drives = fleet(12, seed=15, slower={3: 1.5}, model="<b>SSD</b>")
-    report = FleetReport(root=Path("/fleet"), chapters=[chapter(drives)], notes=["a & b share a port"], problems=[])
+    report = FleetReport(
+        root=Path("/fleet"),
+        chapters=[chapter(drives)],
+        missing={"slot-9": "host <b>north</b> was lost"},
+        notes=["a & b share a port"],
+        problems=[],
+    )
     html = page.html(report)
-    assert "<b>SSD" not in html and "&lt;b&gt;SSD" in html
+    assert "<b>" not in html and "&lt;b&gt;SSD" in html
     assert html.count('class="named"') == 2 and "a &amp; b share a port" in html
     markdown = "\n".join(page.markdown(report))
     for text in (html, markdown):
+        assert "1 target could not be measured" in text and "slot-9: host" in text
         assert "slot-3 (serial 00000003…)" in text and "comparisons, adjusted together (Holm)" in text
     assert "<b>" not in markdown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class FleetReport:
     root: Path
     chapters: Sequence[Chapter]
     """One for each study and profile."""
-    missing: Mapping[str, str]
+    missing: Mapping[str, str] = field(default_factory=dict)
     """Targets without a complete run, with the reason."""
     notes: Sequence[str]
     """Targets that share hardware."""
