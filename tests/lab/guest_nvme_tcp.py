@@ -113,6 +113,8 @@ def try_nvme_tcp(to_kill: Session) -> dict[str, Any]:
     with served() as (node, consent):
         execute(planned(node, LINK), Path("nvme-tcp-link"), consent=consent)
         found["routes"] = blackholes()
+        study = expand(load("failover"), open_target(node), profile="quick", settings={"outage": "link"})
+        found["failover"] = [case.levels["protocol"] for case in study.cases]
         measure(node, consent)
     found["link"] = left()
     return found

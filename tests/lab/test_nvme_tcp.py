@@ -59,6 +59,10 @@ def test_setups_leave_nothing(guest_report: Report) -> None:
     assert found["routes"] == []
 
 
+def test_failover_cuts_the_route_to_a_device_that_the_user_has_connected(guest_report: Report) -> None:
+    assert guest_report.step("nvme-tcp")["failover"] == ["as connected"]
+
+
 def test_cleanup_disconnects_and_removes_what_a_killed_session_leaves(guest_report: Report) -> None:
     killed = guest_report.step("nvme-tcp")["killed"]
     assert killed["was_measuring"]

@@ -37,7 +37,8 @@ def _no_server_of_iosonde(place: Target) -> TargetError:
         where='by the parameter `outage = "server"`',
         hint="cut the route to it with `--set outage=link`, or restart it yourself with `--set outage=watch`"
         if address
-        else 'choose a setup with a server: `fabric = "nvme-tcp"` or `file_system = "nfs"`',
+        else 'choose a setup with a server, `fabric = "nvme-tcp"` or `file_system = "nfs"`, on a kernel that has it '
+        "(docs/network.md)",
     )
 
 
