@@ -72,7 +72,7 @@ def test_a_mistake_on_the_command_line_ends_with_2(iosonde: Iosonde) -> None:
     assert "Did you mean 'plan'?" in unknown.stderr
     missing = iosonde("plan", "quick")
     assert (missing.returncode, missing.stdout) == (2, "")
-    assert "Missing option '--target'" in missing.stderr
+    assert "Missing option '--target'. What to measure: a directory" in missing.stderr
 
 
 @pytest.mark.parametrize("seed", ["x", "-1", "99999999999999999999"])

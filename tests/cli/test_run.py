@@ -188,7 +188,7 @@ def test_ctrl_c_keeps_completed_runs_and_names_the_command_to_continue(home: Pat
     kept = [record.run_id for record in ResultSet.open(home / "out").records()]
     assert kept[0] == "c0001-r1" and len(kept) < 4, "the signal may arrive in a later run"
     runs = f"{len(kept)} of 4 runs completed and kept in out"
-    assert stderr.endswith(f"Stopped. {runs}\nContinue with: iosonde resume out\n")
+    assert stderr.endswith(f"Stopped. {runs}\nReport so far: iosonde report out\nContinue with: iosonde resume out\n")
     assert list((home / "data").iterdir()) == []
     assert list((home / "state").rglob("*.json")) == []
 
@@ -208,7 +208,10 @@ def test_ctrl_c_kills_an_engine_that_hangs(home: Path, hanging: subprocess.Popen
     seconds, _, stderr = seconds_until_exit(hanging)
     assert seconds < BUSY_S
     assert hanging.returncode == 130
-    assert stderr.endswith("Stopped. 1 of 4 runs completed and kept in out\nContinue with: iosonde resume out\n")
+    assert stderr.endswith(
+        "Stopped. 1 of 4 runs completed and kept in out\n"
+        "Report so far: iosonde report out\nContinue with: iosonde resume out\n"
+    )
     assert list((home / "data").iterdir()) == []
 
 

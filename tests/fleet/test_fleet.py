@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import fleet_samples
 import pytest
 from command_line import Iosonde
 from fleet_samples import STUDY
@@ -19,7 +20,9 @@ from iosonde.errors import ResultsError, StudyError, TargetError
 from iosonde.fleet import directory as fleets
 from iosonde.fleet import model, sharing
 from iosonde.fleet.directory import Planned
+from iosonde.fleet.report import collect
 from iosonde.fleet.session import FleetSession, Outcome
+from iosonde.library import Index
 from iosonde.planning import load
 from iosonde.results import ResultSet
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
@@ -181,6 +184,16 @@ def test_consent_is_required_for_each_device_and_devices_on_one_disk_take_turns(
     spans = sorted((min(each.started_at for each in records), max(each.ended_at for each in records))
                    for records in (first, second))  # fmt: skip
     assert spans[0][1] < spans[1][0], "they overlapped"
+
+
+@pytest.mark.engine
+def test_targets_on_one_drive_are_named_in_the_report(study: Path, tmp_path: Path) -> None:
+    targets = planned(study, {"slot-0": "null:1GiB", "slot-1": "null:1GiB"})
+    fleets.create(tmp_path / "results", targets, NO_CONSENT, print)
+    one, other = fleet_samples.fleet(2, seed=1)
+    same = other.model_copy(update={"devices": one.devices, "started_at": "2026-02-01T00:00:00+00:00"})
+    report = collect(tmp_path / "results", Index.of(tmp_path / "results", [one, same], []))
+    assert report.notes == ["slot-0: on the same drive as another target, whose newer session is compared"]
 
 
 @pytest.mark.unit

@@ -281,6 +281,13 @@ hint: start at that with `--set block_size=4KiB,...`, or measure through the pag
 """)
 
 
+def test_a_block_size_in_decimal_units_is_pointed_out(loop_file_system: Callable[..., Any]) -> None:
+    target = open_target(str(loop_file_system(sector_bytes=4096).directory))
+    with pytest.raises(TargetError) as caught:
+        target.check(0, [4000], "direct")
+    assert caught.value.hint.startswith("`4KB` are 4,000 bytes: write `4KiB`, start at that with")
+
+
 def test_a_target_lists_what_it_creates(tmp_path: Path) -> None:
     target = open_target(str(tmp_path))
     assert [each.what for each in target.destroys(1 << 30)] == snapshot(

@@ -147,6 +147,8 @@ class _Group(typer.core.TyperGroup):
             if getattr(error.param, "name", None) == "study" and not error.message:
                 is_run = error.ctx is not None and error.ctx.command.name == "run"
                 error.message = _STARTS if is_run else "`iosonde list` lists the studies."
+            elif not error.message:
+                error.message = (getattr(error.param, "help", None) or "").rstrip(".")
             raise
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -100,9 +100,11 @@ def carry_out(
         with watch(ahead, console(), info=messages.info, warning=messages.warning, record=record) as observer:
             result_set = work(page.observe(observer, ahead) if page else observer)
     except Interrupted as stopped:
-        completed = f"{len(stopped.result_set.records())} of {_total(stopped.result_set)} runs completed and kept"
+        kept = len(stopped.result_set.records())
+        completed = f"{kept} of {_total(stopped.result_set)} runs completed and kept"
+        so_far = [f"Report so far: iosonde report {directory}"] if kept else []
         again = f"iosonde resume {directory}{' --hosts HOSTS' if stopped.result_set.plan.hosts else ''}"
-        _stopped(page, f"Stopped. {completed} in {directory}", f"Continue with: {again}")
+        _stopped(page, f"Stopped. {completed} in {directory}", *so_far, f"Continue with: {again}")
     except KeyboardInterrupt:
         _stopped(page, "Stopped immediately.", "Remove leftovers with: iosonde cleanup")
     counts = outcome(result_set)

@@ -300,15 +300,20 @@ def collect(root: Path, found: Index | None = None) -> FleetReport:
             where="\n  ".join(listed.problems[:NAMES]),
             hint="name a directory with result sets of several drives",
         )
+    chapters = [Chapter(fleet=each) for each in fleets(listed.summaries)]
     notes: list[str] = []
     missing: Mapping[str, str] = {}
     if is_fleet(root):
         fleet = open_directory(root)
         notes += sharing.sentences(fleet.description.shared)
         missing = fleet.missing
+        shown = {drive.summary.path for each in chapters for drive in each.fleet.drives}
+        others = [each.path for each in listed.summaries if each.path not in shown]
+        if others:
+            notes.append(f"{listing(others)}: on the same drive as another target, whose newer session is compared")
     return FleetReport(
         root=Path(listed.root),
-        chapters=[Chapter(fleet=each) for each in fleets(listed.summaries)],
+        chapters=chapters,
         missing=missing,
         notes=notes,
         problems=listed.problems,

@@ -87,8 +87,8 @@ class _OnDisk(Target):
                     f"direct I/O of {format_bytes(size)} is not supported on `{self.name}`: it takes multiples of "
                     f"{format_bytes(alignment)}",
                     where=self._file_system_text(),
-                    hint=f"start at that with `--set block_size={compact_size(alignment)},...`, or measure through the "
-                    "page cache with `--set io_mode=buffered`",
+                    hint=f"{_binary(size)}start at that with `--set block_size={compact_size(alignment)},...`, or "
+                    "measure through the page cache with `--set io_mode=buffered`",
                 )
 
     def _file_system_text(self) -> str:
@@ -250,6 +250,12 @@ def _own_file(path: Path) -> FileTarget:
     check_unused(path)
     _check_writable(path.parent)
     return FileTarget(name=str(path))
+
+
+def _binary(size: int) -> str:
+    """Name the binary unit of a size that was written in a decimal one."""
+    number, rest = divmod(size, 1000)
+    return "" if rest or not number else f"`{number}KB` are {size:,} bytes: write `{number}KiB`, "
 
 
 def check_unused(path: Path) -> None:
