@@ -141,7 +141,7 @@ class Injection(network_guest.Injection):
             self.stack.enter_context(network_guest.injected(self.condition))
 
 
-def planned(target: str, ways: str, length: str = "11s", repeats: int = 1) -> Plan:
+def planned(target: str, ways: str, length: str = "14s", repeats: int = 1) -> Plan:
     study = parse(STUDY.replace("LENGTH", length).replace("WAYS", ways))
     return expand(study, open_target(target), repeats=repeats)
 

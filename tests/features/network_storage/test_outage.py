@@ -89,9 +89,15 @@ def test_a_route_that_the_kernel_refuses_leaves_nothing(tmp_path: Path, monkeypa
     assert journal.entries() == []
 
 
-@pytest.mark.parametrize(("end_ns", "warnings"), [(4_000_000_000, []), (2_000_000_000, ["outage_failed"])])
+@pytest.mark.parametrize(
+    ("end_ns", "warnings"),
+    [(4_000_000_000, []), (3_000_000_000, ["outage_failed"]), (2_000_000_000, ["outage_failed"])],
+)
 def test_an_outage_that_ends_after_the_measurement_states_no_unavailable_time(end_ns: int, warnings: list[str]) -> None:
-    """The outage is from 1 to 3 s; the engine verifies data after the measurement, so it may still run then."""
+    """The outage is from 1 to 3 s; the engine verifies data after the measurement, so it may still run then.
+
+    The same if no I/O completes between both: then the unavailable time has no end.
+    """
     context: Any = SimpleNamespace(parameters={"outage": "server", "outage_length": "2s"})
     outage = Outage(context)
     outage._stoppable, outage._times = Server(), [1_000_000_000, 3_000_000_000]

@@ -81,8 +81,8 @@ class Outage(Instrument):
         zero = int(done.hello.get("realtime_ns", 0))
         began_ns = self._times[0] - zero if self._times else None
         ended_ns = self._times[1] - zero if len(self._times) > 1 else None
-        if ended_ns is not None and ended_ns > max((each.end_ns for each in self._intervals), default=0):
-            self._is_cut_short = True  # The engine verifies data after the measurement.
+        if ended_ns is not None and ended_ns > max((each.end_ns for each in self._intervals if each.count), default=0):
+            self._is_cut_short = True  # The engine verifies data after the measurement, where storage may return.
         seen = None
         if self._kind == "watch":
             seen = unavailability(self._intervals)
