@@ -327,8 +327,25 @@ def test_time_of_a_device_of_a_server_without_the_longest_way_is_that_of_the_ser
 
 @pytest.mark.parametrize(("cpu_ns", "kind"), [(60_000.0, "server-limited"), (20_000.0, "undetermined")])
 def test_cpu_time_of_a_fuse_daemon_is_time_of_the_server(cpu_ns: float, kind: Kind) -> None:
-    daemon = changed(on_nfs(load_read_bytes=0, read_bytes=0, round_trip_ns=None, daemon_cpu_ns=cpu_ns)).remote
+    daemon = changed(on_nfs(load_read_bytes=0, read_bytes=0, round_trip_ns=None, daemon_ns=cpu_ns)).remote
     assert judge(replace(changed(on_a_daemon), remote=daemon)).kind == kind
+
+
+def test_a_fuse_daemon_that_answers_before_its_network_could_is_not_limited_by_it() -> None:
+    """97.5 µs an operation, and 120 µs a round trip."""
+    remote = changed(on_nfs(load_read_bytes=0, read_bytes=0, round_trip_ns=None, network_ns=120_000.0)).remote
+    assert remote
+    assert judge(replace(changed(on_a_daemon), remote=remote)).kind == "network-limited"
+    assert judge(replace(changed(on_a_daemon), remote=replace(remote, daemon_ns=0.0))).kind == "undetermined"
+
+
+def test_a_client_without_cpu_is_the_limit_on_network_storage() -> None:
+    """A run on a local device is disturbed."""
+    facts = changed(on_nfs(load_read_bytes=0, read_bytes=0, round_trip_ns=None, network_ns=20_000.0))
+    for each in (facts, local := sound()):
+        stalled_ns = 6 * (each.result["end_ns"] - each.result["begin_ns"]) // 10
+        each.result["evidence"]["stalls"] = {"stalled_ns": stalled_ns, "longest_ns": SECOND, "count": 9}
+    assert (judge(facts).kind, judge(local).kind) == ("harness-limited", "undetermined")
 
 
 SERVER = {"network_ns": 20_000.0, "empty_calls_ns": (40_000,) * 6}

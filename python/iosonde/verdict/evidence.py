@@ -140,7 +140,7 @@ class Evidence:
 
     @cached_property
     def edge_share(self) -> float | None:
-        """Share in which they were free because the load had not started or had reached its limit, at most."""
+        """Share before the load started, and after it had reached its limit or its last I/O had completed, at most."""
         return _ratio(sum(self._edges_ns(job) for job in self._closed_jobs), self._places_ns)
 
     @cached_property
@@ -374,6 +374,8 @@ class Evidence:
         """Share of the latency that the network takes at least; unknown unless each operation is one call."""
         if not self.network_ns or not self.remote:
             return None
+        if self.remote.daemon_ns is not None and self.network_ns > self._sent_ns:
+            return None  # A FUSE daemon answered without its server.
         return _share(min(self.network_ns, self.remote.round_trip_ns or self.network_ns), self._sent_ns)
 
     @cached_property
@@ -426,10 +428,10 @@ class Evidence:
 
     @cached_property
     def daemon_share(self) -> float | None:
-        """Share in which a FUSE daemon used CPU for the operations."""
-        if not self.remote or self.remote.daemon_cpu_ns is None:
+        """Share in which a FUSE daemon used CPU for the operations, or waited for it."""
+        if not self.remote or self.remote.daemon_ns is None:
             return None
-        return _share(self.remote.daemon_cpu_ns, self._sent_ns)
+        return _share(self.remote.daemon_ns, self._sent_ns)
 
     @cached_property
     def not_running_share(self) -> float | None:
@@ -756,7 +758,8 @@ class Evidence:
             return 0.0
         first, exhausted = pacing["first_start_ns"], pacing["exhausted_ns"]
         late = (end - begin) if first is None else max(0, min(first, end) - begin)
-        early = 0 if exhausted is None else max(0, end - exhausted)
+        completed = job.get("last_completion_ns") or end  # I/Os in flight at the end are not counted otherwise.
+        early = max(0, end - min(completed, end if exhausted is None else exhausted))
         return float(min(end - begin, late + early) * _depth(self.streams[job["stream"]]))
 
     def _foreign_interrupts(self, pinned: Json) -> float:

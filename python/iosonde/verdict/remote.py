@@ -39,8 +39,8 @@ class Remote:
     """CPU time of it over that of all its CPUs."""
     calls_without_thread_share: float | None = None
     """Share of its calls that found no idle thread."""
-    daemon_cpu_ns: float | None = None
-    """CPU time of a FUSE daemon for each operation."""
+    daemon_ns: float | None = None
+    """CPU time of a FUSE daemon for each operation, and its wait for a CPU."""
     is_lossy: bool = False
     """True if lost packets can have taken a considerable part of the round trips."""
     window_share: float | None = None

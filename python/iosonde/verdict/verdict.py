@@ -409,8 +409,13 @@ def _part_that_limits(evidence: Evidence) -> RunWarning | None:
             f"the server took {_percent(server)} of the time of an operation outside the client's queue"
             + _part_of_server(evidence),
         )
+    without_cpu = max(evidence.cpu_wait_share or 0.0, evidence.stalled_share or 0.0)
+    if remote and without_cpu >= limits.MOST and evidence.core_taken is not None:
+        return _warning("client_limited", f"the engine or a job had no CPU {_percent(without_cpu)} of the time")
     if evidence.daemon_share and evidence.daemon_share >= limits.MOST:
-        text = f"the FUSE daemon used CPU {_percent(evidence.daemon_share)} of the time of an operation"
+        text = (
+            f"the FUSE daemon used CPU or waited for it {_percent(evidence.daemon_share)} of the time of an operation"
+        )
         return _warning("server_limited", text)
     if client and client >= limits.MOST:
         return _warning(

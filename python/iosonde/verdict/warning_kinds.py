@@ -283,7 +283,7 @@ _LIST = (
         when="of NFS, calls of 32 KiB or less, no packets lost: mean round trip without the time on the network was "
         "50 % or more of the mean latency without the client's queue. Of direct I/O on a block device, blocks of "
         "32 KiB or less: mean time of its I/Os without an echo with their payload was. Of direct I/O on FUSE: the CPU "
-        "time of the daemon was",
+        "time of the daemon and its wait for a CPU were",
         hint="compare the round trips of empty calls and of the network: busy threads of the server, or its storage "
         "(docs/network.md)",
         points_to="server-limited",
@@ -323,7 +323,8 @@ _LIST = (
         code="client_limited",
         title="The client's kernel or CPU took most of the time of an operation",
         when="of NFS: the mean latency without the client's queue was twice the mean round trip or more; of block "
-        "devices: the mean latency was twice the mean time of their I/Os or more",
+        "devices: the mean latency was twice the mean time of their I/Os or more; of all network "
+        "storage: the engine or a job had no CPU 50 % of the time or more",
         hint="look at the CPU time of the machine, at larger blocks, and at its load by other processes",
         points_to="harness-limited",
     ),

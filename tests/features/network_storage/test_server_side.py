@@ -106,13 +106,35 @@ def test_without_a_server_among_the_hosts_the_rest_is_the_server(tmp_path: Path)
 @pytest.mark.parametrize("io_mode", ["direct", "buffered"])
 def test_direct_io_without_counters_of_calls_has_its_least_time_as_evidence(tmp_path: Path, io_mode: str) -> None:
     """100 operations; 10 ms of CPU time are one tick."""
-    end = {"tcp_min_round_trip_us": 9, "daemon_cpu_ticks": 20, "load_operations": 100}
-    part = NetworkReading(transport={"transport": "iscsi"}, at_start=dict.fromkeys(end, 0), at_end=end)
+    end = {"tcp_min_round_trip_us": 9, "daemon_cpu_ticks": 20, "daemon_waiting_ns": 10**9, "load_operations": 100}
+    part = NetworkReading(transport={"transport": "fuse"}, at_start=dict.fromkeys(end, 0), at_end=end)
     record = results_of(tmp_path, part).records()[0]
     for stream in record.spec["workload"]["streams"]:
         stream["io_mode"] = io_mode
     found = remote_of(record)
-    assert (found and (found.network_ns, found.daemon_cpu_ns)) == ((9_000, 2_000_000) if io_mode == "direct" else None)
+    assert (found and (found.network_ns, found.daemon_ns)) == ((9_000, 12_000_000) if io_mode == "direct" else None)
+
+
+def test_data_that_a_fuse_daemon_had_no_time_to_serve_came_from_the_page_cache(tmp_path: Path) -> None:
+    """A tick and the uncertainty of another one suffice for 800 MB."""
+    end = {"daemon_cpu_ticks": 1, "load_operations": 100, "load_read_bytes": 3_200_000_000, "load_write_bytes": 0}
+    part = NetworkReading(transport={"transport": "fuse"}, at_start=dict.fromkeys(end, 0), at_end=end)
+    found = remote_of(results_of(tmp_path, part).records()[0])
+    assert found and (found.load_read_bytes, found.read_bytes) == (3_200_000_000, 800_000_000)
+
+
+@pytest.mark.parametrize("received", [409_600, 204_800])
+def test_a_fuse_daemon_uses_its_network_if_all_data_went_over_it(tmp_path: Path, received: int) -> None:
+    """The path became longer than the shortest round trip that the kernel remembers."""
+    end = {"load_operations": 100, "load_read_bytes": 409_600, "load_write_bytes": 0, "daemon_cpu_ticks": 1}
+    end |= {"tcp_min_round_trip_us": 9, "tcp_received_bytes": received, "tcp_acknowledged_bytes": 9_000}
+    echoes = {"echo_ns": [5_000_000] * 6}
+    part = NetworkReading(transport={"transport": "fuse"}, at_start=dict.fromkeys(end, 0), at_end=end, **echoes)
+    record = results_of(tmp_path, part).records()[0]
+    for stream in record.spec["workload"]["streams"]:
+        stream["io_mode"] = "direct"
+    found = remote_of(record)
+    assert found and found.network_ns == (5_000_000 if received == 409_600 else None)
 
 
 ON_DEVICE = {"device_operations": 100, "device_wait_ms": 900, "device_read_bytes": 4096, "device_write_bytes": 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import socket
 import struct
 import threading
@@ -142,6 +143,14 @@ def test_connections_to_a_server_are_found_with_their_counters(listener: socket.
     assert counted["tcp_received_bytes"] == 56
     assert counted["tcp_connection_10.0.0.1:2_bytes"] == 28 + 45
     assert tcp.connections("127.0.0.2", port) == tcp.connections("127.0.0.1", 1) == {}
+
+
+def test_servers_of_a_process_are_those_of_its_connections() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        assert address not in tcp.servers(os.getpid())
+        with socket.create_connection(address):
+            assert address in tcp.servers(os.getpid())
 
 
 def test_probes_measure_connections_calls_and_echoes(listener: socket.socket) -> None:

@@ -34,6 +34,8 @@ ALIKE, FEW = 0.03, 4
 DATA = ("read", "write")
 _ENOUGH = 300
 """Round trips of each kind of which all differences are taken."""
+LEAST_NS_PER_BYTE = 1 / 40
+"""CPU time of a FUSE daemon for a byte at least: 100 ns for a page that it moves with splice(2)."""
 _NS_PER_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
@@ -195,8 +197,24 @@ class NetworkFacts:
     @cached_property
     def daemon_cpu_ns(self) -> float | None:
         """CPU time of the FUSE daemon for each operation."""
-        ticks, operations = self.grown("daemon_cpu_ticks"), self.load_operations
-        return None if ticks is None or not operations else ticks * _NS_PER_TICK / operations
+        used, operations = self._daemon_cpu_ns, self.load_operations
+        return None if used is None or not operations else used / operations
+
+    @cached_property
+    def daemon_ns(self) -> float | None:
+        """The same with the time in which its threads were ready to run and had no CPU."""
+        waited, operations = self.grown("daemon_waiting_ns") or 0, self.load_operations
+        return None if self.daemon_cpu_ns is None or not operations else self.daemon_cpu_ns + waited / operations
+
+    @cached_property
+    def daemon_bytes_most(self) -> int | None:
+        """Bytes that the FUSE daemon can have served in its CPU time, which is known to a tick; None if it is not."""
+        return None if self._daemon_cpu_ns is None else int((self._daemon_cpu_ns + _NS_PER_TICK) / LEAST_NS_PER_BYTE)
+
+    @property
+    def _daemon_cpu_ns(self) -> int | None:
+        ticks = self.grown("daemon_cpu_ticks")
+        return None if ticks is None else max(ticks * _NS_PER_TICK, self.grown("daemon_running_ns") or 0)
 
     def load_bytes(self, operation: str) -> int | None:
         """Bytes that the load read or wrote until the counters were read.

@@ -49,7 +49,7 @@ class NetworkStorage(Instrument):
             version = str(self._transport["version"]).partition(".")[0]
             payload = block_bytes(self.context.run.spec["workload"])
             self._probe = Probe(self._transport["server"], self._transport["port"], int(version or 0) or None, payload)
-        elif self._is_device and (payload := block_bytes(self.context.run.spec["workload"])):
+        elif self._has_echoes and (payload := block_bytes(self.context.run.spec["workload"])):
             self._probe = Probe(self._transport["server"], None, payload_bytes=payload)
         if self._probe:
             self._probe.start()
@@ -92,10 +92,10 @@ class NetworkStorage(Instrument):
         return self._transport.get("transport") == "nfs" and bool(self._transport.get("server"))
 
     @property
-    def _is_device(self) -> bool:
-        """A block device of a server on another machine, which may log each connection without a login."""
+    def _has_echoes(self) -> bool:
+        """A block device or FUSE daemon with a server on another machine, which may log connections without a login."""
         is_remote = (self._transport.get("path") or {}).get("server_is_local") is False
-        return is_remote and self._transport["transport"] in transport.DEVICES
+        return is_remote and self._transport["transport"] in (*transport.DEVICES, "fuse")
 
     @property
     def _own_ports(self) -> Collection[int]:
@@ -148,11 +148,19 @@ def server_counters(table: Path) -> dict[str, int]:
 
 
 def _daemon_counters(pid: int) -> dict[str, int]:
-    """CPU time of a FUSE daemon (proc_pid_stat(5)), in ticks of the clock."""
+    """CPU time of a FUSE daemon (proc_pid_stat(5)), in ticks of the clock; of its threads, also the wait for a CPU.
+
+    The second are nanoseconds (kernel `Documentation/scheduler/sched-stats.rst`), without threads that have exited.
+    """
+    found: dict[str, int] = {}
     with suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return {"daemon_cpu_ticks": int(fields[11]) + int(fields[12])}
-    return {}
+        found["daemon_cpu_ticks"] = int(fields[11]) + int(fields[12])
+        threads = [each.read_text(encoding="utf-8").split() for each in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+        if threads:
+            found["daemon_running_ns"] = sum(int(each[0]) for each in threads)
+            found["daemon_waiting_ns"] = sum(int(each[1]) for each in threads)
+    return found
 
 
 def _existing(target: dict[str, Any]) -> Path | None:

@@ -6,7 +6,9 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 from iosonde.features.network_storage import netlink
 
@@ -43,9 +45,19 @@ def connections(server: str, port: int, *, but: Collection[int] = ()) -> dict[st
     """
     try:
         wanted = ipaddress.ip_address(server.partition("%")[0])
-        return {name: each for local_port, name, each in _connections(wanted, port) if local_port not in but}
+        found = _connections(wanted.version)
+        return {each.name: each.info for each in found if each.remote == (wanted, port) and each.local_port not in but}
     except (ValueError, OSError, struct.error):
         return {}
+
+
+def servers(process: int) -> set[tuple[str, int]]:
+    """Addresses and ports to which a process and its children are connected; those that may not be read are missing."""
+    with suppress(OSError, struct.error):
+        inodes = {found for each in (process, *_children(process)) for found in _sockets(each)}
+        found = [each for version in (4, 6) for each in _connections(version) if each.inode in inodes]
+        return {(str(each.remote[0]), each.remote[1]) for each in found}
+    return set()
 
 
 def info(data: bytes) -> dict[str, int]:
@@ -69,14 +81,42 @@ def counters(found: Mapping[str, dict[str, int]]) -> dict[str, int]:
     return {**counted, "tcp_connections": len(found), "tcp_min_round_trip_us": shortest}
 
 
-def _connections(server: Any, port: int) -> Iterator[tuple[int, str, dict[str, int]]]:
-    family = socket.AF_INET if server.version == 4 else socket.AF_INET6
+class _Connection(NamedTuple):
+    name: str
+    """`ADDRESS:PORT` on this side."""
+    local_port: int
+    remote: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]
+    inode: int
+    info: dict[str, int]
+
+
+def _connections(version: int) -> Iterator[_Connection]:
+    """All connections of a version of IP (`struct inet_diag_msg`)."""
+    family, address_bytes = (socket.AF_INET, 4) if version == 4 else (socket.AF_INET6, 16)
     payload = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 0, _ESTABLISHED) + bytes(48)
     for body in netlink.request(netlink.SOCK_DIAG, _BY_FAMILY, payload, is_dump=True):
         local_port, remote_port = struct.unpack_from(">HH", body, 4)
-        local, remote = (ipaddress.ip_address(body[at : at + len(server.packed)]) for at in (8, 24))
-        if remote_port == port and remote == server:
-            details = netlink.attributes(body[72:])
-            if _INFO in details:
-                address = f"[{local}]" if server.version == 6 else str(local)
-                yield local_port, f"{address}:{local_port}", info(details[_INFO])
+        local, remote = (ipaddress.ip_address(body[at : at + address_bytes]) for at in (8, 24))
+        details = netlink.attributes(body[72:])
+        if _INFO in details:
+            (inode,) = struct.unpack_from("=I", body, 68)
+            name = f"[{local}]:{local_port}" if version == 6 else f"{local}:{local_port}"
+            yield _Connection(name, local_port, (remote, remote_port), inode, info(details[_INFO]))
+
+
+def _children(process: int) -> list[int]:
+    """Children of a process: sshfs leaves its connection to ssh."""
+    found: list[int] = []
+    for each in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, each.read_text(encoding="utf-8").split())
+    return found
+
+
+def _sockets(process: int) -> Iterator[int]:
+    """Inodes of the sockets of a process."""
+    for each in Path(f"/proc/{process}/fd").glob("*"):
+        with suppress(OSError):
+            kind, _, inode = str(each.readlink()).partition(":")
+            if kind == "socket":
+                yield int(inode.strip("[]"))

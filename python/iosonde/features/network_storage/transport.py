@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from iosonde.features.network_storage import mountstats, path
+from iosonde.features.network_storage import mountstats, path, tcp
 from iosonde.storage.block_layer.mounts import Mount, mount_of
 
 NFS, SMB = ("nfs", "nfs4"), ("cifs", "smb3")
@@ -131,6 +131,8 @@ def _fuse(mount: Mount) -> dict[str, Any]:
         with suppress(OSError):
             words = Path(f"/proc/{daemons[0]}/cmdline").read_bytes().split(b"\0")
             found["daemon"] = plain(Path(os.fsdecode(words[0])).name)
+        if len(servers := tcp.servers(daemons[0])) == 1:
+            [(found["server"], found["port"])] = servers
     return found
 
 

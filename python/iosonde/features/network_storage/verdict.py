@@ -18,7 +18,7 @@ def remote(record: Record) -> Remote | None:
     calls, wire = net.data("operations"), [net.grown(f"server_{each}_bytes") for each in ("read", "write")]
     load = [net.load_bytes(each) for each in ("read", "write")]
     if calls is None or wire[0] is None or wire[1] is None or load[0] is None or load[1] is None:
-        return _without_calls(record, net)
+        return _of_daemon(record, net) if net.daemon_ns is not None else _without_calls(record, net)
     probes, server = net.reading.connect_ns, ServerFacts(record)
     return Remote(
         load_read_bytes=load[0],
@@ -46,14 +46,41 @@ def remote(record: Record) -> Remote | None:
     )
 
 
-def _without_calls(record: Record, net: NetworkFacts) -> Remote | None:
-    """Transports without counters of calls: bytes of a block device; of direct I/O the least time of an operation.
+def _of_daemon(record: Record, net: NetworkFacts) -> Remote | None:
+    """FUSE: data that the daemon had no time to serve, else its part of direct I/O, and that of its network."""
+    most, load = net.daemon_bytes_most or 0, [net.load_bytes(each) or 0 for each in ("read", "write")]
+    if 2 * most < sum(load):
+        read, written = (most * each // sum(load) for each in load)
+        return Remote(load_read_bytes=load[0], load_write_bytes=load[1], read_bytes=read, write_bytes=written)
+    if any(stream.get("io_mode") != "direct" for stream in streams_of(record.spec["workload"])):
+        return None
+    return Remote(
+        load_read_bytes=0,
+        load_write_bytes=0,
+        read_bytes=0,
+        write_bytes=0,
+        is_one_call=True,
+        network_ns=_network_of_daemon(net),
+        daemon_ns=net.daemon_ns,
+    )
 
-    That is a round trip, or CPU time of the FUSE daemon.
-    """
+
+def _network_of_daemon(net: NetworkFacts) -> float | None:
+    """Shortest round trip to the server of a FUSE daemon; None unless all data can have gone over its connections."""
+    counters = (("tcp_received_bytes", "read"), ("tcp_acknowledged_bytes", "write"))
+    if any((net.grown(tcp) or 0) < (1 - ALIKE) * (net.load_bytes(each) or 0) for tcp, each in counters):
+        return None
+    echoes = net.reading.echo_ns
+    # The kernel keeps the shortest round trip for minutes; the path may have become longer.
+    least = float(min(echoes)) if len(echoes) >= FEWEST_PROBES else 0.0
+    return max(least, net.shortest_round_trip_ns or 0.0) or None
+
+
+def _without_calls(record: Record, net: NetworkFacts) -> Remote | None:
+    """Transports without counters of calls: bytes of a block device; of direct I/O at least a round trip."""
     is_direct = all(stream.get("io_mode") == "direct" for stream in streams_of(record.spec["workload"]))
     bytes_moved = {} if is_direct else _bytes(net)
-    if not bytes_moved and (not is_direct or (net.shortest_round_trip_ns is None and net.daemon_cpu_ns is None)):
+    if not bytes_moved and (not is_direct or net.shortest_round_trip_ns is None):
         return None
     found = Remote(
         load_read_bytes=bytes_moved.get("load_read_bytes", 0),
@@ -62,7 +89,6 @@ def _without_calls(record: Record, net: NetworkFacts) -> Remote | None:
         write_bytes=bytes_moved.get("write_bytes", 0),
         is_one_call=is_direct,
         network_ns=net.shortest_round_trip_ns,
-        daemon_cpu_ns=net.daemon_cpu_ns,
         window_share=net.window_share,
         connections=net.reading.at_end.get("tcp_connections", 0),
         connections_used=net.connections_used,
