@@ -36,6 +36,7 @@ FIXTURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "bottlenecks": ("lab", ("root", "linux.uml", "cpio")),
     "outages": ("lab", ("root", "linux.uml", "cpio")),
     "server_limits": ("lab", ("root", "linux.uml", "cpio")),
+    "transports": ("lab", ("root", "linux.uml", "cpio")),
 }
 """Tier and needs of every test that uses a fixture."""
 

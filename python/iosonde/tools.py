@@ -355,7 +355,10 @@ USES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Products that users measure, by kind, with the tools that each needs."""
 
-GUEST_TOOLS = ("lvm", "nvme", "vgcreate", "vgchange", "lvcreate", "ip", "tc")
+GUEST_TOOLS = (
+    *("lvm", "nvme", "vgcreate", "vgchange", "lvcreate", "ip", "tc"),
+    *("rmmod", "iscsistart", "sshfs"),
+)
 """Programs that tests call inside the virtual machine; its image contains their packages (`lab/build`)."""
 
 ESSENTIAL = ("sh", "rm", "stat", "dd", "sleep", "cat", "cp", "env", "uname", "true", "false", "head", "ldconfig")

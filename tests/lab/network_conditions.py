@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -169,6 +169,31 @@ INJECTED = [
     *_splits(),
     *_clients(),
 ]
+
+
+def _transports() -> list[Condition]:
+    """Transports without counters of calls, with settings of `network-path`; a passthrough has no network below it."""
+    direct = "operation=read block_size=4KiB queue_depth=1 span=16MiB ramp=1s interval=1s duration=5s"
+    everywhere = {
+        "cached": Condition(
+            name="",
+            bottleneck="cache",
+            load="operation=read block_size=256KiB queue_depth=1 span=1MiB ramp=1s duration=4s io_mode=buffered",
+        ),
+        "client": Condition(name="", bottleneck="client", load=direct, client_cpu=0.1),
+        "network": Condition(name="", bottleneck="network", load=direct, forth="netem delay 40ms"),
+    }
+    cpu = Condition(name="", bottleneck="server", load=direct, server_cpu=0.2)
+    drive = Condition(name="", bottleneck="server", load=direct, drive_ms=100)
+    return [
+        replace(condition, name=f"{transport} {cell}")
+        for transport, server in (("bindfs", cpu), ("sshfs", cpu), ("iscsi", drive))
+        for cell, condition in {**everywhere, "server": server}.items()
+        if (transport, cell) != ("bindfs", "network")
+    ]
+
+
+TRANSPORTS: Mapping[str, Condition] = {each.name: each for each in _transports()}
 BY_NAME: Mapping[str, Condition] = {each.name: each for each in (*DELAYS, CACHED, *INJECTED)}
 
 

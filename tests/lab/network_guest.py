@@ -161,15 +161,15 @@ def limit_buffers(largest: int) -> None:
 
 
 @contextmanager
-def injected(condition: Condition) -> Iterator[None]:
-    """Limits of network, server, drive and client while it lasts."""
+def injected(condition: Condition, served_by: str = "nfsd") -> Iterator[None]:
+    """Limits of network, processes of the server, drive and client while it lasts."""
     if condition.forth:
         run("tc", "qdisc", "add", "dev", "veth0", "root", *condition.forth.split())
     if condition.back:
         in_server("tc", "qdisc", "add", "dev", "veth1", "root", *condition.back.split())
     if condition.drive_ms:
         delay_drive(condition.drive_ms)
-    threads = [each.name for each in Path("/proc").glob("[0-9]*") if name_of(each.name) == "nfsd"]
+    threads = [each.name for each in Path("/proc").glob("[0-9]*") if name_of(each.name) == served_by]
     limit_cpu("server", threads if condition.server_cpu else [], condition.server_cpu)
     client = [str(each.pid) for each in psutil.Process().children(recursive=True)]
     limit_cpu("client", client if condition.client_cpu else [], condition.client_cpu)

@@ -1,0 +1,143 @@
+"""Measures storage over iSCSI and on FUSE under injected bottlenecks, inside User Mode Linux: `transports_guest.py CONDITION...`.
+
+LIO exports the server's drive over iSCSI; sftp-server serves an export in memory, which sshfs mounts; and bindfs mounts a
+directory of this machine's own drive.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import groupby
+from pathlib import Path
+
+import network_guest
+from network_conditions import TRANSPORTS, Condition
+from network_guest import EXPORT, IN_SERVER, SERVER, run
+
+from iosonde.execution import Observer, environment, execute
+from iosonde.plan import Run
+from iosonde.planning import expand, load
+from iosonde.protocol.event import Event
+from iosonde.results.schema import Record
+from iosonde.storage import open_target
+
+DRIVE, MOUNT = EXPORT / "drive", Path("/mnt/transport")
+NAME = "iqn.2026-11.lab:drive"
+TARGET = f"""
+set -e
+mount -t configfs configfs /sys/kernel/config
+cd /sys/kernel/config/target
+mkdir -p core/iblock_0/drive iscsi/{NAME}/tpgt_1/lun/lun_0
+echo udev_path=/dev/dm-0 >core/iblock_0/drive/control
+echo 1 >core/iblock_0/drive/enable
+cd iscsi/{NAME}/tpgt_1
+ln -s /sys/kernel/config/target/core/iblock_0/drive lun/lun_0/drive
+echo 0 >attrib/authentication
+echo 1 >attrib/generate_node_acls
+echo 0 >attrib/demo_mode_write_protect
+mkdir np/{SERVER}:3260
+echo 1 >enable
+"""
+SFTP, SFTP_PORT = "/usr/lib/openssh/sftp-server", 2022
+SERVE_SFTP = f"""
+import os, socket
+client, _ = socket.create_server(("{SERVER}", {SFTP_PORT})).accept()
+os.dup2(client.fileno(), 0)
+os.dup2(client.fileno(), 1)
+os.execv("{SFTP}", ["{SFTP}"])
+"""
+
+
+def main(names: list[str]) -> None:
+    """Bring about each condition on its transport, and measure."""
+    network_guest.prepare()
+    for module in ("fuse", "iscsi_tcp", "sd_mod", "iscsi_target_mod", "target_core_iblock"):
+        run("modprobe", module)
+    MOUNT.mkdir()
+    environment.capture(Path(os.environ["IOSONDE_ENGINE"]))  # The digest of the engine, once for all sessions.
+    for transport, conditions in groupby(names, key=lambda name: name.split()[0]):
+        mounted, served_by = MOUNTED[transport]
+        with mounted():
+            for name in conditions:
+                measure(name, served_by)
+
+
+def measure(name: str, served_by: str) -> None:
+    """One run of the study `network-path`, whose file is laid out before the condition."""
+    condition = TRANSPORTS[name]
+    settings = dict(each.split("=") for each in condition.load.split())
+    plan = expand(load("network-path"), open_target(str(MOUNT)), profile="quick", repeats=1, settings=settings)
+    with ExitStack() as stack:
+        execute(plan, Path(name.replace(" ", "-")), observer=Injection(condition, stack, served_by))
+
+
+class Injection(Observer):
+    """Brings about a condition once the file of a run is laid out."""
+
+    def __init__(self, condition: Condition, stack: ExitStack, served_by: str) -> None:
+        self.condition, self.stack, self.served_by = condition, stack, served_by
+
+    def event(self, run: Run, event: Event) -> None:
+        if event["event"] == "phase" and event["phase"] == "layout" and event["edge"] == "end":
+            self.stack.enter_context(network_guest.injected(self.condition, self.served_by))
+
+    def run_ended(self, run: Run, record: Record) -> None:
+        self.stack.close()
+
+
+@contextmanager
+def bindfs() -> Iterator[None]:
+    """A directory on the drive, with direct I/O that reaches it."""
+    run("bindfs", "--forward-odirect=4096", DRIVE, MOUNT)
+    try:
+        yield
+    finally:
+        run("umount", MOUNT)
+
+
+@contextmanager
+def sshfs() -> Iterator[None]:
+    """An export of the server, over a connection without encryption."""
+    with subprocess.Popen([*IN_SERVER, sys.executable, "-c", SERVE_SFTP]):
+        for _ in range(100):
+            done = subprocess.run(["sshfs", "-o", f"directport={SFTP_PORT}", f"{SERVER}:{EXPORT}", MOUNT], check=False)
+            if not done.returncode:
+                break
+            time.sleep(0.1)
+        try:
+            yield
+        finally:
+            run("umount", MOUNT)
+
+
+@contextmanager
+def iscsi() -> Iterator[None]:
+    """ext4 on the drive, which the server exports."""
+    run("umount", DRIVE)
+    run("nsenter", "--net=/run/netns/server", "sh", "-c", TARGET)
+    run("iscsistart", "-i", "iqn.2026-11.lab:client", "-t", NAME, "-g", "1", "-a", SERVER, "-p", "3260")
+    while not (drives := list(Path("/sys/class/iscsi_session").glob("session*/device/target*/*/block/sd*"))):
+        time.sleep(0.1)
+    drive = f"/dev/{drives[0].name}"
+    run("mount", drive, MOUNT)
+    try:
+        yield
+    finally:
+        run("umount", MOUNT)
+
+
+MOUNTED: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str]] = {
+    "bindfs": (bindfs, "bindfs"),
+    "sshfs": (sshfs, "sshfs"),
+    "iscsi": (iscsi, "iscsi_trx"),
+}
+"""How a transport is mounted, and the processes of its server."""
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
