@@ -221,8 +221,10 @@ def test_counters_of_a_device_are_those_of_its_paths(
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     assert transport.device_counters("nvme3n1") == {
-        "device_operations": 15,
-        "device_wait_ms": 50,
+        "device_read_operations": 10,
+        "device_write_operations": 5,
+        "device_read_wait_ms": 30,
+        "device_write_wait_ms": 20,
         "device_read_bytes": 40960,
         "device_write_bytes": 8192,
     }

@@ -179,8 +179,10 @@ def device_counters(name: str) -> dict[str, int]:
         sum(int(line[field]) for line in lines) for field in range(8)
     )
     return {
-        "device_operations": reads + writes,
-        "device_wait_ms": read_ms + write_ms,
+        "device_read_operations": reads,
+        "device_write_operations": writes,
+        "device_read_wait_ms": read_ms,
+        "device_write_wait_ms": write_ms,
         "device_read_bytes": SECTOR_BYTES * read_sectors,
         "device_write_bytes": SECTOR_BYTES * written_sectors,
     }

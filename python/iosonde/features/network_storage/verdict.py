@@ -113,7 +113,9 @@ def _of_device(record: Record, net: NetworkFacts, found: Remote) -> Remote:
     the path may have become longer. The median echo with the payload of an I/O, both ways, is the network at most.
     """
     echoes, padded, payload = net.reading.echo_ns, net.reading.padded_echo_ns, block_bytes(record.spec["workload"])
-    count, waited_ms, done = net.grown("device_operations"), net.grown("device_wait_ms"), net.load_operations
+    moved = [each for each in DATA if net.load_bytes(each)]  # A file system writes its own while a load reads.
+    count, waited_ms = (net.grown(*(f"device_{each}_{what}" for each in moved)) for what in ("operations", "wait_ms"))
+    done = net.load_operations
     if not count or waited_ms is None or not done or min(len(echoes), len(padded)) < FEWEST_PROBES:
         return found
     if abs(count - done) > max(FEW, ALIKE * done):
