@@ -250,7 +250,7 @@ CASES = [
         True,
     ),
     case("rate", f"rate=400k\nnumber_ios=50\n{LARGE}", lasts(0.2), True),
-    case("rate", "rw=randrw\nnorandommap\nrate=10m,5m\nbs=8k,16k\nrwmixread=70\nsize=4m", sizes, tolerance=0.1),
+    case("rate", "rw=randrw\nnorandommap\nrate=1m,512k\nbs=8k,16k\nrwmixread=70\nsize=4m", sizes, tolerance=0.1),
     case("rate_iops", f"rate_iops=100\nnumber_ios=50\n{LARGE}", lasts(0.2), True),
     case("rate_process", f"rate_iops=200\nrate_process=poisson\nnumber_ios=100\n{LARGE}", gaps_vary, True),
     case("norandommap", f"rw=randread\nnorandommap\n{LARGE}", distinct, tolerance=0.08),
