@@ -49,6 +49,7 @@ fn every_backend_feature_and_operation_works_on_a_file() {
         let stream = &mut workload.streams[0];
         stream.io_mode = io_mode;
         stream.durability = durability;
+        stream.limit_operations = Some(200);
         stream.mix = Mix {
             read_fraction: 0.5,
             trim_fraction: 0.1,
@@ -63,6 +64,7 @@ fn every_backend_feature_and_operation_works_on_a_file() {
                 weight: 1.0,
             },
         ];
+        workload.duration_ns = None;
         let (result, intervals) = run(&workload).unwrap();
         assert_eq!(result.outcome, Outcome::Complete);
         assert_eq!(result.backend.kind, "uring");
@@ -85,6 +87,10 @@ fn streams_run_together_and_jobs_can_have_files_of_their_own() {
     workload.streams = vec![stream("reader", MIB), stream("writer", MIB)];
     workload.streams[0].jobs = 3;
     workload.streams[1].mix.read_fraction = 0.0;
+    for stream in &mut workload.streams {
+        stream.limit_operations = Some(200);
+    }
+    workload.duration_ns = None;
     let (result, intervals) = run(&workload).unwrap();
     let mut names: Vec<_> = std::fs::read_dir(directory.path())
         .unwrap()
@@ -371,6 +377,8 @@ fn a_trim_under_reads_shows_in_the_extents_afterwards() {
         read_fraction: 0.5,
         trim_fraction: 0.5,
     };
+    workload.streams[0].limit_operations = Some(200);
+    workload.duration_ns = None;
     let evidence = run(&workload).unwrap().0.evidence.unwrap();
     if let (Some(before), Some(after)) = (evidence.extents_before, evidence.extents_after) {
         assert_eq!(before.missing_bytes, 0);
