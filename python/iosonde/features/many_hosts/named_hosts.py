@@ -1,4 +1,4 @@
-"""What the text of `--hosts` states about the hosts, without starting or asking any."""
+"""Hosts that the text of `--hosts` names, known before any of them is started or asked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NamedHosts:
     servers: Sequence[str] = ()
     """Hosts of which only the counters are read."""
     note: str = ""
-    """What is not known of them yet."""
+    """Facts about them that are not known yet."""
 
 
 def named(spec: str) -> NamedHosts | None:
