@@ -19,6 +19,8 @@ URING = {
 }
 RANDOM = {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}}
 SEQUENTIAL = {"kind": "sequential"}
+STREAM_BYTES = 512 << 10
+"""Block size of streams."""
 RAMP_S = 1.5
 """Longer than the throttle's bucket lasts, a tenth of a second's worth of I/O."""
 
@@ -109,14 +111,15 @@ def _measured(events: list[dict[str, Any]]) -> Measured:
     assert not sum(each["errors"] for each in operations), operations
     seconds = (intervals[-1]["end_ns"] - intervals[0]["begin_ns"]) / 1e9
     count = sum(each["count"] for each in operations)
+    whole = intervals[:-1] or intervals  # The last one is shorter where I/Os are counted.
     waited_ns = sum(each["completion_latency"]["sum_ns"] for each in operations)
     return Measured(
         iops=count / seconds,
         bandwidth=sum(each["bytes"] for each in operations) / seconds,
         latency_s=waited_ns / 1e9 / count,
         turnaround_s=sum((job["pacing"] or {}).get("turnaround_ns", 0) for job in result["jobs"]) / 1e9 / count,
-        best_iops=max(_rate(event, "count") for event in intervals),
-        best_bandwidth=max(_rate(event, "bytes") for event in intervals),
+        best_iops=max(_rate(event, "count") for event in whole),
+        best_bandwidth=max(_rate(event, "bytes") for event in whole),
     )
 
 

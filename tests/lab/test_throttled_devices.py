@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from command_line import CHECKOUT, Iosonde
 from engines import real_engine
-from lab_load import SEQUENTIAL, Measured, measure
+from lab_load import SEQUENTIAL, STREAM_BYTES, Measured, measure
 from namespaces import private_mounts
 from needs import BTRFS
 
@@ -32,8 +33,11 @@ from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
 
 MIB = 1 << 20
-IOPS = 250
-BANDWIDTH = 20_000_000
+IOPS = 100
+BANDWIDTH = 10_000_000
+"""Low enough for a tenth of a CPU."""
+SECONDS = 5
+"""Of I/O in a run that ends with its last one: a pause of the machine makes it longer, and leaves the other seconds as they were."""
 
 pytestmark = pytest.mark.usefixtures("host_devices")
 
@@ -44,17 +48,24 @@ def throttled(host_devices: None) -> Iterator[ThrottledDevice]:
         yield devices[0]
 
 
-def is_held_to(mean: float, best: float, limit: float) -> bool:
-    """A limit is never exceeded by more than its burst, and reached in the best second: others may use the CPU.
+def counted(operations: int) -> dict[str, Any]:
+    """A run that ends with its last I/O."""
+    return {"ramp_s": 0, "seconds": 120, "operations": operations}
 
-    The burst is what the limit allows in 0.1 s: 3.3 % of a run of three seconds.
+
+def is_held_to(mean: float, best: float, limit: float) -> bool:
+    """A limit is never exceeded by more than its burst, and nearly reached in the best second: others may use the CPU.
+
+    The burst is what the limit allows in 0.1 s: 2 % of a run of `SECONDS`.
     """
-    return mean < 1.04 * limit and best > 0.9 * limit
+    return mean < 1.04 * limit and best > 0.75 * limit
 
 
 @pytest.mark.parametrize("read_fraction", [1.0, 0.0], ids=["reads", "writes"])
 def test_a_device_does_the_iops_that_it_is_held_to(throttled: ThrottledDevice, read_fraction: float) -> None:
-    measured = measure(real_engine(), throttled.path, queue_depth=4, read_fraction=read_fraction)
+    measured = measure(
+        real_engine(), throttled.path, queue_depth=4, read_fraction=read_fraction, **counted(SECONDS * IOPS)
+    )
     assert is_held_to(measured.iops, measured.best_iops, IOPS), measured
 
 
@@ -83,9 +94,9 @@ def test_a_device_moves_the_bytes_that_it_is_held_to(throttled: ThrottledDevice,
 
 @pytest.mark.parametrize("queue_depth", [2, 4, 8])
 def test_latency_under_load_follows_littles_law(throttled: ThrottledDevice, queue_depth: int) -> None:
-    # A run that ends with its last I/O: of one that ends at a time, the I/Os in flight then have no latency, and they
-    # may wait long where other processes use the CPU.
-    measured = measure(real_engine(), throttled.path, queue_depth=queue_depth, ramp_s=0, seconds=60, operations=1000)
+    # Of a run that ends at a time, the I/Os in flight then have no latency, and they may wait long where other processes
+    # use the CPU.
+    measured = measure(real_engine(), throttled.path, queue_depth=queue_depth, **counted(SECONDS * IOPS))
     assert is_held_to(measured.iops, measured.best_iops, IOPS), measured
     # One I/O more or less in flight would be 12 % at least.
     assert measured.latency_s + measured.turnaround_s == pytest.approx(queue_depth / measured.iops, rel=0.06)
@@ -101,9 +112,7 @@ def test_data_written_with_many_ios_in_flight_is_read_back(tmp_path: Path) -> No
                 block_bytes=block_bytes,
                 queue_depth=32,
                 read_fraction=0.3,
-                ramp_s=0,
-                seconds=60,
-                operations=operations,
+                **counted(operations),
                 layout="always",
                 verify={"when": "after", "journal_directory": str(tmp_path)},
             )
@@ -119,7 +128,8 @@ def test_btrfs_raid0_over_four_devices_moves_four_times_as_much(read_fraction: f
 def striped(count: int, read_fraction: float) -> Measured:
     """Stream a file on btrfs, which is mounted in a mount namespace of its own: however this ends, nothing stays mounted."""
     script = 'mkfs.btrfs -q -d raid0 -m raid0 "$@" >/dev/null && mount -o nodatacow "$1" /mnt && exec '
-    inside = f"{sys.executable} {Path(__file__).with_name('stream_file.py')} {real_engine()} /mnt/data {read_fraction}"
+    program, blocks = Path(__file__).with_name("stream_file.py"), SECONDS * count * BANDWIDTH // STREAM_BYTES
+    inside = f"{sys.executable} {program} {real_engine()} /mnt/data {read_fraction} {blocks}"
     with throttled_devices(Limits(bandwidth=BANDWIDTH), count=count, size_bytes=256 * MIB) as devices:
         done = subprocess.run(
             private_mounts(script + inside, *(each.path for each in devices)),
@@ -136,17 +146,19 @@ def stream(path: Path, read_fraction: float) -> Measured:
         real_engine(),
         path,
         access=SEQUENTIAL,
-        block_bytes=512 * 1024,
+        block_bytes=STREAM_BYTES,
         queue_depth=4,
         read_fraction=read_fraction,
-        seconds=4,
+        **counted(SECONDS * BANDWIDTH // STREAM_BYTES),
     )
 
 
 def test_a_device_that_fails_gives_errors_from_then_on() -> None:
-    with throttled_devices(Limits(), size_bytes=MIB) as devices:
+    """Another device remains a target: nothing that is written to the failed one reaches it."""
+    with throttled_devices(Limits(), count=2, size_bytes=MIB) as devices:
         assert devices[0].path.read_bytes() == bytes(MIB)
         devices[0].fail()
+        assert open_target(str(devices[1].path)).name == str(devices[1].path)
         handle = os.open(devices[0].path, os.O_RDONLY | os.O_DIRECT)
         try:
             with pytest.raises(OSError, match="Input/output error"):
@@ -174,7 +186,7 @@ def held_by_a_command(*options: str) -> Iterator[tuple[psutil.Process, list[Path
 
 
 def wait_until_gone(paths: list[Path], processes: list[psutil.Process]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         attached = [path for path in paths if is_attached(path)]
         running = [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
@@ -195,7 +207,7 @@ def test_nothing_remains_however_the_owner_exits(how: signal.Signals) -> None:
         assert len(children) == 2
         owner.send_signal(how)
         wait_until_gone(paths, children)
-        assert owner.wait(60) == (-signal.SIGKILL if how == signal.SIGKILL else 0)
+        assert owner.wait(300) == (-signal.SIGKILL if how == signal.SIGKILL else 0)
     assert "iosonde-lab" not in Path("/proc/self/mounts").read_text()
 
 
@@ -210,7 +222,7 @@ def test_signals_that_end_it_are_blocked_before_the_devices_are_printed() -> Non
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "python")}
     with subprocess.Popen(command, stdout=writing, stderr=subprocess.DEVNULL, env=environment) as owner:
         try:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
             while not Path(f"/proc/{owner.pid}/syscall").read_text().startswith("1 0x1 "):  # write(1, ...)
                 assert owner.poll() is None and time.monotonic() < deadline
                 time.sleep(0.01)
@@ -227,7 +239,7 @@ def test_a_killed_owner_leaves_no_device_even_while_it_is_written() -> None:
     with held_by_a_command("--count", "1", "--iops", "10") as (owner, paths, children):
         writer = subprocess.Popen(["dd", "if=/dev/zero", f"of={paths[0]}", "bs=4k"], stderr=subprocess.DEVNULL)
         owner.kill()
-        writer.wait(120)
+        writer.wait(300)
         wait_until_gone(paths, children)
 
 
@@ -308,9 +320,9 @@ def test_mistakes_on_the_command_line_are_distinguished(iosonde: Iosonde) -> Non
 
 @pytest.mark.alone
 def test_exhausted_burst_credit_lowers_throughput_and_a_short_run_reports_the_time(tmp_path: Path) -> None:
-    """Four times the rate until the credit is gone: 2.7 s and 213 MB, from rest."""
+    """Four times the rate until the credit is gone: 2.7 s and 107 MB, from rest."""
     limits = Limits(bandwidth=BANDWIDTH, burst_bandwidth=4 * BANDWIDTH, burst_length_s=2)
-    assert limits.burst_bytes == pytest.approx(213.3e6, rel=0.01)
+    assert limits.burst_bytes == pytest.approx(106.7e6, rel=0.01)
     (tmp_path / "falling.toml").write_text(FALLING)
     with throttled_devices(limits, size_bytes=256 * MIB) as [device]:
         target = open_target(str(device.path))
@@ -366,7 +378,8 @@ read_fraction = 0.5
 span = "64MiB"
 layout = "never"
 ramp = "300ms"
-duration = "1500ms"
+limit_bytes = "48MiB"
+duration = "120s"
 
 [[parts]]
 name = "main"

@@ -349,6 +349,12 @@ def test_nothing_is_written_while_the_backing_file_of_a_loop_device_is_unknown(m
     assert machine.refusals("vdb") == ["the backing file of `loop5` cannot be determined (Permission denied)"]
 
 
+def test_a_loop_device_whose_fuse_daemon_has_exited_shares_data_with_no_device(machine: Machine) -> None:
+    machine.disk("loop5", "7:5")
+    machine.attach("loop5", problem="Transport endpoint is not connected", is_disconnected=True)
+    assert machine.refusals("vdb") == []
+
+
 def test_two_paths_to_one_disk_share_data(machine: Machine) -> None:
     machine.disk("vdc", "254:32")
     for name in ("vdb", "vdc"):

@@ -42,6 +42,8 @@ class LoopStatus:
     """Path at which the backing file was opened, for messages."""
     problem: str = ""
     """Reason for the lack of a status from the kernel; then only `path` is known."""
+    is_disconnected: bool = False
+    """The problem is that the daemon of the backing file's file system (FUSE) has exited: no I/O reaches any device."""
 
     @property
     def backing_file(self) -> str:
@@ -73,7 +75,10 @@ def loop_status(number: str, path: str = "") -> LoopStatus | None:
     except OSError as error:
         if error.errno == errno.ENXIO:  # Detached in the meantime.
             return None
-        return LoopStatus(number=number, path=path, problem=error.strerror or str(error))
+        is_disconnected = error.errno == errno.ENOTCONN
+        return LoopStatus(
+            number=number, path=path, problem=error.strerror or str(error), is_disconnected=is_disconnected
+        )
 
 
 def status_of(descriptor: int) -> LoopStatus:

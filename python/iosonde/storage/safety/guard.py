@@ -98,6 +98,8 @@ def uses(number: str, kernel: Kernel) -> Iterator[str]:
         yield from _used(other, _relation(number, other, own, kernel), kernel)
     yield from _used_files(number, own, kernel)
     for loop in kernel.loops.values():
+        if loop.is_disconnected:
+            continue
         if loop.problem:
             yield f"the backing file of `{kernel.name(loop.number)}` cannot be determined ({loop.problem})"
         elif loop.backing_file and overlap(own, extents(loop.file_system, kernel)) and loop.number != number:
