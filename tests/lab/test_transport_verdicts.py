@@ -38,7 +38,7 @@ def test_the_injected_bottleneck_is_named(transports: Path, condition: str) -> N
     """A machine so busy that the engine lacked CPU may have no part named, or the client; never another one."""
     found, expected = record(transports, condition), TRANSPORTS[condition].bottleneck
     disturbed = DISTURBED & {each.code for each in found.warnings}
-    accepted = {expected, "not separable", "client"} if disturbed and expected in ("network", "server") else {expected}
+    accepted = {expected, "not separable", "client"} if disturbed else {expected}
     assert named(found) in accepted, found.verdict
 
 
