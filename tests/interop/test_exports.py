@@ -232,7 +232,7 @@ def convert(path: Path, target: Path, *options: str) -> str:
         [sys.executable, str(shutil.which(CONVERTER)), str(path), str(target), *options],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

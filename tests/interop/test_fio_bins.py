@@ -61,7 +61,7 @@ def test_bins_are_those_that_fio_writes(tmp_path: Path) -> None:
     output = tmp_path / "fio.json"
     subprocess.run(
         ["fio", "--output-format=json+", f"--output={output}", *options],
-        cwd=tmp_path, check=True, capture_output=True, timeout=60,
+        cwd=tmp_path, check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     latency = json.loads(output.read_text())["jobs"][0]["read"]["clat_ns"]
     numbers = {bins.midpoint_ns(number): number for number in range(bins.COUNT)}

@@ -30,7 +30,9 @@ Done = Counter[tuple[str, str, str]]
 
 def by_fio(path: Path, directory: Path) -> Done:
     command = ["fio", "--output-format=json", f"--output={directory}/fio.json", f"--aux-path={directory}", str(path)]
-    subprocess.run(command, cwd=directory, env={**os.environ, **VARIABLES}, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        command, cwd=directory, env={**os.environ, **VARIABLES}, check=True, capture_output=True, timeout=300
+    )
     text = (directory / "fio.json").read_text()
     done: Done = Counter()
     for job in json.loads(text[text.index("{") :])["jobs"]:
