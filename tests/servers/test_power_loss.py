@@ -64,7 +64,7 @@ def mounted(what: Path, directory: Path, *options: str) -> Iterator[None]:
 
 def unmount(directory: Path) -> None:
     """The kernel closes files of the io_uring of a killed process in the background: until then the mount is busy."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while (done := subprocess.run(["umount", directory], capture_output=True, text=True)).returncode:
         assert "busy" in done.stderr and time.monotonic() < deadline, done.stderr
         time.sleep(0.1)
@@ -116,7 +116,7 @@ def commit_until_power_fails(instance: Instance, device: VolatileDevice, log: Pa
         "server_loss": "end",
     }
     client = engine(workload(instance, measurement=measurement))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while acknowledged_in(log) < COMMITS:
         assert client.poll() is None and time.monotonic() < deadline, "no commit was acknowledged"
         time.sleep(0.01)

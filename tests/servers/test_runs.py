@@ -98,7 +98,7 @@ def metrics_of(output: Path) -> dict[str, float]:
 
 def test_commits_are_measured_with_server_client_and_statistics(kind: str, place: Path, tmp_path: Path) -> None:
     load = f'server = "{kind}"\nclients = 3'
-    record = alone(run(place, tmp_path / "r", measurement=load, settings={"duration": "500ms"}))
+    record = alone(run(place, tmp_path / "r", measurement=load, settings={"duration": "2s"}))
     assert record.outcome == "complete", record.failure
     assert record.server and record.verdict
     assert record.server["restored"]["files"] > 50
@@ -110,13 +110,14 @@ def test_commits_are_measured_with_server_client_and_statistics(kind: str, place
     assert found["wal_bytes_per_transaction"] > 50
     over_time = interval_metrics(ResultSet.open(tmp_path / "r"), metrics=("wal_bandwidth", "waiting_for_log_share"))
     statistics = ResultSet.open(tmp_path / "r").sql(
-        "SELECT statistic, max(value) AS most FROM store_statistics GROUP BY ALL"
+        "SELECT statistic, max(value) AS most, count(*) FILTER (phase = 'measure') AS polls FROM store_statistics GROUP BY ALL"
     )
-    most = dict(statistics.iter_rows())
-    assert {"wal_bytes", "sessions_active"} <= set(most)
-    # On a busy machine no poll may meet a session at work, and then there is no share of them.
-    shares = {"waiting_for_log_share"} if most["sessions_active"] else set()
-    assert {"wal_bandwidth", *shares} == set(over_time["metric"])
+    found = {statistic: (most, polls) for statistic, most, polls in statistics.iter_rows()}
+    assert {"wal_bytes", "sessions_active"} <= set(found)
+    # On a busy machine no two polls may be in the measurement, and none may meet a session at work.
+    (_, polls), (sessions, _) = found["wal_bytes"], found["sessions_active"]
+    expected = {"wal_bandwidth": polls > 1, "waiting_for_log_share": polls and sessions}
+    assert {name for name, is_known in expected.items() if is_known} == set(over_time["metric"])
     assert list(place.iterdir()) == []
 
 
@@ -145,7 +146,7 @@ def test_acknowledged_commits_survive_a_kill_of_the_server(kind: str, place: Pat
         run(
             place,
             tmp_path / "r",
-            measurement=f'server = "{kind}"\nclients = 4\nkill_server_after = "500ms"',
+            measurement=f'server = "{kind}"\nclients = 4\nkill_server_after = "3s"',
             settings={"duration": "20s"},
         )
     )
@@ -161,7 +162,7 @@ def test_acknowledged_commits_survive_a_kill_of_the_server(kind: str, place: Pat
 @pytest.mark.needs("postgres")
 def test_commits_that_are_not_synchronous_are_lost_and_counted(place: Path, tmp_path: Path) -> None:
     """The check can fail: with a WAL writer that sleeps, a kill loses what it has not written."""
-    text = 'clients = 4\nkill_server_after = "700ms"\n'
+    text = 'clients = 4\nkill_server_after = "3s"\n'
     changed = (
         "shared_buffers=16MB;max_connections=10;synchronous_commit=off;wal_writer_delay=10s;wal_writer_flush_after=1GB"
     )
@@ -188,7 +189,7 @@ def test_a_server_killed_by_somebody_else_fails_the_run(kind: str, place: Path, 
 
 def kill_soon(place: Path) -> None:
     """Kill the first process of the server, once transactions have run for a moment."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         leaders = [entry for entry in journal.entries() if entry.what == "server" and not entry.path.count("template")]
         connected = [entry for entry in leaders if list(Path(entry.path).parent.glob("socket/*"))]
@@ -451,7 +452,7 @@ def test_a_killed_session_leaves_nothing_after_cleanup_and_is_resumed(
     process = subprocess.Popen(
         command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     memory = SharedMemory(place)
     while time.monotonic() < deadline and not any(place.glob(f"iosonde-*/{moment}")):
         memory.look()

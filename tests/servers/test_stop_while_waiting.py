@@ -73,7 +73,7 @@ def test_a_stop_ends_the_wait_for_the_shutdown_after_a_load(instance: Instance) 
     with pytest.raises(ServerError) as raised:
         instance.stop_after_load()
     assert raised.value.code == "stopped"
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 300
 
 
 def test_a_shutdown_after_a_run_is_not_ended_by_a_stop(instance: Instance) -> None:

@@ -35,7 +35,7 @@ def test_a_copy_has_the_files_of_the_template(template: Template, tmp_path: Path
     assert (tmp_path / "copy/base/1").read_bytes() == b"a" * 100
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(300)
 def test_a_fifo_in_place_of_a_file_is_damage_and_is_not_opened(template: Template, tmp_path: Path) -> None:
     (template.data / "base/1").unlink()
     os.mkfifo(template.data / "base/1")
@@ -43,7 +43,7 @@ def test_a_fifo_in_place_of_a_file_is_damage_and_is_not_opened(template: Templat
         template.restore(tmp_path / "copy")
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(300)
 def test_a_fifo_among_the_files_is_not_opened(template: Template, tmp_path: Path) -> None:
     os.mkfifo(template.data / "base/3")
     assert template.restore(tmp_path / "copy").files == 2
