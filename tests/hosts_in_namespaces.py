@@ -196,7 +196,7 @@ def _namespace(pid: int, kind: str = "pid") -> int:
 
 def await_(is_true: Callable[[], bool]) -> None:
     """Wait for at most two minutes, on a busy machine."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not is_true():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -66,7 +66,7 @@ class Loops:
             fcntl.ioctl(attached, _CLR_FD)
             attached.close()
             configuration = _configuration(opened.fileno(), file, 512, 0)
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 300
             while True:
                 try:
                     with device.open("r+b", buffering=0) as free:
@@ -125,7 +125,7 @@ class Loops:
 
     def close(self) -> None:
         """Undo everything. A loop device that a process has open is detached when that process closes it: wait for that."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         failed: list[str] = []
         while self._undo:
             command = self._undo.pop()
@@ -151,7 +151,7 @@ class Loops:
 
 def wait_until_detached(device: str, backing: str) -> None:
     """Wait until a loop device has another backing file than this one, or none."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while backing_name(device) == backing:
         assert time.monotonic() < deadline, f"still attached: {device}"
         time.sleep(0.01)

@@ -122,7 +122,7 @@ def test_after_a_kill_in_the_middle_of_writing_nothing_acknowledged_is_missing(
 
 def kill_engine_of(pid: int) -> None:
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (numbers := children.read_text().split()) and time.monotonic() < deadline:
         time.sleep(0.01)
     for number in numbers:

@@ -250,7 +250,7 @@ def test_the_shell_commands_run(tmp_path: Path) -> None:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == 0, f"line {block.line}: {done.stderr}{done.stdout[-2000:]}"
         assert done.stdout or "schema.json" in block.text

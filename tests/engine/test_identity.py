@@ -80,7 +80,7 @@ def carry_out(spec: dict[str, Any], *identities: str) -> dict[str, Any]:
     """The last event."""
     arguments = [argument for identity in identities for argument in ("--identity", identity)]
     done = subprocess.run(
-        [real_engine(), *arguments], input=json.dumps(spec), capture_output=True, text=True, timeout=60, check=False
+        [real_engine(), *arguments], input=json.dumps(spec), capture_output=True, text=True, timeout=300, check=False
     )
     last: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return last

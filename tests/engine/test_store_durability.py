@@ -51,7 +51,7 @@ def killed(run: Spec) -> int:
     """Kill the engine in the middle of its writes -> writes that it had acknowledged by then, or more."""
     engine = started(run)
     assert engine.stdout
-    acknowledged, deadline = 0, time.monotonic() + 120
+    acknowledged, deadline = 0, time.monotonic() + 300
     began = None
     for line in engine.stdout:
         event = json.loads(line)

@@ -206,7 +206,7 @@ def test_the_extstore_level_of_memcaslap_reads_from_extstore(tmp_path: Path) -> 
 
 def wait_for_port(port: int) -> None:
     """Wait until a server accepts connections."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port)).close()

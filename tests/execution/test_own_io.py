@@ -145,7 +145,7 @@ def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
     return run
 
 
-BLOCK = {"span": "32MiB", "block_size": "64KiB", "read_fraction": 0.5, "ramp": "0s", "duration": "700ms",
+BLOCK = {"span": "32MiB", "block_size": "64KiB", "read_fraction": 0.5, "ramp": "0s", "duration": "3s",
          "interval": "100ms"}  # fmt: skip
 KV = {"phase": "load", "store": "lmdb", "records": "20000", "value_size": 1000}
 

@@ -89,7 +89,7 @@ def test_ycsb_reads_back_every_field_that_it_updates(measure: Measure, tmp_path:
     directory.mkdir()
     record = measure(
         directory, "kv", phase=phase, store="lmdb", records="5000", value_size=1000, fields=10, key_order="hashed",
-        jobs=2, page_cache="warm", ramp=ramp, ramp_until="steady", duration="400ms", interval="100ms",
+        jobs=2, page_cache="warm", ramp=ramp, ramp_until="steady", duration="60s", interval="100ms", limit_operations=5000,
         lmdb={"mapsize": 4 << 30},  # Where the CPUs are busy, a job may hold old pages for long.
     )  # fmt: skip
     [description] = [record.spec["workload"]["records"]]

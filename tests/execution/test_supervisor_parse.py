@@ -8,7 +8,7 @@ from iosonde.supervisor import parse
 from iosonde.supervisor.failure import FailedError
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_regular_expression_that_takes_exponential_time_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parse, "LIMIT_S", 0.2)
     metric = {"pattern": r"(?P<value>(?:\d+)+)$ ", "scale": 1.0}

@@ -18,7 +18,7 @@ root, directories, _ = json.load(sys.stdin)
 for directory in directories:
     print(json.dumps([None, directory + "x" * 1_000_000]), flush=True)
 pathlib.Path(root, f"printed-{len(directories)}").touch()
-deadline = time.monotonic() + 120
+deadline = time.monotonic() + 300
 while len(list(pathlib.Path(root).glob("printed-*"))) < 2:
     if time.monotonic() > deadline:
         sys.exit(1)

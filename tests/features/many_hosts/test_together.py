@@ -198,7 +198,7 @@ def once_measuring(place: Path, what: str, number: signal.Signals) -> Iterator[N
     """Send a signal to the second worker, agent or engine once both engines exist."""
 
     def act() -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while len(of(place, "--stop-at-eof")) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         os.kill(of(place, what)[-1], number)
@@ -310,7 +310,7 @@ def command(place: Path, *options: str, by: list[str] = COMMAND_LINE) -> Iterato
         stderr=subprocess.PIPE,
     )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while len(of(place, "--stop-at-eof")) < 2 and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.02)
         yield process
@@ -362,7 +362,7 @@ def test_without_its_coordinator_no_host_continues(place: Path) -> None:
     with command(place) as process:
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while processes(place) and time.monotonic() < deadline:
             time.sleep(0.05)
     assert not processes(place)

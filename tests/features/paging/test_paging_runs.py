@@ -206,7 +206,7 @@ def test_a_killed_engine_leaves_no_swap(tmp_path: Path) -> None:
 
 
 def kill_engine_once_it_swaps(directory: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if any(directory in each.path and each.used_bytes > MIB for each in area.active()):
             for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
@@ -229,7 +229,7 @@ def test_cleanup_turns_swap_off_after_iosonde_was_killed(tmp_path: Path) -> None
          "--output", str(tmp_path / "results")],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not any(str(data) in each.path for each in area.active()):
         assert session.poll() is None, "the session ended before it swapped"
         assert time.monotonic() < deadline
