@@ -20,11 +20,11 @@ Errors are `iosonde.IosondeError`. Names are imported when they are used, so tha
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
 from iosonde.core.features import register
+from iosonde.core.lazy import lazy
 from iosonde.core.provided import provide
 from iosonde.features import FEATURES
 
@@ -74,10 +74,7 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module `iosonde` has no attribute `{name}`")
+__getattr__ = lazy(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

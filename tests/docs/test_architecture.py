@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iosonde.execution.instruments import INSTRUMENTS
+from iosonde.execution.instruments.order import INSTRUMENTS
 from iosonde.features.kernel_trace import instruments
 from iosonde.features.key_value_stores.fields import STORES
 from iosonde.features.nvme_driver import handover

@@ -11,7 +11,7 @@ from plans import hand_plan
 
 from iosonde.errors import TargetError
 from iosonde.execution import attempt as attempt_module
-from iosonde.execution import execute, instruments
+from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.execution.instruments import memory_limit
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunInstruments
@@ -72,7 +72,7 @@ def test_a_row_in_the_list_is_all_that_a_new_instrument_needs(tmp_path: Path, mo
         def stop(self, done: EngineRun) -> Reading:
             return Reading(warnings=[RecordWarning(code="extra", message=str(self.pid == done.hello["pid"]))])
 
-    monkeypatch.setattr(attempt_module, "INSTRUMENTS", [*instruments.INSTRUMENTS, Extra])
+    monkeypatch.setattr(attempt_module, "INSTRUMENTS", [*attempt_module.INSTRUMENTS, Extra])
     result_set = execute(hand_plan(name="null:1MiB", repeats=1), tmp_path / "set")
     for record in result_set.records():
         assert ("extra", "True") in [(each.code, each.message) for each in record.warnings]

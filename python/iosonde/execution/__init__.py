@@ -4,8 +4,24 @@
 surrounds a run; `record.py` composes the record.
 """
 
-from iosonde.execution.observer import Observer
-from iosonde.execution.run import default_directory
-from iosonde.execution.session import Interrupted, execute, resume
+from typing import TYPE_CHECKING
+
+from iosonde.core.lazy import lazy
+
+if TYPE_CHECKING:
+    from iosonde.execution.observer import Observer
+    from iosonde.execution.run import default_directory
+    from iosonde.execution.session import Interrupted, execute, resume
 
 __all__ = ["Interrupted", "Observer", "default_directory", "execute", "resume"]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "Interrupted": "iosonde.execution.session",
+        "Observer": "iosonde.execution.observer",
+        "default_directory": "iosonde.execution.run",
+        "execute": "iosonde.execution.session",
+        "resume": "iosonde.execution.session",
+    },
+)

@@ -15,8 +15,8 @@ from iosonde.errors import IosondeError, ServerError, TargetError, UnsupportedEr
 from iosonde.execution import record
 from iosonde.execution.engine import EngineRun, drive, without_engine
 from iosonde.execution.harness import Harness
-from iosonde.execution.instruments import INSTRUMENTS
 from iosonde.execution.instruments.instrument import NotStartedError, Reading, RunContext, RunInstruments
+from iosonde.execution.instruments.order import INSTRUMENTS
 from iosonde.execution.preparation import DataState, Enclosure, Preparation, Workbench
 from iosonde.execution.servers.database_servers import DatabaseServers
 from iosonde.execution.servers.running_server import RunningServer

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from iosonde.errors import TargetError
-from iosonde.execution.instruments import INSTRUMENTS
+from iosonde.execution.instruments.order import INSTRUMENTS
 from iosonde.features.network_storage import path, transport
 from iosonde.features.network_storage.availability import Interval
 from iosonde.features.network_storage.link import Link

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from iosonde.features.many_hosts.fairness import jain_index
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.results.column import NUMBER, U32, U64, Column
-from iosonde.results.run_facts.run import RunFacts
 from iosonde.results.schema import Record
+
+if TYPE_CHECKING:
+    from iosonde.results.run_facts.run import RunFacts
 
 
 def _hosts(record: Record) -> Hosts | None:
