@@ -190,6 +190,20 @@ def test_the_load_is_interpolated_at_the_times_of_samples() -> None:
     assert (end["other"], end["load_operations"]) == (350, 1045)
 
 
+def test_a_sample_within_a_pause_of_the_machine_is_not_used() -> None:
+    """The first was read 300 ns late: what had completed depends on when the engine did not run."""
+    load = LoadProgress()
+    load.add(interval(0, 100))
+    load.add(interval(100, 100) | {"end_ns": 500, "stalled_ns": 300})
+    load.add(interval(500, 100))
+    samples = [{"time_ns": 1000 + at} for at in (400, 501, 600)]
+    start, end = load.ends(samples, HELLO, {"begin_ns": 100, "end_ns": 600})
+    assert (start["time_ns"], start["load_operations"], end["load_operations"]) == (1501, 201, 300)
+    at_once = [{"time_ns": 1101}, *samples]
+    assert load.ends(at_once, HELLO, {"begin_ns": 100, "end_ns": 600})[0]["time_ns"] == 1101
+    assert load.ends(samples[:2], HELLO, {"begin_ns": 100, "end_ns": 600}) == ({}, {})
+
+
 def test_a_single_sample_in_the_measurement_gives_no_increase() -> None:
     load = LoadProgress()
     load.add(interval(100, 10))
