@@ -171,6 +171,18 @@ def test_an_answer_of_another_program_is_an_error_of_the_host(tmp_path: Path, mo
     assert "text of another program: `Welcome to north`" in str(found)
 
 
+@pytest.mark.engine
+def test_a_host_that_does_not_answer_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = fleet_hosts.ask([SshHost(address="north")], {"north": {"do": "describe"}}, answer_s=0.1)["north"]
+    assert isinstance(found, TargetError)
+    assert "host `north` (`north`) gave no answer within 100 ms" in str(found)
+    assert "in the request `describe` of the fleet" in str(found)
+    assert "hint: a device or mount there probably does not respond" in str(found)
+
+
 @pytest.mark.unit
 def test_a_damaged_record_of_a_host_is_refused(tmp_path: Path) -> None:
     message = {

@@ -28,10 +28,13 @@ from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent, ConsentError
 from iosonde.storage.safety.journal_entry import boot_id
 from iosonde.study.model import Study
+from iosonde.units import format_duration
 
 LEASE_S = 60.0
 """A host that hears nothing for so long stops: the connection is lost, or this machine."""
 ASKED_AT_ONCE = 16
+ANSWER_S = 900.0
+"""An answer takes seconds, and minutes on a host that builds its engine first or has no CPU to spare."""
 RECORDS, ENVIRONMENTS = "records", "environments"
 
 Message = dict[str, Any]
@@ -42,19 +45,29 @@ def command(host: SshHost) -> list[str]:
     return host.command(host.python, "-P", "-m", "iosonde.fleet.worker")
 
 
-def ask(hosts: Sequence[SshHost], requests: Mapping[str, Message]) -> dict[str, Message | IosondeError]:
+def ask(
+    hosts: Sequence[SshHost], requests: Mapping[str, Message], *, answer_s: float = ANSWER_S
+) -> dict[str, Message | IosondeError]:
     """Send each host its request, and return the answers, or why there is none, by the names of hosts."""
     asked = [host for host in hosts if host.called in requests]
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-        answers = pool.map(lambda host: _asked(host, requests[host.called]), asked)
+        answers = pool.map(lambda host: _asked(host, requests[host.called], answer_s), asked)
         return {host.called: answer for host, answer in zip(asked, answers, strict=True)}
 
 
-def _asked(host: SshHost, request: Message) -> Message | IosondeError:
+def _asked(host: SshHost, request: Message, answer_s: float) -> Message | IosondeError:
+    sent = json.dumps(request).encode()
     try:
-        done = subprocess.run(command(host), input=json.dumps(request).encode(), capture_output=True, check=False)
+        done = subprocess.run(command(host), input=sent, capture_output=True, check=False, timeout=answer_s)
     except OSError as error:
         return TargetError(f"cannot start `ssh`: {error.strerror}", hint="install OpenSSH's client")
+    except subprocess.TimeoutExpired:
+        return TargetError(
+            f"host `{host.called}` (`{host.address}`) gave no answer within {format_duration(1e9 * answer_s)}",
+            where=f"in the request `{request['do']}` of the fleet",
+            hint="a device or mount there probably does not respond: look for processes in state D "
+            f"(`ps -eo pid,stat,wchan,args`), and try `{host.by_hand()}`",
+        )
     if done.returncode:
         return host.error(done.returncode, done.stderr)
     try:
