@@ -35,6 +35,7 @@ SLOW_CACHE = f"{CACHE.resolve()},{BACKING.resolve()}"
 """The other way round, so that the cache device is the slower one."""
 CONSENT = Consent(destroy=(str(BACKING), str(CACHE)), confirm=("IOSONDE-LAB-6", "IOSONDE-LAB-8"))
 """Earlier steps leave data between the edges of drives."""
+ENDLESS = 100_000_000
 SetUp = Callable[[Path, BlockCacheSetup], list[dict[str, Any]]]
 STUDY = """
 name = "caches"
@@ -49,8 +50,9 @@ access = "random"
 read_fraction = 1.0
 queue_depth = 4
 ramp = 0
-duration = "{duration}"
+duration = "10min"
 interval = "250ms"
+limit_operations = 400
 
 [[parts]]
 [parts.factors]
@@ -58,7 +60,7 @@ state = [{levels}]
 
 [profiles.standard]
 """
-
+"""The number of I/Os and not the time ends a run, so that it does the same at any speed of the machine."""
 ALL_CACHED = {"cache": "bcache", "cache_sequential_cutoff": 0}
 STATES: dict[str, dict[str, Any]] = {
     "writethrough": {**ALL_CACHED, "cache_state": "warm", "cache_hit_ratio": 0.7, "read_fraction": 0.5},
@@ -68,6 +70,7 @@ STATES: dict[str, dict[str, Any]] = {
         "cache_state": "dirty",
         "cache_dirty_fraction": 0.02,
         "span": "16MiB",
+        "limit_operations": 2000,
     },
     "writearound": {**ALL_CACHED, "cache_mode": "writearound", "read_fraction": 0.5},
     "file system": {**ALL_CACHED, "cache_mode": "writeback", "read_fraction": 0.0, "file_system": "ext4"},
@@ -87,8 +90,14 @@ STATES: dict[str, dict[str, Any]] = {
     },
     "dm-writecache": {"cache": "dm-writecache", "cache_state": "dirty", "cache_dirty_fraction": 0.005},
 }
-CONGESTED = {"congested": {**ALL_CACHED, "queue_depth": 32}}
-KILLED = {"cache": "bcache", "cache_mode": "writeback", "cache_state": "kept", "file_system": "ext4"}
+CONGESTED = {"congested": {**ALL_CACHED, "queue_depth": 32, "span": "16MiB", "limit_operations": 1000}}
+KILLED = {
+    "cache": "bcache",
+    "cache_mode": "writeback",
+    "cache_state": "kept",
+    "file_system": "ext4",
+    "limit_operations": ENDLESS,
+}
 
 
 def try_caches(to_kill: Session) -> dict[str, Any]:
@@ -115,23 +124,25 @@ def measure() -> int:
             settle(built)
 
     instruments.LONG_NS, bcache.settle = 0, settled
+    set_up = bcache._set_up
+    bcache._set_up = congested_beyond(1, set_up)
     congested = execute(planned(CONGESTED, SLOW_CACHE), "congested", consent=CONSENT)
-    bcache._set_up = without_latencies(bcache._set_up)
+    bcache._set_up = congested_beyond(0, set_up)
     results = execute(planned(STATES), "caches", consent=CONSENT)
     return len(results.records()) + len(congested.records())
 
 
-def without_latencies(set_up: SetUp) -> SetUp:
+def congested_beyond(threshold_us: int, set_up: SetUp) -> SetUp:
     """Let nothing depend on latencies, which are chance where everything is emulated.
 
-    No latency makes a cache device count as congested. Dirty data is written back at once, and not slowly down to a
-    tenth of the cache.
+    Each latency makes a cache device count as congested, or with a threshold of 0 none. Dirty data is written back at once,
+    and not slowly down to a tenth of the cache.
     """
 
     def changed(device: Path, setup: BlockCacheSetup) -> list[dict[str, Any]]:
         folder = Path("/sys/class/block", device.name, "bcache")
         for name in ("congested_read_threshold_us", "congested_write_threshold_us"):
-            (folder / "cache" / name).write_text("0")
+            (folder / "cache" / name).write_text(str(threshold_us))
         if setup.state == "dirty":
             for name in ("writeback_percent", "writeback_delay"):
                 (folder / name).write_text("0")
@@ -143,7 +154,7 @@ def without_latencies(set_up: SetUp) -> SetUp:
 def after_a_kill(session: Session) -> dict[str, Any]:
     """State when a session was killed during a run, what cleanup printed, and what remains after it."""
     directory = Path(tempfile.mkdtemp()) / "set"
-    ResultSet.create(directory, planned({"long": KILLED}, duration="60s"))
+    ResultSet.create(directory, planned({"long": KILLED}))
     session.start(directory)
     was_measuring = session.is_measuring()
     session.kill()
@@ -172,9 +183,9 @@ def has_content(device: Path) -> bool:
         return any(opened.read(4096))
 
 
-def planned(states: dict[str, dict[str, Any]], target: str = TARGET, *, duration: str = "1s") -> Plan:
+def planned(states: dict[str, dict[str, Any]], target: str = TARGET) -> Plan:
     levels = ", ".join(f"{{ label = {json.dumps(name)}, set = {toml(values)} }}" for name, values in states.items())
-    return expand(parse(STUDY.replace("{levels}", levels).replace("{duration}", duration)), open_target(target))
+    return expand(parse(STUDY.replace("{levels}", levels)), open_target(target))
 
 
 def toml(values: dict[str, Any]) -> str:

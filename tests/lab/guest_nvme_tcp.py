@@ -37,7 +37,7 @@ from iosonde.storage.safety.consent import Consent
 
 DRIVE = LAB / "8"
 CONSENT = Consent(destroy=(str(DRIVE),), confirm=("IOSONDE-LAB-8",))
-SHORT = {"block_size": "4KiB", "queue_depth": "2", "operation": "read", "span": "8MiB", "duration": "500ms"}
+SHORT = {"block_size": "4KiB", "queue_depth": "2", "operation": "read", "span": "8MiB", "duration": "2s"}
 BRIEF = {"ramp": "2s", "duration": "4s", "interval": "500ms"}
 OPTIONS = "polled queues", "both digests"
 """Cases of the study that are run: each takes ten seconds and more where the processor is emulated."""

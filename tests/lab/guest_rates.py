@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from guest_md import array, drives, send
+from guest_md import CHUNK_KIB, array, drives, send
 from lab_load import SEQUENTIAL, measure
 
 CLOSED_FORM = [
@@ -41,7 +41,8 @@ def measure_all(engine: str, iops: int, bandwidth: int) -> None:
             report(f"{level}x{count} reads", reads * iops, reading)
             by_drive = [now - then for now, then in zip(counted(drives(count), READ), before, strict=True)]
             send(name=f"{level}x{count} read bytes", by_drive=by_drive)
-            writing = partial(stream, engine, path, count, writes)
+            full_stripe = level in ("raid5", "raid6")
+            writing = partial(stream, engine, path, count, CHUNK_KIB * 1024 * (writes if full_stripe else 1))
             before = counted([*drives(count), path], WRITTEN)
             report(f"{level}x{count} writes", writes * bandwidth, writing)
             after = counted([*drives(count), path], WRITTEN)
@@ -55,15 +56,14 @@ def random_reads(engine: str, path: Path, count: int) -> Rates:
     return measured.iops, measured.best_iops
 
 
-def stream(engine: str, path: Path, count: int, data_drives: int) -> Rates:
-    """Bytes per second of sequential writes, in full stripes where there is parity."""
-    block_bytes = 64 * 1024 * (data_drives if count != data_drives else 8)
+def stream(engine: str, path: Path, count: int, block_bytes: int) -> Rates:
+    """Bytes per second of sequential writes."""
     measured = measure(
         engine,
         path,
         access=SEQUENTIAL,
         block_bytes=block_bytes,
-        queue_depth=8,
+        queue_depth=2 * count,
         read_fraction=0.0,
         span_bytes=block_bytes * 128,
         ramp_s=RAMP_S,

@@ -37,7 +37,7 @@ access = "random"
 read_fraction = 0.0
 queue_depth = 4
 ramp = 0
-duration = "1s"
+duration = "5s"
 interval = "100ms"
 {measurement}
 

@@ -299,7 +299,7 @@ def shipped_study(drive: Path) -> dict[str, Any]:
 
 
 def timed_out(slow: Path) -> dict[str, Any]:
-    """Reads of 32 MiB at 10 MB/s, by commands that may take 1 s: they are aborted, and then the controller is reset."""
+    """Reads of 32 MiB at 2.5 MB/s, by commands that may take 1 s: they are aborted, and then the controller is reset."""
     controller = handover.controller_of(number_of(slow))
     with driven(slow, reads(slow, block_size=LARGEST, queue_depth=64, span="32MiB", command_timeout="1s")) as spec:
         ended = carried_out(spec)

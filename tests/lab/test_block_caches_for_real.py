@@ -179,12 +179,11 @@ def test_sequential_reads_beyond_the_cutoff_bypass_the_cache(runs: dict[str, Mea
 
 
 def test_a_congested_cache_device_is_bypassed(runs: dict[str, Measured]) -> None:
-    """The cache device is the slower one there: the same blocks are read from the backing device again and again."""
+    """The cache device is the slower one there: not all of what is read from the backing device is written to it."""
     run = runs["congested"]
     share = run.series["cache_congested_share"]
     assert 0 < run.metrics["cache_congested_share"] == pytest.approx(sum(share) / len(share))
-    assert run.grew("backing_read_bytes") > 1.5 * SPAN
-    assert run.grew("cache_device_write_bytes") < run.grew("backing_read_bytes") / 2
+    assert run.grew("backing_read_bytes") - run.grew("cache_device_write_bytes") > IN_FLIGHT
     others = [each.metrics for each in runs.values() if "cache_congested_share" in each.metrics and each is not run]
     assert {each["cache_congested_share"] for each in others} == {0}, "no latency counts as congestion there"
 
