@@ -125,6 +125,11 @@ def size_bytes(device: str) -> int:
     return int(_read(_sys_path(device) / "size") or 0) * SECTOR_BYTES
 
 
+def logical_block_bytes(device: str) -> int:
+    """Smallest unit that a device can address."""
+    return int(_read(_sys_path(disk_of(device)) / "queue" / "logical_block_size") or SECTOR_BYTES)
+
+
 def is_partition(device: str) -> bool:
     """Return True if it is a partition."""
     return (_sys_path(device) / "partition").exists()

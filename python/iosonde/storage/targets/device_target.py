@@ -94,8 +94,7 @@ class DeviceTarget(Target):
     @property
     def sector_bytes(self) -> int:
         """The largest of their logical sectors."""
-        facts = [block_stack.describe(block_stack.disk_of(number)) for number in self.numbers]
-        return max(int(each.get("logical_block_bytes", 512)) for each in facts)
+        return max(map(block_stack.logical_block_bytes, self.numbers))
 
     def examine(self) -> list[guard.Findings]:
         """Return the guard's findings about each; `TargetError` for one that must not be written."""
