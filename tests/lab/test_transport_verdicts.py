@@ -8,15 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from network_conditions import TRANSPORTS, named
+from network_conditions import DISTURBED, TRANSPORTS, named
 from user_mode_linux import run_script
 
 from iosonde.features.network_storage.record import NetworkReading
 from iosonde.lab.image import Image
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-
-DISTURBED = {"engine_stalled", "cpu_contention", "steal_time"}
 
 
 @pytest.fixture(scope="module")
