@@ -279,7 +279,7 @@ class LosesAMember:
 def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_stops_or_continues(
     directory: Path, tmp_path: Path, question: str
 ) -> None:
-    plan = planned(directory, "raid1", devices="2", duration="1500ms", durability="dsync")
+    plan = planned(directory, "raid1", devices="2", duration="8s", durability="dsync")
     plan = plan.model_copy(update={"study": {**plan.study, "on_member_failure": question}})
     observer = LosesAMember(directory)
     if question == "stop":

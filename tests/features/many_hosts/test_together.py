@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -40,6 +41,8 @@ from iosonde.study.model import Study
 pytestmark = pytest.mark.system
 
 SECOND = 10**9
+SLOWLY: dict[str, Any] = {"duration": "12s", "arrival": "constant", "rate": "100"}
+"""Long enough to be killed in also after a pause of the machine, and with little CPU time."""
 ANY_SKEW = "iosonde.features.many_hosts.merge.SKEW_FAILURE", math.inf
 """Other processes on these CPUs may delay a start; `test_merge_of_hosts.py` has the rule."""
 
@@ -233,7 +236,7 @@ def test_a_lost_host_fails_the_run_and_ends_the_study(
 def test_a_study_continues_without_a_lost_host_if_it_is_asked_to(place: Path) -> None:
     with once_measuring(place, "many_hosts.agent", signal.SIGKILL):
         found = execute(
-            planned(place, study(duration="4s")), place / "set", hosts=replace(local(2), continue_without_lost=True)
+            planned(place, study(**SLOWLY)), place / "set", hosts=replace(local(2), continue_without_lost=True)
         )
     lost, complete = found.records()
     assert lost.failure and lost.failure.code == "host_lost"
@@ -246,7 +249,7 @@ def test_a_study_continues_without_a_lost_host_if_it_is_asked_to(place: Path) ->
 
 def test_a_study_that_lost_a_host_is_resumed(place: Path) -> None:
     with once_measuring(place, "many_hosts.agent", signal.SIGKILL), pytest.raises(IosondeError, match="status -9"):
-        execute(planned(place, study(duration="4s")), place / "set", hosts=local(2))
+        execute(planned(place, study(**SLOWLY)), place / "set", hosts=local(2))
     resumed = resume(place / "set", retry_failed=True, hosts=local(2))
     assert [(record.outcome, record.attempt) for record in resumed.records()] == [("complete", 2), ("complete", 1)]
     assert list((place / "data").iterdir()) == [], "also what the lost host had not removed"
@@ -267,7 +270,7 @@ def test_setups_of_a_killed_host_are_removed_by_cleanup(place: Path) -> None:
 
 def test_a_run_that_fails_on_one_host_has_failed_and_the_study_continues(place: Path) -> None:
     with once_measuring(place, "--stop-at-eof", signal.SIGKILL):
-        found = execute(planned(place, study(duration="4s")), place / "set", hosts=local(2))
+        found = execute(planned(place, study(**SLOWLY)), place / "set", hosts=local(2))
     failed, complete = found.records()
     assert failed.failure and failed.failure.code == "killed"
     assert failed.failure.message.startswith("on host `host")

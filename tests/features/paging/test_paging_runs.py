@@ -46,8 +46,9 @@ swap = "target"
 swap_size = "128MiB"
 read_fraction = 0.5
 ramp = "100ms"
-duration = "400ms"
+duration = "60s"
 interval = "100ms"
+limit_operations = 20000
 
 [[parts]]
 
@@ -194,7 +195,7 @@ def test_a_full_swap_area_is_a_failed_run_with_its_cause(tmp_path: Path) -> None
 def test_a_killed_engine_leaves_no_swap(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    plan = expand(parse(STUDY), open_target(str(data)), settings={"duration": "30s"})
+    plan = expand(parse(STUDY), open_target(str(data)), settings={"duration": "30s", "limit_operations": "none"})
     killer = threading.Thread(target=kill_engine_once_it_swaps, args=(str(data),))
     killer.start()
     results = execute(plan, tmp_path / "results")
@@ -225,7 +226,7 @@ def test_cleanup_turns_swap_off_after_iosonde_was_killed(tmp_path: Path) -> None
     study = tmp_path / "study.toml"
     study.write_text(STUDY)
     session = subprocess.Popen(
-        [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(data), "--set", "duration=30s",
+        [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(data), "--set", "duration=30s", "--set", "limit_operations=none",
          "--output", str(tmp_path / "results")],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
@@ -249,7 +250,13 @@ def test_the_shipped_study_answers_its_question(tmp_path: Path) -> None:
     from iosonde.study.model import Study
 
     settings = {"pattern": "uniform", "overcommit": "2", "advice": "normal,random", "size": "128MiB", "span": "128MiB"}
-    settings |= {"duration": "300ms", "ramp": "100ms", "interval": "100ms", "swap_size": "256MiB"}
+    settings |= {
+        "duration": "60s",
+        "limit_operations": "10000",
+        "ramp": "100ms",
+        "interval": "100ms",
+        "swap_size": "256MiB",
+    }
     data = tmp_path / "data"
     data.mkdir()
     plan = expand(load("paging"), open_target(str(data)), profile="quick", settings=settings, repeats=1)
