@@ -78,7 +78,7 @@ def test_a_successful_run_has_a_result_tables_and_resource_usage(monkeypatch: py
         ("crash", "crashed", "the engine crashed (SIGSEGV)", "thread 'main' panicked"),
         ("killed", "killed", "the engine was killed (SIGKILL)", ""),
         ("exit", "crashed", "the engine crashed (exit status 3)", "cannot continue"),
-        ("hang", "silent", "no event from the engine for 2.1 s; it was killed", "phase `measure`"),
+        ("hang", "silent", "no event from the engine for 10.1 s; it was killed", "phase `measure`"),
         ("no result", "protocol", "the engine exited without a result", ""),
         (
             "no space",
@@ -92,7 +92,7 @@ def test_every_way_to_fail_has_its_code(
     monkeypatch: pytest.MonkeyPatch, stop: Stop, how: str, code: str, message: str, context: str
 ) -> None:
     # Short only where it is what ends the run: a machine with other work may delay any other engine for seconds.
-    timeouts = {"silent": Timeouts(hello_s=1.5), "hang": Timeouts(silence_s=2)}
+    timeouts = {"silent": Timeouts(hello_s=1.5), "hang": Timeouts(silence_s=10)}
     done, _ = run(monkeypatch, how, stop=stop, timeouts=timeouts.get(how))
     assert done.failure is not None
     assert (done.failure.code, done.failure.message, done.failure.context) == (code, message, context)

@@ -28,7 +28,7 @@ repeats = 1
 span = "16MiB"
 block_size = "4KiB"
 ramp = "0s"
-duration = "3s"
+duration = "8s"
 interval = "100ms"
 
 [[parts]]
@@ -85,7 +85,7 @@ def test_a_stall_of_the_device_is_reported_with_what_an_open_loop_would_have_see
     assert record.verdict, record.failure
     codes = {warning.code: warning.message for warning in record.warnings}
     assert stall or "engine_stalled" in codes, "the load ended before the device was throttled"
-    if "engine_stalled" in codes or stall["after_s"] + stall["for_s"] > 2.5:
+    if "engine_stalled" in codes or stall["after_s"] + stall["for_s"] > 7.5:
         # The machine itself paused the engine, or this test until the stall was no longer inside the measurement.
         assert record.verdict.kind != "device-limited" or "engine_stalled" not in codes
         return
@@ -96,5 +96,5 @@ def test_a_stall_of_the_device_is_reported_with_what_an_open_loop_would_have_see
     )
     assert found, codes["device_stalled"]
     open_p99_s = float(found[1]) * {"ms": 1e-3, "s": 1.0}[found[2]]
-    # Of 3 s a second stalled: one request in a hundred waits for nearly all of it. The closed loop had a single one.
+    # Of 8 s a second stalled: one request in a hundred waits for nearly all of it. The closed loop had a single one.
     assert 0.8 * STALL_S < open_p99_s <= 1.5 * stall["for_s"]
