@@ -28,13 +28,13 @@ from iosonde.study.model import Level
 from iosonde.supervisor.watch import free_port
 
 SHORT: dict[str, dict[str, str]] = {
-    "command-fio": {"queue_depth": "4", "duration": "200ms", "size": "4M", "space": "16MiB"},
+    "command-fio": {"queue_depth": "4", "duration": "3s", "size": "4M", "space": "16MiB"},
     "command-db-bench": {"threads": "2", "cache_size": "8MiB", "records": "2000", "reads": "1000", "space": "64MiB"},
     "command-db-bench-read-cache": {"threads": "2", "read_cache": "on the target", "records": "2000", "reads": "1000"},
-    "command-pgbench": {"clients": "2", "duration": "1s"},
-    "command-sysbench-fileio": {"threads": "1", "mode": "buffered", "duration": "2s", "size": "4M", "space": "16MiB"},
-    "command-sysbench-oltp": {"threads": "1", "duration": "2s", "rows": "100"},
-    "command-memcaslap": {"tier": "extstore", "clients": "4", "duration": "1s"},
+    "command-pgbench": {"clients": "2", "duration": "3s"},
+    "command-sysbench-fileio": {"threads": "1", "mode": "buffered", "duration": "3s", "size": "4M", "space": "16MiB"},
+    "command-sysbench-oltp": {"threads": "1", "duration": "3s", "rows": "100"},
+    "command-memcaslap": {"tier": "extstore", "clients": "4", "duration": "3s"},
 }
 """Settings by study; each leaves one case and its control."""
 

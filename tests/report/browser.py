@@ -91,7 +91,7 @@ class Browser:
             time.sleep(0.05)
         self.wait("return document.querySelector('#run-view').dataset.run")
 
-    def wait(self, script: str, *, seconds: float = 90) -> Any:
+    def wait(self, script: str, *, seconds: float = 300) -> Any:
         """Wait until a script returns something true."""
         return wait(lambda: self.run(script), what=script, seconds=seconds)
 
@@ -139,7 +139,7 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
 
-def wait(condition: Callable[[], Any], *, what: str, seconds: float = 90) -> Any:
+def wait(condition: Callable[[], Any], *, what: str, seconds: float = 300) -> Any:
     """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

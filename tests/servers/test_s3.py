@@ -44,7 +44,7 @@ objects = 30
 jobs = 2
 queue_depth = 3
 ramp = "0"
-duration = "300ms"
+duration = "2s"
 interval = "100ms"
 delete_after = true
 [[parts]]
@@ -136,7 +136,7 @@ def test_operations_are_the_requests_that_the_server_logs(
 @MOTO
 @pytest.mark.engine
 def test_an_object_that_another_client_changes_is_wrong(server: Server, tmp_path: Path) -> None:
-    plan = plan_of(server, tmp_path, operation="random_read", objects="3", duration="4s")
+    plan = plan_of(server, tmp_path, operation="random_read", objects="3", duration="10s")
 
     def change() -> None:
         server.put(bucket_of(plan), "iosonde-000000000001", b"y" * 2048)

@@ -261,7 +261,7 @@ def test_rados_bench_is_measured_on_a_real_cluster(
     study, target = load("command-rados-bench"), tmp_path / "target"
     target.mkdir()
     settings = {
-        "ceph_conf": str(cluster.configuration), "pool": POOL, "duration": "2s", "block_size": "4KiB",
+        "ceph_conf": str(cluster.configuration), "pool": POOL, "duration": "4s", "block_size": "4KiB",
         "operations_in_flight": "4",
     }  # fmt: skip
     plan = expand(study, open_target(str(target)), profile="quick", repeats=1, settings=settings)
