@@ -537,7 +537,7 @@ def divided(rng: Rng) -> Made:
 
 
 def outages(rng: Rng) -> Made:
-    kind = rng.choice(["verified", "lost", "unverified", "watched", "unnoticed", "failed"])
+    kind = rng.choice(["verified", "lost", "unverified", "watched", "partly", "unnoticed", "failed"])
     cases = pl.DataFrame(
         [{"case_id": "tcp", "part": "restart", "control": False, "protocol": "NVMe/TCP", "block_size": 4096,
           "queue_depth": 32, "jobs": 1, "read_fraction": 0.0, "access": "random",
@@ -554,18 +554,19 @@ def outages(rng: Rng) -> Made:
         if kind != "unverified":
             values |= {
                        ("tcp", "restart", "all", "wrong_sectors"): float(wrong if kind == "lost" else 0)}  # fmt: skip
-    ended = "failed" if kind == "failed" else "complete"
-    outcomes = pl.DataFrame([{"case_id": "tcp", "outcome": ended}])
+    ended = {"failed": ["failed"], "partly": ["complete"] * 4 + ["failed"]}.get(kind, ["complete"] * 3)
+    outcomes = pl.DataFrame([{"case_id": "tcp", "outcome": each} for each in ended])
     [finding] = asked_of("failover", "outage", cases, frame(values), outcomes)
     words = {
         "verified": "no acknowledged write lost",
         "watched": "no acknowledged write lost",
         "lost": "differ from acknowledged writes",
         "unverified": "data not verified",
+        "partly": "in 3 of 4 complete runs",
         "unnoticed": "not decided",
         "failed": "1 run failed",
     }
-    failed = [1] if kind == "failed" else []
+    failed = {"failed": [1], "partly": [3, 4, 1, 5]}.get(kind, [])
     return [
         Claim(finding, [4096, 32, unavailable, outage, 3 * wrong, 3, *failed], holds=words[kind] in finding.sentence)
     ]

@@ -27,7 +27,9 @@ class Unavailability(Finding, kind="unavailability", topic="path"):
     """Time to work off the backlog; None if it was not worked off in every run."""
     backlog: float
     """Largest of all runs."""
-    repeats: int
+    gaps: int
+    """Runs with an unavailable time."""
+    complete: int
     failed: int
     """Runs that ended with an error."""
     verified: int
@@ -36,15 +38,15 @@ class Unavailability(Finding, kind="unavailability", topic="path"):
 
     def _sentence(self) -> str:
         times = f"unavailable for {wording.estimate_text(UNAVAILABLE, self.unavailable)}"
+        if self.gaps < self.complete:
+            times += f" in {self.gaps} of {self.complete} complete runs"
         if self.outage:
             times += f" with an outage of {wording.value_text(LENGTH, self.outage.value)}"
         return f"{self.load}: {times}; {self._data}"
 
     @property
     def _data(self) -> str:
-        failed = (
-            f"{wording.counted(self.failed, 'run')} of {self.failed + self.repeats} failed; " if self.failed else ""
-        )
+        failed = f"{self.failed} of {self.failed + self.complete} runs failed; " if self.failed else ""
         if not self.verified:
             return f"{failed}data not verified"
         if self.wrong_sectors:
@@ -84,15 +86,16 @@ def find(question: Question) -> Iterator[Finding]:
             yield NotUnavailable(**about, repeats=len(ended), failed=failed, strength="strong")
             continue
         unavailable = repeats_interval(found[UNAVAILABLE])
-        repeats = len(found[UNAVAILABLE])
+        gaps = len(found[UNAVAILABLE])
         wrong = _values(question, case_id, "wrong_sectors")
         yield Unavailability(
             **about,
             outage=repeats_interval(found[LENGTH]) if len(found[LENGTH]) else None,
             unavailable=unavailable,
-            caught_up=repeats_interval(found[CAUGHT_UP]) if len(found[CAUGHT_UP]) == repeats else None,
+            caught_up=repeats_interval(found[CAUGHT_UP]) if len(found[CAUGHT_UP]) == gaps else None,
             backlog=float(max(_values(question, case_id, "outage_backlog_max"), default=0.0)),
-            repeats=repeats,
+            gaps=gaps,
+            complete=len(ended) - failed or gaps,
             failed=failed,
             verified=_verified(question, case_id),
             wrong_sectors=int(wrong.sum()),
