@@ -25,6 +25,9 @@ FILES = {
         " 253 0 dm-0 10 0 80 4 20 0 160 6 0 9 10 0 0 0 0 0 0\n"
         "   7 0 loop0 10 0 80 4 20 0 160 6 0 9 10 0 0 0 0 0 0\n"
         " 259 2 nvme1n1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        " 259 3 nvme2c0n1 1 0 8 1 2 0 16 1 0 1 2 0 0 0 0 0 0\n"
+        " 259 4 nvme2c1n1 1 0 8 1 2 0 16 1 0 1 2 0 0 0 0 0 0\n"
+        " 259 5 nvme2n1 2 0 16 2 4 0 32 2 0 1 4 0 0 0 0 0 0\n"
     ),
     "proc/net/dev": (
         "Inter-| Receive | Transmit\n face |bytes\n"
@@ -38,6 +41,9 @@ FILES = {
     ),
     "sys/block/nvme0n1/dev": "259:0\n",
     "sys/block/nvme1n1/dev": "259:2\n",
+    "sys/block/nvme2c0n1/dev": "259:3\n",
+    "sys/block/nvme2c1n1/dev": "259:4\n",
+    "sys/block/nvme2n1/dev": "259:5\n",
     "sys/block/dm-0/slaves/nvme0n1/dev": "259:0\n",
     "sys/block/loop0/dev": "7:0\n",
 }
@@ -63,8 +69,9 @@ def test_each_drive_and_interface_of_a_server_counts_once(tmp_path: Path) -> Non
     assert found.pop("time_ns") > 0
     assert found.pop("cpu_ns") == 155 * 10**9 // 100
     assert found == {
-        **{"disk_reads": 10, "disk_read_bytes": 80 * 512, "disk_read_ms": 4},
-        **{"disk_writes": 20, "disk_write_bytes": 160 * 512, "disk_write_ms": 6, "busy_ms.nvme0n1": 9},
+        **{"disk_reads": 12, "disk_read_bytes": 96 * 512, "disk_read_ms": 6},
+        **{"disk_writes": 24, "disk_write_bytes": 192 * 512, "disk_write_ms": 8, "busy_ms.nvme0n1": 9},
+        **{"busy_ms.nvme2c0n1": 1, "busy_ms.nvme2c1n1": 1},
         **{"nic_rx_bytes": 770, "nic_rx_dropped": 1, "nic_tx_bytes": 880, "nic_tx_dropped": 2},
         **{"nfsd_read_bytes": 4096, "nfsd_write_bytes": 8192, "nfsd_calls": 12, "nfsd_threads": 8},
         **{"nfsd_arrived": 16, "nfsd_without_thread": 3},

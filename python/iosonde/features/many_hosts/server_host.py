@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,8 @@ PERIOD_S = 0.5
 MOST_SAMPLES = 10_000
 SECTOR_BYTES = 512
 _NS_PER_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
+_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
+"""Path of an NVMe namespace with native multipath."""
 _VIRTUAL = ("loop", "ram", "zram", "sr", "fd", "nbd")
 
 
@@ -84,11 +87,15 @@ def _disks(root: Path) -> dict[str, int]:
     """Drives: devices that are neither partitions nor made of others (kernel `Documentation/admin-guide/iostats`)."""
     found = dict.fromkeys(("disk_reads", "disk_writes", "disk_read_bytes", "disk_write_bytes"), 0)
     found |= dict.fromkeys(("disk_read_ms", "disk_write_ms"), 0)
-    for line in (root / "proc/diskstats").read_text(encoding="ascii").splitlines():
-        fields = line.split()
+    lines = [line.split() for line in (root / "proc/diskstats").read_text(encoding="ascii").splitlines()]
+    # Since Linux 6.2 an I/O counts twice with native multipath: on the path and on the device above its paths.
+    over_paths = {_PATH.sub(r"\1\2", fields[2]) for fields in lines if _PATH.fullmatch(fields[2])}
+    for fields in lines:
         name, counts = fields[2], [int(each) for each in fields[3:14]]
         device = root / "sys/block" / name
-        if name.startswith(_VIRTUAL) or not device.exists() or any((device / "slaves").glob("*")) or not any(counts):
+        if name.startswith(_VIRTUAL) or name in over_paths or not device.exists() or not any(counts):
+            continue
+        if any((device / "slaves").glob("*")):
             continue
         found["disk_reads"] += counts[0]
         found["disk_read_bytes"] += counts[2] * SECTOR_BYTES
