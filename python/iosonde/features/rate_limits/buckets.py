@@ -10,6 +10,7 @@ from iosonde.features.rate_limits.series import STEP, Load, Segment, Series, Sta
 from iosonde.features.rate_limits.walk import COUNTED, Walk
 
 _BETWEEN = 1.25
+"""Factor from the first and the last rate at which a rate is clearly between them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -209,7 +209,9 @@ def _sum(series: Sequence[Series]) -> Series:
 
 def _partly(groups: Sequence[set[int]]) -> str:
     several = sorted(sorted(each) for each in groups if len(each) > 1)
-    named = " and among ".join(", ".join(str(volume + 1) for volume in each) for each in several) or "none"
+    if not several:
+        return "leaving out each volume in turn raises no other rate"
+    named = " and among ".join(", ".join(str(volume + 1) for volume in each) for each in several)
     return f"leaving out each volume in turn raises other rates only among volumes {named}; compare such groups alone"
 
 
