@@ -166,7 +166,7 @@ def test_the_page_and_markdown_have_every_sentence_and_names_are_text() -> None:
     assert html.count('class="named"') == 2 and "a &amp; b share a port" in html
     markdown = "\n".join(page.markdown(report))
     for text in (html, markdown):
-        assert "1 target could not be measured" in text and "slot-9: host" in text
+        assert "1 target without a complete run" in text and "slot-9: host" in text
         assert "slot-3 (serial 00000003…)" in text and "comparisons, adjusted together (Holm)" in text
     assert "<b>" not in markdown
 

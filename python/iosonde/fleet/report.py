@@ -51,7 +51,7 @@ class FleetReport:
     @property
     def missing_text(self) -> str:
         """State how many targets are missing; empty if none."""
-        return f"{counted(len(self.missing), 'target')} could not be measured" if self.missing else ""
+        return f"{counted(len(self.missing), 'target')} without a complete run" if self.missing else ""
 
     @property
     def title(self) -> str:
