@@ -65,10 +65,10 @@ class SshHost(BaseModel):
 
     def error(self, status: int, errors: bytes) -> TargetError:
         """The error for a command on the host that has ended with this status."""
-        wanted = "without a question" if status == OF_SSH else "iosonde of the same version must be installed there"
+        wanted = "connect without a password" if status == OF_SSH else "install the same version of iosonde there"
         return TargetError(
             f"no worker on host `{self.called}` (`{self.address}`): {ssh_problem(status, errors)}",
-            hint=f"try `{self.by_hand()}`: {wanted}",
+            hint=f"{wanted}, and try `{self.by_hand()}`",
         )
 
     def by_hand(self) -> str:

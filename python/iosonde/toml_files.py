@@ -35,7 +35,7 @@ def validated(
         return model.model_validate(values)
     except ValidationError as failed:
         first = failed.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        wrong = f"`{place}`" if place else f"the {what}"
-        raise error(f"{wrong} is wrong: {message}", where=f"in `{where}`", hint=hint) from None
+        place = "`" + ".".join(map(str, first["loc"])) + "`" if first["loc"] else f"the {what}"
+        sentences = {"missing": f"{place} is missing", "extra_forbidden": f"there is no key {place}"}
+        wrong = f"{place} is wrong: {first['msg'].removeprefix('Value error, ')}"
+        raise error(sentences.get(first["type"], wrong), where=f"in `{where}`", hint=hint) from None

@@ -13,7 +13,7 @@ from iosonde.errors import StudyError
 from iosonde.ssh_hosts import SshHost
 
 MOST_TARGETS = 10_000
-HINT = "list each target as in docs/fleet.md"
+HINT = "list each target: `[[targets]]` with `name` and `target`, and `host` on another machine (docs/fleet.md)"
 
 
 class Strict(BaseModel):

@@ -200,9 +200,9 @@ def test_a_host_that_cannot_take_part_is_named_before_anything_is_written(place:
     scripts = pythons(place / "pythons")
     other = hosts.hosts[1]
     for changed, reasons in (
-        ({"port": 23}, ["ssh exited with status 255", "Connection refused", "without a question"]),
-        ({"python": scripts["none"]}, ["ssh exited with status 127", "No such file", "of the same version"]),
-        ({"python": scripts["plain"]}, ["ssh exited with status 1", "No module named", "of the same version"]),
+        ({"port": 23}, ["ssh exited with status 255", "Connection refused", "connect without a password"]),
+        ({"python": scripts["none"]}, ["ssh exited with status 127", "No such file", "install the same version"]),
+        ({"python": scripts["plain"]}, ["ssh exited with status 1", "No module named", "install the same version"]),
         ({"python": scripts["build"]}, ["must have the same `engine_sha256` as this machine"]),
         ({"python": scripts["dask"]}, ["must have the same `distributed` as this machine; got `2025.1.0`"]),
     ):

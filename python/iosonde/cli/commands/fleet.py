@@ -124,13 +124,14 @@ def _consent(fleet: Fleet | FleetFile, destroy: list[str], confirm: list[str] | 
 def plan_lines(planned: Planned) -> list[str]:
     """The plan of a fleet: targets, runs, time, bytes written, consent, what targets share."""
     from iosonde.fleet.sharing import sentences
+    from iosonde.metrics.wording import counted
     from iosonde.units import format_bytes, format_duration
 
     plans = list(planned.plans.values())
     seconds = [plan.cost.seconds for plan in plans]
     longest, total = format_duration(max(seconds) * 1e9), format_duration(sum(seconds) * 1e9)
     lines = [
-        f"{plans[0].study['title']} on {len(plans)} targets",
+        f"{plans[0].study['title']} on {counted(len(plans), 'target')}",
         f"runs      {sum(len(plan.runs) for plan in plans):,}",
         f"time      about {longest} per target, {total} in all",
     ]
