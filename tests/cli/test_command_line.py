@@ -70,6 +70,8 @@ def test_a_mistake_on_the_command_line_ends_with_2(iosonde: Iosonde) -> None:
     unknown = iosonde("paln")
     assert unknown.returncode == 2
     assert "Did you mean 'plan'?" in unknown.stderr
+    assert "`limits` is a study: `iosonde run limits --target TARGET`" in iosonde("limits").stderr
+    assert "`etcd` is an application: `iosonde qualify etcd --target TARGET`" in iosonde("etcd").stderr
     missing = iosonde("plan", "quick")
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "Missing option '--target'. What to measure: a directory" in missing.stderr

@@ -159,6 +159,15 @@ class _Group(typer.core.TyperGroup):
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Name the command for a study or application that was given in its place."""
+        from iosonde.data import applications, shipped
+
+        for kind, names, command in (("a study", shipped(), "run"), ("an application", applications(), "qualify")):
+            if args[0] in names and args[0] not in self.commands:
+                ctx.fail(f"`{args[0]}` is {kind}: `iosonde {command} {args[0]} --target TARGET`")
+        return super().resolve_command(ctx, args)
+
 
 _STARTS = """Commands to begin with:
 
