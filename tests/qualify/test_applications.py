@@ -67,6 +67,15 @@ def test_a_file_with_requirements_is_an_application(tmp_path: Path) -> None:
     assert load_application(str(own)).requirement[0].holds.endswith("7ms")
 
 
+def test_the_study_of_the_guide_has_the_load_of_postgresql(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```toml\n(.*?)^```", Path("docs/qualify.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "own.toml").write_text(text, encoding="utf-8")
+    own, shipped = load_application(str(tmp_path / "own.toml")), load_application("postgresql")
+    plans = [plan_of(study, open_target(str(tmp_path)), time_limit_ns=10**10) for study in (own, shipped)]
+    assert plans[0].cases[0].parameters == plans[1].cases[0].parameters
+    assert [each.holds for each in own.requirement] == ["write.iops >= 2000 IOPS"]
+
+
 LOADS = {f"qualify-{name}": 2 for name in ("cockroachdb", "consul", "ethereum", "openshift", "vault")} | {
     "qualify-sap-hana": 6
 }

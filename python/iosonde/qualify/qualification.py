@@ -14,7 +14,7 @@ from iosonde.findings.requirements import decisive, overall, results_of
 from iosonde.foreign_text import printable
 from iosonde.results import ResultSet
 
-NO_LIMITS = "its documentation states no limit"
+NO_LIMITS = "its documentation states no limit; state your own in a study file (docs/qualify.md)"
 
 
 @dataclass(frozen=True, kw_only=True)
