@@ -176,7 +176,7 @@ def test_a_clear_pass_in_spite_of_what_only_slows_is_a_pass(
     )
 
 
-RULE = "a disturbed run passes only if its value is 30% within the limit, and never fails"
+RULE = "a disturbed run passes only if its value is 30 % within the limit, and never fails"
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def _of_slowed(found: Result, records: Sequence[Record]) -> Result:
     """Return the result of runs that were only slowed: a pass, or undecided."""
     if found.outcome == "pass":
         return replace(found, reason=f"in spite of a disturbance that only slows: {_because(records)}")
-    rule = f"a disturbed run passes only if its value is {1 - CLEAR:.0%} within the limit, and never fails"
+    rule = f"a disturbed run passes only if its value is {100 * (1 - CLEAR):.0f} % within the limit, and never fails"
     return replace(found, outcome="undecided", reason=f"{_unusable(records)}; {rule}")
 
 

@@ -54,7 +54,7 @@ class Decision:
         if self.length_ns < SHORTEST_NS:
             return f"measured for {length}; at least {shortest} required"
         if self.comparison.side != "undecided":
-            return f"measured for {length}; before {usual} only values {1 - CLEAR:.0%} from the limit pass"
+            return f"measured for {length}; before {usual} only values {100 * (1 - CLEAR):.0f} % from the limit pass"
         return "the interval contains the limit"
 
 
