@@ -15,7 +15,7 @@ from iosonde.fleet.drives import Drive, FleetOfStudy
 from iosonde.metrics.wording import metric_words
 from iosonde.regression.sessions import CellKey
 
-LABELS, PLOT, ROW, TOP, MARGIN = 400, 480, 30, 34, 20
+LABELS, PLOT, ROW, TOP, MARGIN = 460, 420, 30, 34, 20
 ROWS = 60
 """Values that the figure shows, those with the largest deviation first; the table has all."""
 LONGEST_LABEL = 62

@@ -44,6 +44,7 @@ def _view(part: str) -> View:
         part=part,
         y="iops",
         caption="Measured IOPS while a bucket drains, and the rate that the identified rule allows.",
+        shared_y=False,
     )
 
 
