@@ -50,10 +50,9 @@ from iosonde.features.rate_limits.series import Load
 from iosonde.features.rate_limits.sharing import Sharing
 from iosonde.features.rate_limits.sharing_procedure import SharingConclusion
 from iosonde.features.sustained_load import idle_recovery, lasting_drop, stimulus
-from iosonde.findings import questions
 from iosonde.findings.device_state import FreshDevice, Written
 from iosonde.findings.finding import Finding
-from iosonde.findings.findings import findings
+from iosonde.findings.findings import _answer, findings
 from iosonde.findings.observations import disturbance, quality, search
 from iosonde.findings.question import Question
 from iosonde.findings.questions import steady
@@ -426,7 +425,7 @@ def asked_of(name: str, kind: str, cases: pl.DataFrame, runs: pl.DataFrame, outc
     question = Question(
         study=described, analysis=analysis, cases=cases, runs=runs, outcomes=outcomes, support=Support()
     )
-    return list(questions.kinds()[kind].find(question))
+    return list(_answer(question))
 
 
 def device_share(rng: Rng) -> Made:
@@ -510,7 +509,8 @@ def path(rng: Rng) -> Made:
 
 
 def divided(rng: Rng) -> Made:
-    is_divided = rng.random() < 0.7
+    is_divided, is_local = rng.random() < 0.7, rng.random() < 0.3
+    is_divided &= not is_local
     cases = pl.DataFrame(
         [{"case_id": "far", "part": "main", "control": False, "operation": "read", "block_size": 4096, "queue_depth": 4,
           "jobs": 1, "read_fraction": 1.0, "access": "random"}]
@@ -520,10 +520,14 @@ def divided(rng: Rng) -> Made:
     if is_divided:
         values |= {("far", "main", "all", f"network_path_{name}_ns_mean"): time for name, time in parts.items()}
         values |= {("far", "main", "all", "network_path_ns_mean"): sum(parts.values())}
-    reason = None if is_divided else "5 probes of the network; 6 are required"
-    outcomes = pl.DataFrame([{"case_id": "far", "network_unseparated": reason}],
-                            schema=dict.fromkeys(("case_id", "network_unseparated"), pl.String))  # fmt: skip
+    reason = None if is_divided or is_local else "5 probes of the network; 6 are required"
+    columns = {"case_id": "far", "outcome": "complete", "network_transport": None if is_local else "nfs",
+               "network_unseparated": reason}  # fmt: skip
+    failed = {**columns, "outcome": "failed", "network_transport": None}
+    outcomes = pl.DataFrame([columns, columns, failed], schema=dict.fromkeys(columns, pl.String))
     [finding] = asked_of("network-path", "network_path", cases, frame(values), outcomes)
+    if is_local:
+        return [Claim(finding, [2], holds="latency is not divided" in finding.sentence)]
     if not is_divided:
         return [Claim(finding, [4096, 4, 5, 6], holds="5 probes" in finding.sentence)]
     listed = re.findall(r"(client|network|server) [0-9]", finding.sentence)

@@ -249,7 +249,8 @@ def _is_decided_elsewhere(question: Question) -> bool:
 
 def _answer(question: Question) -> Iterator[Finding]:
     """Answer a question, or return that there are too few samples for it."""
-    if question.cells().is_empty():
+    kind = _QUESTIONS[question.analysis.kind]
+    if question.cells().is_empty() and not kind.explains_missing:
         unmeasured = _unmeasured(question)
         if not unmeasured:
             return _without_samples(question)
@@ -260,7 +261,6 @@ def _answer(question: Question) -> Iterator[Finding]:
         different = list(filter(None, (find(question) for find in _NOT_RANKED)))
         if different:
             return iter(different)
-    kind = _QUESTIONS[question.analysis.kind]
     found = list(kind.find(question))
     if not found and kind.compares_levels:
         return one_level.find(question)

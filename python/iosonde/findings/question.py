@@ -247,5 +247,7 @@ class QuestionKind:
     find: Callable[[Question], Iterator[Finding]]
     compares_levels: bool = False
     """True if it has no answer for a single level: its value is stated instead."""
+    explains_missing: bool = False
+    """True if it states why no case has a value of its metric."""
     is_of_names: bool = False
     """True if it compares named levels: its answers come before the values of a single level."""

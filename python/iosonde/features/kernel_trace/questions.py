@@ -200,4 +200,4 @@ def _share_text(share: Estimate) -> str:
     return f"{wording.percent_text(share.value)} (95 % CI {wording.percent_range(share.low, share.high)})"
 
 
-KINDS = (QuestionKind("io_path", find),)
+KINDS = (QuestionKind("io_path", find, explains_missing=True),)

@@ -11,7 +11,7 @@ import polars as pl
 from iosonde.features.network_storage import unavailability
 from iosonde.features.network_storage.metrics import DIVIDED, PARTS, SERVER_PARTS, part_of
 from iosonde.findings.cells import cells
-from iosonde.findings.finding import Finding
+from iosonde.findings.finding import FIRST, Finding
 from iosonde.findings.question import Question, QuestionKind
 from iosonde.metrics import wording
 from iosonde.metrics.statistics import Estimate, repeats_interval
@@ -52,6 +52,19 @@ class UndividedLatency(Finding, kind="latency not separable", topic="path"):
         return "round trip and queue of the calls are in the table of metrics"
 
 
+class NoNetworkStorage(Finding, kind="no network storage", topic="path", place=FIRST):
+    """A target below which no transport of network storage was recognized, such as a local disk."""
+
+    runs: int
+
+    def _sentence(self) -> str:
+        runs = wording.counted(self.runs, "run")
+        return f"no network storage was recognized below the target in {runs}: latency is not divided"
+
+    def _evidence(self) -> str:
+        return "mount and devices of the target (docs/network.md)"
+
+
 def find(question: Question) -> Iterator[Finding]:
     """Divide the latency of each case, or state why it is not divided."""
     factors = [question.analysis.over, *question.by]
@@ -65,7 +78,7 @@ def find(question: Question) -> Iterator[Finding]:
     )
     for row in divided.iter_rows(named=True):
         yield _divided(question, row)
-    yield from _undivided(question, known=set(divided["case_id"]))
+    yield from _undivided(question, known=set(divided["case_id"])) if _is_network(question) else _local(question)
 
 
 def _divided(question: Question, row: Mapping[str, Any]) -> DividedLatency:
@@ -101,6 +114,26 @@ def _of_case(question: Question, case_id: str, metric: str) -> np.ndarray:
     return found.sort("repeat")["value"].to_numpy()
 
 
+def _complete(question: Question) -> pl.DataFrame:
+    """The complete runs of the part in the view `runs`; empty without their transports."""
+    outcomes = question.outcomes
+    if outcomes is None or not {"outcome", "network_transport"} <= set(outcomes.columns):
+        return pl.DataFrame()
+    cases = question.cases.filter(pl.col("part") == question.part.name)["case_id"].to_list()
+    return outcomes.filter(pl.col("case_id").is_in(cases), pl.col("outcome") == "complete")
+
+
+def _is_network(question: Question) -> bool:
+    found = _complete(question)
+    return found.is_empty() or found["network_transport"].null_count() < len(found)
+
+
+def _local(question: Question) -> Iterator[Finding]:
+    found = _complete(question)
+    case_ids = tuple(found["case_id"].unique(maintain_order=True))
+    yield NoNetworkStorage(runs=len(found), strength="strong", case_ids=case_ids, part=question.part.name)
+
+
 def _undivided(question: Question, *, known: set[str]) -> Iterator[UndividedLatency]:
     outcomes = question.outcomes
     if outcomes is None or "network_unseparated" not in outcomes.columns:
@@ -118,4 +151,7 @@ def _undivided(question: Question, *, known: set[str]) -> Iterator[UndividedLate
             )
 
 
-KINDS = (QuestionKind("network_path", find), QuestionKind("outage", unavailability.find))
+KINDS = (
+    QuestionKind("network_path", find, explains_missing=True),
+    QuestionKind("outage", unavailability.find, explains_missing=True),
+)
