@@ -1,7 +1,8 @@
 """Requirements of tests on the machine, each tried once: `@pytest.mark.needs("root", "mkfs.xfs", "kernel btrfs")`.
 
 A need is an external program of `iosonde.tools` by its name, or one of `CAPABILITIES`. A test whose needs are not met
-is skipped, and the reason names what to install or to change. No other skip exists.
+is skipped, and the reason names what to install or to change. The only other reason is a pause of the machine, where a
+test decides by shares of time.
 """
 
 from __future__ import annotations

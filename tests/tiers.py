@@ -134,7 +134,7 @@ def has_text_parameter(item: Any, text: str) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip where a need is not met: the only skip there is."""
+    """Skip where a need is not met."""
     item.config.stash[_PROGRAMS].started.clear()
     for marker in item.iter_markers("needs"):
         for need in marker.args:
