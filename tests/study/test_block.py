@@ -225,7 +225,7 @@ def test_parameters_that_do_not_fit_together_are_refused() -> None:
             "the backend `sync` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)",
             '`completion_polling` needs `io_mode = "direct"`',
             "it would never end: set `duration`, `limit_bytes`, `limit_spans` or `limit_operations`",
-            "`ramp_bytes` needs a `ramp` above 0",
+            "`ramp_bytes` ends a `ramp` early: set a `ramp` above 0, or leave out `ramp_bytes`",
             "`limit_operations` is less than one for each job",
             "`limit_bytes` is less than one block for each job",
             "`span` is smaller than 16 KiB, one block for each job that has a part",

@@ -338,7 +338,7 @@ def test_a_span_larger_than_the_room_is_refused_before_anything_is_written(tmp_p
 no room on `DIR`: 1 PiB are needed and SOME are free
   by the parameter `span`, as in case `grid/block_size=512B/queue_depth=1/operation=read`
 
-hint: make the span smaller with `--set span=...`, choose a smaller profile, or name another target\
+hint: make the span smaller with `--set span=...`, or name another target\
 """)
     assert refusal(target="null:1MiB") == snapshot("""\
 `DIR` is too small: 1 MiB, and 1 GiB are needed

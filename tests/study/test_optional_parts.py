@@ -68,6 +68,17 @@ def test_a_study_without_any_possible_case_is_refused_with_the_reason(tmp_path: 
         expand(parse(text), open_target(str(tmp_path)))
 
 
+def test_each_reason_is_named_if_no_case_is_possible(tmp_path: Path) -> None:
+    text = STUDY.format(optional="true").replace('name = "possible"', 'name = "large"\noptional = true', 1)
+    text = text.replace('"off", ', "").replace('name = "large"', 'name = "large"\nmeasurement = { span = "1PiB" }')
+    with pytest.raises(TargetError, match="the study `some` has no case that is possible here") as caught:
+        expand(parse(text), open_target(str(tmp_path)))
+    lines = caught.value.where.splitlines()
+    assert lines[0].startswith(f"in case `large`: no room on `{tmp_path}`: 1 PiB are needed")
+    assert lines[1:] == ["  in case `swapping/swap=target`: no swap here"]
+    assert caught.value.hint.startswith("make the span smaller")
+
+
 def test_a_wrong_parameter_of_an_optional_part_is_still_an_error(tmp_path: Path) -> None:
     with pytest.raises(IosondeError, match="span"):
         expand(parse(STUDY.format(optional="true")), open_target(str(tmp_path)), settings={"span": "nonsense"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from iosonde.errors import IosondeError, TargetError
@@ -34,13 +35,22 @@ def possible_drafts(study: Study, stages: SetupTargets[Target], left_out: list[L
         else:
             kept.append(draft)
     if not any(not draft.case.control for draft in kept):
-        if first:
-            raise first
-        each = left_out[0]
-        raise TargetError(each.reason, where=f"in case `{each.case_id}`, like all others", hint=each.hint)
+        raise _none_possible(left_out, first, study)
     chosen, repeated = distinct_drafts(kept, study, stages.base)
     left_out += repeated
     return chosen
+
+
+def _none_possible(left_out: Sequence[LeftOut], first: IosondeError | None, study: Study) -> IosondeError:
+    """The error of the only case, or one with the first case of each reason."""
+    reasons = {each.reason: each for each in reversed(left_out)}
+    each = left_out[0]
+    if len(reasons) == 1:
+        return first or TargetError(each.reason, where=f"in case `{each.case_id}`, like all others", hint=each.hint)
+    lines = [f"in case `{each.case_id}`: {each.reason}" for each in reversed(reasons.values())]
+    return TargetError(
+        f"the study `{study.name}` has no case that is possible here", where="\n  ".join(lines), hint=each.hint
+    )
 
 
 def _check(draft: Draft, stages: SetupTargets[Target], study: Study) -> None:

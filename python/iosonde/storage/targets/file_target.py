@@ -70,7 +70,7 @@ class _OnDisk(Target):
         if bytes_needed > free:
             raise TargetError(
                 f"no room on `{self.name}`: {format_bytes(bytes_needed)} are needed and {format_bytes(free)} are free",
-                hint="make the span smaller with `--set span=...`, choose a smaller profile, or name another target",
+                hint="make the span smaller with `--set span=...`, or name another target",
             )
 
     def _check_direct(self, block_sizes: Iterable[int]) -> None:
