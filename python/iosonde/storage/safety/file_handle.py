@@ -15,6 +15,9 @@ _FUSE = 0x65735546
 """`FUSE_SUPER_MAGIC`: there, a handle lasts only as long as the kernel has the inode in memory."""
 
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
 class _Handle(ctypes.Structure):
     _fields_ = (
         ("handle_bytes", ctypes.c_uint),
@@ -29,11 +32,17 @@ def handle_of(path: Path) -> str | None:
     name_to_handle_at(2). File systems that cannot be exported have none, such as overlayfs without `nfs_export`;
     those of FUSE do not last.
     """
-    handle, mount = _Handle(handle_bytes=_MOST_BYTES), ctypes.c_int()
-    libc = ctypes.CDLL(None, use_errno=True)
-    name, status = ctypes.c_char_p(os.fsencode(path)), ctypes.create_string_buffer(_STATFS_BYTES)
-    if libc.statfs(name, status) == 0 and ctypes.c_long.from_buffer(status).value == _FUSE:
+    if is_on_fuse(path):
         return None
-    if libc.name_to_handle_at(_AT_FDCWD, name, ctypes.byref(handle), ctypes.byref(mount), 0) != 0:
+    handle, mount = _Handle(handle_bytes=_MOST_BYTES), ctypes.c_int()
+    name = ctypes.c_char_p(os.fsencode(path))
+    if _LIBC.name_to_handle_at(_AT_FDCWD, name, ctypes.byref(handle), ctypes.byref(mount), 0) != 0:
         return None
     return f"{handle.handle_type:x}:{bytes(handle.f_handle[: handle.handle_bytes]).hex()}"
+
+
+def is_on_fuse(path: Path) -> bool:
+    """Return True if a process serves the file system of what is at `path`."""
+    status = ctypes.create_string_buffer(_STATFS_BYTES)
+    found = _LIBC.statfs(ctypes.c_char_p(os.fsencode(path)), status)
+    return found == 0 and ctypes.c_long.from_buffer(status).value == _FUSE

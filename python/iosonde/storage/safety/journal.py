@@ -21,7 +21,7 @@ from typing import Any
 from iosonde.cache import TEMPORARY, abandoned
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.loop_status import attached_to, identity_of
-from iosonde.storage.safety import own_directory
+from iosonde.storage.safety import kept_numbers, own_directory
 from iosonde.storage.safety.file_handle import handle_of
 from iosonde.storage.safety.journal_entry import (
     CONTROL_GROUP,
@@ -76,7 +76,10 @@ def add_files(path: Path, files: Mapping[str, int]) -> None:
     entry = find(path)
     if entry is None:
         return
-    found = {name: handle_of(path / name) for name, inode in files.items() if inode > 0}
+    created = [name for name, inode in files.items() if inode > 0]
+    for name in created:
+        kept_numbers.keep(path / name)
+    found = {name: handle_of(path / name) for name in created}
     handles = {name: handle for name, handle in entry.handles.items() if name not in files}
     handles |= {name: handle for name, handle in found.items() if handle}
     if not files.items() <= entry.files.items() or handles != entry.handles:
@@ -116,6 +119,7 @@ def take_over(path: Path, *, keep: bool) -> bool:
 
 def removed(path: Path) -> None:
     """Remove the entry about `path`, which is gone or no longer ours."""
+    kept_numbers.release(path)
     _entry_file(path).unlink(missing_ok=True)
 
 
@@ -420,6 +424,7 @@ def _has_handle(entry: Entry) -> bool:
 
 def _identification(path: Path) -> dict[str, Any]:
     """Return the identity of the thing at `path`, as fields of its entry; nothing if there is none."""
+    kept_numbers.keep(path)
     try:
         status = _status(path.lstat())
     except OSError:
