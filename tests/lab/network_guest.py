@@ -18,9 +18,8 @@ from pathlib import Path
 import psutil
 from network_conditions import BY_NAME, Condition
 
-from iosonde.execution import Observer, environment, execute
+from iosonde.execution import Observer, environment, execute, nfs_server
 from iosonde.features.network_storage import mountstats, transport
-from iosonde.features.network_storage.instruments import server_counters
 from iosonde.plan import Case, Run
 from iosonde.planning import expand, parse
 from iosonde.protocol.event import Event
@@ -139,7 +138,7 @@ def counted(condition: Condition) -> dict[str, int]:
     table.write_text(in_server("cat", "/proc/net/rpc/nfsd"))
     statistics = mountstats.read(str(folder(condition))) or mountstats.read(str(MOUNT))
     assert statistics
-    return statistics.counters | server_counters(table)
+    return statistics.counters | nfs_server.counters(table)
 
 
 @contextmanager

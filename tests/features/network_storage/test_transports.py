@@ -18,8 +18,8 @@ import pytest
 from plans import hand_plan
 from samples import Samples, write
 
+from iosonde.execution import nfs_server
 from iosonde.features.network_storage import mountstats, path, tcp, transport
-from iosonde.features.network_storage.instruments import server_counters
 from iosonde.features.network_storage.probe import Echo, Probe
 from iosonde.features.network_storage.record import NetworkReading
 from iosonde.report import write as write_report
@@ -71,9 +71,9 @@ def test_counters_are_those_of_the_mount_at_the_point() -> None:
 
 
 def test_counters_of_the_server_are_read() -> None:
-    expected = {"nfsd_read_bytes": 8192000, "nfsd_write_bytes": 33554432, "nfsd_calls": 2161}
-    assert server_counters(RECORDED / "nfsd") == expected
-    assert server_counters(RECORDED / "missing") == {}
+    expected = {"nfsd_read_bytes": 8192000, "nfsd_write_bytes": 33554432, "nfsd_calls": 2161, "nfsd_threads": 8}
+    assert nfs_server.counters(RECORDED / "nfsd") == expected
+    assert nfs_server.counters(RECORDED / "missing") == {}
 
 
 def test_options_of_others_are_known_ones_that_can_be_written() -> None:

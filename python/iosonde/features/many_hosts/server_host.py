@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iosonde.execution import nfs_server
+
 if TYPE_CHECKING:
     from distributed import Worker
 
@@ -71,10 +73,10 @@ async def _sample(samples: list[dict[str, int]]) -> None:
 def read(root: Path) -> dict[str, int]:
     """Counters of the machine now, by name, and the time."""
     found: dict[str, int] = {"time_ns": time.time_ns()}
-    for source in (_cpu, _disks, _interfaces, _nfsd, _nfsd_pools):
+    for source in (_cpu, _disks, _interfaces, _nfsd_pools):
         with suppress(OSError, ValueError, IndexError, KeyError):
             found |= source(root)
-    return found
+    return found | nfs_server.counters(root / "proc/net/rpc/nfsd")
 
 
 def _cpu(root: Path) -> dict[str, int]:
@@ -117,19 +119,6 @@ def _interfaces(root: Path) -> dict[str, int]:
             for counter, value in zip(found, (values[0], values[3], values[8], values[11]), strict=True):
                 found[counter] += value
     return found
-
-
-def _nfsd(root: Path) -> dict[str, int]:
-    lines = dict(
-        line.partition(" ")[::2] for line in (root / "proc/net/rpc/nfsd").read_text(encoding="ascii").splitlines()
-    )
-    read_bytes, written = lines["io"].split()[:2]
-    return {
-        "nfsd_read_bytes": int(read_bytes),
-        "nfsd_write_bytes": int(written),
-        "nfsd_calls": int(lines["rpc"].split()[0]),
-        "nfsd_threads": int(lines["th"].split()[0]),
-    }
 
 
 def _nfsd_pools(root: Path) -> dict[str, int]:

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import polars as pl
 
+from iosonde.execution import nfs_server
 from iosonde.execution.engine import EngineRun
 from iosonde.execution.instruments.instrument import Instrument, Reading, RunContext
 from iosonde.features.network_storage import mountstats, path, tcp, transport
@@ -23,8 +24,6 @@ from iosonde.features.network_storage.probe import Probe, RoundTrip
 from iosonde.features.network_storage.record import STATISTICS, NetworkReading
 from iosonde.protocol.event import Event
 from iosonde.results.schema import STORE_STATISTICS
-
-SERVER_STATISTICS = Path("/proc/net/rpc/nfsd")
 
 
 class NetworkStorage(Instrument):
@@ -130,21 +129,10 @@ def sample(facts: dict[str, Any], own_ports: Collection[int] = ()) -> dict[str, 
     if interface := way.get("interface"):
         found |= path.counters(interface)
     if way.get("server_is_local") and facts["transport"] == "nfs":
-        found |= server_counters(SERVER_STATISTICS)
+        found |= nfs_server.counters()
     if pid := facts.get("daemon_pid"):
         found |= _daemon_counters(pid)
     return found | {"read_ns": time.monotonic_ns() - found["clock_ns"]}
-
-
-def server_counters(table: Path) -> dict[str, int]:
-    """Bytes and calls that a server on this machine counted; empty without one."""
-    found: dict[str, int] = {}
-    with suppress(OSError, ValueError, IndexError):
-        lines = dict(line.partition(" ")[::2] for line in table.read_text(encoding="utf-8").splitlines())
-        read, written = lines["io"].split()[:2]
-        found = {"nfsd_read_bytes": int(read), "nfsd_write_bytes": int(written)}
-        found["nfsd_calls"] = int(lines["rpc"].split()[0])
-    return found
 
 
 def _daemon_counters(pid: int) -> dict[str, int]:
