@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -370,6 +371,25 @@ def test_an_undo_that_fails_does_not_prevent_the_others(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(journal, "remove", fail)
     assert reasons() == ["could not be removed: the device does not answer", "removed"]
+
+
+def test_a_setting_that_the_kernel_refuses_does_not_prevent_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    undone: list[str] = []
+
+    def undo(entry: journal.Entry) -> None:
+        if entry.path.endswith("scheduler"):
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        undone.append(entry.path)
+
+    setting = journal_entry.kinds()[journal_entry.QUEUE_SETTING]
+    monkeypatch.setattr("iosonde.servers.undo.KINDS", (replace(setting, undo=undo),))
+    first, busy = (Path("/sys/block/none/queue", name) for name in ("nr_requests", "scheduler"))
+    for path in (first, busy):
+        journal.created(path, journal_entry.QUEUE_SETTING, facts={"value": "1", "own": "iosonde-12345678", "disk": ""})
+    with pytest.raises(TargetError, match=f"cannot restore `{busy}`: Device or resource busy"):
+        journal.restore([first, busy])
+    assert undone == [str(first)]
+    assert (journal.find(first), journal.find(busy) is None) == (None, False)
 
 
 def test_what_a_killed_writer_left_in_the_cache_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

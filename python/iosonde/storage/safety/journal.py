@@ -12,7 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -261,10 +261,15 @@ def undoing(what: str) -> Iterator[None]:
 
 
 def restore(paths: Sequence[Path]) -> None:
-    """Undo changes to files, the last one first; `TargetError` for one that cannot be undone."""
-    for path in reversed(paths):
-        with undoing(f"restore `{path}`"):
-            undo(path)
+    """Undo changes to files, the last one first; `TargetError` if one cannot be undone, after the others."""
+    with ExitStack() as all_of_them:
+        for path in paths:
+            all_of_them.callback(_restore, path)
+
+
+def _restore(path: Path) -> None:
+    with undoing(f"restore `{path}`"):
+        undo(path)
 
 
 def remove(path: Path) -> None:
