@@ -33,9 +33,9 @@ def test_cases_that_are_not_finished_are_one_finding_a_part() -> None:
     [found] = find([(case, None) for case in cases])
     assert isinstance(found, NoBoundary) and not found.finished
     assert found.case_ids == ("curve/load=0.1", "curve/load=0.5", "curve/load=0.9")
-    assert found.sentence == "3 cases of part `curve`: not finished; continue with `iosonde resume`"
+    assert found.sentence == "3 cases of part `curve`: not finished; continue with `iosonde resume DIR`"
     [alone] = find([(cases[0], None)])
-    assert alone.sentence == "`curve/load=0.1`: not finished; continue with `iosonde resume`"
+    assert alone.sentence == "`curve/load=0.1`: not finished; continue with `iosonde resume DIR`"
 
 
 @pytest.mark.parametrize(("mapping", "kinds"), [(None, {Throughput, UnloadedLatency}), ("anonymous", set())])

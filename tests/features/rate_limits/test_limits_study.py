@@ -90,7 +90,7 @@ def test_a_volume_with_credits_is_identified_and_the_study_resumes(volume: str, 
         re.match("Not decided whether a rate limit applies: 4 KiB reads: constant at 1,000 ", e) for e in sentences
     )
     assert any(re.match("Not decided, because the study was stopped in the stage `.+`: ", each) for each in sentences)
-    assert any("continue with `iosonde resume`" in each for each in sentences)
+    assert any("continue with `iosonde resume DIR`" in each for each in sentences)
     assert concluded(resume(tmp_path / "stopped")).found == found
     [material] = gather([whole])
     assert [row[0].text for row in tables(material)[0].rows][:2] == [

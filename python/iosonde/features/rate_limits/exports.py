@@ -43,7 +43,7 @@ class Sustained:
 def of(found: Identification, *, device: str, size_bytes: int) -> Iterator[tuple[str, str]]:
     """Suffix and text of each file; `device` is `MAJOR:MINOR`."""
     if found.stopped_at:
-        yield ".txt", "limits are not identified yet: continue the study with `iosonde resume`\n"
+        yield ".txt", "limits are not identified yet: continue the study with `iosonde resume DIR`\n"
         return
     if not found.rules:
         yield ".txt", f"no limit was identified: {found.verdict}; {found.reason}\n"

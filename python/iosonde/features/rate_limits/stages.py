@@ -19,7 +19,7 @@ from iosonde.study.model import STAGE
 from iosonde.units import parse_duration
 
 T = TypeVar("T")
-CONTINUE = "continue with `iosonde resume`"
+CONTINUE = "continue with `iosonde resume DIR`"
 INTERVAL_MS = 100
 """Shortest interval of the time series."""
 _PAGE = 4096

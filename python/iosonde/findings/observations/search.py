@@ -103,7 +103,7 @@ def find(procedures: Sequence[Ended], hosts: int = 0) -> Iterator[Finding]:
             yield _boundary(case, conclusion, each) if conclusion.reached else _no_boundary(case, conclusion)
             yield from _also_met(case, conclusion, each)
         elif conclusion is None or not conclusion.reached:
-            reason = conclusion.reason if conclusion else "continue with `iosonde resume`"
+            reason = conclusion.reason if conclusion else "continue with `iosonde resume DIR`"
             unfinished.setdefault((case.part, reason), []).append(case)
     for (part, reason), cases in unfinished.items():
         yield _unfinished(part, reason, [case.case_id for case in cases])

@@ -418,6 +418,7 @@ def _cautions(material: Material) -> list[Caution]:
 
 
 def _missing(source: Source) -> list[MissingRun]:
+    resume = f"`iosonde resume {source.results.directory}`"
     ended = [
         MissingRun(
             source=source.label,
@@ -425,7 +426,7 @@ def _missing(source: Source) -> list[MissingRun]:
             case_id=record.case_id,
             kind="unsupported" if record.is_unsupported else "failed" if record.outcome == "failed" else "stopped",
             why=record.failure.message if record.failure else "stopped early",
-            hint=record.failure.hint if record.failure else "`iosonde resume` measures it again",
+            hint=record.failure.hint if record.failure else f"{resume} measures it again",
         )
         for record in [*source.failed, *source.stopped, *source.impossible]
     ]
@@ -446,7 +447,7 @@ def _missing(source: Source) -> list[MissingRun]:
             run_id=run.run_id,
             case_id=run.case_id,
             kind="not run",
-            hint="`iosonde resume` carries it out",
+            hint=f"{resume} carries it out",
         )
         for run in source.missing
     ]

@@ -161,7 +161,7 @@ def _opened_root(path: Path) -> Iterator[int]:
 def _not_mounted(point: Path) -> TargetError:
     return TargetError(
         f"the file system that iosonde mounted at `{point}` is not mounted there any more",
-        hint="nothing was written there; find out what unmounted it, and continue with `iosonde resume`",
+        hint="nothing was written there; find out what unmounted it, and continue with `iosonde resume DIR`",
     )
 
 
