@@ -110,7 +110,7 @@ def commit_until_power_fails(instance: Instance, device: VolatileDevice, log: Pa
         "clients": 4,
         "arrival": {"kind": "closed"},
         "ramp_ns": 0,
-        "duration_ns": 60 * 10**9,
+        "duration_ns": 600 * 10**9,
         "interval_ns": 10**8,
         "acknowledged": {"directory": str(log)},
         "server_loss": "end",

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.needs("root", "loop devices")]
 STUDY = {
     "name": "pair", "title": "Two directories", "question": "?", "repeats": 2,
     "measurement": {
-        "span": "1MiB", "ramp": "0s", "interval": "100ms", "duration": "1s", "file_system": "ext4",
+        "span": "1MiB", "ramp": "0s", "interval": "100ms", "duration": "3s", "file_system": "ext4",
         "setup_size": "64MiB", "arrival": "constant", "rate": "100",
     },
     "parts": [{"name": "main", "factors": {"read_fraction": [1.0]}}],

@@ -47,7 +47,7 @@ def planned(device: Path, *, against: Path | None = None, **measurement: Any) ->
     study = {
         "name": "device", "title": "Device", "question": "?", "repeats": 2,
         "measurement": {
-            "span": "8MiB", "block_size": "16KiB", "ramp": "0s", "interval": "100ms", "duration": "1s", **measurement
+            "span": "8MiB", "block_size": "16KiB", "ramp": "0s", "interval": "100ms", "duration": "3s", **measurement
         },
         "parts": [{"name": "main", "factors": {"read_fraction": [1.0]}}],
         "profiles": {"quick": {}},
