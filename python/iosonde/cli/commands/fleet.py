@@ -141,8 +141,9 @@ def plan_lines(planned: Planned) -> list[str]:
     lines.append("writes    " + " and more, ".join([*bounded, *["limited only by time"] * (known != written)]))
     if planned.required:
         lines.append(f"requires  {' '.join(planned.required)}")
-    lines += [f"note      {each}" for each in sentences(planned.shared)]
-    return lines + [f"skipped   {name}: {reason}" for name, reason in planned.skipped.items()]
+    others = [f"note      {each}" for each in sentences(planned.shared)]
+    others += [f"skipped   {name}: {reason}" for name, reason in planned.skipped.items()]
+    return [*lines, *wrapped(others)]
 
 
 def _print_plan(planned: Planned, *, as_json: bool) -> None:

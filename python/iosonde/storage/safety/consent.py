@@ -69,7 +69,7 @@ def refuse_surplus(consent: Consent, targets: Sequence[str]) -> None:
             raise TargetError(
                 f"`--destroy {text}` must name a device of the target",
                 where=f"the target is {' and '.join(f'`{each}`' for each in targets)}",
-                hint=f"remove the option, or measure that device with `--target {text}`",
+                hint="remove the option, or name that device as a target",
             )
 
 
