@@ -18,7 +18,7 @@ _descriptors: dict[Path, int] = {}
 def keep(path: Path) -> None:
     """Keep the number of what is at `path` now, a link not followed, until `release`. Only on FUSE."""
     if is_on_fuse(path):
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # Gone, or not permitted: the number may then change.
             descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
             if path in _descriptors:
                 os.close(_descriptors[path])
