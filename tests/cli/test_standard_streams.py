@@ -32,6 +32,7 @@ def shell(arguments: str, directory: Path) -> subprocess.CompletedProcess[bytes]
     """Run a command line of iosonde, with redirections, in a directory that has `study.toml`."""
     (directory / "study.toml").write_text(STUDY)
     environment = {**os.environ, "IOSONDE_ENGINE": str(FAKE), "XDG_STATE_HOME": str(directory / "state")}
+    environment.pop("PYTHONUNBUFFERED", None)  # Output that cannot be written stays in Python's buffer.
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m iosonde {arguments}"],
         capture_output=True,

@@ -68,6 +68,8 @@ def main() -> None:
         with suppress(terminal.OutputError):  # The exit code remains.
             messages.warning(f"error: {error}")
         sys.exit(reference.EXIT_ERROR)
+    finally:
+        terminal.discard_unwritten()
 
 
 def _memory_hint() -> str:

@@ -71,6 +71,17 @@ def install() -> None:
             setattr(sys, name, FilteredStream(stream))
 
 
+def discard_unwritten() -> None:
+    """Let output that cannot be written vanish: Python would try it again at its exit, with exit code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
 def rich_console(file: TextIO | None = None, **options: Any) -> Console:
     """Return a rich console on a stream, standard output if none is given, that filters text but not its own styles."""
     from rich.console import Console
