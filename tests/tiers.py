@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from needs import lacking
@@ -130,6 +130,11 @@ def has_text_parameter(item: Any, text: str) -> bool:
     """
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     return any(isinstance(value, str) and value == text for value in parameters.values())
+
+
+def skip_paused(seconds: float) -> NoReturn:
+    """End a test that decides by shares of time, where the machine itself was paused: they show nothing then."""
+    pytest.skip(f"the machine was paused for {seconds:.1f} s")
 
 
 @pytest.hookimpl(tryfirst=True)

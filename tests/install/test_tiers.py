@@ -35,7 +35,7 @@ SOURCES = [path for folder in ("python", "tests", "bench") for path in sorted((C
 
 
 def test_a_test_is_skipped_only_by_its_declared_needs() -> None:
-    """A skip in a test's body would be a second way, and would not be counted."""
+    """A skip in a test's body would be a second way. `tiers.py` also has the one for a paused machine."""
     found = [
         f"{path.relative_to(CHECKOUT)}:{node.lineno}"
         for path in SOURCES

@@ -19,6 +19,7 @@ import pytest
 from engines import wrapped_engine
 from servers.conftest import KINDS
 from servers.test_runs import STUDY, alone
+from tiers import skip_paused
 
 from iosonde.execution import execute
 from iosonde.lab import Limits, throttled_devices
@@ -116,7 +117,7 @@ def judge() -> Iterator[Judge]:
     def judged(record: Record, kind: str) -> None:
         assert record.verdict
         if max(gaps) > PAUSE_S:
-            pytest.skip(f"the machine was paused for {max(gaps):.1f} s")
+            skip_paused(max(gaps))
         of_others = sum(record.verdict.evidence[name] or 0 for name in ("other_cpu_share", "steal_share"))
         is_beside = kind == "server-CPU-limited" and of_others > OTHERS
         assert record.verdict.kind in {kind, "undetermined" if is_beside else kind}, record.verdict

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from engines import measuring_engine, wrapped_engine
 from mounted import LoopFileSystem
+from tiers import skip_paused
 
 from iosonde.results.schema import Record
 
@@ -273,7 +274,7 @@ def test_a_run_has_the_verdict_of_what_limited_it(
     if prepare is throttled_drive:
         assert record.verdict.evidence["below_cache_share"] is None, "what is below the device is not visible"
     if bench.stopping and bench.stopping.late_s > 0.5:
-        pytest.skip(f"the machine was paused: the engine was stopped {bench.stopping.late_s:.1f} s too long")
+        skip_paused(bench.stopping.late_s)
     if codes & PAUSES - warnings:
         assert record.verdict.kind in verdicts - {"device-limited"} | DISTURBED, (record.verdict, codes)
         return

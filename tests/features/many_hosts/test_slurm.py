@@ -89,7 +89,7 @@ def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_pa
         ('nodes = 1\npartition = "a b"', "`partition` is wrong"),
         ('nodes = 1\ndirectives = ["--x\\ny"]', "`directives.0` is wrong"),
         ("nodes", "is not TOML"),
-        ("nodes = 1\nqueue = 2", "`queue` is wrong"),
+        ("nodes = 1\nqueue = 2", "there is no key `queue`"),
     ],
 )
 def test_a_wrong_job_is_refused(tmp_path: Path, text: str, what: str) -> None:
