@@ -55,7 +55,7 @@ key_size = 16
 value_size = 100
 load_batch = 100
 interval = "100ms"
-duration = "400ms"
+duration = "2s"
 {measurement}
 [[parts]]
 {factors}

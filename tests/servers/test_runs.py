@@ -125,7 +125,7 @@ def test_tpcc_is_loaded_once_restored_for_each_run_and_checked(kind: str, place:
     records = run(
         place, tmp_path / "r", workload="tpcc",
         measurement=f'server = "{kind}"\nwarehouses = 1\nload_jobs = 2', factors="factors.terminals = [1, 2]",
-        settings={"duration": "300ms"},
+        settings={"duration": "5s"},
     )  # fmt: skip
     assert [record.outcome for record in records] == ["complete", "complete"], [record.failure for record in records]
     assert [record.server["loaded_for_this_run"] for record in records if record.server] == [True, False]
