@@ -73,14 +73,19 @@ def test_each_host_has_a_file_system_of_its_own_and_removes_it(finished: ResultS
 
 
 def test_devices_of_all_hosts_are_in_the_total(finished: ResultSet) -> None:
-    """Hosts of one machine have different loop devices on the same drive; one of them has half of the bytes."""
+    """Hosts of one machine have different loop devices on the same drive: each counts once, with its host's reads.
+
+    A device may have more: tools of other tests look for file systems on every block device.
+    """
     for record in finished.records():
         part = record.of(Hosts)
         assert part
         with finished.scan("usage", [record]) as rows:
             loops = rows.filter(pl.col("device").str.starts_with("7:")).collect()
-        assert loops["device"].n_unique() == 2
-        assert loops["read_bytes"].sum() == pytest.approx(sum(share.bytes for share in part.shares), rel=0.4)
+        assert not loops.select("interval", "device").is_duplicated().any()
+        read = loops.group_by("device").agg(pl.col("read_bytes").sum())["read_bytes"].to_list()
+        assert len(read) == 2
+        assert min(read) >= 0.6 * min(share.bytes for share in part.shares)
         named = [device["name"] for device in record.target["devices"]]
         assert len([name for name in named if name.startswith("loop")]) == 2
         assert len(named) == len(set(named))

@@ -117,7 +117,7 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
 def _packages_of_distribution() -> set[str]:
     """Names that apt knows; none where it is not installed or has no lists."""
     try:
-        asked = subprocess.run(["apt-cache", "pkgnames"], capture_output=True, encoding="utf-8", check=True, timeout=20)
+        asked = subprocess.run(["apt-cache", "pkgnames"], capture_output=True, encoding="utf-8", check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
         return set()
     return set(asked.stdout.split())
