@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes.util
 import os
 import shutil
+import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,10 @@ LIBRARY_DIRECTORIES = (
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 """Directories of administration programs, which are not on every user's PATH."""
+
+
+ANSWER_S = 60
+"""A device that hangs takes longer, a starved machine does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -376,6 +381,22 @@ def missing(kinds: Iterable[Kind]) -> list[Tool]:
     """Tools of these kinds that `scripts/setup` should install."""
     wanted = set(kinds)
     return [tool for tool in TOOLS.values() if tool.kind in wanted and tool.is_for_setup and tool.find() is None]
+
+
+def ask(*command: str | Path) -> subprocess.CompletedProcess[str] | None:
+    """Run a program that only prints something; None if it cannot be run or does not end within `ANSWER_S`."""
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=ANSWER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
 
 
 def path_with_system_directories() -> str:

@@ -7,7 +7,6 @@ import os
 import re
 import resource
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import Any, Literal
 
 from iosonde.core.check import OTHER_KERNEL, Check
 from iosonde.core.features import contributed
-from iosonde.tools import TOOLS, Tool
+from iosonde.tools import TOOLS, Tool, ask
 
 _CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -308,35 +307,20 @@ def _tool(tool: Tool) -> Check:
 def _version(path: str, arguments: Sequence[str]) -> str:
     if not arguments:
         return ""
-    try:
-        asked = subprocess.run(
-            [path, *arguments],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=5,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError):
+    asked = ask(path, *arguments)
+    if asked is None:
         return ""
     matched = re.search(r"\d+(?:\.\d+)+[\w.+~:-]*", asked.stdout + asked.stderr)
     return matched[0] if matched else ""
 
 
 def _probe(engine: Path) -> dict[str, Any] | None:
+    asked = ask(engine, "--probe")
+    if asked is None or asked.returncode:
+        return None
     try:
-        asked = subprocess.run(
-            [engine, "--probe"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=10,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
         answer = json.loads(asked.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except ValueError:
         return None
     return answer if isinstance(answer, dict) else None
 

@@ -9,14 +9,13 @@ import hashlib
 import os
 import platform
 import socket
-import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from iosonde import text_files
+from iosonde.tools import ask
 
 LIBRARIES = ("duckdb", "numpy", "polars", "pydantic")
 """Libraries whose version may change what a result set holds."""
@@ -159,13 +158,10 @@ def _cpu_info() -> dict[str, str]:
 
 def _virtualization() -> str | None:
     """Return the hypervisor or container, as systemd reports it; `none` on bare metal."""
-    # Without systemd, or where it hangs, the processor reports a hypervisor.
-    with suppress(FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
-        # It ends with status 1 for `none`.
-        asked = subprocess.run(
-            ["systemd-detect-virt"], capture_output=True, encoding="utf-8", errors="replace", timeout=5, check=False
-        )
+    asked = ask("systemd-detect-virt")
+    if asked is not None:  # It ends with status 1 for `none`.
         return asked.stdout.strip() or None
+    # Without systemd, or where it hangs, the processor reports a hypervisor.
     if "hypervisor" in _cpu_info().get("flags", "").split():
         return _read(Path("/sys/hypervisor/type")) or "hypervisor"
     return None
@@ -188,19 +184,8 @@ def _memory_limit() -> int | None:
 
 
 def _engine_version(engine: Path) -> str | None:
-    try:
-        asked = subprocess.run(
-            [engine, "--version"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=5,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return asked.stdout.strip() or None
+    asked = ask(engine, "--version")
+    return asked.stdout.strip() or None if asked is not None and asked.returncode == 0 else None
 
 
 _DIGESTS: dict[tuple[int, ...], str] = {}

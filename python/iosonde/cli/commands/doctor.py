@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 
 from iosonde.cli.tables import AsJson, print_json, print_table, wrapped
 from iosonde.core.check import Check
-from iosonde.tools import TOOLS, USES
+from iosonde.tools import TOOLS, USES, ask
 
 COLOURS = {"ok": "green", "note": "yellow", "missing": "red"}
 _BACKEND = "backend "
@@ -116,8 +115,5 @@ def _advice(products: Sequence[str], lacking: dict[str, Check]) -> Iterator[str]
 
 def _packages_of_distribution() -> set[str]:
     """Names that apt knows; none where it is not installed or has no lists."""
-    try:
-        asked = subprocess.run(["apt-cache", "pkgnames"], capture_output=True, encoding="utf-8", check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return set()
-    return set(asked.stdout.split())
+    asked = ask("apt-cache", "pkgnames")
+    return set(asked.stdout.split()) if asked is not None and asked.returncode == 0 else set()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from iosonde.core.features import contributed
+from iosonde.tools import ask
 from iosonde.workload import described
-
-TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +39,12 @@ def probe_backends(engine: Path, path: Path) -> list[ProbedBackend]:
 
     Nothing is written to a device or a file; in a directory the engine uses a file without a name.
     """
+    asked = ask(engine, "--probe-backends", path)
+    if asked is None or asked.returncode:
+        return []
     try:
-        asked = subprocess.run(
-            [engine, "--probe-backends", path],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=TIMEOUT_S,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
         found = json.loads(asked.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except ValueError:
         return []
     # An engine of another version may print something else.
     probes: tuple[Probe, ...] = contributed("probes", "PROBES")

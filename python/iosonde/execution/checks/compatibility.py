@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from iosonde import protocol
 from iosonde.errors import EngineError
+from iosonde.tools import ask
 from iosonde.workload import described
-
-ANSWER_S = 10.0
-"""Timeout for printing the schema."""
 
 
 def check(engine: Path, specs: Iterable[Mapping[str, Any]]) -> None:
@@ -52,10 +49,12 @@ def _differs(engine: Path, how: str) -> EngineError:
 @functools.cache
 def _schema(engine: Path) -> dict[str, Any] | None:
     """The engine's schema; None if it prints none."""
+    asked = ask(engine, "--schema")
+    if asked is None:
+        return None
     try:
-        asked = subprocess.run([engine, "--schema"], stdin=subprocess.DEVNULL, capture_output=True, timeout=ANSWER_S)
         answer = json.loads(asked.stdout)
-    except (OSError, subprocess.TimeoutExpired, ValueError):
+    except ValueError:
         return None
     return answer if isinstance(answer, dict) and isinstance(answer.get("spec"), dict) else None
 

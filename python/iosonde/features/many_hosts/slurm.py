@@ -11,7 +11,6 @@ import asyncio
 import json
 import math
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ from iosonde import toml_files
 from iosonde.errors import TargetError
 from iosonde.storage.targets import temporary_files
 from iosonde.text_files import expanded
+from iosonde.tools import ask
 
 SHAPE = (
     "`nodes`, and optionally `partition`, `account`, `walltime`, `directives`, `prologue`, `python`, `coordinator`, "
@@ -157,9 +157,8 @@ class _Check:
         if time.monotonic() < self.asked_at_s + ASKED_EVERY_S:
             return
         self.asked_at_s = time.monotonic()
-        command = ["squeue", "--noheader", "--states=all", f"--jobs={self.job_id}", "--format=%T %r"]
-        asked = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
-        if asked.returncode and "Invalid job id" not in asked.stderr:
+        asked = ask("squeue", "--noheader", "--states=all", f"--jobs={self.job_id}", "--format=%T %r")
+        if asked is None or (asked.returncode and "Invalid job id" not in asked.stderr):
             return  # The controller did not answer in time.
         found = asked.stdout.split()
         if (found[0] if found else "") in _ENDED:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +9,7 @@ from iosonde.errors import TargetError
 from iosonde.storage.block_layer import block_stack
 from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.safety import consent, guard
-from iosonde.tools import find
+from iosonde.tools import ask, find
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,18 +99,8 @@ def _signature(name: str) -> str:
     tool = find("blkid")
     if tool is None:
         return ""
-    asked = [tool, "--probe", "--output", "export", f"/dev/{name}"]
-    try:
-        answer = subprocess.run(
-            asked,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=5,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError):
+    answer = ask(tool, "--probe", "--output", "export", f"/dev/{name}")
+    if answer is None:
         return ""
     found = dict(line.partition("=")[::2] for line in answer.stdout.splitlines())
     return found.get("TYPE") or (f"a {found['PTTYPE']} partition table" if "PTTYPE" in found else "")
