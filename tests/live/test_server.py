@@ -160,7 +160,8 @@ def test_a_session_that_was_killed_is_reported(page: LivePage) -> None:
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_study_shows_its_progress_and_its_end(tmp_path: Path, interrupted: bool) -> None:
     """Also after Ctrl-C, which the server does not receive."""
-    arguments = ["run", "quick", "--target", "sim:x25m", "--profile", "quick", "--repeats", "1"]
+    repeats = "30" if interrupted else "1"  # It must not end before the signal.
+    arguments = ["run", "quick", "--target", "sim:x25m", "--profile", "quick", "--repeats", repeats]
     process = subprocess.Popen(
         [sys.executable, "-m", "iosonde", *arguments, "--live", "--quiet", "--output", str(tmp_path / "set")],
         stderr=subprocess.PIPE,
