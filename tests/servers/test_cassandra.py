@@ -183,7 +183,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     try:
         assassin.start()
         settings = {"log": "apart", "log_target": str(log)}
-        measured, killed = carry_out(place, output, heap="512MiB", durations='"3s", "300s"', settings=settings)
+        measured, killed = carry_out(place, output, heap="512MiB", durations='"3s", "1h"', settings=settings)
         left = [str(path) for base in (place, log) for path in base.iterdir()]
         left += [entry.path for entry in journal.entries() if entry.path.startswith((str(place), str(log)))]
         yield Done(
