@@ -41,7 +41,7 @@ RESERVED = (
 EXTSTORE_BYTES = "extstore_size"
 """Not memcached's own: the size of the file of extstore in the data directory, in bytes."""
 
-ANSWER_S = 10.0
+ANSWER_S = 30.0
 
 _FILE = "extstore"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from iosonde.errors import ServerError
 
-ANSWER_S = 5.0
+ANSWER_S = 30.0
 
 PATHS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "osd_client_writes": (("osd", "op_w"),),
