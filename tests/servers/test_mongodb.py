@@ -244,6 +244,31 @@ def test_a_database_that_a_client_creates_again_stays_in_the_journal(
     connection.close()
 
 
+def test_a_pause_does_not_count_as_time_without_the_database(server: Server) -> None:
+    """The server was paused too, and creates the database again afterwards."""
+    connection = MongoDb().connect(parse_url(server.url).address())
+    MongoDb().create_database(connection, "iosonde_12ab34cd")
+    drop, names, dropped = connection.drop, connection.database_names, list[str]()
+
+    def drop_and_insert_after_a_pause(name: str) -> None:
+        drop(name)
+        dropped.append(name)
+
+    def names_after_a_pause() -> list[str]:
+        found = names()
+        if len(dropped) == 1:
+            time.sleep(mongodb.ABSENT_S + 0.1)
+            connection.insert(dropped[0], "records", {"_id": "late"})
+            dropped.append("")
+        return found
+
+    connection.drop = drop_and_insert_after_a_pause  # type: ignore[method-assign]
+    connection.database_names = names_after_a_pause  # type: ignore[method-assign]
+    MongoDb().drop_database(connection, "iosonde_12ab34cd")
+    assert own_databases(server) == set()
+    connection.close()
+
+
 def test_cleanup_drops_the_database_of_a_killed_iosonde(server: Server, tmp_path: Path) -> None:
     plan = server.plan(duration="60s")
     [name] = names_of(plan)
