@@ -31,7 +31,7 @@ INTERVAL_NS = 100_000_000
 DEPTHS = (1, 4, 16, 64)
 """Queue depths that are calibrated: a stream uses the largest one that does not exceed its own."""
 
-_TIMEOUTS = Timeouts(hello_s=5, silence_s=5, exit_s=2)
+_TIMEOUTS = Timeouts(hello_s=60, silence_s=60)
 
 Json = Mapping[str, Any]
 

@@ -37,7 +37,7 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 _EXIT = "iosonde-lab: exit "
 _READY = "iosonde-lab: ready"
 _PROMPT = b"(qemu) "
-_MONITOR_S = 5.0
+_MONITOR_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Settings:
     drives: Drives = field(default_factory=Drives)
     memory_bytes: int = 2 << 30
     cpus: int = min(os.cpu_count() or 1, 4)
-    boot_s: float = 120
+    boot_s: float = 300
     """Until the command starts. Half a minute is usual on a busy machine without KVM."""
     starts: int = 3
     """Largest number of starts until it gets so far."""

@@ -34,7 +34,7 @@ from iosonde.storage.tools import call, require, wait_until
 METADATA = {"raid5": "raid1", "raid6": "raid1c3"}
 """Profile of metadata where it is not that of data."""
 SYS = Path("/sys/fs/btrfs")
-BEGIN_S = 10.0
+BEGIN_S = 60.0
 SUPERBLOCKS_AT = (64 << 10, 64 << 20, 256 << 30)
 """Places of the superblock and its copies, on a device that is large enough."""
 _SUPERBLOCK = struct.Struct("<48xQ8x8s227x256s")

@@ -31,7 +31,7 @@ LEVELS = {"raid0": "0", "raid1": "1", "raid10": "10", "raid5": "5", "raid6": "6"
 REDUNDANT = ("raid1", "raid10", "raid5", "raid6")
 SYNC_LIMIT_S = 24 * 3600
 """The first synchronisation of large disks takes hours; longer than this it hangs."""
-BUSY_S = 10.0
+APPEARS_S = 60.0
 SUPERBLOCK_AT = 4096
 """Place of a superblock of version 1.2."""
 _SUPERBLOCK = struct.Struct("<II24x32s")
@@ -191,7 +191,7 @@ def _check_name(node: Path) -> None:
 
 def _folder(node: Path) -> Path:
     """The array's directory in `/sys`; it and its node appear shortly after mdadm has created it."""
-    wait_until(lambda: _sys_of(node).is_dir(), BUSY_S, f"`{node}` did not appear")
+    wait_until(lambda: _sys_of(node).is_dir(), APPEARS_S, f"`{node}` did not appear")
     return _sys_of(node)
 
 

@@ -27,7 +27,7 @@ from iosonde.storage.tools import call, wait_until
 from iosonde.units import format_bytes
 
 SYS = Path("/sys")
-ACTIVE_S = 20.0
+ACTIVE_S = 60.0
 """Longest time until a registered cache set is active."""
 BUSY_S = 10.0
 EMPTY_S = 3600.0

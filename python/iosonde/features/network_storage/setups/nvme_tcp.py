@@ -41,7 +41,7 @@ RECONNECT_S = 1
 """Time between attempts to connect again (`reconnect_delay`; the kernel's default is 10 s)."""
 LOST_S = 600
 """Time after which the kernel gives up and I/O fails (`ctrl_loss_tmo`, its default)."""
-APPEARS_S = 30.0
+APPEARS_S = 60.0
 
 _claims: dict[str, Claims] = {}
 """Claims of the exported devices, by the name of the study."""
