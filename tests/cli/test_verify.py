@@ -56,6 +56,7 @@ def test_a_run_that_meets_wrong_data_warns_and_keeps_what_it_found(
     kept.write_bytes(data)
     output = tmp_path / "results"
     again = (*VERIFIED, "--read-fraction", "1", "--set", "verify=during", "--set", "access=sequential")
+    again += ("--duration", "60s", "--set", "limit_bytes=4MiB")
     done = iosonde("io", "--target", str(kept), *again, "--output", str(output))
     assert done.returncode == 0
     assert "warning: data read differs from data written (sectors: " in done.stderr

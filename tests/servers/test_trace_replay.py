@@ -146,7 +146,7 @@ def test_as_fast_as_possible_does_not_wait(place: Path, tmp_path: Path) -> None:
 
 
 def test_a_trace_that_ends_in_the_ramp_is_a_failed_run_with_its_cause(place: Path, tmp_path: Path) -> None:
-    record = replay(place, tmp_path, ["0,get,k,100,"], 'store = "lmdb"\nramp = "200ms"')
+    record = replay(place, tmp_path, ["0,get,k,100,"], 'store = "lmdb"\nramp = "60s"')
     assert record.failure
     assert "the trace ended before the measurement started" in record.failure.message
 

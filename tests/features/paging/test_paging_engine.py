@@ -17,16 +17,16 @@ pytestmark = pytest.mark.engine
 MIB = 1 << 20
 
 
-def spec(path: Path, **changes: Any) -> dict[str, Any]:
+def spec(path: Path, *, limit_operations: int | None = 1000) -> dict[str, Any]:
     stream = {
-        "name": "main", "jobs": 1, "pattern": {"kind": "uniform"}, "read_fraction": 1.0, "limit_operations": None,
-        "cpus": [],
+        "name": "main", "jobs": 1, "pattern": {"kind": "uniform"}, "read_fraction": 1.0,
+        "limit_operations": limit_operations, "cpus": [],
     }  # fmt: skip
     workload = {
         "kind": "paging", "target": {"kind": "file", "path": str(path), "size_bytes": 8 * MIB}, "advice": "random",
         "huge_pages": False, "compressible_fraction": 0.0, "content_seed": 1, "page_cache": "drop", "streams": [stream],
-        "ramp": {"duration_ns": 0, "bytes": None}, "duration_ns": 100_000_000, "interval_ns": 100_000_000,
-        "verify_after": True, **changes,
+        "ramp": {"duration_ns": 0, "bytes": None}, "duration_ns": 60_000_000_000, "interval_ns": 100_000_000,
+        "verify_after": True,
     }  # fmt: skip
     return {
         "protocol": protocol.VERSION, "run_id": "r", "seed": 1, "workload": workload, "observe": {"block_devices": []},
@@ -66,7 +66,7 @@ def test_other_contents_in_the_file_are_reported(tmp_path: Path) -> None:
 def test_a_file_that_is_truncated_under_the_mapping_ends_the_run_with_an_error(tmp_path: Path) -> None:
     engine = subprocess.Popen([real_engine()], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert engine.stdin is not None and engine.stdout is not None
-    engine.stdin.write(json.dumps(spec(tmp_path / "data", duration_ns=60_000_000_000)) + "\n")
+    engine.stdin.write(json.dumps(spec(tmp_path / "data", limit_operations=None)) + "\n")
     engine.stdin.flush()
     for line in engine.stdout:
         if json.loads(line)["event"] == "interval":
