@@ -132,12 +132,8 @@ class Loops:
             if command[0] == "losetup" and not self._is_own(command[-1]):
                 failed.append(f"{command[-1]} was detached by another process, which must not")
                 continue
-            done = subprocess.run(command, check=False, capture_output=True, env=environment())
-            while command[0] == "delpart" and b"busy" in done.stderr and time.monotonic() < deadline:
-                time.sleep(0.05)  # Other tests look at all block devices, and may have this one open.
-                done = subprocess.run(command, check=False, capture_output=True, env=environment())
-            if done.returncode:
-                failed.append(f"{command}: {done.stderr.decode()}")  # And undo the rest.
+            if error := until_not_busy(command, deadline):
+                failed.append(f"{command}: {error}")  # And undo the rest.
             elif command[0] == "losetup":
                 # Its file keeps a file system busy that is unmounted next.
                 wait_until_detached(command[-1], self._backing[command[-1]])
@@ -147,6 +143,23 @@ class Loops:
         """Return True if a loop device still has the backing file attached here, even deleted or moved."""
         backing = backing_name(device)
         return backing == self._backing[device] or backing.startswith(f"{self.directory}/")
+
+
+def until_not_busy(command: list[str], deadline: float) -> str:
+    """The error of a command, empty if there is none. Other tests look at all block devices, and may have one open."""
+    while True:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment())
+        if not done.returncode:
+            return ""
+        if command[0] not in ("delpart", "umount") or "busy" not in done.stderr or time.monotonic() > deadline:
+            return done.stderr
+        time.sleep(0.05)
+
+
+def remove_partition(device: Path | str, number: int = 1) -> None:
+    """Remove a partition that only the kernel knows."""
+    error = until_not_busy(["delpart", str(device), str(number)], time.monotonic() + 300)
+    assert not error, error
 
 
 def wait_until_detached(device: str, backing: str) -> None:

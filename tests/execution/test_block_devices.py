@@ -21,6 +21,7 @@ import pytest
 from command_line import Iosonde
 from engines import real_engine
 from leftovers import killed_once
+from loop_stacks import remove_partition
 from namespaces import private_mounts
 from needs import BTRFS, XFS
 
@@ -330,7 +331,7 @@ def test_a_mounted_partition_is_refused_with_its_disk(disks: Callable[..., Disk]
     with pytest.raises(TargetError, match="overlap"):
         open_target(f"{disk.path},{part}")
     disk.write(bytes(512), 0)
-    run("delpart", disk.path, "1")
+    remove_partition(disk.path)
     if is_bare:
         part.unlink()
 

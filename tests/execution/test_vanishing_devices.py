@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from engines import real_engine
-from loop_stacks import MIB, Loops, run
+from loop_stacks import MIB, Loops, remove_partition, run
 from test_device_identity import STUDY, After
 
 from iosonde.errors import TargetError
@@ -62,13 +62,9 @@ def rest(loops: Loops, disk: Path) -> bytes:
     return content[: 8 * MIB] + content[16 * MIB :]
 
 
-def measured(target: Path, results: Path, observer: Any = None) -> ResultSet:
-    plan = expand(parse(STUDY), open_target(str(target)))
+def measured(target: Path, results: Path, observer: Any = None, **settings: str) -> ResultSet:
+    plan = expand(parse(STUDY), open_target(str(target)), settings=settings)
     return execute(plan, results, observer=observer, consent=Consent(destroy=(str(target),)))
-
-
-def without_partition(disk: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["delpart", disk, "1"], capture_output=True, text=True, check=False)
 
 
 def test_a_partition_that_vanishes_before_it_is_claimed_is_an_error(
@@ -80,7 +76,7 @@ def test_a_partition_that_vanishes_before_it_is_claimed_is_an_error(
 
     def vanish(number: str, kernel: Kernel) -> list[str]:
         """The last step before the claim."""
-        assert without_partition(disk).returncode == 0
+        remove_partition(disk)
         return guard.underlying(number, kernel)
 
     monkeypatch.setattr(device_target, "underlying", vanish)
@@ -96,7 +92,11 @@ def test_a_partition_that_vanishes_before_it_is_claimed_is_an_error(
 def test_the_claim_keeps_a_partition_from_vanishing(loops: Loops, disk: Path, tmp_path: Path) -> None:
     part = loops.partition(disk, 1, 8 * MIB, 8 * MIB)
     refused: list[str] = []
-    measured(part, tmp_path / "set", After(lambda: refused.append(without_partition(disk).stderr), during=True))
+
+    def remove() -> None:
+        refused.append(subprocess.run(["delpart", disk, "1"], capture_output=True, text=True, check=False).stderr)
+
+    measured(part, tmp_path / "set", After(remove, during=True))
     assert "busy" in refused[0]
     assert [each.outcome for each in ResultSet.open(tmp_path / "set").records()] == ["complete"] * 3
     assert rest(loops, disk) == PATTERN[: 24 * MIB]
@@ -244,7 +244,8 @@ def test_a_run_that_fails_when_its_device_vanishes_is_a_failed_record(loops: Loo
                 os.kill(int(child), signal.SIGKILL)
 
     with pytest.raises(TargetError, match="no longer leads to a block device"):
-        measured(node, tmp_path / "set", After(vanish, during=True))
+        # Long enough for the engine to be alive when its first interval arrives here.
+        measured(node, tmp_path / "set", After(vanish, during=True), duration="60s")
     [record] = ResultSet.open(tmp_path / "set").records()
     assert record.outcome == "failed" and record.failure, record.outcome
     assert record.failure.message.startswith(f"`{node}` no longer leads to a block device"), record.failure

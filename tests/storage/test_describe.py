@@ -123,6 +123,8 @@ def mount_kind(path: Path) -> str:
 def test_every_device_is_described_without_its_serial_number() -> None:
     for number in block_stack.all_devices():
         facts = block_stack.describe(number)
+        if number not in block_stack.all_devices():
+            continue  # A test beside this one has detached it meanwhile.
         assert facts["size_bytes"] > 0
         serial = block_stack.serial(number)
         assert not serial or serial not in map(str, facts.values())
