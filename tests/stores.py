@@ -174,7 +174,7 @@ def carry_out(spec: Spec, *, may_abort: bool = False) -> Output:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=600,
             pass_fds=descriptors,
         )
     assert not done.stderr or (may_abort and "Assertion" in done.stderr), done.stderr
