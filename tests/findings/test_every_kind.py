@@ -511,9 +511,11 @@ def path(rng: Rng) -> Made:
 def divided(rng: Rng) -> Made:
     is_divided, is_local = rng.random() < 0.7, rng.random() < 0.3
     is_divided &= not is_local
+    several = not is_divided and not is_local and rng.random() < 0.5
     cases = pl.DataFrame(
-        [{"case_id": "far", "part": "main", "control": False, "operation": "read", "block_size": 4096, "queue_depth": 4,
-          "jobs": 1, "read_fraction": 1.0, "access": "random"}]
+        [{"case_id": case, "part": "main", "control": False, "operation": "read", "block_size": 4096,
+          "queue_depth": depth, "jobs": 1, "read_fraction": 1.0, "access": "random"}
+         for case, depth in {"far": 4, "deep": 16}.items() if several or case == "far"]
     )  # fmt: skip
     parts = {name: rng.uniform(2e5, 9e6) for name in ("client", "network", "server")}
     values = {("far", "main", "all", "completion_latency_ns_mean"): sum(parts.values())}
@@ -524,10 +526,15 @@ def divided(rng: Rng) -> Made:
     columns = {"case_id": "far", "outcome": "complete", "network_transport": None if is_local else "nfs",
                "network_unseparated": reason}  # fmt: skip
     failed = {**columns, "outcome": "failed", "network_transport": None}
-    outcomes = pl.DataFrame([columns, columns, failed], schema=dict.fromkeys(columns, pl.String))
+    outcomes = pl.DataFrame(
+        [columns, columns, failed, {**columns, "case_id": "deep"}][: 4 if several else 3],
+        schema=dict.fromkeys(columns, pl.String),
+    )
     [finding] = asked_of("network-path", "network_path", cases, frame(values), outcomes)
     if is_local:
         return [Claim(finding, [2], holds="latency is not divided" in finding.sentence)]
+    if several:
+        return [Claim(finding, [2, 4096, 4, 16, 5, 6], holds="2 of 2 loads: 5 probes" in finding.sentence)]
     if not is_divided:
         return [Claim(finding, [4096, 4, 5, 6], holds="5 probes" in finding.sentence)]
     listed = re.findall(r"(client|network|server) [0-9]", finding.sentence)

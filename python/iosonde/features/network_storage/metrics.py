@@ -123,6 +123,13 @@ METRICS = (
         unit="ns",
     ),
     _metric(
+        "daemon_cpu_ns_per_operation",
+        "CPU time of the FUSE daemon per operation",
+        "CPU time of the daemon / operations of the load in the same time",
+        pl.col("network_daemon_cpu_ns"),
+        unit="ns",
+    ),
+    _metric(
         "wire_bytes_per_operation",
         "Bytes on the wire per operation",
         "bytes of all calls and replies / operations of the load in the same time",

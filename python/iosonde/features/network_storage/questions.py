@@ -40,16 +40,20 @@ class DividedLatency(Finding, kind="divided latency", topic="path"):
 
 
 class UndividedLatency(Finding, kind="latency not separable", topic="path"):
-    """A load whose latency is not divided, with the reason."""
+    """Loads whose latency is not divided for the same reason."""
 
-    load: str
+    loads: tuple[str, ...]
+    of: int
+    """Loads that were measured."""
     reason: str
 
     def _sentence(self) -> str:
-        return f"{self.load}: latency not separable: {self.reason}"
+        if len(self.loads) == 1:
+            return f"{self.loads[0]}: latency not separable: {self.reason}"
+        return f"latency not separable for {len(self.loads)} of {self.of} loads: {self.reason}"
 
     def _evidence(self) -> str:
-        return "round trip and queue of the calls are in the table of metrics"
+        return f"{'; '.join(self.loads)}; what was counted is in the table of metrics"
 
 
 class NoNetworkStorage(Finding, kind="no network storage", topic="path", place=FIRST):
@@ -138,17 +142,22 @@ def _undivided(question: Question, *, known: set[str]) -> Iterator[UndividedLate
     outcomes = question.outcomes
     if outcomes is None or "network_unseparated" not in outcomes.columns:
         return
-    for case_id in question.cases.filter(pl.col("part") == question.part.name)["case_id"]:
+    measured = question.cases.filter(pl.col("part") == question.part.name)["case_id"].to_list()
+    alike: dict[str, list[str]] = {}
+    for case_id in measured:
         reasons = outcomes.filter(pl.col("case_id") == case_id)["network_unseparated"]
         reason = next((str(each) for each in reasons if each), "")
         if case_id not in known and reason:
-            yield UndividedLatency(
-                load=_load(question, question.case(case_id), case_id),
-                reason=reason,
-                strength="weak",
-                case_ids=(case_id,),
-                part=question.part.name,
-            )
+            alike.setdefault(reason, []).append(case_id)
+    for reason, case_ids in alike.items():
+        yield UndividedLatency(
+            loads=tuple(_load(question, question.case(each), each) for each in case_ids),
+            of=len(measured),
+            reason=reason,
+            strength="weak",
+            case_ids=tuple(case_ids),
+            part=question.part.name,
+        )
 
 
 KINDS = (
