@@ -24,7 +24,7 @@ def in_own_process(*arguments: str | Path, **environment: str) -> subprocess.Com
         [sys.executable, "-m", "iosonde", *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=300,  # For one that hangs: reports take a minute where other work has the CPU.
+        timeout=600,  # For one that hangs: reports take minutes where other work has the CPU.
         stdin=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python"), "COLUMNS": "120", **environment},
         check=False,

@@ -117,7 +117,7 @@ def test_ctrl_c_during_a_start_leaves_nothing(
         loops = loop_status.attached_to(target)
         if started:
             os.killpg(running.pid, signal.SIGINT)  # As a terminal does.
-        _, messages = running.communicate(timeout=120)
+        _, messages = running.communicate(timeout=600)
     assert started, f"no {program} was started: {messages}"
     assert bool(loops) == bool(options)
     assert bool(groups) == (os.geteuid() == 0)

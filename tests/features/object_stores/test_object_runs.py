@@ -162,7 +162,7 @@ def failed(tmp_path: Path, settings: dict[str, str]) -> Record:
 def test_a_run_whose_only_daemon_is_killed_fails_and_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    record = failed(tmp_path, {"osds": "1", "replication": "1", "timeout": "5s", "duration": "30s"})
+    record = failed(tmp_path, {"osds": "1", "replication": "1", "timeout": "10s", "duration": "60s"})
     assert record.failure is not None
     assert record.failure.code == "server_vanished", record.failure
     assert "osd.0" in record.failure.context
