@@ -43,7 +43,8 @@ value_size = 100
 load_batch = 100
 interval = "100ms"
 ramp = "0"
-duration = "300ms"
+duration = "60s"
+limit_operations = 100
 operations = "read/1:update/1"
 
 [[parts]]

@@ -44,7 +44,7 @@ objects = 30
 jobs = 2
 queue_depth = 3
 ramp = "0"
-duration = "2s"
+duration = "4s"
 interval = "100ms"
 delete_after = true
 [[parts]]
