@@ -14,7 +14,9 @@ from inline_snapshot import snapshot
 
 from iosonde.errors import TargetError
 from iosonde.storage import DirectoryTarget, FileTarget, VirtualTarget, open_target, opening
+from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.storage.safety import journal
+from iosonde.storage.targets.file_target import looks_like_mount_point
 
 
 def refusal(text: str | Path, *, hide: Path | None = None) -> str:
@@ -129,6 +131,28 @@ hint: name a directory, or a file that does not exist yet\
 """,
         ]
     )
+
+
+def test_a_mistyped_mount_point_is_not_taken_for_a_new_file() -> None:
+    mount = mount_of(Path("/"))
+    assert mount is not None
+    assert refusal("/no-such-mount").replace(f"file system {mount.kind}", "file system KIND") == snapshot("""\
+`/no-such-mount` does not exist, and its name looks like a mount point
+  a file there would be on the file system KIND mounted at `/`
+
+hint: check the spelling, or mount the file system; for a file there name `/no-such-mount.dat`, or the directory `/`\
+""")
+
+
+@pytest.mark.parametrize("name", ["/new", "/mnt/new", "/media/new", "/media/me/new", "/srv/new", "/run/media/me/new"])
+def test_a_missing_name_where_file_systems_are_mounted_looks_like_a_mount_point(name: str) -> None:
+    assert looks_like_mount_point(Path(name))
+    assert not looks_like_mount_point(Path(f"{name}.dat"))
+
+
+@pytest.mark.parametrize("name", ["/tmp/new", "/mnt/disk/new", "/media/me/stick/new", "/run/new", "/home/me/new"])
+def test_a_missing_name_elsewhere_looks_like_a_new_file(name: str) -> None:
+    assert not looks_like_mount_point(Path(name))
 
 
 @pytest.mark.parametrize(
@@ -293,7 +317,10 @@ def test_a_target_lists_what_it_creates(tmp_path: Path) -> None:
     assert [each.what for each in target.destroys(1 << 30)] == snapshot(
         ["creates a directory with 1 GiB of files and removes it at the end"]
     )
-    assert [each.what for each in open_target(str(tmp_path / "new")).destroys(4096, keep=True)] == snapshot(
-        ["does not exist yet: creates a file of 4 KiB, and keeps it"]
-    )
+    mount = mount_of(tmp_path)
+    assert mount is not None
+    assert [each.what for each in open_target(str(tmp_path / "new")).destroys(4096, keep=True)] == [
+        f"does not exist yet: creates a file of 4 KiB on the file system {mount.kind} mounted at `{mount.point}`, and "
+        "keeps it"
+    ]
     assert open_target("null:1GiB").destroys(1 << 30) == []

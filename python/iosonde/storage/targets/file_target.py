@@ -7,6 +7,7 @@ yet, or be one that iosonde created.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from abc import abstractmethod
@@ -46,6 +47,9 @@ NO_STORAGE = {
     "configfs",
 }
 """File systems that hold no data of their own."""
+
+MOUNT_PLACES = re.compile("/|/mnt|/media|/media/[^/]+|/srv|/run/media/[^/]+")
+"""Directories whose subdirectories are usually mount points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,9 +222,14 @@ class FileTarget(_OnDisk):
     def destroys(self, size_bytes: int, *, keep: bool = False) -> list[Destroys]:
         """Only its own file."""
         kept = Path(self.name).exists()
+        size = format_bytes(size_bytes)
         # The name may be a misspelt directory, and the file then on another device.
-        does = "overwrites the file that iosonde kept there," if kept else "does not exist yet: creates a file of"
-        return [Destroys(path=self.name, what=f"{does} {format_bytes(size_bytes)}, and {_afterwards(keep)}")]
+        does = (
+            f"overwrites the file that iosonde kept there, {size}"
+            if kept
+            else f"does not exist yet: creates a file of {size} {self._file_system_text()}".rstrip()
+        )
+        return [Destroys(path=self.name, what=f"{does}, and {_afterwards(keep)}")]
 
     def free_bytes(self) -> int:
         """Free bytes of the file system, plus those that a file kept from an earlier run occupies."""
@@ -285,8 +294,27 @@ def open_new(path: Path, text: str) -> FileTarget:
         raise TargetError(
             f"`{path}` cannot be created: there is no directory `{parent}`", hint=f"create it with `mkdir -p {parent}`"
         )
+    _check_no_mount_point(parent / path.name)
     _check_writable(parent)
     return FileTarget(name=str(parent / path.name))
+
+
+def _check_no_mount_point(path: Path) -> None:
+    """`TargetError` if a file at this path was probably meant to be a mounted file system."""
+    mount = mount_of(path.parent)
+    if not looks_like_mount_point(path) or (mount and mount.point == str(path.parent) != "/"):
+        return
+    raise TargetError(
+        f"`{path}` does not exist, and its name looks like a mount point",
+        where=f"a file there would be on the file system {mount.kind} mounted at `{mount.point}`" if mount else "",
+        hint=f"check the spelling, or mount the file system; for a file there name `{path}.dat`, or the directory "
+        f"`{path.parent}`",
+    )
+
+
+def looks_like_mount_point(path: Path) -> bool:
+    """Return True for a name without extension in a directory of mount points."""
+    return not path.suffix and MOUNT_PLACES.fullmatch(str(path.parent)) is not None
 
 
 def _check_writable(directory: Path) -> None:
