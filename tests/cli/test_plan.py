@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from command_line import Iosonde
 from inline_snapshot import snapshot
 
+from iosonde.cli.commands.plan import lines
+from iosonde.cli.tables import text_width
 from iosonde.plan import Plan
+from iosonde.planning import expand, load
+from iosonde.storage import open_target
 
 
 def anonymous(text: str, target: Path) -> str:
@@ -164,3 +170,31 @@ def test_an_error_names_the_option_of_the_server_and_not_its_password(
     assert done.returncode != 0
     assert f"in `{option}" in done.stderr and "contains a password" in done.stderr and "PGPASSWORD" in done.stderr
     assert "geheim" not in done.stderr + done.stdout
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("columns", "width"), [("20", 40), ("64", 64), ("100", 100), ("300", 120)])
+def test_text_is_as_wide_as_the_terminal_within_limits(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert text_width() == 80
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert text_width() == width
+
+
+@pytest.mark.unit
+def test_a_plan_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = expand(load("quick"), open_target("null:1GiB"))
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "70")
+    narrow = list(lines(plan))
+    monkeypatch.setenv("COLUMNS", "110")
+    wide = list(lines(plan))
+    assert max(map(len, narrow)) <= 70 < max(map(len, wide)) <= 110
+    assert " ".join(narrow).split() == " ".join(wide).split()

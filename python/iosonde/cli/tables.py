@@ -15,6 +15,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+LEAST_WIDTH, MOST_WIDTH = 40, 120
+"""Limits of the width of running text on a terminal."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -91,6 +94,13 @@ class Stripped(io.TextIOBase):
         self._stream.write(self._rest)
         self._rest = ""
         self._stream.flush()
+
+
+def text_width() -> int:
+    """Return the width of running text: that of the terminal within limits, 80 without a terminal."""
+    if not sys.stdout.isatty():
+        return 80
+    return min(max(shutil.get_terminal_size().columns, LEAST_WIDTH), MOST_WIDTH)
 
 
 def wrapped(lines: Iterable[str]) -> Iterator[str]:

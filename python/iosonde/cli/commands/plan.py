@@ -12,7 +12,7 @@ import typer
 
 from iosonde import workload as workloads
 from iosonde.cli import options
-from iosonde.cli.tables import joined_levels
+from iosonde.cli.tables import joined_levels, text_width
 from iosonde.plan import commands
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from iosonde.study.model import Part, Study
     from iosonde.workload.workload import Workload
 
-COLUMNS = 80
 NO_BREAK = "\N{NO-BREAK SPACE}"
 UNITS = "[KMGT]iB|[kMG]?B/s|B|ns|µs|ms|s|min|h"
 
@@ -194,7 +193,7 @@ def _wrapped(name: str, text: str) -> Iterator[str]:
     bound = re.sub(rf"(?<=\d) (?=(?:{UNITS})\b|%)", NO_BREAK, text)
     lines = textwrap.wrap(
         f"{name:<10}{bound}",
-        COLUMNS,
+        text_width(),
         subsequent_indent=" " * 10,
         break_long_words=False,
         break_on_hyphens=False,
@@ -239,7 +238,7 @@ def _part_lines(part: Part, cases: Sequence[Case], plan: Plan) -> Iterator[str]:
     number = f"{len(cases)} case{'s' * (len(cases) != 1)}"
     yield f"{heading} ({number} x {runs} runs of {format_duration(seconds * 1e9)})"
     if procedure:
-        yield from textwrap.wrap(procedure.text, COLUMNS, initial_indent="  ", subsequent_indent="  ")
+        yield from textwrap.wrap(procedure.text, text_width(), initial_indent="  ", subsequent_indent="  ")
     workload = workloads.named(part.workload or plan.study["workload"])
     yield from _parameter_lines(_shared(cases, workload), workload)
     yield from _compound_lines(part, workload)
@@ -320,8 +319,8 @@ def _parameter_lines(
     # A parameter and its value stay on one line.
     pairs = (pair for name, value in parameters.items() for pair in _pairs(name, value))
     text = ", ".join(_level_text(name, value, workload).replace(" ", NO_BREAK) for name, value in pairs)
-    wrapped = textwrap.wrap(text, COLUMNS, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
-    return [line.replace(NO_BREAK, " ") for line in wrapped]
+    lines = textwrap.wrap(text, text_width(), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace(NO_BREAK, " ") for line in lines]
 
 
 def _pairs(name: str, value: Any) -> list[tuple[str, Any]]:

@@ -12,7 +12,7 @@ import typer
 
 from iosonde.cli import options, reference, session
 from iosonde.cli.messages import messages
-from iosonde.cli.tables import AsJson, print_json, print_table, stdout
+from iosonde.cli.tables import AsJson, print_json, print_table, stdout, text_width
 
 if TYPE_CHECKING:
     from iosonde.execution import Observer
@@ -300,7 +300,7 @@ def _print(found: Sequence[Qualification], *, as_json: bool, shown: Shown) -> No
         rows = [[each.application, each.outcome, each.margin, each.decided_by] for each in found]
         print_table(rows, heads=["Application", "Result", "Margin", "Decided by"], right=[2])
         for reason, names in _reasons(found).items():
-            print(textwrap.fill(f"{', '.join(names)}: {reason}", 80, subsequent_indent="  "))
+            print(textwrap.fill(f"{', '.join(names)}: {reason}", text_width(), subsequent_indent="  "))
     else:
         _print_report(found[0], write=shown == "report")
 

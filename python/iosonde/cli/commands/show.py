@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from iosonde.cli import options
-from iosonde.cli.tables import AsJson, joined_levels, print_json
+from iosonde.cli.tables import AsJson, joined_levels, print_json, text_width
 
 if TYPE_CHECKING:
     from iosonde.study.model import Level, Part, Scalar, Study
-
-COLUMNS = 80
 
 
 def command(study: options.StudyName, as_json: AsJson = False) -> None:
@@ -65,7 +63,7 @@ def _factor_lines(part: Part) -> Iterator[str]:
         text = joined_levels([_level_text(level) for level in levels])
         yield textwrap.fill(
             text,
-            COLUMNS,
+            text_width(),
             initial_indent=f"  {name:{width}}  ",
             subsequent_indent=" " * (width + 4),
             break_long_words=False,
@@ -90,8 +88,8 @@ def _profile_lines(study: Study) -> Iterator[str]:
         time = f"{'at most ' if size.ramps_vary else ''}about {format_duration(size.seconds * 1e9)}"
         yield f"  {name:10}{cases}, {bound}{size.runs} runs, {time}"
         if profile.title:
-            yield from textwrap.wrap(profile.title, COLUMNS, initial_indent=" " * 12, subsequent_indent=" " * 12)
+            yield from textwrap.wrap(profile.title, text_width(), initial_indent=" " * 12, subsequent_indent=" " * 12)
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(" ".join(text.split()), COLUMNS, break_on_hyphens=False)
+    return textwrap.wrap(" ".join(text.split()), text_width(), break_on_hyphens=False)
