@@ -148,6 +148,21 @@ def test_a_metric_without_any_value_is_named(tmp_path: Path) -> None:
     assert left_out.why == "no case has a value of this metric (Time to rebuild a member)"
 
 
+def test_a_table_without_any_value_is_omitted_with_the_reason(tmp_path: Path) -> None:
+    metrics = ["rpc_round_trip_ns_mean", "rpc_retransmits"]
+    chapter = _of_tails(tmp_path, kind="accounts", metrics=metrics, x=None)
+    assert chapter.undrawn == [Undrawn(title="Tail", what="table", why="no case has a value of its metrics")]
+    assert "Tail" not in [table.title for table in chapter.tables]
+
+
+def test_a_table_with_one_value_or_reason_is_shown(tmp_path: Path) -> None:
+    chapter = _of_tails(tmp_path / "value", kind="accounts", metrics=["rpc_round_trip_ns_mean", "iops"], x=None)
+    failed = _of_tails(tmp_path / "reason", kind="accounts", metrics=["rpc_retransmits"], x=None, failed="")
+    for each in (chapter, failed):
+        assert each.undrawn == []
+        assert "Tail" in [table.title for table in each.tables]
+
+
 def test_panels_without_a_value_are_omitted_and_counted(tmp_path: Path) -> None:
     chapter = _of_tails(tmp_path, y="completion_latency_ns_p99_99", facet="queue_depth", x="jobs")
     (tail,) = (figure for figure in chapter.figures if figure.title == "Tail")

@@ -79,9 +79,10 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Undrawn:
-    """A figure that would be nothing but axes, and so is left out."""
+    """A figure that would be nothing but axes, or a table without a value, and so is left out."""
 
     title: str
+    what: str = "figure"
     why: str
     """A clause."""
 

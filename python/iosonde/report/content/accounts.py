@@ -17,7 +17,7 @@ from iosonde.study.model import View
 
 
 def accounts_table(view: View, material: Material) -> Table:
-    """Lay several metrics out, of each case of a part that has any, or the reason why it has none."""
+    """Lay several metrics out, of each case of a part, or the reason why it has none; no rows without any of both."""
     found = subjects(view, material)
     values = {metric: Values(material, metric) for metric in view.metrics}
     factors = list(dict.fromkeys(name for subject in found for name in subject.case.levels))
@@ -41,6 +41,8 @@ def accounts_table(view: View, material: Material) -> Table:
             *([Cell(text=reason)] if missing else []),
         ]
         rows.append((f"{subject.source.label}\n{subject.case.case_id}", row))
+    if not any(reasons) and not any(cell.number is not None for _, row in rows for cell in row[:-1]):
+        rows = []
     own = len(factors) + bool(named)
     dash, empty = Cell(text="-"), Cell(text="")
     rows += [

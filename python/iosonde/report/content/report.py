@@ -30,6 +30,7 @@ from iosonde.report.content.summary import summary
 from iosonde.report.content.table import Table
 from iosonde.report.content.tables import case_tables, cross_table, search_tables
 from iosonde.report.material.result_sets import Material, Source, gather, require_distinct
+from iosonde.report.material.subjects import subjects
 from iosonde.study.model import Study, View
 
 if TYPE_CHECKING:
@@ -204,8 +205,7 @@ class Chapter:
         sections = []
         for number, view in enumerate(self.study.views, start=1):
             if view.kind in TABLES:
-                table = next(tables)
-                sections += [Section(title=view.title, tables=[table])] if table.rows else []
+                sections += self._tabulated(view, next(tables))
             else:
                 drawn = functools.partial(self._drawn, view, number)
                 undrawn = Undrawn(title=view.title, why="see the missing parts of this report")
@@ -230,6 +230,14 @@ class Chapter:
         if isinstance(shown, Undrawn):
             return [Section(title=view.title, undrawn=shown)]
         return [] if shown is None else [self._section(shown)]
+
+    def _tabulated(self, view: View, table: Table) -> list[Section]:
+        if table.rows:
+            return [Section(title=view.title, tables=[table])]
+        if not table.heads or view.kind != "accounts" or not subjects(view, self.material):
+            return []
+        why = "no case has a value of its metrics"
+        return [Section(title=view.title, undrawn=Undrawn(title=view.title, what="table", why=why))]
 
     def _section(self, plain: Figure) -> Section:
         drawn = simulated.figure(plain, self.sources)

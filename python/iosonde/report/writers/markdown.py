@@ -93,7 +93,7 @@ def _section(section: Section, folder: str, several: bool) -> Iterator[str]:
     if section.figure:
         yield from _figure(section.figure, folder)
     if section.undrawn:
-        yield from ("", f"No figure: {escape(section.undrawn.why)}.")
+        yield from ("", f"No {section.undrawn.what}: {escape(section.undrawn.why)}.")
     if section.findings:
         yield from ("", *_listed(section.findings, several))
     for table in section.tables:
