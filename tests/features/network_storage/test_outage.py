@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +19,7 @@ from iosonde.features.network_storage.link import Link
 from iosonde.features.network_storage.outage import Outage
 from iosonde.features.network_storage.planning import REQUIREMENTS
 from iosonde.features.network_storage.record import OutageReading
+from iosonde.features.network_storage.targets import ServerExport
 from iosonde.storage.safety import journal
 from iosonde.study.setup import resolve
 
@@ -133,9 +137,67 @@ def test_an_outage_requires_a_server_that_can_be_reached_or_stopped(
     case: Any = SimpleNamespace(parameters={"outage": outage}, setup=resolve(setup, devices=1))
     [check] = REQUIREMENTS
     if not error:
-        assert not list(check(case, place))
+        assert [each.path for each in check(case, place)] == ([server] if outage == "link" else [])
         return
     with pytest.raises(TargetError, match=error) as raised:
         list(check(case, place))
     assert raised.value.hint
     assert (outage == "server" and bool(server)) is ("outage=link" in raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("client", "warning"),
+    [
+        ("", ""),
+        ("10.0.0.20 50000 10.0.0.1 22", ""),
+        ("10.0.0.2 50000 10.0.0.1 22", "; your SSH session comes from it and will hang for 10 s"),
+    ],
+)
+@pytest.mark.parametrize("is_export", [True, False])
+def test_the_plan_states_that_all_connections_to_the_server_stop(
+    monkeypatch: pytest.MonkeyPatch, client: str, warning: str, is_export: bool
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", client)
+    monkeypatch.setattr(transport, "of_device", lambda name: {"server": "10.0.0.2"})
+    monkeypatch.setattr(path, "describe", lambda address: {"server_is_local": False})
+    export = ServerExport(name="nfs:10.0.0.2:/", source=Path("10.0.0.2:/"), own="iosonde-0123abcd", device_bytes=0)
+    place: Any = SimpleNamespace(name="/dev/nvme1n1", describe=lambda: {"devices": [{"name": "nvme1n1"}]})
+    if is_export:
+        place.provider = export
+    case: Any = SimpleNamespace(parameters={"outage": "link", "outage_length": "10s"}, setup=None)
+    [check] = REQUIREMENTS
+    [cut] = check(case, place)
+    assert (cut.path, cut.what) == (
+        "10.0.0.2",
+        "unreachable from this machine for 10 s in each run with this outage (blackhole route): all connections to it "
+        f"stop, your own mounts and SSH sessions included{warning}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "server"),
+    [
+        ("nas:/export/a:/b", "nas"),
+        ("10.0.0.2:/", "10.0.0.2"),
+        ("[fd00::2]:/export", "fd00::2"),
+        ("[fd00::2]:/", "fd00::2"),
+    ],
+)
+def test_the_server_of_an_export(source: str, server: str) -> None:
+    export = ServerExport(name=f"nfs:{source}", source=Path(source), own="iosonde-0123abcd", device_bytes=0)
+    assert export.server == server
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("server", "answer"), [("192.0.2.7", "True"), ("192.0.2.70", "False")])
+def test_the_ssh_session_is_known_after_sudo_removed_its_variable(server: str, answer: str) -> None:
+    code = f"from iosonde.features.network_storage import link; print(link.is_ssh_client('{server}'))"
+    script = 'env -u SSH_CONNECTION "$0" -c "$1"; exit $?'  # Something follows, so the shell stays the parent.
+    shown = subprocess.run(
+        ["sh", "-c", script, sys.executable, code],
+        env={**os.environ, "SSH_CONNECTION": "192.0.2.7 50000 192.0.2.1 22"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == f"{answer}\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +72,26 @@ def address_of(target: Mapping[str, Any]) -> str:
         where='by the parameter `outage = "link"`',
         hint='use `outage = "server"` for a server that iosonde sets up on this machine',
     )
+
+
+def is_ssh_client(server: str) -> bool:
+    """Return True if this session was opened over SSH from a server, by its address or name."""
+    client = _ssh_client()
+    with contextlib.suppress(OSError):
+        return bool(client) and client in {found[4][0] for found in socket.getaddrinfo(server, None)}
+    return client == server
+
+
+def _ssh_client() -> str:
+    """Address of the SSH client (sshd(8)), also that of an ancestor, as sudo removes the variable; empty without."""
+    connection, pid = os.environ.get("SSH_CONNECTION", ""), os.getppid()
+    with contextlib.suppress(OSError):
+        while not connection and pid > 1:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            named = (os.fsdecode(each).partition("=") for each in variables)
+            connection = next((value for name, _, value in named if name == "SSH_CONNECTION"), "")
+            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    return connection.partition(" ")[0]
 
 
 def _family(address: str) -> str:

@@ -15,6 +15,7 @@ from iosonde.execution.instruments.instrument import Instrument, NotStartedError
 from iosonde.features.network_storage import link
 from iosonde.features.network_storage.availability import Interval, unavailability
 from iosonde.features.network_storage.record import OutageReading
+from iosonde.features.network_storage.setup import OUTAGE_LENGTH
 from iosonde.features.network_storage.setups import nfs, nvme_tcp
 from iosonde.protocol.event import Event, IntervalEvent
 from iosonde.results.schema import RecordWarning
@@ -43,7 +44,7 @@ class Outage(Instrument):
         super().__init__(context)
         self._kind = context.parameters.get("outage") or "off"
         self._after_s = _seconds(context, "outage_after", "5s")
-        self._length_s = _seconds(context, "outage_length", "5s")
+        self._length_s = _seconds(context, "outage_length", OUTAGE_LENGTH)
         self._stoppable: Stoppable | None = None
         self._thread: threading.Thread | None = None
         self._cancel = threading.Event()

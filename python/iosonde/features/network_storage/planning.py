@@ -8,22 +8,38 @@ from typing import TYPE_CHECKING
 
 from iosonde.errors import TargetError
 from iosonde.features.network_storage import link
+from iosonde.features.network_storage.setup import OUTAGE_LENGTH
 from iosonde.features.network_storage.targets import ServerExport
 from iosonde.plan import Case, Destroys
+from iosonde.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from iosonde.storage import Target
 
 
 def _requirements(case: Case, place: Target) -> Iterator[Destroys]:
-    """`TargetError` for an outage of a server that the target does not have; nothing is overwritten."""
+    """Yield the route that is cut; `TargetError` for an outage of a server that the target does not have."""
     outage = case.parameters.get("outage")
     has_own = case.setup is not None and any(layer.has_server for layer in case.setup.layers)
     if outage == "server" and not has_own:
         raise _no_server_of_iosonde(place)
-    if outage == "link" and not isinstance(getattr(place, "provider", None), ServerExport):
-        link.address_of({} if has_own else place.describe())
-    yield from ()
+    if outage == "link":
+        export = getattr(place, "provider", None)
+        if isinstance(export, ServerExport):
+            server = export.server
+        else:
+            server = link.address_of({} if has_own else place.describe())
+        yield _cut(server, format_duration(parse_duration(case.parameters.get("outage_length") or OUTAGE_LENGTH)))
+
+
+def _cut(server: str, length: str) -> Destroys:
+    what = (
+        f"unreachable from this machine for {length} in each run with this outage (blackhole route): all connections "
+        "to it stop, your own mounts and SSH sessions included"
+    )
+    if link.is_ssh_client(server):
+        what += f"; your SSH session comes from it and will hang for {length}"
+    return Destroys(path=server, what=what)
 
 
 def _no_server_of_iosonde(place: Target) -> TargetError:

@@ -194,6 +194,9 @@ def _read_time(value: Any) -> str:
     return compact_duration(parse_duration(value))
 
 
+OUTAGE_LENGTH = "5s"
+
+
 class OutageParameters(BaseModel):
     """Parameters of an outage during each run."""
 

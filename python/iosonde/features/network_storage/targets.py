@@ -51,6 +51,11 @@ class ServerExport:
     is_exclusive: bool = False
 
     @property
+    def server(self) -> str:
+        """Name or address of the server."""
+        return str(self.source).partition(":/")[0].removesuffix(":").strip("[]")
+
+    @property
     def purges(self) -> list[Purge]:
         """Files are removed."""
         return []
