@@ -11,7 +11,7 @@ from iosonde.data import applications
 from iosonde.errors import StudyError
 from iosonde.procedure.condition import parse
 from iosonde.procedure.limits import limit_of
-from iosonde.qualify import SharedTime, describe, load_application, plan_of
+from iosonde.qualify import SharedTime, describe, load_application, plan_of, watch_plan
 from iosonde.storage import open_target
 
 NAMES = list(applications())
@@ -103,3 +103,15 @@ def test_a_time_limit_of_the_user_is_not_shared() -> None:
     shared = SharedTime([load_application("sap-hana")], limit_ns=90 * 10**9)
     assert shared.text == "1 application with 6 loads, at most about 9 min 18 s"
     assert shared.limit_of(load_application("sap-hana")) == 90 * 10**9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_plan_of_an_application_without_limits_states_that_nothing_will_be_decided(name: str) -> None:
+    study, target = load_application(name), open_target("null:1TiB")
+    plans = [
+        plan_of(study, target, time_limit_ns=20 * 10**9),
+        watch_plan(study, target, duration_ns=600 * 10**9, every_ns=60 * 10**9),
+    ]
+    for plan in plans:
+        assert any("the result will be undecided" in note for note in plan.notes) is not bool(study.requirement)
+    assert (", each judged" in plans[1].notes[-1]) is bool(study.requirement)

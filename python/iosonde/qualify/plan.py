@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from iosonde.errors import StudyError
 from iosonde.metrics.limit_test import SHORTEST_NS
 from iosonde.metrics.wording import counted
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand
+from iosonde.qualify.qualification import NO_LIMITS
 from iosonde.storage import Target
 from iosonde.study.model import MOST_REPEATS, Study
 from iosonde.units import format_bytes, format_count, format_duration, parse_duration
@@ -25,7 +26,13 @@ def plan_of(
     plan = expand(study, target, settings={"duration": f"{time_limit_ns}ns", **(settings or {})}, keep=keep)
     parts = {case.case_id: case.part for case in plan.cases}
     runs = [_until_decided(run, Study.model_validate(plan.study), parts[run.case_id]) for run in plan.runs]
-    return plan.model_copy(update={"runs": runs, "application": _application(plan)})
+    notes = [*plan.notes, *_on_limits(study)]
+    return plan.model_copy(update={"runs": runs, "notes": notes, "application": _application(plan)})
+
+
+def _on_limits(study: Study) -> Iterator[str]:
+    if not study.requirement:
+        yield f"the load is measured and reported, and the result will be undecided: {NO_LIMITS}"
 
 
 def _application(plan: Plan) -> str:
@@ -68,13 +75,14 @@ def watch_plan(
             hint="change `--duration` or `--every`",
         )
     plan = expand(watched, target, repeats=windows, settings=settings, keep=keep)
-    notes = [*plan.notes, _note(plan, every_ns)]
+    notes = [*plan.notes, *_on_limits(study), _note(plan, every_ns)]
     return plan.model_copy(update={"notes": notes, "application": _application(plan)})
 
 
 def _note(plan: Plan, every_ns: int) -> str:
     """State what is done, and what a load that only time limits writes."""
-    text = f"continuous load in {format_count(len(plan.runs))} windows of {format_duration(every_ns)}, each judged"
+    judged = ", each judged" if plan.study["requirement"] else ""
+    text = f"continuous load in {format_count(len(plan.runs))} windows of {format_duration(every_ns)}{judged}"
     if plan.cost.write_bytes is not None:
         return text
     written = format_bytes(round(plan.cost.seconds * _EXAMPLE_BYTES_PER_SECOND))
