@@ -158,7 +158,40 @@ def test_saturation_names_the_levels_that_each_clause_is_true_for() -> None:
         strength="strong",
     )
     assert finding.sentence == snapshot(
-        "Random reads saturate at queue depth 32 with blocks of 4 KiB and 16 KiB, at queue depth 4 with 32 KiB blocks; are not saturated at queue depth 64 with 8 KiB blocks"
+        "Random reads: saturated at queue depth 32 with blocks of 4 KiB and 16 KiB (95 B/s), at queue depth 4 with 32 KiB blocks (95 B/s); not saturated at queue depth 64 with 8 KiB blocks (95 B/s)"
+    )
+
+
+def test_saturation_over_hosts_names_numbers_of_hosts_reads_and_writes_and_their_values() -> None:
+    writes = Point(
+        axis_level=0.0, level=4, low=4, high=4, agreement=1.0, value=48e3, peak=48e3, peak_level=4, saturates=False
+    )
+    reads = replace(writes, axis_level=1.0, level=2, low=2, high=2, value=90e3, peak=91e3, saturates=True)
+    finding = Saturation(
+        load="4 KiB random I/O",
+        over="hosts",
+        metric="iops",
+        repeats=5,
+        axis="read_fraction",
+        points=(writes, reads),
+        last_level=4,
+        strength="strong",
+    )
+    both = (replace(writes, level=2, saturates=True), reads)
+    unclear = replace(reads, low=1, high=4, agreement=0.3)
+    assert [
+        replace(finding, points=points).sentence for points in (finding.points, both, (reads,), (writes,), (unclear,))
+    ] == snapshot(
+        [
+            "4 KiB random I/O: saturated with 2 hosts for reads (90 k IOPS); not saturated with 4 hosts for writes (48 k IOPS)",
+            "4 KiB random I/O: saturated with 2 hosts for reads and writes (48–90 k IOPS)",
+            "4 KiB random I/O saturate with 2 hosts (90 k IOPS)",
+            "4 KiB random I/O: not saturated with 4 hosts, the highest level measured (48 k IOPS)",
+            "4 KiB random I/O: saturation point between 1 and 4 hosts, repeats disagree",
+        ]
+    )
+    assert finding.evidence == snapshot(
+        "smallest number of hosts with 95 % of the peak: writes: 4, reads: 2; 5 runs each"
     )
 
 
@@ -175,7 +208,7 @@ def test_saturation_names_no_level_where_repeats_disagree() -> None:
         strength="weak",
     )
     assert finding.sentence == snapshot(
-        "Random reads saturate at queue depth 8 with 8 KiB blocks; repeats disagree on the saturation point with 4 KiB blocks"
+        "Random reads: saturated at queue depth 8 with 8 KiB blocks (95 B/s); repeats disagree on the saturation point with 4 KiB blocks"
     )
     assert replace(finding, points=(unclear, replace(unclear, axis_level=8192))).sentence == snapshot(
         "Random reads: repeats disagree on the saturation point at every block size"

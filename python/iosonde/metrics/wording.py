@@ -17,13 +17,13 @@ from iosonde.workload import terms, workloads
 
 _BYTES = {*SIZES, *(name for each in workloads().values() for name in each.sizes)}
 _TIMES = ("duration", "interval", "ramp", "read_service", "write_service")
+_COUNTED = ("jobs", "hosts", "clients", "terminals", "warehouses")
 _PLURALS = {
     "block_size": ("with", "blocks"),
     "queue_depth": ("at", "queue depths"),
-    "jobs": ("with", "numbers of jobs"),
-    "hosts": ("with", "numbers of hosts"),
+    "read_fraction": ("for", "read fractions"),
+    **{name: ("with", f"numbers of {name}") for name in _COUNTED},
 }
-_SINGULARS = {"jobs": "number of jobs", "hosts": "number of hosts"}
 
 
 def value_text(metric: str, value: float) -> str:
@@ -199,15 +199,38 @@ def factor_words(factor: str) -> str:
     return f"{words} of {stream}" if stream else words
 
 
+def quantity_words(factor: str) -> str:
+    """Name what the levels of a factor state: `queue depth`, `number of hosts`."""
+    return f"number of {factor}" if factor in _COUNTED else factor_words(factor)
+
+
+def at_level(factor: str, level: Any) -> str:
+    """Write a level as the place of a value: `at queue depth 16`, `with 4 hosts`, `for reads`."""
+    return f"{_preposition(factor)} {level_words(factor, level)}"
+
+
+def between_levels(factor: str, low: Any, high: Any) -> str:
+    """Write two levels as the ends of a range: `between queue depth 4 and 16`, `between 1 and 4 hosts`."""
+    ends, factor_first = (level_value(factor, low), level_words(factor, high)), factor_words(factor)
+    if ends[1].startswith(factor_first):
+        return f"between {factor_first} {ends[0]} and {level_value(factor, high)}"
+    return f"between {ends[0]} and {ends[1]}"
+
+
+def _preposition(factor: str) -> str:
+    return _PLURALS.get(factor, ("at", ""))[0]
+
+
 def range_words(factor: str, levels: Sequence[Any], chosen: Sequence[Any]) -> str:
     """Name the levels for which a statement is true: ` with blocks up to 64 KiB`, ` at every queue depth`.
 
     `levels` are all levels in order, `chosen` those that the statement is true for. Levels that are not consecutive
     are listed.
     """
-    singular = _SINGULARS.get(factor, factor_words(factor))
     if len(chosen) == len(levels):
-        return f" at every {singular}" if len(levels) > 1 else ""
+        if set(levels) == {0.0, 1.0} and factor == "read_fraction":
+            return " for reads and writes"
+        return f" at every {quantity_words(factor)}" if len(levels) > 1 else ""
     preposition, plural = _PLURALS.get(factor, ("at", factor_words(factor)))
     if len(chosen) == 1:
         return f" {preposition} {level_words(factor, chosen[0])}"

@@ -71,30 +71,31 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
         return self._single(self.points[0]) if len(self.points) == 1 else self._along_axis()
 
     def _evidence(self) -> str:
+        factor = wording.quantity_words(self.over)
         if len(self.points) > 1:
             levels = ", ".join(f"{self._axis_value(point)}: {self._level_value(point.level)}" for point in self.points)
             uncertain = sum(point.is_uncertain for point in self.points)
             note = f"; uncertain for {uncertain} of {len(self.points)}" if uncertain else ""
-            return f"smallest {self._factor} with 95 % of the peak: {levels}; {self._runs}{note}"
+            return f"smallest {factor} with 95 % of the peak: {levels}; {self._runs}{note}"
         [point] = self.points
         value, peak = (self._value(each) for each in (point.value, point.peak))
-        text = f"{value} at {self._level(point.level)}, peak {peak} at {self._level_value(point.peak_level)}"
+        text = f"{value} {self._at(point.level)}, peak {peak} at {self._level_value(point.peak_level)}"
         if point.low is None:
             return f"{text}; {self._runs}, too few for a confidence interval"
         interval = wording.range_text(self._level_value(point.low), self._level_value(point.high))
-        return f"{text}; 95 % CI of the level {interval} ({BOOTSTRAP}); {self._runs}"
+        return f"{text}; 95 % CI of the {factor} {interval} ({BOOTSTRAP}); {self._runs}"
 
     def _single(self, point: Point) -> str:
-        level = self._level(point.level)
         if point.is_uncertain:
-            low, high = self._level_value(point.low), self._level_value(point.high)
-            return f"{self.load}: saturation point between {self._factor} {low} and {high}, repeats disagree"
+            between = wording.between_levels(self.over, point.low, point.high)
+            return f"{self.load}: saturation point {between}, repeats disagree"
         if not point.saturates:
-            return f"{self.load}: not saturated at {level}, the highest level measured ({self._value(point.peak)})"
-        text = f"{self.load} saturate at {level} ({self._value(point.value)})"
+            last = f"{self._at(point.level)}, the highest level measured"
+            return f"{self.load}: not saturated {last} ({self._value(point.peak)})"
+        text = f"{self.load} saturate {self._at(point.level)} ({self._value(point.value)})"
         if self.p99_beyond:
             at, last = (wording.value_text(P99, each) for each in self.p99_beyond)
-            text += f"; p99 latency rises from {at} there to {last} at {self._level_value(self.last_level)}"
+            text += f"; p99 latency rises from {at} there to {last} {self._at(self.last_level)}"
         return text
 
     def _along_axis(self) -> str:
@@ -105,37 +106,42 @@ class Saturation(OverFactor, kind="saturation", topic="scaling"):
         uncertain = [point.axis_level for point in self.points if point.is_uncertain]
         clauses = []
         if 0 < len(saturated) <= NAMED:
-            listed = [
-                f"at {self._level(level)}{wording.range_words(axis, levels, chosen)}"
-                for level, chosen in saturated.items()
-            ]
-            clauses.append(f"saturate {', '.join(listed)}")
+            listed = [self._cells(level, points) for level, points in saturated.items()]
+            clauses.append(f"saturated {', '.join(listed)}")
         elif saturated:
-            where = wording.range_words(axis, levels, [level for chosen in saturated.values() for level in chosen])
+            points = [point for each in saturated.values() for point in each]
+            where = wording.range_words(axis, levels, [point.axis_level for point in points])
             where = where if unsaturated or uncertain else ""
             numeric = all(isinstance(level, int | float) for level in saturated)
             found = sorted(saturated) if numeric else list(saturated)
-            ends = f"{self._level_value(found[0])} and {self._level_value(found[-1])}"
-            clauses.append(f"saturate between {self._factor} {ends}{where}, depending on {wording.factor_words(axis)}")
-        clauses += [
-            f"are not saturated at {self._level(last)}{wording.range_words(axis, levels, chosen)}"
-            for last, chosen in unsaturated.items()
-        ]
+            between = wording.between_levels(self.over, found[0], found[-1])
+            clauses.append(f"saturated {between}{where}, depending on {wording.factor_words(axis)}")
+        clauses += [f"not saturated {self._cells(last, points)}" for last, points in unsaturated.items()]
         if uncertain:
             clauses.append(f"repeats disagree on the saturation point{wording.range_words(axis, levels, uncertain)}")
-        colon = "" if saturated or unsaturated else ":"
-        return f"{self.load}{colon} {'; '.join(clauses)}"
+        return f"{self.load}: {'; '.join(clauses)}"
 
-    def _answers(self, *, saturates: bool) -> dict[Any, list[Any]]:
-        """Return the axis levels of each answer that the repeats agree on."""
-        found: dict[Any, list[Any]] = {}
+    def _cells(self, level: Any, points: Sequence[Point]) -> str:
+        """Write a level, the cells that it is true for, and their values: `with 2 hosts for reads (90 k IOPS)`."""
+        levels, chosen = ([each.axis_level for each in some] for some in (self.points, points))
+        ends = [self._value(end(each.value for each in points)) for end in (min, max)]
+        where = wording.range_words(str(self.axis), levels, chosen)
+        return f"{self._at(level)}{where} ({wording.range_text(*ends)})"
+
+    def _answers(self, *, saturates: bool) -> dict[Any, list[Point]]:
+        """Return the points of each answer that the repeats agree on."""
+        found: dict[Any, list[Point]] = {}
         for point in self.points:
             if point.saturates == saturates and not point.is_uncertain:
-                found.setdefault(point.level, []).append(point.axis_level)
+                found.setdefault(point.level, []).append(point)
         return found
 
+    def _at(self, level: Any) -> str:
+        return wording.at_level(self.over, level)
+
     def _axis_value(self, point: Point) -> str:
-        return wording.level_value(str(self.axis), point.axis_level)
+        words = wording.level_words if self.axis == "read_fraction" else wording.level_value
+        return words(str(self.axis), point.axis_level)
 
 
 def find(question: Question) -> Iterator[Finding]:
