@@ -204,13 +204,13 @@ def test_a_study_at_its_time_limit_keeps_completed_runs_and_resumes(tmp_path: Pa
     )
     result_set = execute(plan, tmp_path / "set", observer=listener, time_limit_s=1)
     before: set[str] = set()
-    for _ in range(20):
+    for limit_s in range(2, 22):  # Longer each time: a busy machine may need seconds to prepare the target again.
         rounds = {record.run_id for record in result_set.records() if "round" in record.levels}
         assert before <= rounds, "what was measured counts"
         if len(rounds) >= 5:
             break
         before = rounds
-        result_set = resume(tmp_path / "set", observer=listener, time_limit_s=2)
+        result_set = resume(tmp_path / "set", observer=listener, time_limit_s=limit_s)
     assert any("the time limit is reached" in note for note in listener.notes)
     assert {record.outcome for record in result_set.records()} == {"complete"}
     assert any("no steady state" in title for title in titles(result_set))

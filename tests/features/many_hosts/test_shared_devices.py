@@ -105,15 +105,16 @@ def test_the_queue_of_a_device_is_set_by_the_first_host_of_a_machine(finished: R
     assert of_other == [[], []]
 
 
-def test_the_counters_of_the_device_equal_the_total(finished: ResultSet) -> None:
-    """Counted once for both hosts. A host that waits for a CPU reads them later than the other."""
+def test_the_counters_of_the_device_are_counted_once_for_both_hosts(finished: ResultSet) -> None:
+    """A host that waits for a CPU reads them later than the other, and tools of other tests read the device too."""
     for record in finished.records():
         part = record.of(Hosts)
         assert part
         with finished.scan("usage", [record]) as rows:
             loop = rows.filter(pl.col("device").str.starts_with("7:")).collect()
         total = sum(share.bytes for share in part.shares)
-        assert loop["read_bytes"].sum() == pytest.approx(total, rel=0.4)
+        assert not loop["interval"].is_duplicated().any()
+        assert 0.6 * total <= loop["read_bytes"].sum() < 1.6 * total
         assert "other_io" not in {warning.code for warning in record.warnings}
 
 

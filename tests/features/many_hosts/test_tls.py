@@ -25,8 +25,8 @@ ROLES = ("client", "scheduler", "worker")
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For connections that are refused: Dask tries them again until then."""
-    monkeypatch.setattr(carrier, "ANSWER_S", 5.0)
+    """For connections that are refused: Dask tries them again until then. More than a pause of the machine takes."""
+    monkeypatch.setattr(carrier, "ANSWER_S", 10.0)
 
 
 def configuration(directory: Path) -> dict[str, str]:
