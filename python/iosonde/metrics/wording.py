@@ -211,10 +211,10 @@ def at_level(factor: str, level: Any) -> str:
 
 def between_levels(factor: str, low: Any, high: Any) -> str:
     """Write two levels as the ends of a range: `between queue depth 4 and 16`, `between 1 and 4 hosts`."""
-    ends, factor_first = (level_value(factor, low), level_words(factor, high)), factor_words(factor)
-    if ends[1].startswith(factor_first):
-        return f"between {factor_first} {ends[0]} and {level_value(factor, high)}"
-    return f"between {ends[0]} and {ends[1]}"
+    first, last, name = level_value(factor, low), level_words(factor, high), factor_words(factor)
+    if last.startswith(name):
+        return f"between {name} {first} and {level_value(factor, high)}"
+    return f"between {first} and {last}"
 
 
 def _preposition(factor: str) -> str:
