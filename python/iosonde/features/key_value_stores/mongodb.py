@@ -109,7 +109,7 @@ class MongoDb:
 def _stays_absent(connection: _Connection, name: str) -> bool:
     """Return True if a dropped database does not exist again for a while.
 
-    Polls are counted: the server does nothing in a pause of the machine, which is one of them.
+    Polls are counted instead of time: in a pause of the machine, the server does not run either.
     """
     for _ in range(round(ABSENT_S / POLL_S)):
         if name in connection.database_names():
