@@ -53,7 +53,7 @@ class UndividedLatency(Finding, kind="latency not separable", topic="path"):
         return f"latency not separable for {len(self.loads)} of {self.of} loads: {self.reason}"
 
     def _evidence(self) -> str:
-        return f"{'; '.join(self.loads)}; what was counted is in the table of metrics"
+        return f"{'; '.join(self.loads)} (docs/network.md)"
 
 
 class NoNetworkStorage(Finding, kind="no network storage", topic="path", place=FIRST):
