@@ -35,6 +35,7 @@ from pairs import provenance, table
 from iosonde.execution.engine import find_engine
 from iosonde.execution.environment import capture
 from iosonde.features.kernel_trace.mount import directory as tracefs
+from iosonde.features.many_hosts import tls
 from iosonde.results.result_set import load
 
 NAME = "iosonde-bench"
@@ -65,6 +66,7 @@ title = "Reads"
 title = "One run"
 """
 SAMPLE_S = 0.1
+ROLES = ("CLIENT", "SCHEDULER", "WORKER")
 HEAD = ("program", "reads, reported / observed", "IOPS", "first reads within, ms", "CPU per read, µs", "CPU besides, s")
 
 
@@ -228,12 +230,12 @@ class Bench:
         study, output = self.directory / "clients.toml", self.directory / "output"
         study.write_text(STUDY.format(seconds=self.seconds))
         shutil.rmtree(output, ignore_errors=True)
-        scheduler_at = f"tcp://{self.hosts.address}:8786"
+        scheduler_at = f"tls://{self.hosts.address}:8786"
         worker = [sys.executable, "-m", "iosonde.features.many_hosts.worker", scheduler_at]
-        scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard", "--host"]
+        scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard", "--protocol", "tls"]
         command = [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(self.directory), "--output"]
-        command += [str(output), "--hosts", scheduler_at, "--insecure-hosts", "--quiet"]
-        server = subprocess.Popen([*scheduler, self.hosts.address], stderr=subprocess.DEVNULL)
+        command += [str(output), "--hosts", scheduler_at, "--quiet"]
+        server = subprocess.Popen([*scheduler, "--host", self.hosts.address], stderr=subprocess.DEVNULL)
         try:
             time.sleep(3)
             with self.hosts.running(lambda address: [*worker, f"host{address.rpartition('.')[2]}"]):
@@ -297,6 +299,15 @@ def shown(values: Sequence[float], digits: int) -> str:
     return f"{median(values):.{digits}f} ({min(values):.{digits}f}..{max(values):.{digits}f})"
 
 
+def certificate(directory: Path) -> dict[str, str]:
+    """A new certificate and its key in a directory, and the environment variables in which Dask finds them."""
+    files = {"CA_FILE": "certificate", **{f"{role}__CERT": "certificate" for role in ROLES}}
+    files |= {f"{role}__KEY": "key" for role in ROLES}
+    for name, text in zip(("certificate", "key"), tls.create(), strict=True):
+        (directory / f"{name}.pem").write_text(text)
+    return {f"DASK_DISTRIBUTED__COMM__TLS__{name}": str(directory / f"{file}.pem") for name, file in files.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Several clients: iosonde, fio and elbencho, interleaved.")
     parser.add_argument("--hosts", type=int, default=4, help="network namespaces that act as hosts")
@@ -312,6 +323,7 @@ def main() -> None:
         bench = Bench(hosts=hosts, directory=directory, seconds=options.seconds, elbencho=options.elbencho or "")
         subprocess.run(["dd", "if=/dev/urandom", f"of={bench.file}", "bs=1M", f"count={FILE_BYTES >> 20}"], check=True)
         os.sync()
+        os.environ |= certificate(directory)
         programs = {"iosonde": bench.iosonde, "fio": bench.fio}
         if options.elbencho:
             programs["elbencho"] = bench.elbencho_service

@@ -55,6 +55,11 @@ class NamespaceHost:
         """Numbers of those with this in their command."""
         return [pid for pid, command in self.processes().items() if what in command]
 
+    @property
+    def inside(self) -> Sequence[str]:
+        """The command that runs another one in the network of the host."""
+        return ["nsenter", f"--target={self._first()}", "--net"]
+
     def kill(self) -> None:
         """End the host at once, with all of its processes."""
         with suppress(ProcessLookupError):

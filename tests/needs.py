@@ -8,6 +8,7 @@ test decides by shares of time.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -44,6 +45,15 @@ def _root() -> str:
 
 def _device_node(path: str) -> str:
     return "" if Path(path).exists() else f"no `{path}` on this machine"
+
+
+def _ipv6() -> str:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        return f"no IPv6 loopback address: {error}"
+    return ""
 
 
 def _kernel_support(file_system: str) -> str:
@@ -195,6 +205,7 @@ CAPABILITIES: dict[str, Callable[..., str]] = {
     "blkio throttle": _throttle,
     "cpuset": _cpuset,
     "cpu quota": lambda: _cpu_quota(),
+    "IPv6": _ipv6,
     "FUSE": lambda: _device_node("/dev/fuse"),
     "CPU governor": lambda: _device_node("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
     "temperature sensor": lambda: _temperature(),

@@ -13,6 +13,7 @@ import pytest
 from engines import real_engine
 from hosts_in_namespaces import Network, await_, network
 from loop_stacks import MIB, loop_devices
+from strangers import listening, sharing_network
 
 from iosonde.errors import ResultsError, TargetError
 from iosonde.fleet import hosts as fleet_hosts
@@ -125,6 +126,9 @@ def test_a_host_that_dies_is_named_and_the_others_are_measured(hosts: Network, t
     with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         try:
             await_(lambda: process.poll() is not None or bool(hosts.hosts[1].of("--stop-at-eof")))
+            assert listening(sharing_network(process.pid)) == set()
+            on_host = listening(sharing_network(hosts.hosts[1].of("--stop-at-eof")[0]))
+            assert {each.port for each in on_host} == {22}, "only the SSH server listens"
             hosts.hosts[1].kill()
             assert process.stderr
             output = process.stderr.read().decode()

@@ -14,10 +14,11 @@ import time
 import uuid
 from pathlib import Path
 
-import dask
 import network_guest
-from distributed import LocalCluster
 from network_guest import CLIENT, IN_SERVER, in_server, run
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tls_scheduler import configuration, scheduler, variables
 
 from iosonde.execution import execute
 from iosonde.execution.carrier import HostOptions
@@ -58,20 +59,15 @@ def main(library: str, *clock: str) -> None:
     names = ("SHIFTED_OFFSET_NS", "SHIFTED_DRIFT_PPM", "SHIFTED_EPOCH_NS")
     shifted = [f"{name}={value}" for name, value in zip(names, clock, strict=True)]
     far = [*IN_SERVER, "sh", "-c", OTHER_MACHINE, "env", f"LD_PRELOAD={library}", *shifted, *worker]
-    here = {"protocol": "tcp://", "host": CLIENT, "dashboard_address": f"{CLIENT}:0"}
-    with (
-        dask.config.set({"temporary-directory": "/run"}),
-        LocalCluster(n_workers=0, processes=False, **here) as cluster,
-    ):
+    settings = configuration(Path("/run/certificates"))
+    os.environ |= variables(settings) | {"TMPDIR": "/run"}
+    with scheduler(settings, Path("/run"), host=CLIENT) as cluster:
         address = cluster.scheduler_address
-        workers = [
-            subprocess.Popen([*worker, address, "near", "--parent", str(os.getpid()), "--scratch", "/run"]),
-            subprocess.Popen([*far, address, "far", "--scratch", "/run"]),
-        ]
+        workers = [subprocess.Popen([*worker, address, "near"]), subprocess.Popen([*far, address, "far"])]
         while len(cluster.scheduler_info["workers"]) < len(workers):
             time.sleep(0.1)
         plan = expand(parse(STUDY), open_target("/run/data"), profile="quick")
-        execute(plan, Path("set"), hosts=HostOptions(hosts=address, insecure=True))
+        execute(plan, Path("set"), hosts=HostOptions(hosts=address))
         for each in workers:
             each.terminate()
             each.wait()

@@ -12,9 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-import dask
 import network_guest
-from distributed import LocalCluster
 from network_conditions import DRIVE_MS
 from network_guest import CLIENT, EXPORT, IN_SERVER, MOUNT, in_server, run
 
@@ -23,6 +21,9 @@ from iosonde.execution import execute
 from iosonde.execution.carrier import HostOptions
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tls_scheduler import configuration, scheduler, variables
 
 SIZES = {
     '["4KiB", "16KiB", "128KiB"]': '["4KiB"]',
@@ -44,11 +45,9 @@ def main(limits: list[str]) -> None:
     for old, new in SIZES.items():
         assert old in text
         text = text.replace(old, new)
-    here = {"protocol": "tcp://", "host": CLIENT, "dashboard_address": f"{CLIENT}:0"}
-    with (
-        dask.config.set({"temporary-directory": "/run"}),
-        LocalCluster(n_workers=0, processes=False, **here) as cluster,
-    ):
+    settings = configuration(Path("/run/certificates"))
+    os.environ |= variables(settings) | {"TMPDIR": "/run"}
+    with scheduler(settings, Path("/run"), host=CLIENT) as cluster:
         workers = [start_worker(cluster.scheduler_address, *each) for each in (("client", ""), ("nas", "server"))]
         while len(cluster.scheduler_info["workers"]) < len(workers):
             time.sleep(0.1)
@@ -57,7 +56,7 @@ def main(limits: list[str]) -> None:
             network_guest.limit_cpu("server", threads if limit == "cpu" else [], 0.01)
             target = open_target(str(MOUNT / "slow" if limit == "drive" else MOUNT))
             plan = expand(parse(text), target, profile="quick")
-            execute(plan, Path(limit), hosts=HostOptions(hosts=cluster.scheduler_address, insecure=True))
+            execute(plan, Path(limit), hosts=HostOptions(hosts=cluster.scheduler_address))
         for each in workers:
             each.terminate()
             each.wait()
@@ -80,9 +79,9 @@ def start_worker(address: str, name: str, role: str) -> subprocess.Popen[bytes]:
     """A host; each program in the server's namespace sees mounts of its own."""
     worker = [sys.executable, "-m", "iosonde.features.many_hosts.worker", address, name]
     if not role:
-        return subprocess.Popen([*worker, "--parent", str(os.getpid()), "--scratch", "/run"])
+        return subprocess.Popen(worker)
     command = 'mount -t nfsd nfsd /proc/fs/nfsd && exec "$0" "$@"'
-    return subprocess.Popen([*IN_SERVER, "sh", "-c", command, *worker, "--role", role, "--scratch", "/run"])
+    return subprocess.Popen([*IN_SERVER, "sh", "-c", command, *worker, "--role", role])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 from command_line import CHECKOUT
 from plans import hand_plan
+from strangers import Listening, listening
 
 from iosonde.errors import IosondeError
 from iosonde.live.page import LivePage
@@ -82,8 +83,7 @@ def test_the_server_listens_on_loopback_and_other_users_do_not_see_the_token(pag
     process = Path("/proc") / str(page._process.pid)
     assert token.encode() not in (process / "cmdline").read_bytes()
     assert token.encode() not in (process / "environ").read_bytes()
-    listening = (process / "net/tcp").read_text()
-    assert f"0100007F:{parts.port:04X} 00000000:0000 0A" in listening
+    assert listening([page._process.pid]) == {Listening("tcp", "127.0.0.1", parts.port or 0)}
 
 
 def test_a_port_in_use_is_an_error_before_the_study_starts() -> None:

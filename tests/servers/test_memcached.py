@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from observers import AtFirstInterval
 from servers.test_runs import alone, metrics_of
-from servers.test_servers import listening_on_tcp
+from strangers import listening, refuses_strangers
 
 from iosonde.errors import IosondeError, ServerError, StudyError
 from iosonde.execution import Observer, execute
@@ -102,7 +102,7 @@ def test_it_runs_unprivileged_on_a_socket_describes_itself_and_stops_in_order(ru
     status = Path(f"/proc/{running.pid}/status").read_text()
     uid = int(next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:")))
     assert uid == running.account.uid
-    assert not listening_on_tcp(running.pid)
+    assert {each.kind for each in listening([running.pid])} == {"unix"}
     found = running.describe()
     assert found["version"].startswith("memcached 1.")
     assert found["settings"]["maxbytes"] == str(16 << 20)
@@ -114,6 +114,11 @@ def test_it_runs_unprivileged_on_a_socket_describes_itself_and_stops_in_order(ru
     running.remove()
     assert [each.what for each in journal.entries() if each.what == "server"] == []
     assert list(running.directories.run.iterdir()) == []
+
+
+@pytest.mark.needs("root")
+def test_other_users_cannot_connect(running: Instance) -> None:
+    assert refuses_strangers(each.address for each in listening([running.pid]))
 
 
 def test_a_killed_iosonde_takes_it_along_and_cleanup_removes_the_rest(place: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from leftovers import SharedMemory
 from servers.conftest import KINDS, SMALL, instance_in, restored
+from strangers import listening, refuses_strangers
 
 from iosonde import servers
 from iosonde.errors import ServerError, StudyError
@@ -43,13 +44,18 @@ def test_a_server_runs_unprivileged_on_a_socket_and_describes_itself(running: In
     uid = int(next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:")))
     assert uid == running.account.uid
     assert uid != 0
-    assert not listening_on_tcp(running.pid)
+    assert {each.kind for each in listening([running.pid])} == {"unix"}
     found = running.describe()
     assert running.installation.version in found["version"]
     assert len(found["settings"]) > 300
     assert {each.lower() for each in SMALL[running.server.name]} & set(found["changed"])
     assert found["user"] == running.account.name
     assert {each["kind"] for each in found["open_files"]} >= {"data"}
+
+
+@pytest.mark.needs("root")
+def test_other_users_cannot_connect(running: Instance) -> None:
+    assert refuses_strangers(each.address for each in listening([running.pid]))
 
 
 @pytest.mark.needs("mariadbd")
@@ -107,15 +113,6 @@ def test_a_link_in_place_of_our_directory_is_not_followed(place: Path) -> None:
     (place / "moved").rename(own)
     journal.remove(own)
     theirs.rmdir()
-
-
-def listening_on_tcp(pid: int) -> list[str]:
-    sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
-    inodes = {each[8:-1] for each in sockets if each.startswith("socket:[")}
-    lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    ]
-    return [line[1] for line in lines if line[3] == "0A" and line[9] in inodes]
 
 
 def test_its_statistics_count_what_clients_do(running: Instance) -> None:

@@ -144,14 +144,6 @@ Hosts = Annotated[
         "Dask scheduler such as `tls://10.0.0.1:8786`.",
     ),
 ]
-InsecureHosts = Annotated[
-    bool,
-    typer.Option(
-        "--insecure-hosts",
-        help="Accept a scheduler on a network without TLS: connections are not encrypted, and anyone who reaches it "
-        "can run programs on the hosts.",
-    ),
-]
 ContinueWithoutLostHosts = Annotated[
     bool,
     typer.Option(
@@ -211,11 +203,11 @@ MixSimulated = Annotated[
 ]
 
 
-def host_options(hosts: str | None, *, insecure: bool, continues: bool) -> HostOptions | None:
+def host_options(hosts: str | None, *, continues: bool) -> HostOptions | None:
     """The hosts of `--hosts`; None without it."""
     from iosonde.execution.carrier import HostOptions
 
-    return HostOptions(hosts=hosts, insecure=insecure, continue_without_lost=continues) if hosts else None
+    return HostOptions(hosts=hosts, continue_without_lost=continues) if hosts else None
 
 
 def consent(

@@ -18,8 +18,6 @@ class HostOptions:
 
     hosts: str
     """`local:N`, `ssh:FILE`, or the address of a scheduler."""
-    insecure: bool = False
-    """True if connections between machines may be without encryption and authentication."""
     continue_without_lost: bool = False
     """True if the study continues with the remaining hosts when one is lost."""
 

@@ -46,7 +46,7 @@ FAILURES: dict[str, Callable[[NamespaceHost, Network], None]] = {
     "all processes stopped": lambda host, _: host.signal(signal.SIGSTOP),
     "link cut": lambda host, hosts: hosts.link(host, "down"),
     "connection killed": kill_server,
-    "worker killed": kill("ssh_worker"),
+    "worker killed": kill("many_hosts.worker"),
     "agent killed": kill("many_hosts.agent"),
     "engine killed": kill("iosonde-engine"),
     "coordinator killed": lambda host, hosts: None,
@@ -61,7 +61,7 @@ def fail_once(place: Path, hosts: Network, chance: random.Random) -> str:
     process = subprocess.Popen(
         command(place, hosts, repeats=RUNS), env=hosts.environment(), stdout=output, stderr=output
     )
-    await_(lambda: process.poll() is not None or any(each.of("ssh_worker") for each in hosts.hosts))
+    await_(lambda: process.poll() is not None or any(each.of("many_hosts.worker") for each in hosts.hosts))
     time.sleep(chance.uniform(0.0, 15.0))
     FAILURES[name](host, hosts)
     if name == "coordinator killed":

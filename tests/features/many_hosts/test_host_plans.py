@@ -330,11 +330,11 @@ def test_names_of_hosts_are_names_of_directories(names: list[str]) -> None:
         ("local:many", "requires a number from 1 to 64"),
         ("somewhere", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
         ("tls://", "must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler"),
-        ("tcp://192.0.2.1:8786", "is not on loopback, and its connections are neither encrypted nor authenticated"),
+        ("tcp://127.0.0.1:8786", "has no authentication: anyone who reaches this scheduler can run any program"),
     ],
 )
 def test_hosts_are_refused_before_anything_starts(spec: str, problem: str) -> None:
-    with pytest.raises(TargetError, match=problem), connected(spec, insecure=False):
+    with pytest.raises(TargetError, match=problem), connected(spec):
         pass
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +18,7 @@ from command_line import Iosonde
 from engines import real_engine
 from hosts_in_namespaces import await_
 from many_hosts_plans import IOSONDE, STUDY
+from strangers import CLOSED, answers_of_dask, listening
 
 from iosonde.errors import TargetError
 from iosonde.features.many_hosts import slurm
@@ -26,6 +27,7 @@ from iosonde.results import ResultSet
 from iosonde.supervisor.watch import free_port
 
 NODES = ("north", "south")
+WORKER = [b"iosonde.features.many_hosts.worker", b"--carrier", b"slurm"]
 CONFIGURATION = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -75,7 +77,7 @@ def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_pa
     ]
     assert lines[-4:-3] == ["module load x"]
     command, given, end = lines[-3:]
-    assert command.endswith("/opt/py -P -m iosonde.features.many_hosts.slurm_worker <<'ORDER'")
+    assert command.endswith("/opt/py -P -m iosonde.features.many_hosts.worker --carrier slurm <<'ORDER'")
     assert command.startswith("exec srun --ntasks-per-node=1 ") and json.loads(given) == order and end == "ORDER"
     plain = slurm.job(slurm.read("2"), order).job_script()
     assert "#SBATCH -t" not in plain and "#SBATCH -n 1" not in plain and "cpus-per-task" not in plain
@@ -150,6 +152,17 @@ def started_in(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         assert all(each.poll() is None for each in started)
 
 
+def workers() -> list[int]:
+    """Process numbers of the workers of all jobs."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = entry.read_bytes().split(b"\0")
+            if words[0] == sys.executable.encode() and words[-4:-1] == WORKER:
+                found.append(int(entry.parent.name))
+    return found
+
+
 @pytest.mark.system
 @pytest.mark.needs("root", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "munged")
 def test_a_study_on_the_nodes_of_a_job(iosonde: Iosonde, cluster: Path, tmp_path: Path) -> None:
@@ -168,6 +181,11 @@ def test_a_study_on_the_nodes_of_a_job(iosonde: Iosonde, cluster: Path, tmp_path
     with subprocess.Popen([*words, str(tmp_path / "killed")], stderr=subprocess.DEVNULL) as process:
         await_(lambda: process.poll() is not None or len(list((tmp_path / "data").iterdir())) == len(NODES))
         assert process.poll() is None and output("squeue", "--noheader", "--format=%T %D") == "RUNNING 2\n"
+        listen = [listening([pid]) for pid in (process.pid, *workers())]
+        assert [len(each) for each in listen] == [1, 1, 1], "scheduler and workers"
+        addresses = [f"{each.address}:{each.port}" for [each] in listen]
+        assert not any(address.startswith(("0.0.0.0:", ":::")) for address in addresses)
+        assert answers_of_dask(addresses) == dict.fromkeys(addresses, CLOSED)
         process.send_signal(signal.SIGKILL)
     await_(lambda: output("squeue", "--noheader") == "")
     assert list((tmp_path / "data").iterdir()) == []

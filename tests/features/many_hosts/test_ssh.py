@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from engines import real_engine
-from hosts_in_namespaces import NamespaceHost, Network, await_, network
+from hosts_in_namespaces import COORDINATOR, NamespaceHost, Network, await_, network
 from many_hosts_plans import IOSONDE, STUDY
+from strangers import CLOSED, Listening, answers_of_dask, listening, sharing_network
 
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.results import ResultSet
@@ -151,6 +152,71 @@ def test_a_study_is_interrupted_and_resumed(place: Path, hosts: Network) -> None
     resumed += ["--hosts", listed(place, hosts)]
     assert run(hosts, resumed)[0] == 0
     assert [record.outcome for record in ResultSet.open(place / "set").records()] == ["complete"]
+
+
+def test_hosts_over_ssh_refuse_strangers(place: Path, hosts: Network) -> None:
+    """A third host can reach all addresses, and nothing listens on any other."""
+    with measuring(place, hosts) as process:
+        sockets = sockets_of(process.pid)
+        assert {each.address for each in sockets} == {COORDINATOR}
+        for host in hosts.hosts[:2]:
+            of_host = {each for each in sockets_of(host.of("many_hosts.worker")[0]) if each.port != 22}
+            assert {each.address for each in of_host} == {host.address}
+            sockets |= of_host
+        assert len(sockets) == 3, "the scheduler and two workers"
+        answers = answers_of_dask(addresses(sockets), inside=hosts.hosts[2].inside)
+        assert answers == dict.fromkeys(addresses(sockets), CLOSED)
+        interrupt(process)
+
+
+def test_hosts_of_this_machine_refuse_other_users(place: Path, hosts: Network) -> None:
+    """They cannot be reached from another host."""
+    words = command(place, hosts, spec="local:2", duration="60s")
+    with subprocess.Popen(words, env=hosts.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            await_(lambda: process.poll() is not None or len(list((place / "data").iterdir())) == 2)
+            assert process.poll() is None, finished(process)
+            sockets = sockets_of(process.pid)
+            assert {(each.kind, each.address) for each in sockets} == {("tcp", "127.0.0.1")}
+            assert len(sockets) == 3, "the scheduler and two workers"
+            answers = answers_of_dask(addresses(sockets), inside=hosts.inside)
+            assert answers == dict.fromkeys(addresses(sockets), CLOSED)
+            beyond = [f"{COORDINATOR}:{each.port}" for each in sockets]
+            absent = dict.fromkeys(CLOSED, "nothing listens")
+            assert answers_of_dask(beyond, inside=hosts.hosts[0].inside) == dict.fromkeys(beyond, absent)
+            interrupt(process)
+        finally:
+            process.kill()
+
+
+def test_a_scheduler_without_tls_answers_strangers(place: Path, hosts: Network) -> None:
+    """So the questions of the tests above find what is open."""
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1:8786"]
+    scheduler += ["--dashboard-address", "127.0.0.1:8787"]
+    own = {**os.environ, "TMPDIR": str(place)}
+    with subprocess.Popen([*hosts.inside, *scheduler], env=own, stderr=subprocess.DEVNULL) as process:
+        try:
+            await_(lambda: len(sockets_of(process.pid)) == 2)
+            answers = answers_of_dask(["127.0.0.1:8786", "127.0.0.1:8787"], inside=hosts.inside)
+            assert answers["127.0.0.1:8786"]["in the clear"] == "answered"
+            assert answers["127.0.0.1:8787"]["over HTTP"] == "answered"
+        finally:
+            process.terminate()
+
+
+def sockets_of(process: int) -> set[Listening]:
+    """Addresses in its network namespace, in which only a study and SSH run."""
+    return {each for each in listening(sharing_network(process)) if each.kind != "unix"}
+
+
+def interrupt(process: Process) -> None:
+    process.send_signal(signal.SIGINT)
+    finished(process)
+    assert process.wait() == 130
+
+
+def addresses(sockets: set[Listening]) -> list[str]:
+    return sorted(f"{each.address}:{each.port}" for each in sockets)
 
 
 def kill_server(host: NamespaceHost, _: Network) -> None:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import dask
 import pytest
 from cryptography import x509
+from strangers import CLOSED, answers_of_dask, listening
+from tls_scheduler import configuration, scheduler, variables
 
 from iosonde.errors import TargetError
 from iosonde.features.many_hosts import carrier, tls
 from iosonde.features.many_hosts.carrier import connected
 
 pytestmark = pytest.mark.system
-
-ROLES = ("client", "scheduler", "worker")
 
 
 @pytest.fixture
@@ -29,77 +27,51 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carrier, "ANSWER_S", 10.0)
 
 
-def configuration(directory: Path) -> dict[str, str]:
-    """Settings of Dask with a new certificate, which is its own authority."""
-    directory.mkdir()
-    certificate, key = tls.create()
-    (directory / "certificate.pem").write_text(certificate)
-    (directory / "key.pem").write_text(key)
-    found = {"distributed.comm.tls.ca-file": str(directory / "certificate.pem")}
-    for role in ROLES:
-        found[f"distributed.comm.tls.{role}.cert"] = str(directory / "certificate.pem")
-        found[f"distributed.comm.tls.{role}.key"] = str(directory / "key.pem")
-    return found
-
-
-@contextlib.contextmanager
-def scheduler(settings: dict[str, str], scratch: Path) -> Iterator[str]:
-    from distributed import LocalCluster, Security
-
-    with dask.config.set({**settings, "temporary-directory": str(scratch)}):
-        security = Security(require_encryption=True)
-        here = {"protocol": "tls://", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "security": security}
-        with LocalCluster(n_workers=0, processes=False, **here) as cluster:
-            yield cluster.scheduler_address
-
-
 def worker(address: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
     """A worker that finds its certificate in variables of Dask's configuration."""
-    variables = {"DASK_" + name.upper().replace(".", "__").replace("-", "_"): value for name, value in settings.items()}
     command = [sys.executable, "-m", "iosonde.features.many_hosts.worker", address, "north"]
-    return subprocess.Popen(
-        [*command, "--parent", str(os.getpid())], env={**os.environ, **variables}, stderr=subprocess.PIPE
-    )
+    return subprocess.Popen(command, env={**os.environ, **variables(settings)}, stderr=subprocess.PIPE)
 
 
-def test_hosts_with_certificates_of_the_same_authority_are_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("[::1]", marks=pytest.mark.needs("IPv6"))])
+def test_hosts_with_certificates_of_the_same_authority_are_used(tmp_path: Path, host: str) -> None:
+    """And listen where they reach the scheduler, on no other address."""
     settings = configuration(tmp_path / "own")
-    with scheduler(settings, tmp_path) as address, worker(address, settings) as process:
+    with (
+        scheduler(settings, tmp_path, host=host) as own,
+        worker(own.scheduler_address, settings) as process,
+    ):
         try:
-            with dask.config.set(settings), connected(address, insecure=False) as found:
-                assert address.startswith("tls://")
-                assert [host.name for host in found.hosts] == ["north"]
-                assert found.hosts[0].address.startswith("tls://")
+            with dask.config.set(settings), connected(own.scheduler_address) as found:
+                assert [each.name for each in found.hosts] == ["north"]
+                assert found.hosts[0].address.startswith(f"tls://{host}:")
+                [port] = [each.port for each in listening([process.pid]) if each.address == host.strip("[]")]
+                assert len(listening([process.pid])) == 1
+                address = f"{host}:{port}"
+                assert answers_of_dask([address]) == {address: CLOSED}
+                files = (tmp_path / "own/certificate.pem", tmp_path / "own/key.pem")
+                assert answers_of_dask([address], certificate=files)[address]["with a certificate"] == "answered"
         finally:
-            process.kill()
+            process.terminate()
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     own, other = configuration(tmp_path / "own"), configuration(tmp_path / "other")
-    with scheduler(own, tmp_path) as address:
+    with scheduler(own, tmp_path) as running:
+        address = running.scheduler_address
         with (
             dask.config.set(other),
             pytest.raises(TargetError, match=r"cannot connect to the Dask scheduler at `tls://.*certificate") as caught,
-            connected(address, insecure=False),
+            connected(address),
         ):
             pass
         assert "the same authority" in caught.value.hint
         with worker(address, other) as process:
             assert process.stderr
             errors = process.stderr.read().decode()
-            assert process.wait() != 0
-            assert "certificate" in errors
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_scheduler_with_tls_refuses_a_client_without(tmp_path: Path) -> None:
-    with (
-        scheduler(configuration(tmp_path / "own"), tmp_path) as address,
-        pytest.raises(TargetError, match="cannot connect to the Dask scheduler"),
-        connected(address.replace("tls:", "tcp:"), insecure=True),
-    ):
-        pass
+            assert process.wait() == 1
+            assert f"error: cannot connect to the scheduler at `{address}`: " in errors and "certificate" in errors
 
 
 def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
@@ -110,6 +82,12 @@ def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
             changed = {**settings, f"distributed.comm.tls.{name}": value or ""}
             message = run(changed)
             assert f"requires the setting `distributed.comm.tls.{name}` of Dask to name a file; {problem}" in message
+
+
+def test_a_worker_refuses_a_scheduler_without_tls() -> None:
+    with worker("tcp://127.0.0.1:1", {}) as process:
+        assert process.stderr and "`tcp://127.0.0.1:1` has no authentication" in process.stderr.read().decode()
+        assert process.wait() == 1
 
 
 def test_a_key_of_another_certificate_is_named(tmp_path: Path) -> None:
@@ -123,7 +101,7 @@ def _connect(settings: dict[str, str]) -> str:
     with (
         dask.config.set(settings),
         pytest.raises(TargetError) as caught,
-        connected("tls://127.0.0.1:1", insecure=False),
+        connected("tls://127.0.0.1:1"),
     ):
         pass
     return str(caught.value)

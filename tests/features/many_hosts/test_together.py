@@ -23,6 +23,7 @@ import polars as pl
 import pytest
 from command_line import Iosonde
 from engines import real_engine
+from tls_scheduler import configuration, scheduler, variables
 
 from iosonde.errors import IosondeError
 from iosonde.execution import execute, resume
@@ -385,21 +386,16 @@ def test_a_host_that_refuses_is_named(place: Path) -> None:
 
 
 def test_a_running_scheduler_is_used(place: Path) -> None:
-    import dask
-    from distributed import LocalCluster
-
-    here = {"protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-    with (
-        dask.config.set({"temporary-directory": str(place)}),
-        LocalCluster(n_workers=0, processes=False, **here) as cluster,
-    ):
+    settings = configuration(place / "certificates")
+    with scheduler(settings, place) as cluster:
         worker = [sys.executable, "-m", "iosonde.features.many_hosts.worker", cluster.scheduler_address]
         workers = [
-            subprocess.Popen([*worker, name, "--role", role, "--parent", str(os.getpid()), "--scratch", str(place)])
+            subprocess.Popen([*worker, name, "--role", role], env={**os.environ, **variables(settings)})
             for name, role in (("north", "client"), ("south", "client"), ("nas", "server"))
         ]
         try:
             while len(cluster.scheduler_info["workers"]) < 3:
+                assert all(process.poll() is None for process in workers)
                 time.sleep(0.05)
             found = execute(
                 planned(place, study(duration="5s", repeats=1)),
@@ -417,7 +413,7 @@ def test_a_running_scheduler_is_used(place: Path) -> None:
             assert len(of(place, "many_hosts.worker")) == 3
         finally:
             for process in workers:
-                process.kill()
+                process.terminate()
                 process.wait()
 
 

@@ -33,7 +33,6 @@ def command(
         ),
     ] = None,
     hosts: options.Hosts = None,
-    insecure_hosts: options.InsecureHosts = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove kept files without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -51,7 +50,7 @@ def command(
             raise TargetError(
                 "`--hosts` does not support `--kept` and `--forget`", hint="run `iosonde cleanup` on the host itself"
             )
-        _on_hosts(hosts, insecure=insecure_hosts, as_json=as_json)
+        _on_hosts(hosts, as_json=as_json)
         return
     paths = [expanded(path).absolute() for path in kept or []]
     if paths and not (_preview(paths, messages.info if as_json else print) and (yes or _is_confirmed())):
@@ -68,11 +67,11 @@ def command(
         raise typer.Exit(1)
 
 
-def _on_hosts(hosts: str, *, insecure: bool, as_json: bool) -> None:
+def _on_hosts(hosts: str, *, as_json: bool) -> None:
     from iosonde.execution import session
     from iosonde.execution.carrier import HostOptions
 
-    cleaned = session.cleanup(HostOptions(hosts=hosts, insecure=insecure))
+    cleaned = session.cleanup(HostOptions(hosts=hosts))
     if as_json:
         print_json(cleaned)
     else:

@@ -59,7 +59,7 @@ def command(
         against=against,
         against_settings=against_settings,
     )
-    plan = planned(plan, options.host_options(hosts, insecure=True, continues=False))
+    plan = planned(plan, options.host_options(hosts, continues=False))
     print(plan.model_dump_json(indent=2) if as_json else "\n".join(lines(plan)))
 
 

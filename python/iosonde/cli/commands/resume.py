@@ -23,7 +23,6 @@ def command(
         bool, typer.Option("--retry-failed", help="Also repeat failed runs, but not unsupported combinations.")
     ] = False,
     hosts: options.Hosts = None,
-    insecure_hosts: options.InsecureHosts = False,
     continue_without_lost_hosts: options.ContinueWithoutLostHosts = False,
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
@@ -81,7 +80,7 @@ def command(
                     retry_failed=retry_failed,
                     time_limit_s=time_limit_s,
                     consent=consent,
-                    hosts=options.host_options(hosts, insecure=insecure_hosts, continues=continue_without_lost_hosts),
+                    hosts=options.host_options(hosts, continues=continue_without_lost_hosts),
                 ),
                 report=report,
                 as_json=as_json,

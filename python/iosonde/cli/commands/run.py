@@ -23,7 +23,6 @@ def command(
     seed: options.Seed = None,
     keep: options.Keep = False,
     hosts: options.Hosts = None,
-    insecure_hosts: options.InsecureHosts = False,
     continue_without_lost_hosts: options.ContinueWithoutLostHosts = False,
     time_limit: options.TimeLimit = None,
     destroy: options.Destroy = None,
@@ -57,7 +56,7 @@ def command(
         against=against,
         against_settings=against_settings,
     )
-    on_hosts = options.host_options(hosts, insecure=insecure_hosts, continues=continue_without_lost_hosts)
+    on_hosts = options.host_options(hosts, continues=continue_without_lost_hosts)
     shown = planned(plan, on_hosts)
     consent = options.consent(destroy, confirm, allow_commands, targets=options.targets_of(plan))
     messages.info("\n".join([f"{plan.study['title']} on {plan.target}", *arm_lines(shown), *summary(shown)]))

@@ -1,8 +1,11 @@
 """The hosts of a study, as the coordinator sees them: Dask workers that relay messages to agents.
 
-`local:N` starts a scheduler in this process and N worker processes on this machine; `tcp://HOST:PORT` uses the workers
-of a running scheduler, and `tls://HOST:PORT` does so with certificates; `ssh:FILE` starts a worker on each host of
-the file, and a scheduler here; `slurm:N` on each node of a job. All are used in the same way afterwards.
+`local:N` starts a scheduler in this process and N worker processes on this machine; `ssh:FILE` starts a worker on each
+host of the file, and a scheduler here; `slurm:N` on each node of a job; `tls://HOST:PORT` uses the workers of a running
+scheduler. All are used in the same way afterwards.
+
+Dask runs any program for anyone who may connect. So each scheduler and worker listens only on addresses that its peers
+use, and answers only holders of a certificate of one authority: that of the session, or of the user's scheduler.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import logging
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -23,7 +27,6 @@ from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 from iosonde import ssh_hosts
 from iosonde.errors import EngineError, IosondeError, TargetError
@@ -36,6 +39,7 @@ from iosonde.text_files import expanded
 if TYPE_CHECKING:
     from distributed import Client, Security
 
+LOOPBACK = "127.0.0.1"
 START_S = 120.0
 """For workers to connect."""
 POLL_S = 2.0
@@ -223,7 +227,7 @@ class Carrier:
 
 
 @contextmanager
-def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
+def connected(spec: str) -> Iterator[Carrier]:
     """The hosts of a specification, until the end; agents are ended before the workers."""
     try:
         import dask
@@ -232,22 +236,17 @@ def connected(spec: str, *, insecure: bool) -> Iterator[Carrier]:
         raise _missing(error) from error
     with ExitStack() as stack:
         stack.enter_context(dask.config.set(worker.SETTINGS))
-        errors = stack.enter_context(tempfile.TemporaryFile())
         local: list[Host] = []
         kind, _, rest = spec.partition(":")
         if kind == "local":
-            count = local_count(spec, rest)
-            scratch = str(stack.enter_context(temporary_files.scratch()))
-            address = stack.enter_context(_scheduler(scratch))
-            stack.callback(lambda: _await_agents(local))
-            processes = stack.enter_context(_workers(address, count, errors, scratch))
-            started = Started(address, count, lambda: _check_local(processes, errors))
+            started = stack.enter_context(_on_this_machine(local_count(spec, rest), local))
         elif kind == "ssh":
             started = stack.enter_context(_over_ssh(ssh_hosts.read(expanded(rest))))
         elif kind == "slurm":
             started = stack.enter_context(_over_slurm(slurm.read(rest)))
         else:
-            started = _running(spec, insecure=insecure)
+            check_scheduler(spec)
+            started = Started(spec, security=tls.configured("client"))
         client = stack.enter_context(_client(Client, started))
         hosts = _await_hosts(client, started)
         if kind == "local":
@@ -271,47 +270,48 @@ class Started:
     """A scheduler, and the workers that it has or is going to have."""
 
     address: str
+    security: Security
     count: int = 1
     """Workers to wait for."""
     check: Callable[[], None] = lambda: None
     """Raises if one of them will not connect."""
     wait_s: float = START_S
     """For all of them to connect."""
-    security: Security | None = None
-    """None for connections that are not encrypted."""
     reasons: Mapping[str, Callable[[], str]] = field(default_factory=dict)
     """By the names of hosts in their order, if it is known: why a worker ended, as far as this machine knows."""
 
 
-def _running(spec: str, *, insecure: bool) -> Started:
-    """A running scheduler, with TLS or on loopback unless the user accepts the risk."""
-    check_scheduler(spec)
-    parts = urlsplit(spec)
-    if parts.scheme == "tls":
-        return Started(spec, security=tls.configured("client"))
-    if not insecure and not _is_loopback(parts.hostname or ""):
-        raise TargetError(
-            f"`{spec}` is not on loopback, and its connections are neither encrypted nor authenticated",
-            hint="use `tls://` or `ssh:FILE` (docs/hosts.md). Anyone who reaches this scheduler can run any program "
-            "on its workers: on a network of your own, add `--insecure-hosts`",
-        )
-    return Started(spec)
+@contextmanager
+def _on_this_machine(count: int, hosts: list[Host]) -> Iterator[Started]:
+    """A scheduler in this process and worker processes, both on loopback; `hosts` are those of the workers."""
+    with _scheduler(LOOPBACK) as own, ExitStack() as stack:
+        errors = stack.enter_context(tempfile.TemporaryFile())
+        stack.callback(lambda: _await_agents(hosts))
+        processes = stack.enter_context(_workers(own, count, errors))
+        yield Started(own.address, own.security, count, lambda: _check_local(processes, errors))
 
 
 @contextmanager
 def _over_ssh(listed: ssh_hosts.SshHosts) -> Iterator[Started]:
-    """A scheduler in this process, and a worker on each host."""
-    with (
-        _encrypted_scheduler() as (own, order, security),
-        ssh_workers.started(listed, order | {"port": urlsplit(own).port}) as workers,
-    ):
+    """A worker on each host, and a scheduler in this process on the addresses from which ssh has connected."""
+    with ssh_workers.started(listed) as workers:
+        named = _resolved(listed.coordinator) if listed.coordinator else ""
+        seen = zip(ssh_workers.addresses_seen(workers), listed.hosts, strict=True)
+        reached_at = [named or ssh_workers.checked(*each) for each in seen]
+        with _scheduler(*dict.fromkeys(reached_at)) as own:
+            for each, host in zip(workers, reached_at, strict=True):
+                order = {**own.order(host), "name": each.host.called, "role": each.host.role}
+                ssh_workers.give(each.process, order)
 
-        def check() -> None:
-            for each in workers:
-                each.check()
+            def check() -> None:
+                for each in workers:
+                    each.check()
 
-        reasons = {each.host.called: each.problem for each in workers}
-        yield Started(own, len(workers), check, security=security, reasons=reasons)
+            reasons = {each.host.called: each.problem for each in workers}
+            try:
+                yield Started(own.address, own.security, len(workers), check, reasons=reasons)
+            finally:
+                ssh_workers.end(workers)
 
 
 @contextmanager
@@ -321,78 +321,128 @@ def _over_slurm(wanted: slurm.SlurmJob) -> Iterator[Started]:
         import dask_jobqueue.slurm  # noqa: F401  # Before anything is started.
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    with _encrypted_scheduler() as (own, order, security):
-        address = worker.address(wanted.coordinator, urlsplit(own).port or 0) if wanted.coordinator else own
-        with slurm.submitted(wanted, order | {"scheduler": address}) as check:
-            yield Started(own, wanted.nodes, check, security=security, wait_s=wanted.wait_s)
+    host = _resolved(wanted.coordinator) if wanted.coordinator else _routed()
+    with _scheduler(host) as own, slurm.submitted(wanted, own.order(host)) as check:
+        yield Started(own.address, own.security, wanted.nodes, check, wait_s=wanted.wait_s)
+
+
+def _routed() -> str:
+    """The address of this machine on its default route, as Dask finds it; without one that of its host name."""
+    from distributed.utils import get_ip
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Couldn't detect a suitable IP")
+        return str(get_ip())  # type: ignore[no-untyped-call]
+
+
+def _resolved(name: str) -> str:
+    """The IP address of a coordinator that the user names."""
+    try:
+        found = str(socket.getaddrinfo(name.strip("[]"), None, type=socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError) as error:
+        raise TargetError(f"cannot resolve the coordinator `{name}`: {error}", hint=_COORDINATOR) from None
+    address = ipaddress.ip_address(found)
+    if address.is_unspecified or (address.is_loopback and name not in (found, f"[{found}]", "localhost")):
+        raise TargetError(f"the coordinator cannot be `{name}`, which is `{found}` on this machine", hint=_COORDINATOR)
+    return found
+
+
+_COORDINATOR = 'name an IP address of this machine that the hosts reach: `coordinator = "10.0.0.1"`'
+
+
+@dataclass(frozen=True)
+class _Scheduler:
+    """A scheduler in this process."""
+
+    addresses: Mapping[str, str]
+    """By the IP address on which it listens."""
+    certificate: str
+    key: str
+
+    @property
+    def address(self) -> str:
+        return next(iter(self.addresses.values()))
+
+    @property
+    def security(self) -> Security:
+        return tls.of_session(self.certificate, self.key)
+
+    def order(self, host: str) -> dict[str, Any]:
+        """The order of a worker that reaches this machine at one of the IP addresses."""
+        return {"scheduler": self.addresses[host], "certificate": self.certificate, "key": self.key}
 
 
 @contextmanager
-def _encrypted_scheduler() -> Iterator[tuple[str, dict[str, Any], Security]]:
-    """A scheduler in this process with a certificate of the session -> address, certificate and key for workers."""
+def _scheduler(*hosts: str) -> Iterator[_Scheduler]:
+    """A scheduler that listens on these IP addresses, with a certificate of its own, and ends with this process."""
+    import dask
+    from distributed import Scheduler, SpecCluster
+
+    class QuietScheduler(Scheduler):
+        def start_http_server(self, *arguments: Any, **settings: Any) -> None:
+            """Start none: Dask's has no authentication."""
+
     try:
         certificate, key = tls.create()
     except ModuleNotFoundError as error:
         raise _missing(error) from error
+    for host in hosts:
+        _check_own(host)
     security = tls.of_session(certificate, key)
+    options = {
+        "host": [worker.bracketed(host) for host in hosts],
+        "port": 0,
+        "protocol": "tls://",
+        "security": security,
+        "dashboard": False,
+    }
+    scheduler = {"cls": QuietScheduler, "options": options}
     with (
         temporary_files.scratch() as scratch,
-        _scheduler(str(scratch), host="", protocol="tls://", security=security) as own,
+        dask.config.set({"temporary-directory": str(scratch)}),
+        # Silent: a lost host is reported once.
+        SpecCluster({}, scheduler, security=security, silence_logs=logging.CRITICAL) as cluster,  # type: ignore[no-untyped-call]
     ):
-        yield own, {"certificate": certificate, "key": key}, security
+        found = [str(each.contact_address) for each in cluster.scheduler.listeners]
+        yield _Scheduler(dict(zip(hosts, found, strict=True)), certificate, key)
 
 
-def _is_loopback(name: str) -> bool:
+def _check_own(host: str) -> None:
+    """`TargetError` unless this machine has the address."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
+        with socket.socket(family) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        raise TargetError(
+            f"hosts reach this machine at `{host}`, but it cannot listen there: {error.strerror}", hint=_COORDINATOR
+        ) from None
 
 
 @contextmanager
-def _scheduler(
-    scratch: str, *, host: str = "127.0.0.1", protocol: str = "tcp://", security: Security | None = None
-) -> Iterator[str]:
-    """A scheduler in this process, which ends with it."""
-    import dask
-    from distributed import LocalCluster
-
-    here = {
-        "host": host,
-        "protocol": protocol,
-        "security": security,
-        "dashboard_address": "127.0.0.1:0",
-        "silence_logs": logging.CRITICAL,  # A lost host is reported once.
-    }
-    with (
-        dask.config.set({"temporary-directory": scratch}),
-        warnings.catch_warnings(),
-    ):
-        warnings.filterwarnings("ignore", message="Couldn't detect a suitable IP")  # Without a default route.
-        with LocalCluster(n_workers=0, processes=False, **here) as one:  # type: ignore[no-untyped-call]
-            yield one.scheduler_address
-
-
-@contextmanager
-def _workers(address: str, count: int, errors: IO[bytes], scratch: str) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
-    """Worker processes on this machine, killed at the end, or by the kernel when this process dies."""
+def _workers(own: _Scheduler, count: int, errors: IO[bytes]) -> Iterator[Sequence[subprocess.Popen[bytes]]]:
+    """Worker processes on this machine, killed at the end; if this process dies, they end with their input."""
     processes: list[subprocess.Popen[bytes]] = []
-    try:
-        for number in range(count):
-            command = module_command(
-                "iosonde.features.many_hosts.worker",
-                *(address, local_name(number), "--parent", str(os.getpid()), "--scratch", scratch),
-            )
-            # In a group of its own: Ctrl-C is for the coordinator, which stops the agents.
-            processes.append(
-                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, process_group=0)
-            )
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait()
+    command = module_command("iosonde.features.many_hosts.worker", "--carrier", "local")
+    with temporary_files.scratch() as scratch:
+        try:
+            for number in range(count):
+                # In a group of its own: Ctrl-C is for the coordinator, which stops the agents.
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=errors, stderr=errors, process_group=0
+                )
+                processes.append(process)
+                name = {"name": local_name(number), "scratch": str(scratch)}
+                ssh_workers.give(process, own.order(LOOPBACK) | name)
+            yield processes
+        finally:
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.wait()
+                with suppress(BrokenPipeError):
+                    assert process.stdin
+                    process.stdin.close()
 
 
 def _await_agents(hosts: Sequence[Host]) -> None:

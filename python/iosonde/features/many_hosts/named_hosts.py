@@ -62,7 +62,13 @@ def local_count(spec: str, text: str) -> int:
 def check_scheduler(spec: str) -> None:
     """`TargetError` for what is not the address of a scheduler either."""
     parts = urlsplit(spec)
-    if parts.scheme not in ("tcp", "tls") or not parts.hostname:
+    if parts.scheme == "tcp":
+        raise TargetError(
+            f"`{spec}` has no authentication: anyone who reaches this scheduler can run any program on its workers",
+            hint="start scheduler and workers with certificates, and name it as `tls://HOST:PORT`; or use `ssh:FILE`, "
+            "which creates certificates (docs/hosts.md)",
+        )
+    if parts.scheme != "tls" or not parts.hostname:
         raise TargetError(
             "`--hosts` must be `local:N`, `ssh:FILE`, `slurm:N` or the address of a Dask scheduler, `tls://HOST:PORT`; "
             f"got `{spec}`",

@@ -107,7 +107,7 @@ def job(wanted: SlurmJob, order: Mapping[str, Any]) -> Any:
             job_extra_directives=[*own, *logs, *wanted.directives],
             job_script_prologue=wanted.prologue,
         )
-    worker = shlex.join([wanted.python, "-P", "-m", "iosonde.features.many_hosts.slurm_worker"])
+    worker = shlex.join([wanted.python, "-P", "-m", "iosonde.features.many_hosts.worker", "--carrier", "slurm"])
     run = "srun --ntasks-per-node=1 --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0"
     made._command_template = f"exec {run} {worker} <<'ORDER'\n{json.dumps(order)}\nORDER"
     return made

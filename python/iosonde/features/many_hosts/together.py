@@ -70,7 +70,7 @@ class Together:
     ) -> ResultSet:  # fmt: skip
         """Carry out a plan on hosts, and keep the totals in a new directory, with those of hosts below it."""
         self.planned(plan, options)  # Errors that need no host, before any worker starts.
-        with connected(options.hosts, insecure=options.insecure) as carrier:
+        with connected(options.hosts) as carrier:
             carrier = _with_clients(carrier, plan)
             names = [host.name for host in carrier.clients]
             host_plan.check_names(names)
@@ -88,7 +88,7 @@ class Together:
         host_plan.check(result_set.plan)
         if hosts := named_hosts.named(options.hosts):
             host_plan.taking_part(result_set.plan, hosts.clients)
-        with connected(options.hosts, insecure=options.insecure) as carrier:
+        with connected(options.hosts) as carrier:
             carrier = _with_clients(carrier, result_set.plan)
             names = [host.name for host in carrier.clients]
             if names != result_set.plan.hosts:
@@ -101,7 +101,7 @@ class Together:
 
     def cleanup(self, options: HostOptions) -> list[dict[str, Any]]:
         """Remove leftovers on all hosts; a host that cannot is reported like a leftover that remains."""
-        with connected(options.hosts, insecure=options.insecure) as carrier:
+        with connected(options.hosts) as carrier:
             found = carrier.do(gather(_cleaned(hosts) for hosts in _by_machine(carrier.hosts)))
         return [entry for of_host in found for entry in of_host]
 
