@@ -1,7 +1,7 @@
 """Cassandra as a store on the real server: two runs on one template, a kill under load, and a heap that is too small.
 
 A start takes about ten seconds of CPU time, so one study with both runs is carried out for all tests of this file. The
-node of its second run is also used as a server of the user (`--server`), before it is killed.
+node of its second run is also used as a server of the user (`--server`), and by strangers, before it is killed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ from pathlib import Path
 import pytest
 from servers.conftest import reachable_directory
 from servers.test_runs import alone
+from strangers import Listening, as_stranger, listening
 
 from iosonde.errors import ServerError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
-from iosonde.features.key_value_stores.cassandra.server import PORT, Cassandra, RunningCassandra, loopback_of
+from iosonde.features.key_value_stores.cassandra import cql
+from iosonde.features.key_value_stores.cassandra.server import PORT, STORAGE_PORT, Cassandra, RunningCassandra
 from iosonde.metrics.metrics import interval_metrics, run_metrics
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import SHARED_LOG_DEVICE, Record
+from iosonde.servers.account import account_for
 from iosonde.servers.connection import Address
+from iosonde.servers.server import Place
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 
@@ -107,6 +111,81 @@ def carry_out(
     return list(ResultSet.open(output).records())
 
 
+STRANGER_IMPORTS = """\
+import encodings.idna, pathlib, socket, ssl
+from iosonde.errors import ServerError
+from iosonde.features.key_value_stores.cassandra import cql
+from iosonde.servers.connection import Address
+"""
+STRANGER = """\
+host, port, storage_port, password_file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+for user, password in (("", ""), ("cassandra", "cassandra"), ("iosonde", "wrong"), ("iosonde", "")):
+    try:
+        cql.connect(Address(host=host, port=port, user=user, database="", password=password))
+        print("logged in as", user)
+    except ServerError as error:
+        print(error.code)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+for wrap in (lambda plain: plain, context.wrap_socket):
+    plain = socket.create_connection((host, storage_port), timeout=60)
+    try:
+        connection = wrap(plain)
+        connection.sendall(bytes.fromhex("ca552dfa00000000"))  # Start of a handshake between nodes, which is incomplete.
+        print("answered" if connection.recv(1) else "closed")
+    except TimeoutError:
+        print("accepted")
+    except OSError:
+        print("closed")
+try:
+    print(pathlib.Path(password_file).read_text())
+except PermissionError:
+    print("unreadable")
+"""
+REFUSED = ["authentication"] * 4 + ["closed"] * 2 + ["unreadable"]
+
+
+def own_address(data: Path) -> Address:
+    """Address of the node with this data directory, with its password."""
+    return Cassandra().address(Place(data=data, log=None, socket=data, account=account_for(())))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposure:
+    """Addresses and answers of the running node, as another user finds them."""
+
+    host: str
+    password: str
+    listening: set[Listening]
+    answers: list[str]
+    """Empty without root."""
+    command_lines: str
+    """All of this machine."""
+
+    @classmethod
+    def of(cls, data: Path, process: int) -> Exposure:
+        """Try it while an engine applies its load."""
+        address = own_address(data)
+        arguments = (address.host, str(PORT), str(STORAGE_PORT), str(data / "password"))
+        answers = as_stranger(STRANGER_IMPORTS, STRANGER, *arguments) if os.geteuid() == 0 else ""
+        return cls(
+            host=address.host,
+            password=address.password or "",
+            listening=listening([process]),
+            answers=answers.splitlines(),
+            command_lines=command_lines(),
+        )
+
+
+def command_lines() -> str:
+    """Command lines of all processes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_text(errors="replace"))
+    return "\n".join(found)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Foreign:
     """A study on the running node, as on a server of the user."""
@@ -129,11 +208,12 @@ def use_as_running_server(address: Address, base: Path) -> Foreign:
     study, place, output = base / "running.toml", base / "data", base / "r"
     study.write_text(FOREIGN)
     place.mkdir()
-    url = f"cql://{address.host}:{address.port}"
+    url = f"cql://{address.user}@{address.host}:{address.port}"
+    password = {cql.PASSWORD: address.password or ""}
     plan = expand(parse(FOREIGN, name="running.toml"), open_target(str(place)), settings={"server_url": url})
     [name] = {str(run.spec["workload"]["target"]["database"]) for run in plan.runs}
     command = [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(place), "--server", url]
-    environment = {**os.environ, "XDG_STATE_HOME": str(base / "state"), "CASSANDRA_PASSWORD": "not-for-records"}
+    environment = {**os.environ, "XDG_STATE_HOME": str(base / "state"), **password}
     refused = subprocess.run(command, env=environment, cwd=base, capture_output=True, text=True, check=False)
     subprocess.run(
         [*command, "-o", output, "--confirm", name], env=environment, cwd=base, capture_output=True, check=True
@@ -144,7 +224,7 @@ def use_as_running_server(address: Address, base: Path) -> Foreign:
         connection.rows(
             f"CREATE KEYSPACE {name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
         )
-        done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
+        done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop(), environment=password)
         with pytest.raises(ServerError) as existing:
             RunningCassandra().create_database(connection, name)
         connection.rows(f"DROP KEYSPACE {name}")
@@ -172,6 +252,7 @@ class Done:
     log_files: list[str]
     """In the directory of the commit log's target, while the server ran."""
     foreign: Foreign
+    exposure: Exposure
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +262,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     assassin = _Assassin(place, log, output, tmp_path_factory.mktemp("foreign"))
     monkey = pytest.MonkeyPatch()
     monkey.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    monkey.setenv(cql.PASSWORD, "of-another-server")
     try:
         assassin.start()
         settings = {"log": "apart", "log_target": str(log)}
@@ -194,6 +276,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
             leftovers=left,
             log_files=assassin.log_files,
             foreign=assassin.foreign(),
+            exposure=assassin.exposure(),
         )
     finally:
         assassin.end()
@@ -208,7 +291,7 @@ class _Assassin(threading.Thread):
     def __init__(self, place: Path, log: Path, output: Path, foreign: Path) -> None:
         super().__init__()
         self._place, self._log, self._output, self._base = place, log, output, foreign
-        self._used: Foreign | BaseException | None = None
+        self._used: tuple[Foreign, Exposure] | BaseException | None = None
         self._ended = threading.Event()
         self.log_files: list[str] = []
 
@@ -219,23 +302,31 @@ class _Assassin(threading.Thread):
             if any((self._output / "records").glob("c0001-*")):
                 for entry in [each for each in journal.entries() if each.what == "server"]:
                     if entry.path.startswith(str(self._place)) and self._is_under_load(Path(entry.path)):
-                        self._use(Path(entry.path))
+                        process = int(str(entry.facts["process"]).split()[1])
+                        self._use(Path(entry.path), process)
                         with suppress(ProcessLookupError):
-                            os.kill(int(str(entry.facts["process"]).split()[1]), signal.SIGKILL)
+                            os.kill(process, signal.SIGKILL)
 
-    def _use(self, data: Path) -> None:
+    def _use(self, data: Path, process: int) -> None:
         if self._used is None:
-            address = Address(host=loopback_of(data), port=PORT, user="", database="")
             try:
-                self._used = use_as_running_server(address, self._base)
+                exposure = Exposure.of(data, process)
+                self._used = use_as_running_server(own_address(data), self._base), exposure
             except BaseException as error:
                 self._used = error
 
     def foreign(self) -> Foreign:
         """Result of the study on the running node."""
+        return self._results()[0]
+
+    def exposure(self) -> Exposure:
+        """Addresses and answers of the running node, as another user found them."""
+        return self._results()[1]
+
+    def _results(self) -> tuple[Foreign, Exposure]:
         self.end()
-        if not isinstance(self._used, Foreign):
-            raise AssertionError("the study on the running node failed") from self._used
+        if not isinstance(self._used, tuple):
+            raise AssertionError("the running node could not be used") from self._used
         return self._used
 
     def end(self) -> None:
@@ -246,8 +337,7 @@ class _Assassin(threading.Thread):
     def _is_under_load(self, data: Path) -> bool:
         server = Cassandra()
         with suppress(ServerError):
-            address = Address(host=loopback_of(data), port=PORT, user="", database="")
-            connection = server.connect(address)
+            connection = server.connect(own_address(data))
             try:
                 found = server.statistics(connection)
                 return found.get("mutation_stage_completed", 0) > 20
@@ -320,7 +410,7 @@ def test_a_server_that_is_killed_under_load_fails_its_run_and_nothing_remains(do
 
 @pytest.mark.needs("engine")
 def test_a_running_server_is_measured_in_a_keyspace_that_is_created_with_consent_and_dropped(done: Done) -> None:
-    assert "would be created on `cql://127." in done.foreign.without_consent
+    assert "would be created on `cql://iosonde@127." in done.foreign.without_consent
     assert "--confirm iosonde_" in done.foreign.without_consent
     measured, _ = done.foreign.records
     assert measured.outcome == "complete", measured.failure
@@ -329,7 +419,27 @@ def test_a_running_server_is_measured_in_a_keyspace_that_is_created_with_consent
     assert sum(check["values"] for check in store["checks"]) > 0
     assert sum(check["corrupted"] + check["missing"] for check in store["checks"]) == 0
     assert done.foreign.keyspaces == {"iosonde"}
-    assert "not-for-records" not in done.foreign.text
+    assert done.exposure.password not in done.foreign.text
+
+
+@pytest.mark.needs("engine")
+def test_a_node_listens_only_on_its_loopback_address(done: Done) -> None:
+    """For clients and for other nodes, and neither for JMX nor on all addresses."""
+    host = done.exposure.host
+    assert done.exposure.listening == {Listening("tcp", host, PORT), Listening("tcp", host, STORAGE_PORT)}
+
+
+@pytest.mark.needs("engine", "root")
+def test_strangers_are_refused_at_every_port(done: Done) -> None:
+    assert done.exposure.answers == REFUSED
+
+
+@pytest.mark.needs("engine")
+def test_the_password_of_a_node_is_in_no_command_line_and_no_result(done: Done) -> None:
+    password = done.exposure.password
+    assert len(password) >= 32
+    assert password not in done.exposure.command_lines
+    assert [path for path in done.output.rglob("*") if path.is_file() and password.encode() in path.read_bytes()] == []
 
 
 @pytest.mark.needs("engine")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import threading
@@ -234,6 +235,7 @@ def test_values_are_those_that_the_fields_take(
         ({"listen_address": "0.0.0.0"}, "is chosen by iosonde"),
         ({"data_file_directories": "x"}, "is chosen by iosonde"),
         ({"authenticator": "x"}, "is chosen by iosonde"),
+        ({"credentials_validity": "1h"}, "is chosen by iosonde"),
         ({"heap_dump_path": "x"}, "is chosen by iosonde"),
         ({"row_cache_class_name": "x.Y"}, "is chosen by iosonde"),
         ({"compaction_throughput": "64MiB/s\nlisten_address: x"}, "names a path"),
@@ -563,6 +565,15 @@ def test_a_password_is_sent_only_to_a_server_that_asks_for_it(
     connection = cql.connect(serve(frame(0x03, text("PasswordAuthenticator")), frame(0x10, cell(None))))
     connection.close()
     assert serve.running[0].received[1] == cell(b"\0me\0secret")
+
+
+def test_a_password_is_sent_only_to_a_process_of_the_named_user(serve) -> None:  # type: ignore[no-untyped-def]
+    """This process serves."""
+    password, accepted = frame(0x03, text("PasswordAuthenticator")), frame(0x10, cell(None))
+    cql.connect(serve(password, accepted), server_uid=os.geteuid()).close()
+    with pytest.raises(ServerError, match="another user's program answers"):
+        cql.connect(serve(password, accepted), server_uid=os.geteuid() + 1)
+    assert [len(each.received) for each in serve.running] == [2, 1]
 
 
 def test_an_address_without_user_is_refused_where_the_server_requires_a_password(serve) -> None:  # type: ignore[no-untyped-def]

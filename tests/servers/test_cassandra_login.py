@@ -1,21 +1,24 @@
 """User name and password of a Cassandra that the user runs: read from the environment by both clients, and not recorded.
 
-The server is a real node with `PasswordAuthenticator`, started as iosonde starts its own nodes, and used with `--server`.
+The server is a real node as iosonde starts it, with a further role for the user, and is used with `--server`.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from servers.conftest import reachable_directory
 
+from iosonde.errors import ServerError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.stop import Stop
-from iosonde.features.key_value_stores.cassandra import files
+from iosonde.features.key_value_stores.cassandra import cql
 from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, Cassandra, loopback_of
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
@@ -51,43 +54,38 @@ operations = "read/1:update/1"
 
 [profiles.standard]
 """
-INITIAL, SECRET = "cassandra", "a-secret-of-the-user"
-"""Cassandra's own first password, and the one that it is changed to."""
+SECRET = "a-secret-of-the-user"
+CREATE_ROLE = f"CREATE ROLE bench WITH PASSWORD = '{SECRET}' AND LOGIN = true"
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a node that requires a password, with the name of its user."""
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    """A node with a role for the user; the user's variable has no meaning for it."""
     base = reachable_directory()
     instance = None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
-        patch.setenv("CASSANDRA_PASSWORD", INITIAL)
-        patch.setattr(Cassandra, "user", "cassandra")
-        authenticator = {
-            "authenticator": {"class_name": "PasswordAuthenticator"},
-            "role_manager": "CassandraRoleManager",
-            # Cached for two seconds by default: the old password would be accepted and the new one refused.
-            "credentials_validity": "0ms",
-        }
-        patch.setattr(files, "DEFAULTS", {**files.DEFAULTS, **authenticator})
-        options = (*files.JVM_OPTIONS, "-Dcassandra.superuser_setup_delay_ms=0")
-        patch.setattr(files, "JVM_OPTIONS", options)
+        patch.setenv("CASSANDRA_PASSWORD", "of-another-server")
         directories = Directories(own=base / "iosonde-01234567", name="cassandra-00000001")
         try:
             instance = Instance.locate(Cassandra(), directories, {HEAP: 256 << 20}, None)
             instance.provision()
             instance.start()
-            connection = instance.connect()
-            connection.rows(f"ALTER ROLE cassandra WITH PASSWORD = '{SECRET}'")
-            connection.close()
-            yield f"cql://cassandra@{loopback_of(instance.place.data)}:{PORT}"
+            with closing(instance.connect()) as connection:
+                connection.rows(CREATE_ROLE)
+            yield instance
         finally:
             if instance:
                 instance.remove()
             if journal.find(directories.own):
                 journal.remove(directories.own)
             shutil.rmtree(base)
+
+
+@pytest.fixture
+def url(node: Instance) -> str:
+    """Address of the node with the name of the user."""
+    return f"cql://bench@{loopback_of(node.place.data)}:{PORT}"
 
 
 def planned(url: str, place: Path) -> Plan:
@@ -111,7 +109,7 @@ def test_the_password_reaches_both_clients_and_no_file(
     assert record.result and sum(check["corrupted"] for check in record.result["store"]["checks"]) == 0
     contents = b"".join(path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file())
     assert SECRET.encode() not in contents
-    assert b"cql://cassandra@" in contents
+    assert b"cql://bench@" in contents
 
 
 @pytest.mark.parametrize("password", ["wrong", ""])
@@ -131,3 +129,22 @@ def test_a_wrong_password_fails_the_run_and_the_hint_names_the_variable(
         stop.close()
     assert done.failure and done.failure.code == "authentication", "the engine by itself"
     assert "CASSANDRA_PASSWORD" in done.failure.hint
+
+
+def test_a_node_is_refused_while_others_are_logged_in_or_have_left_a_role(node: Instance) -> None:
+    """As after its first start, at which every user of the machine can log in as `cassandra`."""
+    superuser = replace(node.address(), user="cassandra")
+    with closing(cql.connect(superuser)) as stranger:
+        stranger.rows(f"DROP ROLE {node.address().user}")
+        stranger.rows("DROP ROLE bench")
+        with pytest.raises(ServerError, match="another client has logged in"):
+            node.connect()
+        stranger.rows(CREATE_ROLE)
+    with pytest.raises(ServerError, match="another client has logged in"):
+        node.connect()
+    with closing(cql.connect(superuser)) as stranger:
+        stranger.rows("DROP ROLE bench")
+    node.wait_until_ready()
+    with closing(node.connect()) as connection:
+        assert sorted(connection.rows("SELECT role FROM system_auth.roles")) == [("cassandra",), ("iosonde",)]
+        connection.rows(CREATE_ROLE)

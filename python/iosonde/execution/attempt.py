@@ -215,6 +215,7 @@ def _drive(
                 inherited=ready.claims,
                 identities=ready.identities,
                 shims=ready.shims,
+                environment=context.server.environment if context.server else None,
             )
     except UnsupportedError as error:
         return without_engine(Failure(code=UNSUPPORTED, message=error.what, context=error.where, hint=error.hint))

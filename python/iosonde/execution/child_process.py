@@ -26,9 +26,9 @@ class ChildProcess:
         engine: Sequence[str | Path],
         inherited: Sequence[int],
         identities: Mapping[str, str],
-        shims: Mapping[str, int] | None = None,
+        shims: Mapping[str, int],
+        environment: Mapping[str, str],
     ) -> None:
-        shims = shims or {}
         self._begin_ns = time.monotonic_ns()
         self._own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
@@ -46,6 +46,7 @@ class ChildProcess:
                 bufsize=0,
                 process_group=0,
                 pass_fds=[*inherited, *shims.values()],
+                env={**os.environ, **environment},
             )
         except OSError as error:
             raise EngineError(

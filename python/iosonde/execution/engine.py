@@ -105,20 +105,21 @@ def drive(
     inherited: Sequence[int] = (),
     identities: Mapping[str, str] | None = None,
     shims: Mapping[str, int] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> EngineRun:
     """Carry out one spec. `on_event` receives every event as it arrives; `stop` ends the run early.
 
     `on_start` receives the engine's process number before the engine gets its spec. `is_enough` is called after every
     event; once it returns true the engine is asked to stop measuring. The engine inherits the descriptors
     `inherited`, and refuses to open a path of `identities` that leads to anything else. `shims` has the
-    descriptors of shims that it loads, by the name of their store. With `start` the engine prepares, and its load
-    starts at the instant that `start` is set to.
+    descriptors of shims that it loads, by the name of their store. Variables of `environment` replace those of this
+    process. With `start` the engine prepares, and its load starts at the instant that `start` is set to.
     """
     if start:
         spec = {**spec, "start": {"kind": "command"}}
     conversation = Conversation(spec, on_event, timeouts or Timeouts(), is_enough, start)
     started_at = _now()
-    child = ChildProcess(_command_line(spec, engine), inherited, identities or {}, shims or {})
+    child = ChildProcess(_command_line(spec, engine), inherited, identities or {}, shims or {}, environment or {})
     try:
         on_start(child.pid)
         child.send(_line(spec))

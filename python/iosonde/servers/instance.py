@@ -183,6 +183,12 @@ class Instance:
     def address(self, database: str = "") -> Address:
         return self.server.address(self.place, database)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables with which the engine can log in."""
+        variable = self.server.password_variable
+        return {variable: str(self.address().password)} if variable else {}
+
     def connect(self, database: str = "") -> Connection:
         return self.server.connect(self.address(database))
 

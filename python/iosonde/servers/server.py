@@ -124,6 +124,8 @@ class Server(ABC):
     """Time within which a started server must accept connections."""
     data_setting: ClassVar[str]
     """The setting with the size of the server's own cache."""
+    password_variable: ClassVar[str] = ""
+    """Environment variable in which the engine expects the password of `address`; empty where there is none."""
 
     @abstractmethod
     def locate(self) -> Installation:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,7 @@ class DatabaseServers:
 
     def __init__(self, plan: Plan, *, stop: Stop, note: Callable[[str], None]) -> None:
         self._plan = plan
-        self._tools = ServerTools(
-            drive=lambda spec: drive(spec, on_event=lambda _: None, stop=stop), check=stop.check, note=note
-        )
+        self._tools = ServerTools(drive=partial(drive, on_event=lambda _: None, stop=stop), check=stop.check, note=note)
 
     def prepare(self, run: Run, case: Case, ready: ReadyTarget) -> RunningServer | None:
         """The server of a run, ready for its load; None for other workloads. `ServerError` if that fails."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -101,6 +101,8 @@ class RunningServer:
     instance: ManagedServer | None = None
     """None for a server that the user runs."""
     companion: Companion | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Environment variables of its engines, such as a password; never recorded."""
     measure: Callable[[JsonObject], EngineRun] = field(repr=False)
     """Carries out a further spec on the server, such as one that looks up acknowledged commits."""
 
@@ -110,12 +112,17 @@ class RunningServer:
             self.instance.remove()
 
 
+class Drive(Protocol):
+    """Carries out a spec on a server; it leaves no record."""
+
+    def __call__(self, spec: JsonObject, *, environment: Mapping[str, str] = ...) -> EngineRun: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerTools:
     """Parameters of a session to start a server."""
 
-    drive: Callable[[JsonObject], EngineRun]
-    """Carries out a spec on the server; it leaves no record."""
+    drive: Drive
     check: Callable[[], None]
     """Called while it waits; raises `ServerError` to stop waiting."""
     note: Callable[[str], None]

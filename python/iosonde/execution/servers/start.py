@@ -64,7 +64,7 @@ def load_template(
         instance.start()
         create_database(instance)
         if spec:
-            done = tools.drive(spec)
+            done = tools.drive(spec, environment=instance.environment)
             _require_loaded(done, instance, what)
         with closing(instance.connect(DATABASE)) as connection:
             instance.database_server.finish_load(connection, tools.check)

@@ -10,7 +10,9 @@ import ipaddress
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from iosonde.errors import ServerError
@@ -62,8 +64,11 @@ class CqlError(ServerError):
     number: int = 0
 
 
-def connect(address: Address) -> CqlConnection:
-    """Connect over TCP; `ServerError` with the reason where that fails."""
+def connect(address: Address, *, server_uid: int | None = None) -> CqlConnection:
+    """Connect over TCP; `ServerError` with the reason where that fails.
+
+    With `server_uid` the password is sent only to a process of this user on this machine.
+    """
     assert address.port is not None
     try:
         opened = socket.create_connection((address.host, address.port), timeout=ANSWER_S)
@@ -76,7 +81,7 @@ def connect(address: Address) -> CqlConnection:
         ) from None
     found = CqlConnection(opened, address)
     try:
-        found.log_in()
+        found.log_in(server_uid)
     except BaseException:
         found.close()
         raise
@@ -90,7 +95,7 @@ class CqlConnection:
         self._opened = opened
         self._address = address
 
-    def log_in(self) -> None:
+    def log_in(self, server_uid: int | None = None) -> None:
         """Start the protocol, with the user's password where the server requires it."""
         kind, _ = self._request(_STARTUP, struct.pack(">H", 1) + _string("CQL_VERSION") + _string("3.0.0"))
         if kind == _AUTHENTICATE:
@@ -101,7 +106,15 @@ class CqlConnection:
                     hint=LOGIN_HINT,
                     code="authentication",
                 )
-            password = self._address.password or os.environ.get(PASSWORD, "")
+            if server_uid is not None and _uid_of_peer(self._opened) != server_uid:
+                raise ServerError(
+                    "another user's program answers at the address of the private Cassandra node",
+                    where=f"at `{self._address.host}:{self._address.port}`",
+                    hint="find the program with `ss -ltnp`, and end it",
+                    code="server",
+                )
+            own = self._address.password
+            password = os.environ.get(PASSWORD, "") if own is None else own
             token = f"\0{self._address.user}\0{password}".encode()
             kind, _ = self._request(_AUTH_RESPONSE, struct.pack(">i", len(token)) + token)
         if kind not in (_READY, _AUTH_SUCCESS):
@@ -173,6 +186,17 @@ class CqlConnection:
             hint="name the port of CQL (`native_transport_port`, by default 9042) without TLS",
             code="server",
         )
+
+
+def _uid_of_peer(connection: socket.socket) -> int | None:
+    """User of the process on this machine that accepted a connection over IPv4 (proc_net_tcp(5)); None if unknown."""
+    ends = [_in_proc(*connection.getpeername()), _in_proc(*connection.getsockname())]
+    lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+    return next((int(fields[7]) for fields in map(str.split, lines) if fields[1:3] == ends), None)
+
+
+def _in_proc(host: str, port: int) -> str:
+    return f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
 
 
 def _string(text: str) -> bytes:

@@ -7,13 +7,14 @@ page cache and a virtual machine that has just started.
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from iosonde.execution.servers.running_server import RunningServer, ServerTools
 from iosonde.execution.servers.start import create_database, load_template, removed_on_failure, restored, started
 from iosonde.execution.setups import ReadyTarget
-from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, Cassandra
+from iosonde.features.key_value_stores.cassandra.server import HEAP, PORT, Cassandra, loopback_of
 from iosonde.features.key_value_stores.cassandra.settings import server_settings
 from iosonde.plan import Case, JsonObject, Run
 from iosonde.servers.directories import Directories
@@ -45,7 +46,8 @@ def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> Runni
         facts=facts,
         connect=instance.connect,
         instance=instance,
-        measure=tools.drive,
+        environment=instance.environment,
+        measure=partial(tools.drive, environment=instance.environment),
     )
 
 
@@ -112,7 +114,8 @@ def _own_log(instance: Instance) -> None:
 
 def _with_address(spec: JsonObject, instance: Instance, *, is_loaded: bool) -> JsonObject:
     """The spec with the node's address instead of its directory."""
-    server = {"kind": "server", "host": instance.address().host, "port": PORT, "database": DATABASE}
+    host = loopback_of(instance.place.data)
+    server = {"kind": "server", "host": host, "port": PORT, "database": DATABASE, "user": Cassandra.user}
     if is_loaded:
         server["is_loaded"] = True
     return {**spec, "workload": {**spec["workload"], "target": server}}

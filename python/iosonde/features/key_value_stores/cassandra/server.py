@@ -1,23 +1,29 @@
 """Apache Cassandra: one node without replicas, in a Java virtual machine of its own.
 
 CQL has no Unix socket, so the node listens on TCP: on an address of 127.0.0.0/8 that is derived from its directory, so
-that several nodes do not compete for ports, and that other machines cannot reach. Users of this machine can.
+that several nodes do not compete for ports, and that other machines cannot reach. Other users of this machine can reach
+it, and are refused: CQL requires a random password, and the port for other nodes a certificate (mutual TLS). Both are
+files in the data directory, which only its owner can enter, so a template contains those of its nodes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import secrets
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 from iosonde.errors import ServerError
 from iosonde.features.key_value_stores.cassandra import cql, files, gc_log, java
 from iosonde.servers import programs, template
+from iosonde.servers.account import account_for
 from iosonde.servers.connection import Address, Connection
 from iosonde.servers.server import Cause, DatabaseServer, Installation, Place, ServerDescription, Settings, no_check
 from iosonde.units import format_bytes
@@ -51,6 +57,7 @@ RESERVED = (
         ".*authoriz.*",
         ".*authentic.*",
     ),
+    *("(auth|credentials|permissions|roles)_.*", "traverse_auth_from_root"),
     *("allow_extra_insecure_udfs", "user_defined_functions_.*", ".*class_name", "failure_detector", "otc_.*"),
     *("paxos_contention_.*", "default_secondary_index"),
 )
@@ -75,6 +82,19 @@ _STATISTICS = {
 _POOLS = ("CompactionExecutor", "MemtableFlushWriter", "MutationStage", "ReadStage", "Native-Transport-Requests")
 """Thread pools whose counts are recorded: requests, writes, reads, and background work."""
 
+_SUPERUSER = "cassandra"
+"""Name and first password of the role that Cassandra creates at its first start."""
+_ROLES = "SELECT role FROM system_auth.roles"
+_CLIENTS = "SELECT username FROM system_views.clients"
+_UNKNOWN = "anonymous"
+"""User name of a client that has not logged in."""
+_REQUESTS = "SELECT name, active_tasks, pending_tasks FROM system_views.thread_pools"
+
+_PASSWORD_FILE, _KEYSTORE_FILE = "password", "internode.p12"
+"""Secrets in the data directory."""
+_KEYSTORE_PASSWORD = "iosonde"
+"""Required by the format; the mode of the directory protects the key."""
+
 _TEMPORARY = "tmp"
 """Directory in the data directory for libraries that the virtual machine unpacks."""
 
@@ -95,7 +115,8 @@ class Cassandra(DatabaseServer):
     name: ClassVar[str] = "cassandra"
     title: ClassVar[str] = "Cassandra"
     accounts: ClassVar[Sequence[str]] = ("cassandra",)
-    user: ClassVar[str] = ""
+    user: ClassVar[str] = "iosonde"
+    password_variable: ClassVar[str] = cql.PASSWORD
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     stop_statuses: ClassVar[Sequence[int]] = (0, 128 + signal.SIGTERM)
     """A virtual machine that ends by a signal runs its shutdown hooks, and then exits with 128 and its number."""
@@ -106,10 +127,18 @@ class Cassandra(DatabaseServer):
         """Jar files of Cassandra, and a virtual machine of a version that it runs on."""
         home = files.locate()
         machine = java.find(files.JAVA_VERSIONS)
+        keytool = Path(machine.path).with_name("keytool")
+        if not keytool.is_file():
+            raise ServerError(
+                "the program `keytool` was not found, which creates the certificate of a node",
+                where=f"next to `{machine.path}`",
+                hint=f"install a complete Java runtime, such as `openjdk-{machine.version}-jre-headless`",
+                code="missing_server",
+            )
         return Installation(
             version=home.version,
             build=f"Cassandra {home.version} on {machine.build}",
-            programs={"java": machine.path, "jars": str(home.jars)},
+            programs={"java": machine.path, "keytool": str(keytool), "jars": str(home.jars)},
         )
 
     def check_settings(self, installation: Installation, settings: Settings) -> None:
@@ -120,10 +149,14 @@ class Cassandra(DatabaseServer):
         files.check(Path(installation.programs["jars"]), own)
 
     def provision(self, installation: Installation, place: Place, settings: Settings) -> None:
-        """Empty directories; the node creates its system tables at its first start."""
-        for directory in (place.data, place.data / _TEMPORARY):
+        """Empty directories and secrets; the node creates its system tables at its first start."""
+        directories = (place.data, place.data / _TEMPORARY)
+        for directory in directories:
             directory.mkdir(mode=0o700)
+        _create_password(place)
+        for directory in directories:
             place.account.own(directory)
+        _create_keystore(installation, place)
 
     def configure(self, installation: Installation, place: Place, settings: Settings) -> None:
         """Write `cassandra.yaml` and the configuration of its log next to the data directory, where its user cannot."""
@@ -156,6 +189,9 @@ class Cassandra(DatabaseServer):
             "java.io.tmpdir": str(own),
             "jna.tmpdir": str(own),
             "java.net.preferIPv4Stack": "true",
+            "cassandra.superuser_setup_delay_ms": "0",
+            # 2^4 rounds instead of 2^10: hashing needs no time where the password is random.
+            "cassandra.auth_bcrypt_gensalt_log2_rounds": "4",
         }
         return [
             *(installation.programs["java"], f"-Xms{heap}", f"-Xmx{heap}"),
@@ -170,15 +206,27 @@ class Cassandra(DatabaseServer):
         return gc_log.GcLog(_gc_path(place))
 
     def address(self, place: Place, database: str = "") -> Address:
-        """Loopback only."""
-        return Address(host=loopback_of(place.data), port=PORT, user=self.user, database=database)
+        """Loopback only, with the password of this node."""
+        host, password = loopback_of(place.data), _password(place)
+        return Address(host=host, port=PORT, user=self.user, database=database, password=password)
 
     def socket_path(self, directory: Path) -> Path:
         """None: CQL is spoken over TCP."""
         raise AssertionError("Cassandra has no Unix socket")
 
     def connect(self, address: Address) -> Connection:
-        return cql.connect(address)
+        """Connect as iosonde's role, which is created when a node has started for the first time.
+
+        Until the node listens another user could listen at its address, who must not get the password.
+        """
+        uid = account_for(self.accounts).uid
+        try:
+            return cql.connect(address, server_uid=uid)
+        except ServerError as error:
+            if error.code != "authentication":
+                raise
+        _create_role(address, uid)
+        return cql.connect(address, server_uid=uid)
 
     def create_database(self, connection: Connection, name: str) -> None:
         """A keyspace with one replica."""
@@ -312,6 +360,82 @@ def _setting(connection: Connection, name: str) -> str:
     return ""
 
 
+def _create_password(place: Place) -> None:
+    """A random password, which only the user of iosonde can read."""
+    path = place.data / _PASSWORD_FILE
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(secrets.token_urlsafe(24), encoding="ascii")
+
+
+def _password(place: Place) -> str:
+    """The password of a node; `ServerError` if it cannot be read."""
+    path = place.data / _PASSWORD_FILE
+    try:
+        with open(path, encoding="ascii", opener=_without_links) as file:
+            return file.read()
+    except OSError as error:
+        raise ServerError(
+            f"the password of the Cassandra node cannot be read: {error.strerror}",
+            where=f"in `{path}`",
+            hint="start the study again, which loads the records again",
+        ) from None
+
+
+def _without_links(path: str, flags: int) -> int:
+    """A file in a directory of the server's user, who may have replaced it by a link."""
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
+def _create_keystore(installation: Installation, place: Place) -> None:
+    """A key and its certificate, which the node presents and is the only one that it accepts."""
+    command = [
+        *(installation.programs["keytool"], "-genkeypair", "-alias", "node", "-dname", "CN=iosonde"),
+        *("-keyalg", "EC", "-validity", "3650", "-storetype", "PKCS12", "-storepass", _KEYSTORE_PASSWORD),
+        *("-keystore", str(place.data / _KEYSTORE_FILE)),
+    ]
+    programs.require_success(programs.call(command, account=place.account), "create the certificate of the node")
+
+
+def _create_role(address: Address, uid: int) -> None:
+    """Create iosonde's role on a node that nobody else has logged in to; `ServerError` until that is certain.
+
+    Every user of this machine knows the first password of Cassandra's own role, so that one is changed before.
+    """
+    superuser = replace(address, user=_SUPERUSER)
+    first = replace(superuser, password=_SUPERUSER)
+    with suppress(cql.CqlError), closing(cql.connect(first, server_uid=uid)) as connection:
+        connection.rows(f"ALTER ROLE {_SUPERUSER} WITH PASSWORD = '{address.password}'")
+    with closing(cql.connect(superuser, server_uid=uid)) as connection:
+        if not _is_alone(connection):
+            raise ServerError(
+                "another client has logged in to the private Cassandra node with its first password",
+                where=f"at `{address.host}:{address.port}`",
+                hint="find the user of this machine who connects to it, and start the study again",
+                code="server",
+            )
+        connection.rows(f"CREATE ROLE {address.user} WITH PASSWORD = '{address.password}' AND LOGIN = true")
+
+
+def _is_alone(connection: Connection) -> bool:
+    """Return True if no other client is logged in or has left a request or a role.
+
+    The first password no longer works. Once no login is in progress, no further client can appear, and once no request
+    is in progress, those of clients that have left are complete.
+    """
+    return (
+        _is_idle(connection)
+        and [name for (name,) in connection.rows(_CLIENTS) if name != _UNKNOWN] == [_SUPERUSER]
+        and _is_idle(connection)
+        and connection.rows(_ROLES) == [(_SUPERUSER,)]
+    )
+
+
+def _is_idle(connection: Connection) -> bool:
+    """Return True if the node executes no request but this one."""
+    pools = [row for row in connection.rows(_REQUESTS) if str(row[0]).startswith("Native-Transport")]
+    return sum(int(active) + int(pending) for _, active, pending in pools) <= 1
+
+
 def _heap_bytes(settings: Settings) -> int:
     return int(settings.get(HEAP, 1 << 30))
 
@@ -337,6 +461,7 @@ def _settings(place: Place, settings: Settings) -> dict[str, object]:
     mode = str(given.get("commitlog_sync", "periodic"))
     seeds = [{"class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
               "parameters": [{"seeds": f"{host}:{STORAGE_PORT}"}]}]  # fmt: skip
+    keystore = str(place.data / _KEYSTORE_FILE)
     own = {
         "cluster_name": "iosonde",
         "data_file_directories": [str(place.data / "data")],
@@ -350,6 +475,20 @@ def _settings(place: Place, settings: Settings) -> dict[str, object]:
         "storage_port": STORAGE_PORT,
         "native_transport_port": PORT,
         "partitioner": "org.apache.cassandra.dht.Murmur3Partitioner",
+        "authenticator": "PasswordAuthenticator",
+        "role_manager": "CassandraRoleManager",
+        # A cached password would be accepted after it was changed. Roles are read once: requests look them up.
+        "credentials_validity": "0ms",
+        "roles_validity": "1d",
+        "server_encryption_options": {
+            "internode_encryption": "all",
+            "optional": False,
+            "require_client_auth": True,
+            "keystore": keystore,
+            "keystore_password": _KEYSTORE_PASSWORD,
+            "truststore": keystore,
+            "truststore_password": _KEYSTORE_PASSWORD,
+        },
     }
     return {**files.DEFAULTS, "commitlog_sync": mode, **SYNC_MODES.get(mode, {}), **given, **own}
 
