@@ -99,7 +99,8 @@ SNAP = "/usr/bin/snap"
 
 _OF_STUDIES = (
     *("fio", "db_bench", "pgbench", "sysbench", "rados", "memcaslap"),
-    *("java", "memcached", "ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "postgres", "mariadbd", "mysqld"),
+    *("java", "memcached", "postgres", "mariadbd", "mysqld"),
+    *("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "ceph-authtool", "monmaptool"),
 )
 """Programs and servers that some studies run, which are installed for the tests of these studies too."""
 
@@ -251,6 +252,7 @@ _DEV = (
     _tool("ceph-mgr", "ceph-mgr", "dev", "clusters of the workload `objects`, and its tests", "--version"),
     _tool("ceph-osd", "ceph-osd", "dev", "clusters of the workload `objects`, and its tests", "--version"),
     _tool("ceph", "ceph-common", "dev", "clusters of the workload `objects`, and its tests", "--version"),
+    _tool("ceph-authtool", "ceph-common", "dev", "clusters of the workload `objects`, and its tests", "--version"),
     _tool("monmaptool", "ceph-base", "dev", "clusters of the workload `objects`, and its tests", "--version"),
     Tool(
         name="librados",
@@ -343,7 +345,7 @@ USES: dict[str, dict[str, tuple[str, ...]]] = {
     "databases": {"PostgreSQL": ("postgres",), "MariaDB": ("mariadbd",)},
     "object stores": {
         "S3 (running server)": (),
-        "Ceph": ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "librados"),
+        "Ceph": ("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "ceph-authtool", "monmaptool", "librados"),
     },
     "other benchmarks": {
         "fio": ("fio",),

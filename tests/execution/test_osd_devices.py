@@ -33,7 +33,9 @@ from iosonde.storage.targets import device_target
 GIB = 1 << 30
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
-CEPH = pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "librados", "engine")
+CEPH = pytest.mark.needs(
+    "ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "ceph-authtool", "monmaptool", "librados", "engine"
+)
 
 STUDY = """
 name = "raw-daemons"
@@ -185,7 +187,7 @@ def test_a_device_of_another_cluster_is_not_wiped_after_a_kill(
         assert is_blank(device) == is_wiped
 
 
-@pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool")
+@pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "ceph-authtool", "monmaptool")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -44,7 +44,7 @@ replication = 2
 osd_size = "1GiB"
 """
 OF_CASSANDRA = pytest.mark.needs("java", "cassandra")
-OF_CEPH = pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "librados")
+OF_CEPH = pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "ceph-authtool", "monmaptool", "librados")
 
 
 @pytest.fixture

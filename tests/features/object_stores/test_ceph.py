@@ -32,6 +32,7 @@ def test_the_configuration_is_private_to_one_directory_and_to_loopback(tmp_path:
     options = dict(found["global"])
     assert options["mon_host"] == "v2:127.0.0.1:23300"
     assert {options["public_addr"], options["cluster_addr"]} == {"127.0.0.1"}
+    assert {options[f"auth_{each}_required"] for each in ("cluster", "service", "client")} == {"cephx"}
     paths = [value for value in options.values() if value.startswith("/")]
     assert len(paths) > 5
     assert all(Path(path).is_relative_to(tmp_path) for path in paths)
@@ -64,7 +65,8 @@ def test_a_study_may_change_defaults_and_not_what_iosonde_chooses() -> None:
     [
         *("erasure_code_dir", "osd_class_load_list", "mgr_initial_modules", "mon_cluster_log_file", "log_to_syslog"),
         *("log_graylog_host", "crush_location_hook", "heartbeat_file", "bdev_nvme_something", "ms_cluster_type"),
-        *("osd_erasure_code_plugins", "admin-socket", "public_addrv", "keyfile"),
+        *("osd_erasure_code_plugins", "admin-socket", "public_addrv", "keyfile", "auth_supported"),
+        *("auth_client_required", "cephx_require_version"),
     ],
 )
 def test_no_setting_names_files_programs_or_hosts(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ import polars as pl
 import pytest
 from engines import real_engine
 from servers.conftest import reachable_directory
+from strangers import STRANGER, as_stranger, listening, refuses_strangers
 
 from iosonde.data import shipped
 from iosonde.errors import ServerError
@@ -24,7 +26,7 @@ from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.observer import Silent
 from iosonde.execution.stop import Stop
-from iosonde.features.object_stores.ceph import ClusterLayout
+from iosonde.features.object_stores.ceph import ClusterLayout, keyring_in
 from iosonde.features.object_stores.ceph.cluster import POOL, CephCluster
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import Run, commands
@@ -41,7 +43,7 @@ from iosonde.workload.engine_spec import engine_spec
 
 pytestmark = [
     pytest.mark.engine,
-    pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "monmaptool", "librados"),
+    pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "ceph-authtool", "monmaptool", "librados"),
 ]
 
 CLI_POLL_S = 0.5
@@ -93,14 +95,16 @@ def on_disk() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ResultSet]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     with pytest.MonkeyPatch.context() as patch, on_disk() as target:
         patch.setenv("IOSONDE_ENGINE", str(real_engine()))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("CEPH_KEYRING", "/nonexistent")  # For a cluster of the user.
         plan = expand(parse(STUDY), open_target(str(target)), settings={})
-        yield execute(plan, tmp_path_factory.mktemp("objects") / "results", consent=Consent())
+        found = execute(plan, tmp_path_factory.mktemp("objects") / "results", consent=Consent())
         assert list(target.iterdir()) == []
         assert journal.entries() == []
+    return found
 
 
 def test_a_run_measures_verifies_and_recovers(results: ResultSet) -> None:
@@ -178,7 +182,7 @@ def test_a_run_whose_cluster_does_not_become_healthy_fails(tmp_path: Path, monke
     assert record.failure is not None
     assert "is not ready after 4 s: the cluster did not become healthy" in record.failure.message
     assert record.failure.context.startswith("placement groups: ")
-    assert "AUTH_INSECURE" not in record.failure.context, "expected in every private cluster"
+    assert "AUTH_" not in record.failure.context
 
 
 @pytest.fixture(scope="module")
@@ -236,6 +240,76 @@ def test_what_the_engine_writes_is_what_the_object_daemon_counts(cluster: CephCl
         ["rados", "-c", str(cluster.configuration), "-p", POOL, "ls"], capture_output=True, text=True, check=True
     )
     assert set(re.findall(r"iosonde-(\d+)", listed.stdout)) == {f"{number:012}" for number in range(10)}
+
+
+@pytest.mark.needs("root")
+def test_daemons_listen_on_loopback_and_in_a_directory_that_others_cannot_enter(cluster: CephCluster) -> None:
+    for name in ("mon.a", "mgr.x", "osd.0"):
+        found = listening([cluster.pid_of(name)])
+        assert {each.address for each in found if each.kind != "unix"} == {"127.0.0.1"}
+        assert refuses_strangers(each.address for each in found if each.kind == "unix")
+
+
+CLIENTS = (
+    ["ceph", "--connect-timeout", "20", "status"],
+    ["rados", "--no-mon-config", "--pool", POOL, "ls"],
+)
+
+
+def client_configuration(cluster: CephCluster, place: Path, keyring: Path, *, method: str = "cephx") -> Path:
+    """The configuration of a client that has a keyring of its own."""
+    [monitor] = re.findall(r"mon_host = .*\n", cluster.configuration.read_text())
+    path = place / "ceph.conf"
+    path.write_text(f"[global]\n{monitor}keyring = {keyring}\nauth_client_required = {method}\n")
+    path.chmod(0o644)
+    return path
+
+
+@pytest.mark.needs("root", "rados")
+@pytest.mark.parametrize("kind", ["the session's configuration", "no key", "no authentication", "another key"])
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client[0])
+def test_clients_of_other_users_are_refused(cluster: CephCluster, kind: str, client: list[str]) -> None:
+    with on_disk() as place:
+        keyring = place / "keyring"
+        keyring.touch()
+        if kind == "another key":
+            allowed = [text for each in ("mon", "mgr", "osd") for text in ("--cap", each, "allow *")]
+            subprocess.run(["ceph-authtool", keyring, "--name", "client.admin", "--gen-key", *allowed], check=True)
+        keyring.chmod(0o644)
+        method = "none" if kind == "no authentication" else "cephx"
+        own = client_configuration(cluster, place, keyring, method=method)
+        used = cluster.configuration if kind == "the session's configuration" else own
+        done = subprocess.run(
+            [*client, "-c", str(used)], capture_output=True, text=True, check=False, cwd="/",
+            user=STRANGER, group=STRANGER, extra_groups=[],
+        )  # fmt: skip
+    assert done.returncode != 0 and done.stdout == ""
+    assert re.search("error connecting|couldn't connect", done.stderr)
+    assert "permission denied" in done.stderr.lower()
+
+
+@pytest.mark.needs("rados")
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client[0])
+def test_a_client_with_the_keys_of_the_session_is_answered(
+    cluster: CephCluster, client: list[str], tmp_path: Path
+) -> None:
+    used = client_configuration(cluster, tmp_path, keyring_in(cluster.data))
+    subprocess.run([*client, "-c", str(used)], capture_output=True, check=True)
+
+
+def test_keys_are_in_the_keyring_only(cluster: CephCluster) -> None:
+    keyring = keyring_in(cluster.data)
+    keys = re.findall(r"key = (\S+)", keyring.read_text())
+    assert len(set(keys)) == len(["mon.", "mgr.x", "client.admin", "osd.0"])
+    command_lines = [Path(f"/proc/{cluster.pid_of(name)}/cmdline").read_text() for name in ("mon.a", "mgr.x", "osd.0")]
+    shown = "\n".join([*command_lines, cluster.configuration.read_text(), json.dumps(cluster.describe())])
+    assert not any(key in shown for key in keys)
+    assert keyring.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.needs("root")
+def test_other_users_cannot_read_the_keyring(cluster: CephCluster) -> None:
+    assert "PermissionError" in as_stranger("", "open(sys.argv[1])", str(keyring_in(cluster.data)))
 
 
 def test_the_manager_loads_no_modules(cluster: CephCluster) -> None:

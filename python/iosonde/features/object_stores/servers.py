@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from iosonde.errors import ServerError
 from iosonde.execution.servers.running_server import RunningServer, ServerStarter, ServerTools
 from iosonde.execution.servers.start import removed_on_failure, started
 from iosonde.execution.setups import ReadyTarget
-from iosonde.features.object_stores.ceph import ClusterLayout
+from iosonde.features.object_stores.ceph import ClusterLayout, keyring_in
 from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.features.object_stores.osd_outage import OsdOutage
 from iosonde.features.object_stores.parameters import ObjectsParameters
@@ -32,6 +33,8 @@ def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> Runni
     with removed_on_failure(cluster):
         cluster.provision()
         facts = started(cluster)
+    # Else librados would prefer the keyring of a cluster of the user to that of the configuration.
+    environment = {"CEPH_KEYRING": str(keyring_in(cluster.data))}
     return RunningServer(
         spec=run.spec,
         server=_Ceph(cluster),
@@ -39,7 +42,8 @@ def start(run: Run, case: Case, ready: ReadyTarget, tools: ServerTools) -> Runni
         connect=_Unconnected,
         instance=cluster,
         companion=OsdOutage(cluster, case.parameters | run.parameters),
-        measure=tools.drive,
+        environment=environment,
+        measure=partial(tools.drive, environment=environment),
     )
 
 

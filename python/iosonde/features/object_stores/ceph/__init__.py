@@ -1,8 +1,8 @@
 """Ceph: the configuration and the commands of a private cluster of one monitor, one manager and N object daemons.
 
 Nothing of a cluster of the user is read or changed: every command names the configuration file of the private cluster,
-and all daemons listen on loopback only. Authentication is off, so the cluster is for measurements and for no data of
-value. `cluster.py` starts and stops the daemons.
+and all daemons listen on loopback only. They answer nobody without a key of the cluster (cephx): other users of the
+machine can connect to loopback too. `cluster.py` starts and stops the daemons.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PROGRAMS: Mapping[str, str] = {
     "ceph-osd": "ceph-osd",
     "monmaptool": "ceph-base",
     "ceph": "ceph-common",
+    "ceph-authtool": "ceph-common",
 }
 """Programs and the Debian packages that contain them."""
 
@@ -49,6 +50,7 @@ RESERVED = (
         "host",
         "chdir",
         "daemonize",
+        "cephx_.*",
     ),
     *(
         ".*_dir",
@@ -146,20 +148,21 @@ def _check_rocksdb(name: str, text: str) -> None:
 
 
 def configuration(directory: Path, sockets: Path, layout: ClusterLayout, *, fsid: str, port: int) -> str:
-    """Text of `ceph.conf`: everything private to one directory, on loopback, without authentication."""
+    """Text of `ceph.conf`: everything private to one directory, on loopback, and no secrets."""
     lines = {
         "fsid": fsid,
         "mon_initial_members": "a",
         "mon_host": f"v2:127.0.0.1:{port}",
         "public_addr": "127.0.0.1",
         "cluster_addr": "127.0.0.1",
-        **{f"auth_{each}_required": "none" for each in ("cluster", "service", "client")},
+        **{f"auth_{each}_required": "cephx" for each in ("cluster", "service", "client")},
+        "auth_allow_insecure_global_id_reclaim": "false",
         "run_dir": sockets,
         "admin_socket": f"{sockets}/$name.asok",
         "pid_file": "",
         "log_file": f"{directory}/logs/$name.log",
         "crash_dir": f"{directory}/crash",
-        "keyring": f"{directory}/keyring",
+        "keyring": keyring_in(directory),
         "mon_data": f"{directory}/mon.$id",
         "mgr_data": f"{directory}/mgr.$id",
         "mgr_disabled_modules": " ".join(MANAGER_MODULES),
@@ -188,8 +191,30 @@ def configuration(directory: Path, sockets: Path, layout: ClusterLayout, *, fsid
     return "".join(_section(name, each) for name, each in sections.items())
 
 
-DEFAULTS: Mapping[str, object] = {"osd_memory_target": 1 << 30, "osd_crush_update_on_start": "true"}
+DEFAULTS: Mapping[str, object] = {
+    "osd_memory_target": 1 << 30,
+    "osd_crush_update_on_start": "true",
+    # cephx costs CPU time per connection, not per message: messenger v2 signs no messages (`ProtocolV2.cc`), and uses
+    # checksums (`crc`) between clients and object daemons by default. Connections to the monitor would be encrypted,
+    # which is not needed on loopback and would add to `ceph_control_cpu_ns`.
+    **{f"ms_mon_{each}_mode": "crc" for each in ("cluster", "service", "client")},
+}
 """Settings that a study may change."""
+
+
+def keyring_in(directory: Path) -> Path:
+    """File of all keys, in a directory that only the account of the daemons can enter."""
+    return directory / "keys" / "keyring"
+
+
+def capabilities(osd_names: Sequence[str]) -> dict[str, Mapping[str, str]]:
+    """Names with a key and what each may do, as in Ceph's manual deployment."""
+    return {
+        "mon.": {"mon": "allow *"},
+        "mgr.x": {"mon": "allow profile mgr", "osd": "allow *"},
+        "client.admin": {"mon": "allow *", "mgr": "allow *", "osd": "allow *"},
+        **{name: {"mon": "allow profile osd", "mgr": "allow profile osd", "osd": "allow *"} for name in osd_names},
+    }
 
 
 MANAGER_MODULES = (
