@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import CHECKOUT
+from strangers import STRANGER, listening
 
 from iosonde.storage.block_layer.loop_status import identity_of
 from iosonde.supervisor import command_line
+from iosonde.supervisor.processes import descendants
 from iosonde.supervisor.program import identify
 
 SECOND = 10**9
@@ -47,9 +53,9 @@ def spec_of(directory: Path, script: str, **changes: Any) -> dict[str, Any]:
 class Supervisor:
     """A running supervisor; its standard input stays open until the end."""
 
-    def __init__(self, spec: dict[str, Any], *arguments: str) -> None:
+    def __init__(self, spec: dict[str, Any], *arguments: str, command: Sequence[str] = command_line()) -> None:
         self.process = subprocess.Popen(
-            [*command_line(), *arguments],
+            [*command, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -303,6 +309,58 @@ def test_peak_memory_is_that_of_the_command_without_its_preparation(tmp_path: Pa
     assert 0 < peak < 150_000_000
     peak = run(tmp_path, "head -c 200000000 /dev/zero | tail -n 1 > /dev/null; echo x=1")["result"]["peak_memory_bytes"]
     assert peak > 150_000_000
+
+
+MEMCACHED = {
+    "command": ["memcached", "-u", "root", "-l", "127.0.0.1", "-p", "{port}", "-U", "0"],
+    "ready": "127.0.0.1:{port}",
+}
+ANOTHER_USER = f"""\
+import ctypes, encodings.ascii, encodings.idna, os, sys
+from iosonde.supervisor import events
+from iosonde.supervisor.__main__ import main
+events._version()
+os.setgroups([]); os.setresgid({STRANGER}, {STRANGER}, {STRANGER}); os.setresuid({STRANGER}, {STRANGER}, {STRANGER})
+ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: the user can write the maps of its user namespace.
+sys.exit(main(sys.argv[1:]))
+"""
+"""All modules are imported before the rights are dropped, as in `strangers.as_stranger`."""
+
+
+@pytest.mark.parametrize("command", [command_line(), [sys.executable, "-P", "-c", ANOTHER_USER]], ids=["root", "user"])
+@pytest.mark.needs("root", "memcached")
+def test_a_server_on_the_port_of_a_run_cannot_be_reached_from_outside(command: list[str]) -> None:
+    script = "echo > started; until [ -e go ]; do sleep 0.01; done; echo x=1"
+    with tempfile.TemporaryDirectory(prefix="iosonde-test-") as name:
+        directory = Path(name)
+        directory.chmod(0o777)
+        programs = {name: identify(f"/usr/bin/{name}") for name in ("sh", "memcached")}
+        spec = spec_of(directory, script, background=[MEMCACHED], programs=programs)
+        supervisor = Supervisor(spec, command=command)
+        supervisor.wait_for(directory / "started")
+        [server] = listening(descendants(supervisor.process.pid))
+        assert (server.kind, server.address) == ("tcp", "127.0.0.1")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((server.address, server.port))
+        (directory / "go").touch()
+        assert supervisor.events()[-1]["outcome"] == "complete"
+
+
+def test_commands_without_a_port_have_the_network_of_the_machine(tmp_path: Path) -> None:
+    done = run(tmp_path, "readlink /proc/self/ns/net; echo {{port}} x=1")
+    assert done["result"]["command"]["first_lines"].splitlines()[0] == str(Path("/proc/self/ns/net").readlink())
+
+
+@pytest.mark.needs("root")
+def test_a_run_without_a_network_of_its_own_starts_nothing(tmp_path: Path) -> None:
+    limit = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
+    limited = ["unshare", "--user", "--map-root-user", "sh", "-c", limit, "sh", *command_line()]
+    spec = spec_of(tmp_path, "echo {port}", prepare=[["sh", "-c", "touch started"]])
+    [_, last] = Supervisor(spec, command=limited).events()
+    assert last["code"] == "no_private_network"
+    assert last["message"] == "cannot create a network namespace for commands with `{port}`: No space left on device"
+    assert "/proc/sys/user" in last["context"] and "Unix socket" in last["hint"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_start_together_with_other_hosts_is_refused(tmp_path: Path) -> None:

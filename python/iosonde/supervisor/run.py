@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,11 @@ class CommandRun:
         self._filled = {
             "directory": str(self._path),
             "seed": str(spec["seed"] % SEEDS),
-            "port": str(free_port()),
             **_of_server(self._workload.get("server")),
         }
+        if "port" in _placeholders(self._workload):
+            processes.enter_private_network()
+            self._filled["port"] = str(free_port())
         self._account = Account(spec["observe"]["block_devices"])
         self._background: list[subprocess.Popen[bytes]] = []
         self._discarded: list[Output] = []
@@ -250,6 +253,14 @@ _UNKNOWN = {
     "response_latency": None,
 }
 """Operations of the command in an interval, which are not known."""
+
+
+def _placeholders(workload: Mapping[str, Any]) -> set[str]:
+    """Names of the placeholders in the commands and their environment."""
+    commands = [workload["command"], *workload["prepare"], *workload["versions"].values()]
+    commands += [[*each["command"], each["ready"]] for each in workload["background"]]
+    texts = [*chain.from_iterable(commands), *workload["environment"].values()]
+    return {match[1] for text in texts for match in _PLACEHOLDER.finditer(text) if match[1]}
 
 
 def _of_server(server: Mapping[str, Any] | None) -> dict[str, str]:
