@@ -10,16 +10,21 @@ import json
 import math
 import os
 import signal
+import socket
+import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import network_guest
+from guest_sessions import During
 
-from iosonde.execution import execute
+from iosonde.execution import Observer, execute
 from iosonde.execution.carrier import HostOptions
 from iosonde.features.many_hosts import merge
+from iosonde.features.network_storage.setups import nfs
 from iosonde.planning import expand, load, parse
 from iosonde.storage import cleanup, open_target
 from iosonde.storage.block_layer.kernel import read
@@ -77,7 +82,10 @@ def main(repeats: int) -> None:
     subprocess.run(["modprobe", "loop"], check=True)
     PLACE.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "own", PLACE], check=True)
-    study(str(PLACE), "own", repeats, **OUTAGE, outage="server")
+    strangers: dict[str, Any] = {}
+    during: Any = During(lambda: strangers.update(tried_by_strangers()))
+    study(str(PLACE), "own", repeats, during, **OUTAGE, outage="server")
+    found["strangers"] = strangers
     found["own"] = left()
     kill_session()
     found["killed"] = left()
@@ -93,9 +101,31 @@ def on_two_hosts() -> None:
     execute(expand(parse(TOGETHER), target), Path("hosts"), hosts=HostOptions(hosts="local:2"))
 
 
-def study(target: str, name: str, repeats: int, **settings: str) -> None:
+def study(target: str, name: str, repeats: int, observer: Observer | None = None, **settings: str) -> None:
     plan = expand(load("failover"), open_target(target), profile="quick", repeats=repeats, settings=settings)
-    execute(plan, Path(name))
+    execute(plan, Path(name), observer=observer)
+
+
+def tried_by_strangers() -> dict[str, Any]:
+    """Status of a request from a port of any user and from a port of root, and modes of the directories of a mount."""
+    [exported] = [Path(line.split()[0]) for line in read(nfs.EXPORTS).splitlines()]
+    return {
+        "any user": status_of_request(0),
+        "root": status_of_request(1000),
+        "modes": [oct(stat.S_IMODE(each.stat().st_mode)) for each in (exported.parent, exported)],
+    }
+
+
+def status_of_request(port: int) -> int:
+    """Status of PUTROOTFH and ACCESS, sent as root to this machine's NFS server from a port (RFC 5531, RFC 7530)."""
+    call, sys_credentials, no_verifier = (1, 0, 2, 100003, 4, 1), (1, 20, 0, 0, 0, 0, 0), (0, 0)
+    compound = (0, 0, 2, 24, 3, 0x3F)
+    words = (*call, *sys_credentials, *no_verifier, *compound)
+    with socket.create_connection((nfs.ADDRESS, 2049), source_address=(nfs.ADDRESS, port), timeout=60) as connection:
+        connection.sendall(struct.pack(f">{1 + len(words)}I", 1 << 31 | 4 * len(words), *words))
+        *header, status = struct.unpack(">8I", connection.recv(32, socket.MSG_WAITALL))
+    assert header[1:4] == [1, 1, 0] and header[-1] == 0, header
+    return int(status)
 
 
 def kill_session() -> None:

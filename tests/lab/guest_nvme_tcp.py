@@ -6,11 +6,13 @@ client, a drive in memory is exported in a network namespace of its own (`networ
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 
 import network_guest
 from guest_md import LAB
-from guest_sessions import Session, is_free
+from guest_sessions import During, Session, is_free
 from network_conditions import ON_DEVICE
 
 from iosonde.execution import execute
@@ -36,6 +38,7 @@ from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 
 DRIVE = LAB / "8"
+TARGET = nvme_tcp.TARGET
 CONSENT = Consent(destroy=(str(DRIVE),), confirm=("IOSONDE-LAB-8",))
 SHORT = {"block_size": "4KiB", "queue_depth": "2", "operation": "read", "span": "8MiB", "duration": "2s"}
 BRIEF = {"ramp": "2s", "duration": "4s", "interval": "500ms"}
@@ -107,9 +110,11 @@ def try_nvme_tcp(to_kill: Session) -> dict[str, Any]:
     plan = expand(load("nvme-tcp"), drive, profile="quick", repeats=1, settings=SHORT)
     chosen = {case.case_id for case in plan.cases if case.levels.get("option") in OPTIONS}
     runs = [run for run in plan.runs if run.case_id in chosen]
-    execute(plan.model_copy(update={"runs": runs}), Path("nvme-tcp"), consent=CONSENT)
+    strangers: dict[str, Any] = {}
+    during: Any = During(lambda: strangers.update(tried_by_strangers()))
+    execute(plan.model_copy(update={"runs": runs}), Path("nvme-tcp"), consent=CONSENT, observer=during)
     execute(planned(str(DRIVE.resolve()), FILE), Path("nvme-tcp-server"), consent=CONSENT)
-    found = {"setups": left(), "killed": _after_a_kill(to_kill)}
+    found = {"strangers": strangers, "setups": left(), "killed": _after_a_kill(to_kill)}
     with served() as (node, consent):
         execute(planned(node, LINK), Path("nvme-tcp-link"), consent=consent)
         found["routes"] = blackholes()
@@ -126,6 +131,44 @@ def measure(node: str, consent: Consent) -> None:
     plan = expand(study, open_target(node), settings=BRIEF)
     with ExitStack() as stack:
         execute(plan, Path("nvme-tcp-limits"), consent=consent, observer=Injection(ON_DEVICE, stack))
+
+
+def tried_by_strangers() -> dict[str, Any]:
+    """Answers of the target of a study to another host, and files that another user can read."""
+    [controller], [subsystem] = connections(), TARGET.glob("subsystems/*")
+    [port], [host] = TARGET.glob("ports/*"), TARGET.glob("hosts/*")
+    address = f"transport=tcp,traddr={nvme_tcp.ADDRESS},trsvcid={port.name}"
+    secret = [str(host.parent), str(subsystem / "allowed_hosts"), str(controller / "hostnqn")]
+    return {
+        "another host": connect(f"{address},nqn={subsystem.name},hostnqn={host.name}0,hostid={uuid.uuid4()}"),
+        "host without a name": connect(f"{address},nqn={subsystem.name}"),
+        "readable": [each for each in secret if is_readable(each)],
+        "readable address": is_readable(str(controller / "address")),
+        "listening": listening(int(port.name)),
+    }
+
+
+def connect(options: str) -> str:
+    """Name of the error that the kernel returns."""
+    try:
+        with nvme_tcp.FABRICS.open("r+b", buffering=0) as fabrics:
+            fabrics.write(options.encode())
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return ""
+
+
+def is_readable(path: str) -> bool:
+    """Return True if another user can read a file or list a directory."""
+    script = 'if [ -d "$0" ]; then ls "$0"; else cat "$0"; fi'
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script, path]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def listening(port: int) -> list[str]:
+    """Addresses on which TCP sockets listen on a port, as in `/proc/net/tcp` and `tcp6`."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()]
+    return [fields[1] for fields in lines if fields[3] == "0A" and fields[1].endswith(f":{port:04X}")]
 
 
 class Injection(network_guest.Injection):
@@ -189,11 +232,11 @@ def blackholes() -> list[str]:
 
 def left() -> dict[str, Any]:
     """Leftovers of setups, sorted by kind."""
-    target = Path("/sys/kernel/config/nvmet")
     return {
         "mounted": [each.point for each in mounts() if "iosonde-" in each.point],
-        "subsystems": [each.name for each in target.glob("subsystems/*")],
-        "ports": [each.name for each in target.glob("ports/*")],
+        "subsystems": [each.name for each in TARGET.glob("subsystems/*")],
+        "ports": [each.name for each in TARGET.glob("ports/*")],
+        "hosts": len(list(TARGET.glob("hosts/*"))),
         "connected": [each.name for each in connections()],
         "journal": [entry.what for entry in journal.entries()],
         "free": is_free(DRIVE),

@@ -43,6 +43,11 @@ def test_an_outage_is_seen_and_no_acknowledged_write_is_lost(outages: Tried, nam
     seen_outage.check(ResultSet.open(outages.directory / name), "NFS")
 
 
+def test_an_export_of_the_setup_refuses_other_users(outages: Tried) -> None:
+    permission_denied = 1  # NFS4ERR_PERM
+    assert outages.left["strangers"] == {"any user": permission_denied, "root": 0, "modes": ["0o700", "0o700"]}
+
+
 def test_each_host_mounts_the_export_with_the_options_of_each_case(outages: Tried) -> None:
     results = ResultSet.open(outages.directory / "hosts")
     assert [record.failure for record in results.records()] == [None, None]

@@ -13,6 +13,7 @@ from iosonde.metrics.metrics import run_metrics
 
 NOTHING: dict[str, Any] = {
     **{name: [] for name in ("mounted", "subsystems", "ports", "connected", "journal")},
+    "hosts": 0,
     "free": True,
 }
 OPTIONS = {
@@ -30,11 +31,24 @@ def test_each_option_reaches_the_kernel_and_measures(guest_report: Report) -> No
         assert record.setup
         given = set(record.setup["fabric"]["options"].split(","))
         option = levels[record.case_id]["option"]
+        assert not any(each.startswith("host") for each in given)
         found[option] = {each for each in given if each.startswith("nr_") or each.endswith("_digest")}
     assert found == OPTIONS
     counts = run_metrics(results).filter(metric="iops", operation="all")
     assert len(counts) == len(results.records()) == len(OPTIONS)
     assert counts["value"].min() > 0  # type: ignore[operator]
+
+
+def test_the_target_refuses_other_hosts_and_hides_the_name_of_its_own(guest_report: Report) -> None:
+    found = guest_report.step("nvme-tcp")["strangers"]
+    assert (found["another host"], found["host without a name"]) == ("EIO", "EIO")
+    assert found["readable"] == []
+    assert found["readable address"], "only the name is closed to other users"
+
+
+def test_the_target_listens_on_the_loopback_interface(guest_report: Report) -> None:
+    [address] = guest_report.step("nvme-tcp")["strangers"]["listening"]
+    assert address.startswith("0100007F:")
 
 
 @pytest.mark.parametrize(("name", "way"), [("nvme-tcp-server", "ext4"), ("nvme-tcp-link", "link")])
@@ -67,5 +81,5 @@ def test_cleanup_disconnects_and_removes_what_a_killed_session_leaves(guest_repo
     killed = guest_report.step("nvme-tcp")["killed"]
     assert killed["was_measuring"]
     at_kill = killed["at_kill"]
-    assert all(at_kill[kind] for kind in ("mounted", "subsystems", "ports", "connected", "journal"))
+    assert all(at_kill[kind] for kind in ("mounted", "subsystems", "ports", "hosts", "connected", "journal"))
     assert killed["left"] == NOTHING, killed["cleaned"]

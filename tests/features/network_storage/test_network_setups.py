@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
+import socket
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from iosonde.errors import StudyError, TargetError
+from iosonde.features.network_storage import tcp
 from iosonde.features.network_storage.availability import Interval, unavailability
 from iosonde.features.network_storage.setup import FabricSetup, NfsSetup
 from iosonde.features.network_storage.setups import nfs, nvme_tcp
@@ -105,6 +109,42 @@ def test_an_entry_of_something_that_is_gone_is_undone(tmp_path: Path, monkeypatc
         threads.write_text(before)
         nfs.undo_threads(entry)
         assert threads.read_text() == after
+
+
+@pytest.mark.parametrize(
+    ("log_restricted", "first_port", "problem"),
+    [
+        ("1", "1024", ""),
+        ("0", "1024", "a kernel log that only root can read"),
+        ("1", "1023", "other users of this machine may use ports below 1024"),
+    ],
+)
+def test_nvme_tcp_requires_that_other_users_cannot_learn_the_name_of_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_restricted: str, first_port: str, problem: str
+) -> None:
+    """The target writes it into the kernel log, and the host sends it to the port of the target."""
+    monkeypatch.setattr(nvme_tcp, "require_root", lambda _: None)
+    monkeypatch.setattr(nvme_tcp, "MODULES", ())
+    for module, name, text in ((nvme_tcp, "LOG_RESTRICTED", log_restricted), (tcp, "UNPRIVILEGED", first_port)):
+        (tmp_path / name).write_text(f"{text}\n")
+        monkeypatch.setattr(module, name, tmp_path / name)
+    part = setup(fabric="nvme-tcp").layer(FabricSetup)
+    assert part
+    with pytest.raises(TargetError, match=problem) if problem else nullcontext():
+        nvme_tcp.check_possible(part)
+
+
+def test_addresses_on_which_a_port_listens_are_found() -> None:
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        port = own.getsockname()[1]
+        assert tcp.listening(port) == []
+        own.listen()
+        assert tcp.listening(port) == [ipaddress.ip_address("127.0.0.1")]
+
+
+def test_an_export_accepts_ports_of_root_only() -> None:
+    assert {"secure", "rw", "sync"} <= set(nfs.EXPORT_OPTIONS.split(","))
 
 
 def test_every_layer_has_an_undo() -> None:

@@ -10,8 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from iosonde.errors import TargetError
 from iosonde.features.network_storage import netlink
 
+UNPRIVILEGED = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+PORTS_OF_ROOT = 1024
+_LISTEN = "0A"
 _BY_FAMILY, _INFO, _ESTABLISHED = 20, 2, 1 << 1
 
 _FIELDS = {
@@ -58,6 +62,29 @@ def servers(process: int) -> set[tuple[str, int]]:
         found = [each for version in (4, 6) for each in _connections(version) if each.inode in inodes]
         return {(str(each.remote[0]), each.remote[1]) for each in found}
     return set()
+
+
+def listening(port: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Addresses of this network namespace on which a port accepts connections (proc_net_tcp(5))."""
+    found = []
+    for name in ("tcp", "tcp6"):
+        with suppress(FileNotFoundError):  # A kernel without IPv6.
+            for fields in map(str.split, Path("/proc/net", name).read_text(encoding="ascii").splitlines()[1:]):
+                address, _, number = fields[1].partition(":")
+                if fields[3] == _LISTEN and int(number, 16) == port:
+                    words = (int(address[at : at + 8], 16) for at in range(0, len(address), 8))
+                    found.append(ipaddress.ip_address(b"".join(struct.pack("=I", word) for word in words)))
+    return found
+
+
+def require_ports_of_root(need: str) -> None:
+    """`TargetError` where other users may listen on ports below 1024, or connect from them (ip(7))."""
+    if int(UNPRIVILEGED.read_text(encoding="ascii")) < PORTS_OF_ROOT:
+        raise TargetError(
+            f"cannot {need}: other users of this machine may use ports below {PORTS_OF_ROOT}, and so reach the data",
+            where=f"`{UNPRIVILEGED}` must be at least {PORTS_OF_ROOT}",
+            hint=f"reserve these ports for root with `sysctl net.ipv4.ip_unprivileged_port_start={PORTS_OF_ROOT}`",
+        )
 
 
 def info(data: bytes) -> dict[str, int]:

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from iosonde import directory_tree
 from iosonde.errors import TargetError
-from iosonde.features.network_storage import mountstats
+from iosonde.features.network_storage import mountstats, tcp
 from iosonde.features.network_storage.setup import NfsSetup
+from iosonde.features.network_storage.tcp import require_ports_of_root
 from iosonde.plan import Setup
 from iosonde.storage.block_layer import kernel_modules
 from iosonde.storage.block_layer.kernel import read
@@ -35,12 +36,14 @@ FILES = "files on an NFS server"
 THREADS_CHANGED = "NFS server threads"
 
 ADDRESS = "127.0.0.1"
+PORT = 2049
 NFSD = Path("/proc/fs/nfsd")
 THREADS = NFSD / "threads"
 EXPORTS = Path("/var/lib/nfs/etab")
 """Exports of this machine, as rpc.mountd reads them."""
 SOFT = Setup(file_system="nfs", mount_options="soft,nosharecache,timeo=50,retrans=2,retry=0")
-EXPORT_OPTIONS = "rw,no_root_squash,no_subtree_check,sync"
+EXPORT_OPTIONS = "rw,secure,no_root_squash,no_subtree_check,sync"
+"""`secure`: clients must have a port below 1024, which is one of root (exports(5), `require_ports_of_root`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +92,7 @@ def check_possible(asked: NfsSetup) -> None:
 def check_server() -> None:
     """`TargetError` unless the NFS server of this machine runs."""
     require("exportfs", "export a file system over NFS")
+    require_ports_of_root("export a file system over NFS")
     if read(THREADS) in ("", "0"):
         raise TargetError(
             "the NFS server of this machine is not running",
@@ -104,6 +108,13 @@ def check_alone(own: str) -> None:
             f"the NFS server of this machine cannot be stopped: it also exports `{others[0]}`",
             where='by the parameter `outage = "server"`',
             hint="remove the export (`exportfs -u`), or use `--set outage=watch` and restart the server yourself",
+        )
+    if (addresses := tcp.listening(PORT)) and not any(each.is_unspecified for each in addresses):
+        raise TargetError(
+            f"the NFS server of this machine cannot be stopped: it listens on {addresses[0]}, and would listen on all "
+            "addresses once its threads are started again",
+            where='by the parameter `outage = "server"`',
+            hint="use `--set outage=watch`, and restart the server yourself",
         )
 
 
@@ -226,7 +237,7 @@ def _export(device: Path, version: str, own: str) -> Path:
     identity = file_systems.uuid_of(own, "data")
     call("mkfs.ext4", *file_systems.EXT4, "-U", identity, device)
     point.mkdir()
-    call("mount", "-t", "ext4", device, point)
+    file_systems.mount(device, point, Setup(file_system="ext4"))
     # As the root of NFS 4 (3 has none) it needs no export of the directories above, which not every file system allows.
     is_root = version != "3" and not read(EXPORTS)
     call("exportfs", "-o", f"{EXPORT_OPTIONS},fsid={0 if is_root else identity}", f"{ADDRESS}:{point}")
