@@ -33,10 +33,10 @@ FIXTURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "browser": ("system", ("chromium", "chromedriver")),
     "host_devices": ("system", ("root", "qemu-storage-daemon", "FUSE", "loop devices")),
     "machine_image": ("lab", ("root", "qemu-system-x86_64", "virtiofsd", "cpio", "depmod", "apt-get", "dpkg-deb")),
-    "bottlenecks": ("lab", ("root", "linux.uml", "cpio")),
-    "outages": ("lab", ("root", "linux.uml", "cpio")),
-    "server_limits": ("lab", ("root", "linux.uml", "cpio")),
-    "transports": ("lab", ("root", "linux.uml", "cpio")),
+    "bottlenecks": ("lab", ("root", "linux.uml", "cpio", "cc")),
+    "outages": ("lab", ("root", "linux.uml", "cpio", "cc")),
+    "server_limits": ("lab", ("root", "linux.uml", "cpio", "cc")),
+    "transports": ("lab", ("root", "linux.uml", "cpio", "cc")),
 }
 """Tier and needs of every test that uses a fixture."""
 

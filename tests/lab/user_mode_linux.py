@@ -62,13 +62,15 @@ def run(command: Sequence[str], *, layer: Path, results: Path, environment: Mapp
     options = ["rootfstype=hostfs", "rootflags=/", "ro", f"init={Path(__file__).parent / 'user_mode_init'}", "quiet"]
     console = [f"uml_dir={results}/uml", "con=null", "con0=null,fd:1", f"mem={MEMORY_MIB}M"]
     machine = [PROGRAM, *options, *console, *(f"{name}={value}" for name, value in settings.items())]
+    library, source = results / "wide_registers.so", Path(__file__).with_name("wide_registers.c")
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
     with (results / "console").open("wb") as log:
         process = subprocess.Popen(
             machine,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "TMPDIR": "/dev/shm"},  # Its memory is a file there.
+            env={**os.environ, "TMPDIR": "/dev/shm", "LD_PRELOAD": str(library)},  # Its memory is a file there.
             process_group=0,
             preexec_fn=_take_priority,
         )
