@@ -14,8 +14,8 @@ Bottleneck = Literal[
 ]
 DRIVE_MS = 10
 """Time of an I/O of the drive in `server_host_guest.py`."""
-DISTURBED = {"engine_stalled", "cpu_contention", "steal_time", "late_counters"}
-"""Warnings of runs for which the machine had too little CPU time."""
+DISTURBED = {"engine_stalled", "cpu_contention", "steal_time", "late_counters", "slow_clock"}
+"""Warnings of runs for which the machine had too little CPU time. In User Mode Linux the clock is read by a system call."""
 READ, WRITE = "read_fraction = 1.0", "read_fraction = 0.0"
 
 
