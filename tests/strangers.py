@@ -93,7 +93,7 @@ for path in sys.argv[1:]:
 
 
 _DASK = """\
-import asyncio, json, ssl
+import asyncio, errno, json, ssl
 import distributed
 from distributed.comm.registry import get_backend
 from iosonde.features.many_hosts import tls
@@ -118,12 +118,12 @@ async def asked_over_http(address):
 async def outcome(attempt):
     try:
         return await attempt
-    except ConnectionRefusedError:
-        return "nothing listens"
     except OSError as error:
-        if isinstance(error.__cause__, ConnectionRefusedError):
+        reason = error.__cause__ or error
+        if isinstance(reason, ConnectionRefusedError):
             return "nothing listens"
-        return "closed"  # distributed's CommClosedError, and errors of TLS and sockets.
+        unreached = getattr(reason, "errno", None) in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
+        return str(reason) if unreached else "closed"  # distributed's CommClosedError, and errors of TLS and sockets.
 
 async def ask(address):
     ways = {
@@ -154,7 +154,7 @@ def answers_of_dask(
     addresses: Iterable[str],
     *,
     inside: Sequence[str] = (),
-    certificate: Sequence[Path] = ("", ""),  # type: ignore[assignment]
+    certificate: Sequence[Path | str] = ("", ""),
 ) -> dict[str, dict[str, str]]:
     """Ask Dask's schedulers and workers `HOST:PORT` for their greeting, as a stranger -> the answers by address and way.
 
