@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from iosonde.errors import TargetError
 from iosonde.features.many_hosts.worker import CONNECTED_FROM
@@ -52,14 +52,13 @@ class SshWorker:
         assert self.process.stdout
         found = os.read(self.process.stdout.fileno(), 4096)
         if not found:
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(END_S)
+            end([self])
             self.check()
-        return found or self.not_started()
+        return found
 
-    def not_started(self) -> NoReturn:
-        """Raise `TargetError`."""
-        raise TargetError(
+    def not_started(self) -> TargetError:
+        """The error for a host that reports nothing in time."""
+        return TargetError(
             f"the worker on host `{self.host.called}` (`{self.host.address}`) did not start within {CONNECT_S:.0f} s",
             hint=f"try `{self.host.by_hand()}`",
         )
@@ -106,7 +105,7 @@ def addresses_seen(workers: Sequence[SshWorker]) -> list[str]:
         while waiting := [key.data for key in selector.get_map().values()]:
             ready = selector.select(max(0.0, deadline - time.monotonic()))
             if not ready:
-                workers[waiting[0]].not_started()
+                raise workers[waiting[0]].not_started()
             for key, _ in ready:
                 outputs[key.data] = (outputs[key.data] + workers[key.data].read())[-_KEPT_BYTES:]
                 if _SEEN.search(outputs[key.data]):
