@@ -20,6 +20,7 @@ from iosonde.tools import ESSENTIAL, GUEST_TOOLS, TOOLS
 
 TIERS = ("unit", "engine", "system", "lab", "fresh")
 ON_REQUEST = {
+    "extended": "takes minutes, and is not the only guard of anything: `make test-all`",
     "fresh": "installs iosonde on a fresh Debian (ten minutes and packages from the network): `make fresh`",
     "quiet": "measures what other load on the machine would change: `make bench`",
 }
