@@ -16,20 +16,14 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 from plans import a_failure, a_record, hand_plan, tables
 
-from iosonde.execution import execute
 from iosonde.interop.fio import bins
 from iosonde.interop.fio.job_options import job_options
 from iosonde.interop.hdr.encoding import HIGHEST_NS, encode, slot_of
 from iosonde.interop.hdr.log import values
 from iosonde.metrics.metrics import run_metrics
-from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.histogram import midpoint_ns
 from iosonde.results.schema import Record
-from iosonde.storage import open_target
-
-pytestmark = pytest.mark.engine
-
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0}
 CONVERTER = "fio_jsonplus_clat2csv"
@@ -92,43 +86,22 @@ def check_latency(fio: dict[str, Any], of: tuple[str, str, str], name: str, metr
     for statistic in ("min", "max", "mean"):
         assert fio[statistic] == pytest.approx(metrics[*of, f"{name}_latency_ns_{statistic}"])
     assert sum(fio["bins"].values()) == fio["N"]
+    assert {int(midpoint) for midpoint in fio["bins"]} <= {bins.midpoint_ns(number) for number in range(bins.COUNT)}
     for ours, theirs in PERCENTILES.items():
         value = metrics[*of, f"{name}_latency_ns_{ours}"]
         assert fio["percentile"][f"{theirs:.6f}"] == value
 
 
 def test_percentiles_of_latencies_beyond_fios_last_bin_are_between_minimum_and_maximum(tmp_path: Path) -> None:
-    """fio's last bin begins at 17.2 s; reads of this device take 20 s to minutes."""
-    study = parse(SLOW)
-    target = open_target("simulated:servers=1,read=20s,write=20s,service=exponential,size=1GiB")
-    execute(expand(study, target, settings={}), tmp_path / "set").export("fio-json", tmp_path / "out")
-    [path] = (tmp_path / "out").glob("*.json")
-    document = json.loads(path.read_text())
+    """fio's last bin begins at 17.2 s; these reads take 15 to 160 s."""
+    export(tmp_path, "fio-json", latencies_ns=[(15 + number) * 10**9 for number in range(146)])
+    document = json.loads((tmp_path / "fio-json/c0001-r1.json").read_text())
     found = document["jobs"][0]["read"]["clat_ns"]
     values = list(found["percentile"].values())
     assert values == sorted(values)
-    assert found["min"] <= values[0] < values[9] < values[-1] <= found["max"]
-    assert values[9] > 20 * 10**9, "the median of a queue of 64"
+    assert 15 * 10**9 == found["min"] <= values[0] < values[9] < values[-1] <= found["max"] == 160 * 10**9
+    assert values[9] > 20 * 10**9, "the median"
     assert "within min and max" in document["iosonde"]["percentiles"]
-
-
-SLOW = """
-name = "slow"
-title = "Reads of minutes"
-question = "?"
-repeats = 1
-
-[measurement]
-span = "64MiB"
-queue_depth = 64
-duration = "10h"
-interval = "1h"
-
-[[parts]]
-name = "reads"
-
-[profiles.standard]
-"""
 
 
 def test_a_deviation_is_that_of_the_distribution(exported: dict[str, Path]) -> None:
@@ -170,29 +143,33 @@ def test_per_job_output_of_fio_has_an_equivalent_per_job(results: ResultSet) -> 
     assert (options["size"], options["offset"], options["offset_increment"]) == (str(2 << 20), "4096", str(2 << 20))
 
 
-def test_devices_are_named_and_measured(tmp_path: Path) -> None:
+def export(directory: Path, *formats: str, latencies_ns: list[int] | None = None, **facts: Any) -> list[list[str]]:
+    """Export a result set of one complete and one failed run; return the names of the files."""
     plan = hand_plan()
-    device = dict.fromkeys(("read_merges", "write_merges", "read_bytes", "write_bytes", "in_flight"), 0)
-    device |= {"device": "259:0", "reads": 7, "writes": 2, "read_wait_ns": 3_000_000, "write_wait_ns": 2_500_000}
-    made = ResultSet.create(tmp_path / "set", plan)
+    made = ResultSet.create(directory / "set", plan)
+    first, second = (run.run_id for run in plan.runs[:2])
     with made.lock():
-        record = a_record(plan, plan.runs[0], target={"devices": [{"device": "259:0", "name": "nvme0n1"}]})
-        assert record.result is not None
-        record.result["devices"] = [device | {"busy_ns": 50_000_000}]
-        made.write(record, *tables(plan.runs[0].run_id))
-    made.export("fio-json", tmp_path / "out")
-    assert json.loads((tmp_path / "out/c0001-r1.json").read_text())["disk_util"] == [
-        {
-            "name": "nvme0n1",
-            "read_ios": 7,
-            "write_ios": 2,
-            "read_merges": 0,
-            "write_merges": 0,
-            "read_ticks": 3,
-            "write_ticks": 2,
-            "in_queue": 5,
-            "util": 50.0,
-        }
+        record = a_record(plan, plan.runs[0], **facts)
+        if "target" in facts:
+            device = dict.fromkeys(("read_merges", "write_merges", "read_bytes", "write_bytes", "in_flight"), 0)
+            device |= {
+                "device": "259:0",
+                "reads": 7,
+                "writes": 2,
+                "read_wait_ns": 3_000_000,
+                "write_wait_ns": 2_500_000,
+            }
+            record.result["devices"] = [device | {"busy_ns": 50_000_000}]  # type: ignore[index]
+        made.write(record, *tables(first, latencies_ns))
+        made.write(a_failure(plan, plan.runs[1]), *(table.clear() for table in tables(second)))
+    return [[path.name for path in made.export(format, directory / format)] for format in formats]
+
+
+def test_devices_are_named_and_measured(tmp_path: Path) -> None:
+    export(tmp_path, "fio-json", target={"devices": [{"device": "259:0", "name": "nvme0n1"}]})
+    assert json.loads((tmp_path / "fio-json/c0001-r1.json").read_text())["disk_util"] == [
+        {"name": "nvme0n1", "read_ios": 7, "write_ios": 2, "read_merges": 0, "write_merges": 0}
+        | {"read_ticks": 3, "write_ticks": 2, "in_queue": 5, "util": 50.0}
     ]
 
 
@@ -214,6 +191,7 @@ def test_flushes_shares_and_samples(results: ResultSet, exported: dict[str, Path
     assert job["read"]["iops_min"] <= job["read"]["iops"] <= job["read"]["iops_max"]
 
 
+@pytest.mark.system
 @pytest.mark.needs("fio_jsonplus_clat2csv")
 def test_fios_own_tool_reads_the_json(exported: dict[str, Path], tmp_path: Path) -> None:
     for path in exported["fio-json"].glob("*.json"):
@@ -330,24 +308,11 @@ def test_slots_are_as_wide_as_three_digits_ask_for() -> None:
 
 
 def test_runs_without_a_result_have_no_file_and_are_named(tmp_path: Path) -> None:
-    plan = hand_plan()
-    made = ResultSet.create(tmp_path / "set", plan)
-    with made.lock():
-        made.write(a_record(plan, plan.runs[0]), *tables(plan.runs[0].run_id))
-        made.write(a_failure(plan, plan.runs[1]), *(table.clear() for table in tables(plan.runs[1].run_id)))
+    assert export(tmp_path, "fio-json", "hdr") == [[f"c0001-r1.{name}", "README.md"] for name in ("json", "hlog")]
     for format, suffix in (("fio-json", "json"), ("hdr", "hlog")):
-        written = [path.name for path in made.export(format, tmp_path / format)]
-        assert written == [f"c0001-r1.{suffix}", "README.md"]
         about = (tmp_path / format / "README.md").read_text()
         assert f"| `c0001-r1.{suffix}` | `main/queue_depth=1` | complete |" in about
         assert "| - | `main/queue_depth=1` | failed |" in about
-
-
-def test_bins_of_an_export_are_those_of_fio(exported: dict[str, Path]) -> None:
-    midpoints = {bins.midpoint_ns(number) for number in range(bins.COUNT)}
-    for document in documents(exported).values():
-        for job in document["jobs"]:
-            assert {int(midpoint) for midpoint in job["read"]["clat_ns"].get("bins", {})} <= midpoints
 
 
 def test_extremes_replace_midpoints_without_a_sample_more_or_less() -> None:

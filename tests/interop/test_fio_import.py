@@ -44,6 +44,10 @@ def notes(result: Imported) -> list[str]:
     return [str(note) for note in result.notes]
 
 
+def noted(result: Imported, text: str) -> bool:
+    return any(text in note for note in notes(result))
+
+
 def head(result: Imported) -> str:
     """The comments at the top of the study."""
     return result.text.partition("\n\n")[0] + "\n"
@@ -117,34 +121,33 @@ def test_all_that_is_not_carried_over_is_named_with_place_reason_and_replacement
 def test_tuning_is_carried_over_whole() -> None:
     result = import_job_file(JOBS / "tuned.fio", environment={})
     assert notes(result) == []
-    assert (
-        head(result)
-        == "# Converted from the fio job file `tuned.fio` by `iosonde import fio`.\n# Everything in it is carried over.\n"
+    assert head(result).endswith("\n# Everything in it is carried over.\n")
+    assert parts(result)[0]["measurement"] == snapshot(
+        {
+            "access": "random",
+            "coverage": "with_replacement",
+            "distribution": "zipfian:1.1",
+            "read_fraction": 0.9,
+            "block_size": "4KiB/60:8KiB/20:16KiB/20",
+            "jobs": 2,
+            "queue_depth": 32,
+            "io_mode": "direct",
+            "payload": "zeros",
+            "cpus": [0, 1],
+            "span": "256MiB",
+            "duration": "2s",
+            "backend": "uring",
+            "registered_files": True,
+            "registered_buffers": True,
+            "submission_polling": True,
+            "completion_polling": True,
+            "ramp": "500ms",
+            "interval": "250ms",
+            "page_cache": "keep",
+            "layout": "missing",
+            "files": "per_job",
+        }
     )
-    assert result.text.partition("[parts.measurement]\n")[2].partition("\n[profiles")[0] == snapshot("""\
-access = "random"
-coverage = "with_replacement"
-distribution = "zipfian:1.1"
-read_fraction = 0.9
-block_size = "4KiB/60:8KiB/20:16KiB/20"
-jobs = 2
-queue_depth = 32
-io_mode = "direct"
-payload = "zeros"
-cpus = [0, 1]
-span = "256MiB"
-duration = "2s"
-backend = "uring"
-registered_files = true
-registered_buffers = true
-submission_polling = true
-completion_polling = true
-ramp = "500ms"
-interval = "250ms"
-page_cache = "keep"
-layout = "missing"
-files = "per_job"
-""")
 
 
 def test_sections_run_concurrently_until_stonewall_starts_a_part() -> None:
@@ -183,15 +186,10 @@ def test_a_job_that_ends_with_the_target_ends_with_its_span(tmp_path: Path) -> N
     first, second = (part["measurement"] for part in parts(result))
     assert (first["span"], first["duration"], first["limit_spans"]) == ("1GiB", "none", 1)
     assert (second["span"], second["duration"], second["limit_spans"]) == ("20%", "2s", 1)
-    assert head(result) == snapshot("""\
-# Converted from the fio job file `job.fio` by `iosonde import fio`.
-#
-# Not carried over unchanged (place, option: reason; replacement):
-# - job.fio:1 [a] it extends to the end of the target, whose size is unknown to the study; it addresses 1GiB; change
-#   it with `--set span=...`
-# - job.fio:2 [a] `filename=/dev/x`: a study contains no paths; `--target` names the file or directory when it is run
-# - job.fio:5 [b] `filename=y`: a study contains no paths; `--target` names the file or directory when it is run
-""")
+    assert noted(
+        result, "job.fio:1 [a] it extends to the end of the target, whose size is unknown to the study; it addr"
+    )
+    assert noted(result, "job.fio:5 [b] `filename=y`: a study contains no paths")
 
 
 def test_preconditioning_of_a_target_of_unknown_size_is_as_long_as_in_fio(tmp_path: Path) -> None:
@@ -244,9 +242,7 @@ def test_block_sizes(tmp_path: Path) -> None:
 
 def test_a_reversed_unit_prefix_is_noted(tmp_path: Path) -> None:
     (note,) = notes(imported(tmp_path, "[a]\nsize=64m\nbs=4kib\nname=4kib\n"))
-    assert note == snapshot(
-        "job.fio:3 [a] `bs=4kib`: `kib` is a power of 1000 with `kb_base=1024`, and `k` a power of 1024; sizes are as in fio"
-    )
+    assert note.startswith("job.fio:3 [a] `bs=4kib`: `kib` is a power of 1000 with `kb_base=1024`")
     assert notes(imported(tmp_path, "[a]\nsize=64Mi\nbs=4Ki\n[b]\nkb_base=1000\nsize=64mib\nbs=4kib\n")) == []
 
 
@@ -259,14 +255,12 @@ def test_rates_are_of_all_jobs_and_of_the_mean_block(tmp_path: Path) -> None:
 
 def test_rates_of_reads_and_writes_determine_the_mix_of_sizes_too(tmp_path: Path) -> None:
     lines = "[a]\nsize=64m\nrw=randrw\nrate=10m,5m\nbs=8k,16k\nrwmixread=70\n"
-    (part,) = parts(imported(tmp_path, lines))
+    (part,) = parts(result := imported(tmp_path, lines))
     assert (part["measurement"]["read_fraction"], part["measurement"]["block_size"]) == (0.8, "8KiB/80:16KiB/20")
-    assert any(
-        "[a] `rwmixread=70`: where reads and writes have rates" in note for note in notes(imported(tmp_path, lines))
-    )
-    ranged = notes(imported(tmp_path, "[a]\nsize=64m\nrw=randrw\nrate=10m,5m\nbsrange=4k-16k\n"))
-    assert [note for note in ranged if "`rate=10m,5m`: fio paces bytes" in note]
-    assert [note for note in ranged if "`rate=10m,5m`: where reads and writes have rates" in note]
+    assert noted(result, "[a] `rwmixread=70`: where reads and writes have rates")
+    ranged = imported(tmp_path, "[a]\nsize=64m\nrw=randrw\nrate=10m,5m\nbsrange=4k-16k\n")
+    assert noted(ranged, "`rate=10m,5m`: fio paces bytes")
+    assert noted(ranged, "`rate=10m,5m`: where reads and writes have rates")
 
 
 def test_durability_and_mode(tmp_path: Path) -> None:
@@ -302,7 +296,7 @@ def test_what_is_verified(tmp_path: Path) -> None:
 def test_jobs_that_run_together_are_verified_all_or_none(tmp_path: Path) -> None:
     result = imported(tmp_path, "[global]\nsize=64m\n[sealed]\nrw=write\nverify=md5\n[zeros]\nrw=write\nzero_buffers\n")
     assert "verify" not in parts(result)[0]["measurement"]
-    assert [note for note in notes(result) if "`verify=md5`: a concurrent job cannot be verified" in note]
+    assert noted(result, "`verify=md5`: a concurrent job cannot be verified")
     both = "[global]\nsize=64m\nverify=md5\n[writer]\nrw=write\n[reader]\nrw=randread\n"
     assert parts(imported(tmp_path, both))[0]["measurement"]["verify"] == "after"
 
@@ -336,7 +330,7 @@ def test_several_names_become_ranges_of_one_file(tmp_path: Path) -> None:
         "d": ("0", "8MiB"),
     }
     assert ranges["c"]["span_sharing"] == "split"
-    assert any("are consecutive ranges of one file" in note for note in notes(result))
+    assert noted(result, "are consecutive ranges of one file")
 
 
 def test_jobs_that_start_late_or_end_early_are_active_in_their_time(tmp_path: Path) -> None:
@@ -351,7 +345,7 @@ def test_jobs_that_start_late_or_end_early_are_active_in_their_time(tmp_path: Pa
 def test_a_delay_before_all_jobs_is_not_measured(tmp_path: Path) -> None:
     result = imported(tmp_path, "[a]\nsize=1m\ntime_based\nstartdelay=3\nruntime=2\n")
     assert parts(result)[0]["measurement"]["duration"] == "2s"
-    assert any("`startdelay=3`: no job runs in the first 3s" in note for note in notes(result))
+    assert noted(result, "`startdelay=3`: no job runs in the first 3s")
     both = "[global]\nsize=1m\ntime_based\nruntime=2\n[a]\nstartdelay=3\n[b]\nstartdelay=4\n"
     (part,) = parts(imported(tmp_path, both))
     assert part["measurement"]["duration"] == "3s"
@@ -361,7 +355,7 @@ def test_a_delay_before_all_jobs_is_not_measured(tmp_path: Path) -> None:
 def test_a_section_that_only_creates_files_is_left_out_and_still_separates_parts(tmp_path: Path) -> None:
     result = imported(tmp_path, "[global]\nsize=1m\n[a]\n[files]\nstonewall\ncreate_only=1\n[b]\n[c]\n")
     assert [part["name"] for part in parts(result)] == ["a", "b-and-c"]
-    assert any("[files] `create_only=1`: the section creates files" in note for note in notes(result))
+    assert noted(result, "[files] `create_only=1`: the section creates files")
     assert len(parts(imported(tmp_path, "[a]\nsize=1m\ncreate_only=0\n"))) == 1
 
 
@@ -373,12 +367,12 @@ def test_shares_of_the_target_under_several_names_do_not_overlap(tmp_path: Path)
         ("1GiB", "512MiB"),
         ("1536MiB", "2GiB"),
     ]
-    assert any("`size=50%`: the size of the target is unknown" in note for note in notes(result))
+    assert noted(result, "`size=50%`: the size of the target is unknown")
 
 
 def test_concurrent_jobs_with_different_contents_are_noted(tmp_path: Path) -> None:
     text = "[global]\nsize=1m\n[a]\nrw=read\nzero_buffers\n[b]\nrw=write\n"
-    assert any("are laid out with incompressible data" in note for note in notes(imported(tmp_path, text)))
+    assert noted(imported(tmp_path, text), "are laid out with incompressible data")
 
 
 def test_layout_is_fios_files_are_written_before_they_are_read_and_not_before_they_are_written(tmp_path: Path) -> None:
@@ -405,150 +399,37 @@ def test_text_of_the_job_file_cannot_break_out_of_the_study(tmp_path: Path) -> N
     assert len(parts(result)) == 1
 
 
+UNITS = "fio's units are explained in docs/fio.md"
+ENGINES = "iosonde does I/O on files and block devices; see docs/fio.md, Engines"
+
+
 @pytest.mark.parametrize(
-    ("lines", "expected"),
+    ("lines", "what", "where", "hint"),
     [
-        (
-            "blokcsize=4k",
-            snapshot("""\
-unknown option `blokcsize` (fio 3.42)
-  in section `[job]`, line 3 of `job.fio`
-
-hint: did you mean `blocksize`?\
-"""),
-        ),
-        (
-            "frobnicate=1",
-            snapshot("""\
-unknown option `frobnicate` (fio 3.42)
-  in section `[job]`, line 3 of `job.fio`
-
-hint: docs/fio.md lists the known options; remove the line if the load does not need it\
-"""),
-        ),
-        (
-            "bs=1.5k",
-            snapshot("""\
-`bs=1.5k` cannot be read: `1.5k` is not a whole number with a unit such as `k`, `m`, `g`
-  in section `[job]`, line 3 of `job.fio`
-
-hint: fio's units are explained in docs/fio.md\
-"""),
-        ),
-        (
-            "bs=100",
-            snapshot("""\
-`block_size` cannot be `100B`: 100 B is not a block
-  in section `[job]`, line 1 of `job.fio`
-
-hint: it has 512 B to 64 MiB\
-"""),
-        ),
-        (
-            "bs=128m",
-            snapshot("""\
-`block_size` cannot be `128MiB`: 128 MiB is not a block
-  in section `[job]`, line 1 of `job.fio`
-
-hint: it has 512 B to 64 MiB\
-"""),
-        ),
-        (
-            "rw=raednand",
-            snapshot("""\
-`rw=raednand` is not known
-  in section `[job]`, line 3 of `job.fio`
-
-hint: it is one of `read`, `write`, `trim`, `rw`, `trimwrite`, or one of them after `rand`\
-"""),
-        ),
-        (
-            "ioengine=warp",
-            snapshot("""\
-fio has no engine `warp`
-  in section `[job]`, line 3 of `job.fio`
-
-hint: use `io_uring`, `libaio` or `psync` for I/O on files and devices\
-"""),
-        ),
-        (
-            "ioengine=net",
-            snapshot("""\
-the fio job file `job.fio` has no load that iosonde measures
-  job.fio:1 [job] `ioengine=net` is no block I/O: it sends data over a network; it is left out
-
-hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
-"""),
-        ),
-        (
-            "read_iolog=trace.log",
-            snapshot("""\
-the fio job file `job.fio` has no load that iosonde measures
-  job.fio:3 [job] `read_iolog=trace.log`: the load is in a trace, and traces are not replayed; the section is left out
-
-hint: iosonde does I/O on files and block devices; see docs/fio.md, Engines\
-"""),
-        ),
-        (
-            "size=${NOWHERE}",
-            snapshot("""\
-`size` requires the environment variable `NOWHERE`, which is not set
-  in section `[job]`, line 3 of `job.fio`
-
-hint: set it for the import: `NOWHERE=... iosonde import fio ...`\
-"""),
-        ),
-        (
-            "size=",
-            snapshot("""\
-`size` requires a value
-  in section `[job]`, line 3 of `job.fio`
-
-hint: write `size=...`\
-"""),
-        ),
-        (
-            "rwmixread=170\nrw=rw",
-            snapshot("""\
-`rwmixread=170` cannot be read: `170` is not a percentage, 0 to 100
-  in section `[job]`, line 3 of `job.fio`
-
-hint: fio's units are explained in docs/fio.md\
-"""),
-        ),
-        (
-            "runtime=soon",
-            snapshot("""\
-`runtime=soon` cannot be read: `soon` is not a whole number with a unit of time such as `us`, `ms`, `s`, `m`
-  in section `[job]`, line 3 of `job.fio`
-
-hint: fio's units are explained in docs/fio.md\
-"""),
-        ),
-        (
-            "random_distribution=zoned:50/0:50/100\nrw=randread",
-            snapshot("""\
-`random_distribution=zoned:50/0:50/100` cannot be read: each zone has a share of accesses and range
-  in section `[job]`, line 3 of `job.fio`
-
-hint: fio's units are explained in docs/fio.md\
-"""),
-        ),
-        (
-            "bs=4k\nsize=1k",
-            snapshot("""\
-`limit_bytes` is less than one block for each job
-  in the study made from the fio job file `job.fio`, in case `job` of the study `job`
-
-hint: the case is named after its section of the job file, and that has to change\
-"""),
-        ),
+        ("blokcsize=4k", "unknown option `blokcsize` (fio 3.42)", 3, "did you mean `blocksize`?"),
+        ("frobnicate=1", "unknown option `frobnicate`", 3, "docs/fio.md lists the known options"),
+        ("bs=1.5k", "`1.5k` is not a whole number with a unit such as `k`, `m`, `g`", 3, UNITS),
+        ("bs=100", "`block_size` cannot be `100B`: 100 B is not a block", 1, "it has 512 B to 64 MiB"),
+        ("bs=128m", "`block_size` cannot be `128MiB`: 128 MiB is not a block", 1, "it has 512 B to 64 MiB"),
+        ("rw=raednand", "`rw=raednand` is not known", 3, "it is one of `read`, `write`, `trim`, `rw`, `trimwrite`"),
+        ("ioengine=warp", "fio has no engine `warp`", 3, "use `io_uring`, `libaio` or `psync`"),
+        ("size=${NOWHERE}", "requires the environment variable `NOWHERE`", 3, "`NOWHERE=... iosonde import fio ...`"),
+        ("size=", "`size` requires a value", 3, "write `size=...`"),
+        ("rwmixread=170\nrw=rw", "`170` is not a percentage, 0 to 100", 3, UNITS),
+        ("runtime=soon", "`soon` is not a whole number with a unit of time such as `us`, `ms`, `s`, `m`", 3, UNITS),
+        ("random_distribution=zoned:50/0:50/100\nrw=randread", "each zone has a share of accesses and", 3, UNITS),
+        ("ioengine=net", "has no load that iosonde measures", "`ioengine=net` is no block I/O", ENGINES),
+        ("read_iolog=trace.log", "has no load that iosonde measures", "traces are not replayed", ENGINES),
+        ("bs=4k\nsize=1k", "`limit_bytes` is less than one block", "in case `job` of the study", "its section"),
     ],
 )
-def test_errors_have_a_place_and_a_hint(tmp_path: Path, lines: str, expected: str) -> None:
+def test_errors_have_a_place_and_a_hint(tmp_path: Path, lines: str, what: str, where: int | str, hint: str) -> None:
     with pytest.raises(StudyError) as error:
         imported(tmp_path, f"[job]\nsize=1m\n{lines}\n")
-    assert str(error.value).replace(str(tmp_path), "DIR") == expected
+    assert what in error.value.what
+    place = f"in section `[job]`, line {where} of `job.fio`" if isinstance(where, int) else where
+    assert place in error.value.where
+    assert hint in error.value.hint
 
 
 def test_a_file_without_jobs_is_refused(tmp_path: Path) -> None:
@@ -556,15 +437,16 @@ def test_a_file_without_jobs_is_refused(tmp_path: Path) -> None:
         imported(tmp_path, "[global]\nbs=4k\n")
 
 
-def test_every_option_is_classified_once() -> None:
+def test_every_option_of_fio_is_classified_once() -> None:
+    """`fio_options.txt` lists every name and alias in the source of fio 3.42."""
     names = [name for option in options.OPTIONS for name in (option.name, *option.aliases)]
     assert len(names) == len(set(names))
+    of_fio = (Path(__file__).parent / "fio_options.txt").read_text().split()
+    assert len(of_fio) > 370
+    assert [name for name in of_fio if options.find(name) is None] == []
     for option in options.OPTIONS:
         assert option.becomes if option.fate is options.Fate.CARRIED else option.why, option.name
         assert bool(option.instead) == (option.fate is options.Fate.DROPPED), option.name
-
-
-def test_parameters_that_options_become_are_those_of_the_code() -> None:
     named = {name for option in options.OPTIONS for name in re.findall(r"`([a-z_]+)(?: =[^`]*)?`", option.becomes)}
     values = {"strided", "split", "constant", "poisson", "i"} | {option.name for option in options.OPTIONS}
     assert named - values <= set(BlockParameters.model_fields)
@@ -574,24 +456,15 @@ def test_the_command_writes_a_new_file_and_lists_what_is_missing(iosonde: Iosond
     study = tmp_path / "made.toml"
     done = iosonde("import", "fio", JOBS / "phases.fio", "--output", study)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.replace(str(study), "made.toml").replace(str(JOBS), "JOBS") == snapshot("""\
-converted `JOBS/phases.fio` to the study `phases` in `made.toml`
-
-not carried over (place, option: reason; what happens instead):
-- phases.fio:6 [global] `filename=data`: a study contains no paths; `--target`
-  names the file or directory when it is run
-
-next: iosonde plan made.toml --target PATH
-""")
+    assert done.stderr.startswith(f"converted `{JOBS}/phases.fio` to the study `phases` in `{study}`\n")
+    assert "- phases.fio:6 [global] `filename=data`: a study contains no paths;" in done.stderr
+    assert done.stderr.endswith(f"\nnext: iosonde plan {study} --target PATH\n")
     assert iosonde("plan", study, "--target", "null:1GiB").returncode == 0
     again = iosonde("import", "fio", JOBS / "phases.fio", "--output", study)
     assert again.returncode == 1 and "already exists" in again.stderr
-
-
-def test_without_an_output_the_study_goes_to_standard_output(iosonde: Iosonde) -> None:
-    done = iosonde("import", "fio", JOBS / "tuned.fio")
-    assert tomllib.loads(done.stdout)["name"] == "tuned"
-    assert "all options are carried over" in done.stderr
+    shown = iosonde("import", "fio", JOBS / "tuned.fio")
+    assert tomllib.loads(shown.stdout)["name"] == "tuned"
+    assert "all options are carried over" in shown.stderr
     nowhere = iosonde("import", "fio", JOBS / "tuned.fio", "--output", CHECKOUT / "none/there.toml")
     assert nowhere.returncode == 1 and "cannot write" in nowhere.stderr
 

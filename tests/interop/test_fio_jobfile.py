@@ -81,12 +81,14 @@ def test_a_file_outside_the_directory_of_the_job_file_is_not_included(tmp_path: 
     assert error.value.hint == "copy the file into the directory of the job file"
 
 
-def test_a_missing_or_binary_file_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_or_binary_file_is_an_error_and_a_byte_order_mark_is_not(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="No such file"):
         jobfile.read(tmp_path / "none.fio", environment={})
     (tmp_path / "binary.fio").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(StudyError, match="it is not text"):
         jobfile.read(tmp_path / "binary.fio", environment={})
+    (only,) = sections(tmp_path, "\ufeff[a]\nrw=read\n")
+    assert only.name == "a"
 
 
 @pytest.mark.parametrize(
@@ -116,22 +118,18 @@ def test_what_fio_would_cut_off_in_silence_is_no_size(text: str) -> None:
 
 
 def test_times_are_in_seconds_unless_they_or_their_option_have_another_unit() -> None:
-    assert units.time_ns("2", unit="s") == 2 * 10**9
-    assert units.time_ns("250", unit="ms") == 250 * 10**6
-    assert [units.time_ns(text, unit="s") for text in ("1m", "2h")] == [60 * 10**9, 7200 * 10**9]
+    assert [units.time_ns(text, unit="s") for text in ("2", "1m", "2h")] == [2 * 10**9, 60 * 10**9, 7200 * 10**9]
     assert [units.time_ns(text, unit="s") for text in ("5ms", "7usec")] == [5 * 10**6, 7000]
+    assert units.time_ns("250", unit="ms") == 250 * 10**6
     with pytest.raises(ValueError, match="is not a whole number with a unit of time"):
         units.time_ns("0.5s", unit="s")
 
 
-def test_values_after_commas_are_for_reads_writes_and_trims() -> None:
-    assert units.triple("4k") == ("4k", "4k", "4k")
+def test_lists_of_values() -> None:
+    assert units.triple("4k") == ("4k", "4k", "4k"), "for reads, writes and trims"
     assert units.triple("4k,8k") == ("4k", "8k", "8k")
     assert units.triple(",8k") == ("", "8k", "8k")
     assert units.triple("4k,") == ("4k", "", "")
-
-
-def test_open_shares_divide_what_remains() -> None:
     assert units.shares([60.0, None, None]) == [60.0, 20.0, 20.0]
     assert units.cpu_list("0-2,8") == [0, 1, 2, 8]
     assert units.cpus_of_mask(0b1011) == [0, 1, 3]
@@ -153,26 +151,15 @@ def test_a_command_line_is_read_as_its_job_file_is(tmp_path: Path, pasted: list[
     assert [(job.name, options(job)) for job in jobs] == [(job.name, options(job)) for job in sections(tmp_path, text)]
 
 
-def test_a_comment_sign_is_a_part_of_a_value_on_the_command_line() -> None:
+def test_a_comment_sign_is_a_part_of_a_value_on_the_command_line_and_a_wrong_one_is_an_error() -> None:
     (only,) = command_line.read(command_line.split(["fio --name=a --description='x;y #1'"]), environment={})
     assert options(only) == ["description=x;y #1"]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["fio --name=a job.fio"], "`job.fio` is not an option of fio"),
-        (["fio --name='a"], "cannot be split"),
-    ],
-)
-def test_a_wrong_command_line_is_an_error(words: list[str], message: str) -> None:
-    with pytest.raises(StudyError, match=message):
-        command_line.read(command_line.split(words), environment={})
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_section(tmp_path: Path) -> None:
-    (only,) = sections(tmp_path, "\ufeff[a]\nrw=read\n")
-    assert only.name == "a"
+    for line, message in {
+        "fio --name=a job.fio": "`job.fio` is not an option of fio",
+        "fio --name='a": "cannot be split",
+    }.items():
+        with pytest.raises(StudyError, match=message):
+            command_line.read(command_line.split([line]), environment={})
 
 
 @pytest.mark.parametrize(

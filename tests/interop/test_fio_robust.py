@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from iosonde.errors import IosondeError, StudyError
-from iosonde.interop.fio import import_job_file
+from iosonde.interop.fio import Imported, import_job_file
 from iosonde.interop.fio.options import OPTIONS
 from iosonde.planning import expand, parse
 from iosonde.storage import open_target
+from iosonde.tools import find
 
 NAMES = [option.name for option in OPTIONS]
 CARRIED = [option.name for option in OPTIONS if option.becomes]
@@ -34,7 +37,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINES, max_size=14))
 def test_any_text_becomes_a_study_or_an_error_with_a_reason(lines: list[str], tmp_path: Path) -> None:
     path = tmp_path / "any.fio"
@@ -56,3 +59,33 @@ def test_no_value_of_an_option_is_too_much(name: str, tmp_path: Path) -> None:
             expand(parse(import_job_file(path, environment={}).text), open_target("null:1024TiB"), settings={})
         except IosondeError as error:
             assert error.what
+
+
+VARIABLES = {"FIO_RW": "randread", "FIO_IODEPTH": "4", "FIO_BS": "4k"}
+
+NO_FILE_IO = re.compile(
+    "cpuio|exec|dfs|file(create|delete|stat|xattr)|dir(create|delete|stat)|ftruncate|gfapi|gpudirect|http|ime|libhdfs|libiscsi"
+    "|librpma|nbd|netio|nfs|rados|rbd|rdmaio"
+)
+"""Names of examples that keep a processor busy, send over a network or handle files, and nothing else."""
+
+
+@pytest.mark.needs("fio-examples")
+def test_examples_of_fio_are_imported_or_refused_for_what_they_measure(tmp_path: Path) -> None:
+    """Without Debian's package `fio-examples`, `IOSONDE_FIO_EXAMPLES` names a directory with them."""
+    results: dict[str, Imported | StudyError] = {}
+    for path in sorted(Path(str(find("fio-examples"))).rglob("*.fio*")):
+        unpacked = tmp_path / path.name.removesuffix(".gz")
+        unpacked.write_bytes(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
+        try:
+            results[unpacked.name] = import_job_file(unpacked, environment=VARIABLES)
+        except StudyError as error:
+            results[unpacked.name] = error
+    refused = {name: str(result) for name, result in results.items() if isinstance(result, StudyError)}
+    assert {name for name in refused if not NO_FILE_IO.match(name)} == set()
+    assert all("has no load that iosonde measures" in text for text in refused.values()), refused
+    imported = {name: result for name, result in results.items() if isinstance(result, Imported)}
+    assert {name for name in imported if NO_FILE_IO.match(name)} == set()
+    for result in imported.values():
+        # `null:` has room for all of them, and keeps no data that could be verified.
+        assert expand(parse(result.text), open_target("null:64TiB"), settings={"verify": "none"}).runs

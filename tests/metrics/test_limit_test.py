@@ -14,7 +14,7 @@ from limit_error_rates import SHARE, Device, decided, outcomes, stalling
 
 from iosonde.metrics.limit_test import BLOCK_NS, Blocks, blocks_of, compare, joined
 
-RUNS = 100
+RUNS = 40
 """`bench/limit_error_rates.py` has 500 of each kind."""
 
 

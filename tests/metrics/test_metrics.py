@@ -1,4 +1,4 @@
-"""Metrics computed from files are those of the raw samples."""
+"""Metrics computed from files, and percentiles from buckets, are those of the raw samples."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import fabricate
 import numpy as np
 import polars as pl
 import pytest
+from buckets import bucket_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from plans import a_failure, hand_plan
 from samples import SECOND, Samples, jobs, result_set, with_concurrency, write
 
@@ -15,7 +18,7 @@ from iosonde.core.features import contributed
 from iosonde.metrics import server
 from iosonde.metrics.derivation import ALWAYS_KNOWN
 from iosonde.metrics.facts import Facts
-from iosonde.metrics.histogram import PERCENTILES
+from iosonde.metrics.histogram import MILLION, PERCENTILES, SAMPLES_BEYOND, percentiles
 from iosonde.metrics.metric import Metric
 from iosonde.metrics.metrics import case_metrics, interval_metrics, percentile_curves, run_metrics
 from iosonde.metrics.registry import METRICS, declare
@@ -24,6 +27,7 @@ from iosonde.metrics.statistics import CUT_OFF, T_LOG, T_PLAIN
 from iosonde.metrics.sustained import METRICS as LONG_RUN_METRICS
 from iosonde.results import ResultSet
 from iosonde.results.columns import RUNS
+from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
 from iosonde.workload import workloads
 
 RANDOM = np.random.default_rng(7)
@@ -232,14 +236,10 @@ def test_runs_that_failed_have_no_metrics(tmp_path: Path) -> None:
     results = ResultSet.create(tmp_path / "r", plan)
     with results.lock():
         write(results, plan.runs[0], [Samples(completion_ns=lognormal(50))])
-        results.write(a_failure(plan, plan.runs[1]), *(pl.DataFrame(schema=s) for s in _schemas()))
+        results.write(
+            a_failure(plan, plan.runs[1]), *(pl.DataFrame(schema=each) for each in (INTERVALS, HISTOGRAMS, USAGE))
+        )
     assert run_metrics(results)["run_id"].unique().to_list() == [plan.runs[0].run_id]
-
-
-def _schemas() -> tuple[pl.Schema, ...]:
-    from iosonde.results.schema import HISTOGRAMS, INTERVALS, USAGE
-
-    return INTERVALS, HISTOGRAMS, USAGE
 
 
 def test_a_result_set_without_any_run_gives_empty_tables(tmp_path: Path) -> None:
@@ -379,3 +379,41 @@ def test_a_metric_is_null_where_no_scope_has_what_it_is_made_from(workload: str,
             row = pl.DataFrame({**{each: [present[each]] for each in present}, **absent})
             wrong += [] if row.select(metric.expression).item() is None else [name]
     assert wrong == []
+
+
+latencies = st.lists(st.integers(min_value=0, max_value=3600 * 10**9), min_size=1, max_size=400)
+
+
+def histogram(groups: dict[str, list[int]]) -> pl.DataFrame:
+    rows = [(name, int(bucket), 1) for name, values in groups.items() for bucket in bucket_of(values)]
+    return pl.DataFrame(rows, schema={"group": pl.String, "bucket": pl.UInt32, "count": pl.Int64}, orient="row")
+
+
+@given(latencies, latencies)
+@settings(max_examples=60)
+def test_each_group_has_its_own_percentiles_within_a_bucket_of_the_exact_ones(one: list[int], other: list[int]) -> None:
+    groups = {"one": one, "other": other}
+    found = {row["group"]: row for row in percentiles(histogram(groups), by=["group"]).iter_rows(named=True)}
+    for name, values in groups.items():
+        ordered = sorted(values)
+        for percentile, part in PERCENTILES.items():
+            rank = -(-len(values) * part // MILLION)
+            if len(values) - rank < SAMPLES_BEYOND:
+                assert found[name][percentile] is None
+            else:
+                assert found[name][percentile] == pytest.approx(ordered[rank - 1], rel=0.001, abs=0.5)
+
+
+def test_rounding_takes_no_sample_away() -> None:
+    """100 x (1 - 0.9) is 9.999999999999998 in floating point: ten samples beyond p90 would count as nine."""
+    row = percentiles(histogram({"x": list(range(1, 101))}), by=["group"]).row(0, named=True)
+    assert (row["p90"], row["p95"]) == (90, None)
+
+
+def test_buckets_may_come_in_any_order_and_in_pieces() -> None:
+    values = np.random.default_rng(5).integers(1, 10**7, 5000).tolist()
+    whole = percentiles(histogram({"x": values}), by=["group"])
+    pieces = pl.concat([histogram({"x": values[3000:]}), histogram({"x": values[:3000]})]).sample(
+        fraction=1, shuffle=True, seed=1
+    )
+    assert percentiles(pieces, by=["group"]).equals(whole)

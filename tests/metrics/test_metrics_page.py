@@ -1,12 +1,15 @@
-"""docs/metrics.md and the list of metrics are the same list."""
+"""docs/metrics.md and the list of metrics are the same list; names of metrics inside sentences."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 from iosonde.metrics.histogram import PERCENTILES, SAMPLES_BEYOND
 from iosonde.metrics.registry import METRICS
+from iosonde.metrics.wording import load_words, metric_words
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<unit>[^|]+) \| (?P<formula>[^|]+) \| (?P<better>\w+) \|$", re.MULTILINE)
@@ -31,3 +34,23 @@ def test_the_page_states_the_samples_that_each_percentile_needs() -> None:
 def test_names_of_latencies_contain_the_unit() -> None:
     for name, metric in METRICS.items():
         assert ("_ns" in name) == (metric.unit == "ns"), name
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("bandwidth", "bandwidth"),
+        ("iops", "IOPS"),
+        ("cpu_ns_per_operation", "CPU time per operation"),
+        ("completion_latency_ns_p99", "p99 completion latency"),
+        ("completion_latency_ns_mean", "mean completion latency"),
+        ("path_total_ns_mean", "mean I/O path"),
+    ],
+)
+def test_acronyms_keep_their_case_and_statistics_come_first(metric: str, words: str) -> None:
+    assert metric_words(metric) == words
+
+
+def test_a_command_is_named_by_its_program_also_when_it_connects_to_a_server() -> None:
+    case = {"command": ["/usr/bin/pgbench", "-n"], "server": "postgresql"}
+    assert load_words(case) == {"command": "pgbench"}

@@ -35,7 +35,7 @@ def prior(rows: NDArray[np.float64]) -> Prior:
     return found
 
 
-@pytest.mark.parametrize("cases", [13, 40])
+@pytest.mark.parametrize("cases", [13, pytest.param(40, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("name", ["equal noise", "unequal noise", "one case in ten is ten times noisier"])
 def test_moderated_intervals_of_three_repeats_have_half_the_width_and_cover(name: str, cases: int) -> None:
     _, covered, _, width = coverage.moderated(np.random.default_rng(5), name, cases, 3, 8000 // cases)

@@ -12,45 +12,18 @@ import polars as pl
 import pytest
 from engines import real_engine
 from polars.testing import assert_frame_equal
+from recordings import SEEDED, measured
 
-from iosonde.execution import execute
 from iosonde.metrics.metrics import run_metrics
-from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
-from iosonde.storage import open_target
 
 FILE = Path(__file__).with_name("same_numbers.txt")
-
-STUDY = """
-name = "seeded"
-title = "Seeded"
-question = "?"
-repeats = 2
-
-[measurement]
-span = "64MiB"
-duration = "50ms"
-interval = "100ms"
-ramp = "10ms"
-
-[[parts]]
-factors.read_fraction = [0.0, 0.7, 1.0]
-factors.queue_depth = [1, 16]
-
-[profiles.standard]
-"""
-
 
 METRICS = (
     *("iops", "bandwidth", "count", "bytes", "errors", "seconds", "mean_in_flight", "littles_law_ratio"),
     *(f"completion_latency_ns_{name}" for name in ("mean", "min", "p50", "p99", "max")),
 )
 """Metrics that depend on the simulated drive alone, and not on the machine."""
-
-
-def measured(directory: Path) -> ResultSet:
-    """Measure it."""
-    return execute(expand(parse(STUDY), open_target("sim:p900"), seed=7), directory)
 
 
 def numbers(results: ResultSet) -> list[str]:
@@ -64,7 +37,7 @@ def numbers(results: ResultSet) -> list[str]:
 def results(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("IOSONDE_ENGINE", str(real_engine()))
-        return measured(tmp_path_factory.mktemp("seeded") / "results")
+        return measured(SEEDED, "sim:p900", tmp_path_factory.mktemp("seeded") / "results", seed=7)
 
 
 @pytest.mark.engine
@@ -84,4 +57,4 @@ def test_metrics_of_a_run_have_the_same_digits_alone_and_among_others(results: R
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
-        FILE.write_text("\n".join(numbers(measured(Path(directory, "results")))) + "\n")
+        FILE.write_text("\n".join(numbers(measured(SEEDED, "sim:p900", Path(directory, "results"), seed=7))) + "\n")

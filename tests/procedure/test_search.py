@@ -1,3 +1,5 @@
+"""Searches for the highest value that meets a condition, with made-up observations."""
+
 from __future__ import annotations
 
 import pytest
@@ -14,7 +16,7 @@ precisions = st.sampled_from([0.001, 0.01, 0.05, 0.3, 1.0])
 repeats = st.integers(min_value=1, max_value=5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(boundary=boundaries, start=st.integers(1, 10**6), precision=precisions, repeats=repeats)
 def test_a_search_ends_within_its_bound_and_finds_the_boundary(
     boundary: float, start: int, precision: float, repeats: int
@@ -30,7 +32,7 @@ def test_a_search_ends_within_its_bound_and_finds_the_boundary(
     assert len({run.run_id for run in runs}) == len(runs)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(boundary=st.integers(1, 4095), highest=st.integers(2, 4096), start=st.integers(1, 4096), precision=precisions)
 def test_whole_numbers_are_bracketed_to_neighbours_or_to_the_precision(
     boundary: int, highest: int, start: int, precision: float
@@ -46,7 +48,7 @@ def test_whole_numbers_are_bracketed_to_neighbours_or_to_the_precision(
     assert found.fails_at - found.value == 1 or found.fails_at / found.value <= 1 + precision
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(boundary=boundaries, start=st.integers(1, 10**6), repeats=repeats, stop=st.integers(0, 60))
 def test_a_search_stopped_at_any_run_resumes_with_the_same_result(
     boundary: float, start: int, repeats: int, stop: int
@@ -76,7 +78,7 @@ def test_too_few_samples_are_no_pass() -> None:
     assert found.reason == "too few samples at rate 1000000 and below to decide"
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(start=st.integers(1, 10**6))
 def test_a_rate_too_low_for_enough_samples_does_not_keep_a_search_from_higher_ones(start: int) -> None:
     def observe(run: Run) -> Made:
@@ -88,9 +90,8 @@ def test_a_rate_too_low_for_enough_samples_does_not_keep_a_search_from_higher_on
 
 
 def test_a_boundary_with_too_few_samples_is_not_reported() -> None:
-    found, _ = carry_out(
-        search_case(start=10**6), lambda run: Made(None if float(run.levels["rate"]) < 2000 else MS * 2)
-    )
+    few = search_case(start=10**6)
+    found, _ = carry_out(few, lambda run: Made(None if float(run.levels["rate"]) < 2000 else MS * 2))
     assert (found.reached, found.value) == (False, None)
     assert found.reason.startswith("too few samples at rate 19")
 

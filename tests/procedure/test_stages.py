@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_up import Made
-from test_rounds import by_round, case_of, concluded, go_on, made
+from test_rounds import by_round, case_of, concluded, go_on, made, resume_in
 
 from iosonde.errors import StudyError
 from iosonde.plan import PREPARATION, Run
@@ -58,7 +57,7 @@ def test_after_a_pause_everything_before_a_stage_is_done_again_as_preparation(tm
     evidence = made(by_round(100))
     before = go_on(case, evidence, at_most=5)
     assert stages_of(before) == ["random"]
-    evidence.session, evidence.observe = "second", lambda run: Made(100.0, session="second")
+    resume_in(evidence, "second")
     after = go_on(case, evidence)
     steps = ["purge", "precondition", "again round001-01", "again round002-01", "again stage01"]
     assert [run.levels.get("step") for run in after] == [*steps, None]
@@ -75,9 +74,9 @@ def test_wherever_it_is_stopped_each_stage_is_measured_once(tmp_path: Any) -> No
     for stop in range(whole):
         evidence = made(by_round(100))
         go_on(case, evidence, at_most=stop)
-        evidence.session, evidence.observe = "second", lambda run: Made(100.0, session="second")
+        resume_in(evidence, "second")
         go_on(case, evidence, at_most=1)
-        evidence.session, evidence.observe = "third", lambda run: Made(100.0, session="third")
+        resume_in(evidence, "third")
         go_on(case, evidence)
         evidence.session = ""
         assert concluded(case, evidence).reached, stop

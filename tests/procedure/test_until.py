@@ -9,14 +9,15 @@ import pytest
 from command_line import Iosonde
 from made_up import Made, MadeUp
 
-from iosonde.errors import StudyError
 from iosonde.execution import Observer, execute, resume
 from iosonde.plan import Case, Plan, Run
-from iosonde.planning import expand, parse
+from iosonde.planning import expand, load, parse
 from iosonde.procedure import progress
+from iosonde.procedure.schedule import Remaining, Schedule
 from iosonde.procedure.until import UntilConclusion
 from iosonde.report.content.repeats import repeat_tables
 from iosonde.report.material.result_sets import gather
+from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 
@@ -72,16 +73,23 @@ def planned(*, half_width: str = "3%", maximum: int = 12, budget: str = "", prof
     return expand(study, open_target("sim:p900"), profile=profile)
 
 
-def concluded(case: Case, value: Callable[[int], float]) -> UntilConclusion:
-    evidence = MadeUp(lambda run: Made(value(run.repeat)))
+def known(case: Case, made: Callable[[int], Made], repeats: int) -> MadeUp:
+    """Evidence of the first repeats."""
     assert case.procedure
-    for repeat in range(1, case.procedure.settings["minimum"] + 1):
-        evidence.known[f"{case.procedure.stem}-r{repeat}"] = Made(value(repeat))
+    stem = case.procedure.stem
+    return MadeUp(lambda run: made(run.repeat), {f"{stem}-r{repeat}": made(repeat) for repeat in range(1, repeats + 1)})
+
+
+def concluded(case: Case, value: Callable[[int], float] | None, repeats: int = 5) -> tuple[UntilConclusion, list[Run]]:
+    """The conclusion and the runs that it took; without a value all runs fail."""
+    evidence = known(case, lambda repeat: Made(value(repeat)) if value else Made(failure="broken"), repeats)
+    runs = []
     while run := progress(case, evidence).next_run:
+        runs.append(run)
         evidence.known[run.run_id] = evidence.observe(run)
     found = progress(case, evidence).conclusion
     assert isinstance(found, UntilConclusion)
-    return found
+    return found, runs
 
 
 def test_the_default_minimum_is_five_and_three_in_the_quick_profile() -> None:
@@ -90,45 +98,41 @@ def test_the_default_minimum_is_five_and_three_in_the_quick_profile() -> None:
     assert not planned(profile="paper").adaptive, "a profile with a number has that number"
 
 
+def alternating(repeat: int) -> float:
+    return 1000.0 * (1 + repeat % 2)
+
+
 def test_a_steady_case_ends_at_the_minimum_and_a_noisy_one_continues() -> None:
     case = planned(maximum=40).adaptive[0]
-    steady = concluded(case, lambda repeat: 1000 + repeat % 3)
-    assert (steady.stopped_by, steady.repeats) == ("precise", 5)
-    noisy = concluded(case, lambda repeat: 1000 * (1 + 0.05 * (-1) ** repeat + 0.01 * (repeat % 5)))
+    steady, runs = concluded(case, lambda repeat: 1000 + repeat % 3)
+    assert (steady.stopped_by, steady.repeats, runs) == ("precise", 5, [])
+    noisy, _ = concluded(case, lambda repeat: 1000 * (1 + 0.05 * (-1) ** repeat + 0.01 * (repeat % 5)))
     assert noisy.repeats > 5
 
 
 def test_a_case_that_never_becomes_precise_ends_at_the_maximum_with_the_reason() -> None:
-    found = concluded(planned().adaptive[0], lambda repeat: 1000.0 * (1 + repeat % 2))
+    found, runs = concluded(planned().adaptive[0], alternating)
     assert (found.stopped_by, found.repeats, found.reached) == ("maximum", 12, False)
     assert found.reason == "not precise after 12 repeats, the maximum"
     assert (found.half_widths["iops"] or 0) > 0.03
+    assert len({run.spec["seed"] for run in runs}) == len(runs) == 7
 
 
 def test_no_repeat_starts_once_the_time_budget_is_spent() -> None:
     """A run of the evidence takes one second."""
-    found = concluded(planned(budget="7s").adaptive[0], lambda repeat: 1000.0 * (1 + repeat % 2))
+    found, _ = concluded(planned(budget="7s").adaptive[0], alternating)
     assert (found.stopped_by, found.repeats) == ("budget", 7)
 
 
 def test_repeats_that_exist_are_not_dropped_when_other_cases_change_what_is_known_of_noise() -> None:
     """A resumed study knows more than when it decided on a repeat."""
-    case = planned(maximum=40).adaptive[0]
-    assert case.procedure
-    evidence = MadeUp(lambda run: Made(1000.0))
-    evidence.known = {f"{case.procedure.stem}-r{repeat}": Made(1000 + repeat % 3) for repeat in range(1, 8)}
-    found = progress(case, evidence).conclusion
-    assert isinstance(found, UntilConclusion)
+    found, _ = concluded(planned(maximum=40).adaptive[0], lambda repeat: 1000 + repeat % 3, repeats=7)
     assert (found.stopped_by, found.repeats) == ("precise", 7)
 
 
 def test_a_case_without_results_ends_at_the_minimum() -> None:
-    case = planned().adaptive[0]
-    assert case.procedure
-    evidence = MadeUp(lambda run: Made(failure="broken"))
-    evidence.known = {f"{case.procedure.stem}-r{repeat}": Made(failure="broken") for repeat in range(1, 6)}
-    found = progress(case, evidence).conclusion
-    assert isinstance(found, UntilConclusion) and found.stopped_by == "no result"
+    found, _ = concluded(planned().adaptive[0], None)
+    assert found.stopped_by == "no result"
 
 
 @pytest.mark.engine
@@ -146,43 +150,27 @@ def test_a_resumed_study_takes_the_same_repeats(tmp_path: Path) -> None:
     assert {row[-1].text for row in table.rows} <= {"precise", "maximum"}
 
 
-@pytest.mark.engine
-def test_settings_of_the_command_line_win(iosonde: Iosonde, tmp_path: Path) -> None:
-    shown = iosonde(
-        "plan", "quick", "--profile", "quick", "--target", "sim:p900", "--repeats", "until", "--set",
-        "until.maximum=6", "--set", "until.half_width=1%",
-    )  # fmt: skip
+def test_settings_of_the_command_line_win(iosonde: Iosonde) -> None:
+    quick = ("plan", "quick", "--target", "sim:p900")
+    maximum = ("--profile", "quick", "--set", "until.maximum=6")
+    shown = iosonde(*quick, *maximum, "--repeats", "until", "--set", "until.half_width=1%")
     assert shown.returncode == 0, shown.stderr
-    assert "3 to 6 runs" in shown.stdout and " to " in next(
-        line for line in shown.stdout.splitlines() if line.startswith("time")
-    )
-    short = iosonde(
-        "plan", "quick", "--profile", "quick", "--target", "sim:p900", "--precision", "1%", "--set", "until.maximum=6"
-    )
-    assert short.stdout == shown.stdout, short.stderr
-    both = iosonde("plan", "quick", "--target", "sim:p900", "--precision", "1%", "--repeats", "5")
+    [time] = [line for line in shown.stdout.splitlines() if line.startswith("time")]
+    assert "3 to 6 runs" in shown.stdout and " to " in time
+    assert iosonde(*quick, *maximum, "--precision", "1%").stdout == shown.stdout
+    both = iosonde(*quick, "--precision", "1%", "--repeats", "5")
     assert both.returncode == 2 and "omit `--repeats`" in both.stderr
-    wrong = iosonde("plan", "quick", "--target", "sim:p900", "--repeats", "often")
+    wrong = iosonde(*quick, "--repeats", "often")
     assert wrong.returncode == 2 and "must be `until` or a number" in wrong.stderr
+    unknown = iosonde(*quick, "--repeats", "until", "--set", "until.width=1")
+    assert "no setting `until.width`" in unknown.stderr and "until.half_width" in unknown.stderr
 
 
-def test_an_unknown_setting_is_named() -> None:
-    with pytest.raises(StudyError, match=r"no setting `until\.width`") as refused:
-        expand(
-            parse(STUDY.format(half_width="3%", maximum=9, budget="")),
-            open_target("sim:p900"),
-            settings={"until.width": "1"},
-        )
-    assert "until.half_width" in refused.value.hint
-
-
-def test_runs_of_a_repeat_have_seeds_of_their_own() -> None:
-    case = planned().adaptive[0]
-    assert case.procedure
-    evidence = MadeUp(lambda run: Made(1000.0 * (1 + run.repeat % 2)))
-    evidence.known = {f"{case.procedure.stem}-r{repeat}": Made(1000.0 * (1 + repeat % 2)) for repeat in range(1, 6)}
-    found: list[Run] = []
-    while run := progress(case, evidence).next_run:
-        found.append(run)
-        evidence.known[run.run_id] = evidence.observe(run)
-    assert len({run.spec["seed"] for run in found}) == len(found) == 7
+@pytest.mark.parametrize("name", ["latency-curve", "snia-write-saturation"])
+def test_the_remaining_work_of_a_new_result_set_includes_cases_that_wait_for_others(name: str, tmp_path: Path) -> None:
+    """Rates of a latency curve are derived from a part that has not run yet."""
+    plan = expand(load(name), open_target("simulated:servers=4,read=100us,write=100us,size=4GiB"), profile="quick")
+    ahead = Schedule(ResultSet.create(tmp_path / "set", plan)).ahead()
+    whole = Remaining.from_plan(plan)
+    assert (ahead.runs, ahead.at_most) == (whole.runs, whole.at_most)
+    assert ahead.at_most > 0

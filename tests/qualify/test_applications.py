@@ -56,12 +56,9 @@ def test_etcd_has_the_limit_and_the_load_of_its_documentation() -> None:
     assert study.measurement["io_mode"] == "buffered"
 
 
-def test_an_unknown_application_is_refused_with_the_nearest_one() -> None:
+def test_an_unknown_application_is_refused_and_a_file_with_requirements_is_one(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="did you mean `etcd`"):
         load_application("etdc")
-
-
-def test_a_file_with_requirements_is_an_application(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text(applications()["etcd"].read_text(encoding="utf-8").replace("10ms", "7ms"), encoding="utf-8")
     assert load_application(str(own)).requirement[0].holds.endswith("7ms")

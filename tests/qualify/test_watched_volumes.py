@@ -1,20 +1,18 @@
-"""`iosonde qualify --duration`: windows of continuous load on simulated devices, worst windows, kill and resume."""
+"""`iosonde qualify --duration`: windows of continuous load on simulated devices, worst windows, and resume."""
 
 from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
-import time
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import CHECKOUT, Iosonde
+from command_line import Iosonde, in_this_process
 from engines import real_engine
+from plans import sign
 
 from iosonde.findings.outcome import Result
 from iosonde.findings.requirements import results_of
@@ -23,7 +21,6 @@ from iosonde.qualify import load_application, qualification_of, watch_plan
 from iosonde.report.content.report import collect
 from iosonde.report.writers import html, markdown
 from iosonde.results import ResultSet
-from iosonde.results.schema import RecordVerdict, RecordWarning
 from iosonde.storage import open_target
 from iosonde.verdict.warning_kinds import WARNINGS
 
@@ -71,22 +68,88 @@ def _engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_every_window_is_judged_and_the_result_is_that_of_the_worst(iosonde: Iosonde, tmp_path: Path) -> None:
-    done = iosonde(
-        *("qualify", "etcd", "--target", STEADY, "--duration", "3min", "--every", "1m", "-o", "set"),
-        *("--json", "--junit", "junit.xml"),
+@pytest.fixture(scope="module")
+def ten_windows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The result set of ten windows that passed, and the output as JSON."""
+    directory = tmp_path_factory.mktemp("windows") / "set"
+    done = in_this_process(
+        *("qualify", "etcd", "--target", STEADY, "--duration", "150s", "--every", "15s", "-o", directory, "--json"),
+        IOSONDE_ENGINE=str(real_engine()),
+        XDG_STATE_HOME=str(tmp_path_factory.mktemp("state")),
+        XDG_CACHE_HOME=str(tmp_path_factory.mktemp("cache")),
     )
     assert done.returncode == 0, done.stderr
-    assert "continuous load in 3 windows of 1 min" in done.stderr
-    records = ResultSet.open(tmp_path / "set").records()
-    assert [each.end_reason for each in records] == ["", "", ""], "no window ends early"
-    assert all(each.spec["workload"]["duration_ns"] == 58 * SECOND for each in records)
-    p99 = next(each for each in json.loads(done.stdout)[0]["results"] if "p99" in each["requirement"]["name"])
+    assert "continuous load in 10 windows of 15 s" in done.stderr
+    return directory, json.loads(done.stdout)[0]
+
+
+def p99_of(directory: Path) -> Result:
+    return next(each for each in results_of(ResultSet.open(directory)) if each.requirement.name == "p99 of fdatasync")
+
+
+def test_every_window_is_judged_and_the_result_is_that_of_the_worst(ten_windows: tuple[Path, Any]) -> None:
+    directory, found = ten_windows
+    records = ResultSet.open(directory).records()
+    assert [each.end_reason for each in records] == [""] * 10, "no window ends early"
+    assert all(each.spec["workload"]["duration_ns"] == 13 * SECOND for each in records)
+    p99 = next(each for each in found["results"] if "p99" in each["requirement"]["name"])
     windows = p99["windows"]
-    assert sorted(each["run_id"] for each in windows) == [each.run_id for each in records]
+    assert sorted(each["run_id"] for each in windows) == sorted(each.run_id for each in records)
     assert [each["margin"] for each in windows] == sorted(each["margin"] for each in windows)
-    assert (p99["outcome"], p99["value"], p99["reason"]) == ("pass", windows[0]["value"], "3 of 3 windows passed")
+    assert (p99["outcome"], p99["value"], p99["reason"]) == ("pass", windows[0]["value"], "10 of 10 windows passed")
     assert {each["started_at"] for each in windows} == {each.started_at for each in records}
+
+
+def changed(ten_windows: tuple[Path, Any], windows: tuple[int, ...], evidence: dict[str, float]) -> Result:
+    """The result if some windows had been disturbed, with this evidence."""
+    message = "other processes moved 1 GB"
+    shutil.copytree(ten_windows[0], "set")
+    for number in windows:
+        place = Path(f"set/records/c0001-r{number}")
+        record = json.loads((place / "record.json").read_bytes())
+        record["verdict"] = {"kind": "undetermined", "because": [message], "evidence": evidence}
+        record["warnings"] = [{"code": "other_io", "message": message}]
+        (place / "record.json").write_text(json.dumps(record))
+        sign(place)
+    return p99_of(Path("set"))
+
+
+def test_disturbed_windows_decide_nothing_and_state_what_happened(ten_windows: tuple[Path, Any]) -> None:
+    result = changed(ten_windows, (3,), {"temperature_celsius": 71.0})
+    assert (result.outcome, result.reason) == ("pass", "9 of 10 windows passed, 1 undecided")
+    [window] = [each for each in result.windows if each.outcome == "undecided"]
+    assert (window.run_id, window.reason) == ("c0001-r3", "undetermined: other processes moved 1 GB")
+    assert list(window.observed) == ["other processes moved 1 GB", "device at 71 °C"]
+    assert result.windows[0] == window
+    assert set(OBSERVED) <= set(WARNINGS)
+
+
+def test_too_many_unusable_windows_leave_a_watch_undecided(ten_windows: tuple[Path, Any]) -> None:
+    result = changed(ten_windows, (1, 2), {})
+    assert result.outcome == "undecided"
+    reason = "8 of 10 windows passed, 2 undecided; undetermined: other processes moved 1 GB"
+    assert result.reason == reason
+
+
+def test_windows_that_were_only_slowed_pass_and_are_counted(ten_windows: tuple[Path, Any]) -> None:
+    lost = dict.fromkeys(("stalled_share", "cpu_wait_share", "steal_share"), 0.0)
+    result = changed(ten_windows, (1, 2, 3), lost)
+    reason = "10 of 10 windows passed, 3 of these in spite of a disturbance"
+    assert (result.outcome, result.reason) == ("pass", reason)
+
+
+def test_a_watch_that_was_stopped_has_missing_windows_and_is_resumed(
+    iosonde: Iosonde, ten_windows: tuple[Path, Any]
+) -> None:
+    shutil.copytree(ten_windows[0], "set")
+    for number in (8, 9, 10):
+        shutil.rmtree(f"set/records/c0001-r{number}")
+    partial = qualification_of(ResultSet.open(Path("set")))
+    assert partial.outcome == "undecided" and "3 missing" in partial.detail
+    resumed = iosonde("resume", "set", "--no-report")
+    assert resumed.returncode == 0, resumed.stderr
+    assert len(ResultSet.open(Path("set")).records()) == 10
+    assert resumed.stdout.endswith("10 of 10 windows passed\n")
 
 
 def test_a_drive_that_becomes_slow_fails_in_its_late_windows(iosonde: Iosonde, tmp_path: Path) -> None:
@@ -107,80 +170,11 @@ def test_a_drive_that_becomes_slow_fails_in_its_late_windows(iosonde: Iosonde, t
     assert re.search("[1-9] of 4 windows passed, [1-9] failed", done.stdout)
 
 
-def test_a_killed_watch_loses_one_window_and_is_resumed(iosonde: Iosonde, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "iosonde", "qualify", "etcd", "--target", STEADY, "-o", "set"]
-    environment = {
-        "PYTHONPATH": str(CHECKOUT / "python"),
-        "IOSONDE_ENGINE": str(real_engine()),
-        "PATH": "/usr/bin:/bin",
-    }
-    watch = subprocess.Popen([*command, "--duration", "8min", "--every", "1m", "-q"], env=environment)
-    records = tmp_path / "set" / "records"
-    while watch.poll() is None and not (records.is_dir() and any(map(_is_record, records.iterdir()))):
-        time.sleep(0.01)
-    watch.send_signal(signal.SIGKILL)
-    watch.wait()
-    before = [each.run_id for each in ResultSet.open(tmp_path / "set").records()]
-    assert 1 <= len(before) < 8
-    partial = qualification_of(ResultSet.open(tmp_path / "set"))
-    assert partial.outcome == "undecided" and "missing" in partial.detail
-    resumed = iosonde("resume", "set", "--no-report")
-    assert resumed.returncode == 0, resumed.stderr
-    assert len(ResultSet.open(tmp_path / "set").records()) == 8
-    assert resumed.stdout.endswith("8 of 8 windows passed\n")
-
-
-def _is_record(path: Path) -> bool:
-    return path.name.startswith("c0001-")
-
-
-def watched(directory: Path, changes: dict[int, dict[str, Any]], windows: int = 20) -> Result:
-    """Return the result for the p99 of a watch in which some runs are changed."""
-    from iosonde.execution import execute
-
-    plan = watch_plan(
-        load_application("etcd"), open_target(STEADY), duration_ns=windows * 15 * SECOND, every_ns=15 * SECOND
-    )
-    whole = execute(plan, directory / "set")
-    for number, each in changes.items():
-        run_id = f"c0001-r{number}"
-        whole._contents.records[run_id] = whole._contents.records[run_id].model_copy(update=each)
-    return next(each for each in results_of(whole) if each.requirement.name == "p99 of fdatasync")
-
-
-def disturbed(message: str) -> dict[str, Any]:
-    verdict = RecordVerdict(kind="undetermined", because=[message], evidence={"temperature_celsius": 71.0})
-    return {"verdict": verdict, "warnings": [RecordWarning(code="other_io", message=message)]}
-
-
-def test_disturbed_windows_decide_nothing_and_state_what_happened(tmp_path: Path) -> None:
-    result = watched(tmp_path, {3: disturbed("other processes moved 1 GB")})
-    assert (result.outcome, result.reason) == ("pass", "19 of 20 windows passed, 1 undecided")
-    [window] = [each for each in result.windows if each.outcome == "undecided"]
-    assert (window.run_id, window.reason) == ("c0001-r3", "undetermined: other processes moved 1 GB")
-    assert list(window.observed) == ["other processes moved 1 GB", "device at 71 °C"]
-    assert result.windows[0] == window
-
-
-def test_too_many_unusable_windows_leave_a_watch_undecided(tmp_path: Path) -> None:
-    result = watched(tmp_path, {number: disturbed("steal") for number in (1, 2, 3)}, windows=10)
-    assert result.outcome == "undecided"
-    assert result.reason == "7 of 10 windows passed, 3 undecided; undetermined: steal"
-
-
-def test_windows_that_were_only_slowed_pass_and_are_counted(tmp_path: Path) -> None:
-    lost = dict.fromkeys(("stalled_share", "cpu_wait_share", "steal_share"), 0.0)
-    change = disturbed("other processes moved 1 GB")
-    change["verdict"] = change["verdict"].model_copy(update={"evidence": lost})
-    result = watched(tmp_path, dict.fromkeys((1, 2, 3), change), windows=10)
-    assert (result.outcome, result.reason) == (
-        "pass",
-        "10 of 10 windows passed, 3 of these in spite of a disturbance",
-    )
-
-
 def test_the_windows_are_in_every_format_of_the_report(iosonde: Iosonde, tmp_path: Path) -> None:
-    done = iosonde("qualify", "openshift", "--target", STEADY, "--duration", "60s", "--every", "15s", "-o", "set", "-q")
+    done = iosonde(
+        *("qualify", "openshift", "--target", STEADY, "--duration", "60s", "--every", "15s"),
+        *("-o", "set", "-q"),
+    )
     assert done.returncode in (0, 2), done.stderr
     results = ResultSet.open(tmp_path / "set")
     assert Counter(each.case_id for each in results.records()) == {"minimum": 2, "busy": 2}, "loads take turns"
@@ -212,18 +206,12 @@ def test_a_watch_that_cannot_be_planned_is_refused(iosonde: Iosonde, arguments: 
 
 
 def test_the_plan_states_what_a_day_writes(tmp_path: Path) -> None:
-    plans = {
-        name: watch_plan(
-            load_application(name), open_target(str(tmp_path)), duration_ns=86_400 * SECOND, every_ns=60 * SECOND
-        )
-        for name in ("openshift", "etcd")
-    }
-    assert [len(each.runs) for each in plans.values()] == [1440, 1440]
-    writes = 720 * 60 * (50 + 500)
-    assert (plans["openshift"].cost.write_bytes, plans["etcd"].cost.write_bytes) == (writes * 8000, None)
-    assert "7.88 TiB at 100 MB/s" in plans["etcd"].notes[-1]
-    assert all(86_400 <= each.cost.seconds < 86_900 for each in plans.values())
-
-
-def test_each_code_of_an_observation_is_a_warning() -> None:
-    assert set(OBSERVED) <= set(WARNINGS)
+    day, minute = 86_400 * SECOND, 60 * SECOND
+    target = open_target(str(tmp_path))
+    openshift, etcd = (
+        watch_plan(load_application(name), target, duration_ns=day, every_ns=minute) for name in ("openshift", "etcd")
+    )
+    assert len(openshift.runs) == len(etcd.runs) == 1440
+    assert (openshift.cost.write_bytes, etcd.cost.write_bytes) == (720 * 60 * (50 + 500) * 8000, None)
+    assert "7.88 TiB at 100 MB/s" in etcd.notes[-1]
+    assert all(86_400 <= each.cost.seconds < 86_900 for each in (openshift, etcd))

@@ -17,17 +17,13 @@ def pair(first: str, second: str | None = None, *, study: str = "quick", **setti
     return expand(load(study), open_target(first), profile="quick", repeats=4, against=against)
 
 
-def test_every_pair_is_adjacent_and_its_order_is_random() -> None:
-    plan = pair("sim:p900", "sim:sp900")
+def test_every_pair_is_adjacent_and_its_order_is_random_and_follows_from_the_seed() -> None:
+    plan, again = pair("sim:p900", "sim:sp900"), pair("sim:p900", "sim:sp900")
     pairs = [(first, second) for first, second in zip(plan.runs[::2], plan.runs[1::2], strict=True)]
     assert all(first.case_id[2:] == second.case_id[2:] and first.repeat == second.repeat for first, second in pairs)
     assert all({first.case_id[0], second.case_id[0]} == {"a", "b"} for first, second in pairs)
     measured = [first.case_id[0] for first, _ in pairs if not first.case_id.endswith("control")]
     assert 0.25 < measured.count("a") / len(measured) < 0.75
-
-
-def test_the_order_of_pairs_differs_between_repeats_and_follows_from_the_seed() -> None:
-    plan, again = pair("sim:p900", "sim:sp900"), pair("sim:p900", "sim:sp900")
     assert [run.run_id for run in plan.runs] == [run.run_id for run in again.runs]
     by_repeat = [
         [run.case_id[2:] for run in plan.runs if run.repeat == repeat and "control" not in run.case_id]
@@ -70,30 +66,19 @@ def test_two_file_systems_on_one_directory_are_created_for_every_run(tmp_path: P
 
 
 def test_a_factor_takes_one_level_in_each_arm(tmp_path: Path) -> None:
-    plan = expand(
-        load("quick"),
-        open_target(str(tmp_path)),
-        profile="quick",
-        repeats=1,
-        settings={"queue_depth": "4"},
-        against=Against(settings={"queue_depth": "16"}),
-    )
+    against = Against(settings={"queue_depth": "16"})
+    settings = {"queue_depth": "4"}
+    plan = expand(load("quick"), open_target(str(tmp_path)), profile="quick", settings=settings, against=against)
     first, second = plan.of_arm("a").cases, plan.of_arm("b").cases
     assert [case.case_id for case in first] == [case.case_id for case in second]
     assert {case.parameters["queue_depth"] for case in second if case.part == "random"} == {16}
 
 
-def test_arms_with_different_numbers_of_cases_are_refused() -> None:
+def test_arms_that_cannot_be_interleaved_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="must have the same cases") as refused:
         pair("sim:p900", queue_depth="8")
     assert "--against-set" in refused.value.hint
-
-
-def test_a_simulated_device_is_not_compared_with_a_real_one(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="one is simulated"):
         pair(str(tmp_path), "sim:p900")
-
-
-def test_a_study_whose_runs_depend_on_results_is_refused() -> None:
     with pytest.raises(StudyError, match="cannot be interleaved"):
         pair("sim:p900", "sim:sp900", study="snia-iops")

@@ -54,183 +54,89 @@ def test_every_parameter_has_a_description() -> None:
 
 
 def test_an_unknown_parameter_is_refused_with_the_nearest_known_one() -> None:
-    assert refusal(blok_size="4KiB") == snapshot("""\
-there is no parameter `blok_size`
-
-hint: did you mean `block_size`?\
-""")
+    assert refusal(blok_size="4KiB") == "there is no parameter `blok_size`\n\nhint: did you mean `block_size`?"
 
 
-def test_wrong_loads_are_refused_with_valid_values() -> None:
-    wrong: dict[str, list[Any]] = {
-        "access": ["sequental", 3],
-        "block_size": ["4 kibs", "100", "128MiB", "4KiB/x", "4KiB/0:8KiB/1", [{"size": "4KiB"}]],
-        "queue_depth": [0, "many"],
-        "read_fraction": [1.5],
-        "span": ["120%", "0"],
-    }
-    assert [refusal(**{name: value}) for name, values in wrong.items() for value in values] == snapshot(
-        [
-            """\
-`access` cannot be `sequental`
-
-hint: did you mean `sequential`? it is one of `sequential`, `random`, `strided`, `aging`\
-""",
-            """\
-`access` cannot be `3`
-
-hint: it is one of `sequential`, `random`, `strided`, `aging`\
-""",
-            """\
-`block_size` cannot be `4 kibs`: `kibs` is not a unit of size
-
-hint: write it like `4KiB`\
-""",
-            """\
-`block_size` cannot be `100`: 100 B is not a block
-
-hint: it has 512 B to 64 MiB\
-""",
-            """\
-`block_size` cannot be `128MiB`: 128 MiB is not a block
-
-hint: it has 512 B to 64 MiB\
-""",
-            """\
-`block_size` is wrong: `4KiB/x` is not a mix
-
-hint: write it like `4KiB/70:64KiB/30`\
-""",
-            "`block_size` is wrong: `4KiB/0:8KiB/1` has a weight that is not above 0",
-            """\
-`block_size` cannot be `[{'size': '4KiB'}]`: `{'size': '4KiB'}` is not a part of a mix
-
-hint: write it like `{ size = "4KiB", weight = 70 }`\
-""",
-            "`queue_depth` cannot be `0`: it should be greater than or equal to 1",
-            "`queue_depth` cannot be `many`: it should be a valid integer",
-            "`read_fraction` cannot be `1.5`: it should be less than or equal to 1",
-            """\
-`span` is wrong: `120%` is not a share
-
-hint: it lies above 0% and up to 100%\
-""",
-            "`span` is smaller than 4 KiB, one block for each job that has a part",
-        ]
-    )
+@pytest.mark.parametrize(
+    ("parameter", "value", "message"),
+    [
+        ("access", "sequental", "did you mean `sequential`? it is one of `sequential`, `random`, `strided`, `aging`"),
+        ("access", 3, "`access` cannot be `3`"),
+        ("block_size", "4 kibs", "`kibs` is not a unit of size"),
+        ("block_size", "100", "100 B is not a block"),
+        ("block_size", "128MiB", "128 MiB is not a block\n\nhint: it has 512 B to 64 MiB"),
+        ("block_size", "4KiB/x", "`4KiB/x` is not a mix"),
+        ("block_size", "4KiB/0:8KiB/1", "has a weight that is not above 0"),
+        ("block_size", [{"size": "4KiB"}], "`{'size': '4KiB'}` is not a part of a mix"),
+        ("queue_depth", 0, "it should be greater than or equal to 1"),
+        ("queue_depth", "many", "it should be a valid integer"),
+        ("read_fraction", 1.5, "it should be less than or equal to 1"),
+        ("span", "120%", "it lies above 0% and up to 100%"),
+        ("span", "0", "`span` is smaller than 4 KiB, one block for each job that has a part"),
+        ("distribution", "zipf:1", "it is one of `uniform`, `zipfian:THETA`, `hot_cold:HOT_SPAN:HOT_ACCESS`"),
+        ("distribution", "zipfian", "`zipfian` is not known"),
+        ("distribution", "zipfian:0", "`theta` of a zipfian distribution is above 0"),
+        ("distribution", "hot_cold:2:0.9", "`hot_span` and `hot_access` are fractions between 0 and 1"),
+        ("distribution", {"kind": "zipfian", "alpha": 1}, "`{'kind': 'zipfian', 'alpha': 1}` is not known"),
+        ("durability", "flush:0", "after a whole number of writes, at least 1"),
+        ("durability", "always", "it is one of `none`, `dsync`, `flush:EVERY`"),
+        ("duration", 10, "`10` has no unit"),
+        ("duration", "0s", "it must be above 0"),
+        ("interval", "10ms", "it must be at least `100ms`"),
+        ("cpus", "0,1", "`0,1` is not a set of CPUs"),
+        ("cpus", [-1], "it should be greater than or equal to 0"),
+        ("rate", "0", "`rate` cannot be `0`: it must be above 0"),
+        ("rate", "fast", "`fast` is not a rate"),
+        ("rate", "0/1s", "contains no rate above 0"),
+        ("rate", "100/0s:200/1s", "it must be above 0"),
+        ("active", "10s", "write it like `10s-20s`, `10s-` for the rest, or `0s-5s every 15s`"),
+        ("active", "3s-2s", "ends before it starts"),
+        ("registered_files", "perhaps", "it should be a valid boolean"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_valid_ones(parameter: str, value: Any, message: str) -> None:
+    text = refusal(**{parameter: value})
+    assert text.startswith(f"`{parameter}` ") and message in text
 
 
-def test_wrong_distributions_times_and_rates_are_refused_with_valid_values() -> None:
-    wrong: dict[str, list[Any]] = {
-        "distribution": ["zipf:1", "zipfian", "zipfian:0", "hot_cold:2:0.9", {"kind": "zipfian", "alpha": 1}],
-        "durability": ["flush:0", "always"],
-        "duration": [10, "0s"],
-        "interval": ["10ms"],
-        "cpus": ["0,1", [-1]],
-        "rate": ["0", "fast", "0/1s", "100/0s:200/1s"],
-        "active": ["10s", "3s-2s"],
-        "registered_files": ["perhaps"],
-    }
-    assert [refusal(**{name: value}) for name, values in wrong.items() for value in values] == snapshot(
-        [
-            """\
-`distribution` is wrong: `zipf:1` is not known
-
-hint: it is one of `uniform`, `zipfian:THETA`, `hot_cold:HOT_SPAN:HOT_ACCESS`\
-""",
-            """\
-`distribution` is wrong: `zipfian` is not known
-
-hint: it is one of `uniform`, `zipfian:THETA`, `hot_cold:HOT_SPAN:HOT_ACCESS`\
-""",
-            "`distribution` cannot be `zipfian:0`: `theta` of a zipfian distribution is above 0 (YCSB: 0.99)",
-            "`distribution` cannot be `hot_cold:2:0.9`: `hot_span` and `hot_access` are fractions between 0 and 1",
-            """\
-`distribution` is wrong: `{'kind': 'zipfian', 'alpha': 1}` is not known
-
-hint: it is one of `uniform`, `zipfian:THETA`, `hot_cold:HOT_SPAN:HOT_ACCESS`\
-""",
-            "`durability` cannot be `flush:0`: `flush` comes after a whole number of writes, at least 1",
-            """\
-`durability` is wrong: `always` is not known
-
-hint: it is one of `none`, `dsync`, `flush:EVERY`\
-""",
-            """\
-`duration` is wrong: `10` has no unit
-
-hint: write it like `10s`\
-""",
-            "`duration` cannot be `0s`: it must be above 0",
-            "`interval` cannot be `10ms`: it must be at least `100ms`",
-            """\
-`cpus` is wrong: `0,1` is not a set of CPUs
-
-hint: write it like `0-3`, or as a list of numbers\
-""",
-            "`cpus` cannot be `[-1]`: it should be greater than or equal to 0",
-            "`rate` cannot be `0`: it must be above 0",
-            """\
-`rate` is wrong: `fast` is not a rate
-
-hint: write it like `10k`\
-""",
-            "`rate` is wrong: `0/1s` contains no rate above 0",
-            "`rate` cannot be `100/0s:200/1s`: it must be above 0",
-            """\
-`active` is wrong: `10s` is not a part of the measurement
-
-hint: write it like `10s-20s`, `10s-` for the rest, or `0s-5s every 15s`\
-""",
-            "`active` is wrong: `3s-2s` ends before it starts",
-            "`registered_files` cannot be `perhaps`: it should be a valid boolean",
-        ]
-    )
-
-
-def test_parameters_that_do_not_fit_together_are_refused() -> None:
-    combinations: list[dict[str, Any]] = [
-        {"access": "strided"},
-        {"access": "random", "stride": "1MiB"},
-        {"access": "strided", "stride": "1KiB", "block_size": "4KiB"},
-        {"access": "strided", "stride_blocks": 17, "block_size": "4KiB/1:8KiB/1"},
-        {"access": "sequential", "distribution": "zipfian:0.9"},
-        {"access": "sequential", "coverage": "each_once"},
-        {"coverage": "each_once", "distribution": "zipfian:0.9"},
-        {"coverage": "each_once", "block_size": "4KiB/1:8KiB/1"},
-        {"read_fraction": 0.8, "trim_fraction": 0.3},
-        {"arrival": "poisson"},
-        {"rate": 1000},
-        {"backend": "sync", "queue_depth": 2},
-        {"completion_polling": True, "io_mode": "buffered"},
-        {"duration": "none"},
-        {"ramp": "0", "ramp_bytes": "1MiB"},
-        {"jobs": 4, "limit_operations": 3},
-        {"jobs": 4, "limit_bytes": "8KiB"},
-        {"span": "8KiB", "jobs": 4, "span_sharing": "split"},
-    ]
-    assert [refusal(**combination) for combination in combinations] == snapshot(
-        [
-            "strided access needs one of `stride` and `stride_blocks`, and no other access has them",
-            "strided access needs one of `stride` and `stride_blocks`, and no other access has them",
-            "`stride` is smaller than `block_size`",
-            "`stride_blocks` is undefined for a mix of sizes",
-            "`distribution` is for random access only",
-            "`coverage` is for random access only",
-            '`coverage = "each_once"` leaves no choice to `distribution`',
-            '`coverage = "each_once"` needs a single `block_size`',
-            "`read_fraction` and `trim_fraction` exceed 1 together",
-            '`arrival = "poisson"` needs a `rate`',
-            "`rate` is for open loop: set `arrival` to `constant` or `poisson` as well",
-            "the backend `sync` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)",
-            '`completion_polling` needs `io_mode = "direct"`',
-            "it would never end: set `duration`, `limit_bytes`, `limit_spans` or `limit_operations`",
-            "`ramp_bytes` ends a `ramp` early: set a `ramp` above 0, or leave out `ramp_bytes`",
-            "`limit_operations` is less than one for each job",
-            "`limit_bytes` is less than one block for each job",
-            "`span` is smaller than 16 KiB, one block for each job that has a part",
-        ]
-    )
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"access": "strided"}, "strided access needs one of `stride` and `stride_blocks`"),
+        ({"access": "random", "stride": "1MiB"}, "strided access needs one of"),
+        ({"access": "strided", "stride": "1KiB", "block_size": "4KiB"}, "`stride` is smaller than `block_size`"),
+        ({"access": "strided", "stride_blocks": 17, "block_size": "4KiB/1:8KiB/1"}, "undefined for a mix of sizes"),
+        ({"access": "sequential", "distribution": "zipfian:0.9"}, "`distribution` is for random access only"),
+        ({"access": "sequential", "coverage": "each_once"}, "`coverage` is for random access only"),
+        ({"coverage": "each_once", "distribution": "zipfian:0.9"}, "leaves no choice to `distribution`"),
+        ({"coverage": "each_once", "block_size": "4KiB/1:8KiB/1"}, "needs a single `block_size`"),
+        ({"read_fraction": 0.8, "trim_fraction": 0.3}, "`read_fraction` and `trim_fraction` exceed 1 together"),
+        ({"arrival": "poisson"}, '`arrival = "poisson"` needs a `rate`'),
+        ({"rate": 1000}, "`rate` is for open loop"),
+        ({"backend": "sync", "queue_depth": 2}, "`queue_depth` must be 1 (use more `jobs`)"),
+        ({"completion_polling": True, "io_mode": "buffered"}, '`completion_polling` needs `io_mode = "direct"`'),
+        ({"duration": "none"}, "it would never end: set `duration`, `limit_bytes`, `limit_spans` or"),
+        ({"ramp": "0", "ramp_bytes": "1MiB"}, "`ramp_bytes` ends a `ramp` early"),
+        ({"jobs": 4, "limit_operations": 3}, "`limit_operations` is less than one for each job"),
+        ({"jobs": 4, "limit_bytes": "8KiB"}, "`limit_bytes` is less than one block for each job"),
+        ({"span": "8KiB", "jobs": 4, "span_sharing": "split"}, "`span` is smaller than 16 KiB"),
+        ({"compression_ratio": 0.5}, "`compression_ratio` cannot be `0.5`"),
+        ({"compression_ratio": 100}, "it should be less than or equal to 32"),
+        ({"duplicate_fraction": -0.1}, "it should be greater than or equal to 0"),
+        ({"duplicate_fraction": 1}, "it should be less than or equal to 0.99"),
+        ({"payload": "zeros", "compression_ratio": 2}, "zeros are fully reducible"),
+        ({"block_size": 512, "duplicate_fraction": 0.5}, "`block_size` must be a multiple of that"),
+        ({"verify": "after", "backend": "null"}, "needs a target that keeps data"),
+        ({"verify": "after", "trim_fraction": 0.1, "read_fraction": 0.5}, "the contents of trimmed blocks"),
+        ({"verify": "after", "payload": "zeros"}, "there are no zeros and no duplicates"),
+        ({"verify": "after", "duplicate_fraction": 0.5}, "there are no zeros and no duplicates"),
+        ({"verify": "after", "block_size": 1000, "io_mode": "buffered"}, "in whole sectors of 512 B"),
+        ({"verify": "after", "purge": "strongest"}, "leave out `purge`, `fill` and `precondition`"),
+        ({"verify": "later"}, "`verify` cannot be `later`"),
+    ],
+)
+def test_parameters_that_do_not_fit_together_are_refused(parameters: dict[str, Any], message: str) -> None:
+    assert message in refusal(**parameters)
 
 
 def test_forms_of_text_and_of_toml_mean_the_same() -> None:
@@ -343,13 +249,9 @@ def test_a_share_of_the_room_becomes_bytes_and_is_divided_among_files(tmp_path: 
 
 def test_streams_that_run_together_agree_on_the_run() -> None:
     streams = {"reader": BLOCK.build({"duration": "1s"}), "writer": BLOCK.build({"duration": "2s"})}
-    with pytest.raises(StudyError) as caught:
+    with pytest.raises(StudyError, match="streams that run together differ in `duration`") as caught:
         BLOCK.fit(streams, NULL, room_bytes=1 << 40)
-    assert str(caught.value) == snapshot("""\
-streams that run together differ in `duration`: `reader.duration` is `1000000000`, `writer.duration` is `2000000000`
-
-hint: `duration` is set once for the whole run: set it in the measurement\
-""")
+    assert caught.value.hint == "`duration` is set once for the whole run: set it in the measurement"
 
 
 def test_files_match_those_that_the_engine_creates(tmp_path: Path) -> None:
@@ -433,41 +335,10 @@ def test_a_mix_is_read_back_exactly(parts: list[tuple[int, int]]) -> None:
     assert mix_of(stream.block_size) == [(size, float(weight)) for size, weight in parts]
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"compression_ratio": 0.5}, "`compression_ratio` cannot be `0.5`: it should be greater than or equal to 1"),
-        ({"compression_ratio": 100}, "`compression_ratio` cannot be `100`: it should be less than or equal to 32"),
-        ({"duplicate_fraction": -0.1}, "cannot be `-0.1`: it should be greater than or equal to 0"),
-        ({"duplicate_fraction": 1}, "`duplicate_fraction` cannot be `1`: it should be less than or equal to 0.99"),
-        ({"payload": "zeros", "compression_ratio": 2}, "are for `payload = \"random\"`: zeros are fully reducible"),
-        ({"block_size": 512, "duplicate_fraction": 0.5}, "`block_size` must be a multiple of that"),
-    ],
-)  # fmt: skip
-def test_impossible_payloads_are_refused(parameters: dict[str, Any], message: str) -> None:
-    assert message in refusal(**parameters)
-
-
 def test_reducible_data_is_in_the_spec_only_on_request() -> None:
     assert spec_of()["workload"]["streams"][0]["payload"] == {"kind": "random"}
     reducible = spec_of(compression_ratio=2, duplicate_fraction=0.25)["workload"]["streams"][0]["payload"]
     assert reducible == {"kind": "reducible", "compression_ratio": 2.0, "duplicate_fraction": 0.25}
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"backend": "null"}, "needs a target that keeps data"),
-        ({"trim_fraction": 0.1, "read_fraction": 0.5}, "does not know the contents of trimmed blocks"),
-        ({"payload": "zeros"}, "there are no zeros and no duplicates"),
-        ({"duplicate_fraction": 0.5}, "there are no zeros and no duplicates"),
-        ({"block_size": 1000, "io_mode": "buffered"}, "in whole sectors of 512 B"),
-        ({"purge": "strongest"}, "leave out `purge`, `fill` and `precondition`"),
-        ({"verify": "later"}, "`verify` cannot be `later`"),
-    ],
-)
-def test_what_cannot_be_verified_is_refused(parameters: dict[str, Any], message: str) -> None:
-    assert message in refusal(**{"verify": "after", **parameters})
 
 
 def test_verification_is_refused_on_a_target_that_keeps_nothing() -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from iosonde.data import shipped
 from iosonde.plan import Plan
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
@@ -59,23 +56,11 @@ def test_too_few_bytes_or_rounds_do_not_reach_steady_state() -> None:
     assert state('precondition = "128KiB"', part="[parts.rounds]\nmax_rounds = 1")[0] == "preconditioned"
 
 
-def test_the_state_of_files_and_of_unprepared_devices_is_unknown(tmp_path: Path) -> None:
-    assert (
-        state('precondition = "128KiB"', part='measurement = { span = "16MiB" }\n[parts.rounds]', target=str(tmp_path))[
-            0
-        ]
-        == "unknown"
-    )
-
-
-def test_reads_have_no_device_state() -> None:
+def test_files_and_unprepared_devices_and_reads_have_no_known_state(tmp_path: Path) -> None:
+    small = 'measurement = { span = "16MiB" }\n[parts.rounds]'
+    assert state('precondition = "128KiB"', part=small, target=str(tmp_path))[0] == "unknown"
     assert state(part="measurement = { read_fraction = 1 }\n[parts.rounds]")[0] == "not_applicable"
     assert state(part="[parts.rounds]", target="null:4GiB")[0] == "not_applicable"
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_every_shipped_study_declares_the_device_state_that_it_measures(name: str) -> None:
-    assert load(name).device_state is not None
 
 
 def test_the_quick_profiles_of_snia_state_that_they_measure_a_fresh_drive() -> None:

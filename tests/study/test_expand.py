@@ -145,97 +145,36 @@ def test_settings_replace_levels_or_set_a_parameter() -> None:
     assert plan_of(settings={"writer.queue_depth": "3"}).cases[-1].levels == {"writer.queue_depth": 3}
 
 
-def test_settings_that_mean_nothing_are_refused() -> None:
-    wrong = [
-        {"queue_dept": "1"},
-        {"zzz": "1"},
-        {"jobs": "1,2"},
-        {"operation": "raed"},
-        {"block_size": "4 kibs"},
-        {"queue_depth": "1,1"},
-        {"queue_depth": ","},
-        {"duration": "10"},
-        {"readr.jobs": "2"},
-    ]
-    assert [refusal(settings=each) for each in wrong] == snapshot(
-        [
-            """\
-there is no factor or parameter `queue_dept`
-  in `--set queue_dept=1`
-
-hint: did you mean `queue_depth`?\
-""",
-            """\
-there is no factor or parameter `zzz`
-  in `--set zzz=1`
-
-hint: the factors of `mine` are `block_size`, `operation`, `queue_depth`, `writer.queue_depth`\
-""",
-            """\
-`jobs` is not a factor of `mine`, so it takes one value
-  in `--set jobs=1,2`
-
-hint: its factors are `block_size`, `operation`, `queue_depth`, `writer.queue_depth`\
-""",
-            """\
-the factor `operation` has no level `raed`
-  in `--set operation=raed`
-
-hint: it has `read`, `write`\
-""",
-            """\
-`block_size` cannot be `4 kibs`: `kibs` is not a unit of size
-  in `--set block_size=4 kibs`
-
-hint: write it like `4KiB`\
-""",
-            """\
-the factor `queue_depth` has the level `1` twice
-  in `--set queue_depth=1,1`\
-""",
-            """\
-the factor `queue_depth` has no levels
-  in `--set queue_depth=,`\
-""",
-            """\
-`duration` is wrong: `10` has no unit
-  in `--set duration=10`
-
-hint: write it like `10s`\
-""",
-            """\
-there is no stream `readr`
-  in `--set readr.jobs=2`
-
-hint: did you mean `reader`?\
-""",
-        ]
-    )
+@pytest.mark.parametrize(
+    ("setting", "what", "hint"),
+    [
+        ("queue_dept=1", "there is no factor or parameter `queue_dept`", "did you mean `queue_depth`?"),
+        ("zzz=1", "there is no factor or parameter `zzz`", "the factors of `mine` are `block_size`, `operation`"),
+        ("jobs=1,2", "`jobs` is not a factor of `mine`, so it takes one value", "its factors are `block_size`"),
+        ("operation=raed", "the factor `operation` has no level `raed`", "it has `read`, `write`"),
+        ("block_size=4 kibs", "`kibs` is not a unit of size", "write it like `4KiB`"),
+        ("queue_depth=1,1", "the factor `queue_depth` has the level `1` twice", ""),
+        ("queue_depth=,", "the factor `queue_depth` has no levels", ""),
+        ("duration=10", "`10` has no unit", "write it like `10s`"),
+        ("readr.jobs=2", "there is no stream `readr`", "did you mean `reader`?"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(setting: str, what: str, hint: str) -> None:
+    name, _, value = setting.partition("=")
+    text = refusal(settings={name: value})
+    assert what in text and hint in text
+    assert f"in `--set {setting}`" in text
 
 
 def test_an_unknown_profile_is_refused_with_those_there_are() -> None:
-    assert refusal(profile="paper") == snapshot("""\
-the study `mine` has no profile `paper`
-
-hint: it has `standard`, `quick`\
-""")
+    assert refusal(profile="paper") == "the study `mine` has no profile `paper`\n\nhint: it has `standard`, `quick`"
 
 
-def test_a_study_without_cases_is_refused() -> None:
-    assert refusal(
-        STUDY.partition('[[parts]]\nname = "together"')[0] + "[profiles.standard]", settings={"block_size": "1MiB"}
-    ) == snapshot("""\
-the study `mine` has no cases
-
-hint: every combination of levels is excluded: check `exclude` and `--set`\
-""")
-
-
-def test_a_case_that_cannot_be_done_is_named() -> None:
-    assert refusal(settings={"backend": "sync"}) == snapshot("""\
-the backend `sync` does one I/O at a time in each job: `queue_depth` must be 1 (use more `jobs`)
-  in case `grid/block_size=512B/queue_depth=4/operation=read` of the study `mine`\
-""")
+def test_a_study_without_cases_or_with_one_that_cannot_be_done_is_refused() -> None:
+    only_grid = STUDY.partition('[[parts]]\nname = "together"')[0] + "[profiles.standard]"
+    assert "the study `mine` has no cases" in refusal(only_grid, settings={"block_size": "1MiB"})
+    text = refusal(settings={"backend": "sync"})
+    assert "in case `grid/block_size=512B/queue_depth=4/operation=read` of the study `mine`" in text
 
 
 def test_the_study_in_the_plan_has_profile_and_settings_worked_in() -> None:
@@ -318,34 +257,17 @@ def test_costs_add_up(tmp_path: Path) -> None:
     assert plan.layout_bytes == 4 << 20
     assert plan.cost.write_bytes == written + plan.layout_bytes
     assert plan.cost.seconds == pytest.approx(len(plan.runs) * (1 + 0.2) + plan.layout_bytes / 500e6, abs=1e-3)
-
-
-def test_what_is_always_laid_out_is_written_at_every_run(tmp_path: Path) -> None:
-    plan = plan_of(target=tmp_path, settings={"layout": "always", "span": "4MiB"})
-    assert plan.layout_bytes == len(plan.runs) * (4 << 20)
-
-
-def test_files_of_jobs_need_room_each(tmp_path: Path) -> None:
-    plan = plan_of(target=tmp_path, settings={"files": "per_job", "span": "4MiB", "operation": "read"})
-    # main.0 and main.1 of the grid, reader.0 and writer.0 of the other part.
-    assert plan.layout_bytes == 4 * (4 << 20)
+    always = plan_of(target=tmp_path, settings={"layout": "always", "span": "4MiB"})
+    assert always.layout_bytes == len(always.runs) * (4 << 20)
+    per_job = plan_of(target=tmp_path, settings={"files": "per_job", "span": "4MiB", "operation": "read"})
+    assert per_job.layout_bytes == 4 * (4 << 20), "main.0, main.1, reader.0 and writer.0"
 
 
 def test_a_span_larger_than_the_room_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     text = refusal(target=tmp_path, settings={"span": "1PiB"})
-    free = text.partition(" and ")[2].partition(" are free")[0]
-    assert text.replace(free, "SOME") == snapshot("""\
-no room on `DIR`: 1 PiB are needed and SOME are free
-  by the parameter `span`, as in case `grid/block_size=512B/queue_depth=1/operation=read`
-
-hint: make the span smaller with `--set span=...`, or name another target\
-""")
-    assert refusal(target="null:1MiB") == snapshot("""\
-`DIR` is too small: 1 MiB, and 1 GiB are needed
-  by the parameter `span`, as in case `grid/block_size=512B/queue_depth=1/operation=read`
-
-hint: make it larger, or the span smaller with `--set span=...`\
-""")
+    assert text.startswith("no room on `DIR`: 1 PiB are needed and ")
+    assert "by the parameter `span`, as in case `grid/block_size=512B/queue_depth=1/operation=read`" in text
+    assert refusal(target="null:1MiB").startswith("`DIR` is too small: 1 MiB, and 1 GiB are needed")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -354,33 +276,23 @@ def test_blocks_that_direct_io_cannot_do_here_are_named_with_those_it_can(
 ) -> None:
     directory = loop_file_system(sector_bytes=4096).directory
     text = STUDY.replace("1GiB", "4MiB")
-    assert refusal(text, directory) == snapshot("""\
-direct I/O of 512 B is not supported on `DIR`: it takes multiples of 4 KiB
-  on the file system ext4 mounted at `DIR`
-  in case `grid/block_size=512B/queue_depth=1/operation=read`, by the parameter `block_size`
-
-hint: leave out unsupported values: `--set block_size=4KiB`\
-""")
+    refused = refusal(text, directory)
+    assert refused.startswith("direct I/O of 512 B is not supported on `DIR`: it takes multiples of 4 KiB")
+    assert refused.endswith("hint: leave out unsupported values: `--set block_size=4KiB`")
     plan = plan_of(text, directory, settings={"block_size": "4KiB,1MiB"})
     assert {case.levels.get("block_size") for case in plan.cases} == {4096, None}
     assert plan_of(text, directory, settings={"io_mode": "buffered"}).cases
 
 
-def test_buffers_larger_than_memory_are_refused(tmp_path: Path) -> None:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def test_more_memory_or_cpus_than_this_process_may_use_are_refused(tmp_path: Path) -> None:
     text = refusal(target=tmp_path, settings={"queue_depth": "4096", "block_size": "64MiB", "limit_bytes": "1GiB"})
-    assert memory < 512 << 30
     assert text.startswith("a run needs 512 GiB of memory; the limit is ")
     assert "in case `grid/block_size=64MiB/queue_depth=4096/operation=read`" in text
-
-
-def test_cpus_on_which_this_process_may_not_run_are_refused(tmp_path: Path) -> None:
     allowed = sorted(os.sched_getaffinity(0))
     missing = max(allowed) + 1
     text = refusal(target=tmp_path, settings={"cpus": str(missing), "limit_bytes": "1MiB"})
     listed = ", ".join(map(str, allowed))
     assert text.startswith(f"`cpus` must be CPUs on which iosonde may run: {listed}; got {missing}\n")
-    assert "in case `grid/" in text
 
 
 def test_an_outline_counts_what_the_plan_has() -> None:

@@ -8,7 +8,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from iosonde.errors import StudyError
-from iosonde.planning import load, parse
+from iosonde.planning import load, parse, study_size
 from iosonde.study.location import StudyFile
 
 GOOD = """\
@@ -72,286 +72,141 @@ over = "queue_depth"
 """
 
 
-def refusal(old: str, new: str) -> str:
+def refusal(old: str, new: str) -> StudyError:
     assert old in GOOD
     with pytest.raises(StudyError) as caught:
         parse(GOOD.replace(old, new, 1), name="mine.toml")
-    return str(caught.value)
+    return caught.value
 
 
-def test_a_good_study_is_read() -> None:
+def test_a_good_study_is_read(tmp_path: Path) -> None:
     study = parse(GOOD)
     assert [part.name for part in study.parts] == ["grid", "together"]
     assert study.repeats == 3
+    (tmp_path / "mine.toml").write_text(GOOD)
+    assert load(tmp_path / "mine.toml") == study
 
 
-def test_an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() -> None:
-    assert [
-        refusal("question =", "qestion ="),
-        refusal("[control]", "[contol]"),
-        refusal("every = 4", "every = 4\nevry = 4"),
-        refusal('span = "1GiB"', 'spam = "1GiB"'),
-        refusal("queue_depth = [1, 4]", "queue_dept = [1, 4]"),
-        refusal('"writer.queue_depth"', '"writter.queue_depth"'),
-        refusal("set = { read_fraction = 1.0 }", "sets = { read_fraction = 1.0 }"),
-        refusal("set = { read_fraction = 1.0 }", "set = { reed_fraction = 1.0 }"),
-        refusal('duration = "200ms"', 'durration = "200ms"'),
-    ] == snapshot(
-        [
-            """\
-there is no key `qestion` here
-  at `qestion`, line 3 of `mine.toml`
-
-hint: did you mean `question`?\
-""",
-            """\
-there is no key `contol` here
-  at `contol`, line 29 of `mine.toml`
-
-hint: did you mean `control`?\
-""",
-            """\
-there is no key `evry` here
-  at `control.evry`, line 31 of `mine.toml`
-
-hint: did you mean `every`?\
-""",
-            """\
-there is no parameter `spam`
-  at `measurement.spam`, line 6 of `mine.toml`
-
-hint: did you mean `span`?\
-""",
-            """\
-there is no parameter `queue_dept`
-  at `parts[grid].factors.queue_dept`, line 16 of `mine.toml`
-
-hint: did you mean `queue_depth`?\
-""",
-            """\
-there is no stream `writter`
-  at `parts[together].factors.writter.queue_depth`, line 27 of `mine.toml`
-
-hint: did you mean `writer`?\
-""",
-            """\
-there is no key `sets` here
-  at `parts[grid].factors.operation[1].sets`, line 17 of `mine.toml`
-
-hint: did you mean `set`?\
-""",
-            """\
-there is no parameter `reed_fraction`
-  at `parts[grid].factors.operation[1].set.reed_fraction`, line 17 of `mine.toml`
-
-hint: did you mean `read_fraction`?\
-""",
-            """\
-there is no parameter `durration`
-  at `profiles.quick.measurement.durration`, line 35 of `mine.toml`
-
-hint: did you mean `duration`?\
-""",
-        ]
-    )
-
-
-def test_a_wrong_value_is_named_with_its_line() -> None:
-    assert [
-        refusal('duration = "1s"', "duration = 10"),
-        refusal('duration = "1s"', 'duration = "10 sec"'),
-        refusal('span = "1GiB"', 'span = "1GIGA"'),
-        refusal("[1, 4]", "[1, 0]"),
-        refusal("[1, 4]", "[]"),
-        refusal("[1, 4]", "[4, 4]"),
-        refusal('access = "random"', 'access = "radnom"'),
-        refusal("every = 4", "every = 0"),
-        refusal('kind = "lines"', 'kind = "line"'),
-        refusal("{ read_fraction = 0.0 }", "{ read_fraction = 2.0 }"),
-    ] == snapshot(
-        [
-            """\
-`duration` is wrong: `10` has no unit
-  at `measurement.duration`, line 7 of `mine.toml`
-
-hint: write it like `10s`\
-""",
-            """\
-`duration` cannot be `10 sec`: `sec` is not a unit of time
-  at `measurement.duration`, line 7 of `mine.toml`
-
-hint: did you mean `s`?\
-""",
-            """\
-`span` cannot be `1GIGA`: `GIGA` is not a unit of size
-  at `measurement.span`, line 6 of `mine.toml`
-
-hint: write it like `4KiB`\
-""",
-            """\
-`queue_depth` cannot be `0`: it should be greater than or equal to 1
-  at `parts[grid].factors.queue_depth`, line 16 of `mine.toml`\
-""",
-            """\
-the factor `queue_depth` has no levels
-  at `parts[grid].factors.queue_depth`, line 16 of `mine.toml`\
-""",
-            """\
-the factor `queue_depth` has the level `4` twice
-  at `parts[grid].factors.queue_depth`, line 16 of `mine.toml`\
-""",
-            """\
-`access` cannot be `radnom`
-  at `parts[grid].measurement.access`, line 13 of `mine.toml`
-
-hint: did you mean `random`? it is one of `sequential`, `random`, `strided`, `aging`\
-""",
-            """\
-`every` is wrong: it should be greater than or equal to 1
-  at `control.every`, line 30 of `mine.toml`\
-""",
-            """\
-`kind` is wrong: it should be 'lines', 'heatmap', 'tradeoff', 'percentiles', 'timeseries', 'bars', 'table', 'accounts', 'limits', 'improvements' or 'stack'
-  at `views[IOPS].kind`, line 46 of `mine.toml`\
-""",
-            """\
-`read_fraction` cannot be `2.0`: it should be less than or equal to 1
-  at `parts[grid].factors.operation[2].set.read_fraction`, line 17 of `mine.toml`\
-""",
-        ]
-    )
-
-
-def test_a_wrong_name_in_a_view_or_reference_is_reported_with_the_known_ones() -> None:
-    assert [
-        refusal('x = "queue_depth"', 'x = "depth"'),
-        refusal('part = "grid"', 'part = "gird"'),
-        refusal('reference = "published"', 'reference = "publshed"'),
-        refusal("davidovic2019_raid0.csv", "davidovic2019.csv"),
-        refusal("davidovic2019_raid0.csv", "../secrets.csv"),
-        refusal('op = "operation"', 'op = "direction"'),
-    ] == snapshot(
-        [
-            """\
+def test_an_error_has_what_is_wrong_its_place_and_a_hint() -> None:
+    assert str(refusal('x = "queue_depth"', 'x = "depth"')) == snapshot("""\
 there is no factor `depth`
   at `views[IOPS].x`, line 49 of `mine.toml`
 
 hint: did you mean `queue_depth`?\
-""",
-            """\
-there is no part `gird`
-  at `views[IOPS].part`, line 48 of `mine.toml`
-
-hint: did you mean `grid`?\
-""",
-            """\
-there is no reference `publshed`
-  at `views[IOPS].reference`, line 52 of `mine.toml`
-
-hint: did you mean `published`?\
-""",
-            """\
-there are no published values `davidovic2019.csv`
-  at `references[published].csv`, line 39 of `mine.toml`
-
-hint: `csv` names a file in `reference/`; a study contains no paths\
-""",
-            """\
-there are no published values `../secrets.csv`
-  at `references[published].csv`, line 39 of `mine.toml`
-
-hint: `csv` names a file in `reference/`; a study contains no paths\
-""",
-            """\
-there is no factor `direction`
-  at `references[published].columns`, line 41 of `mine.toml`
-
-hint: there are `queue_depth`, `operation`, `writer.queue_depth`, `stream`\
-""",
-        ]
-    )
+""")
 
 
-def test_a_wrong_name_elsewhere_is_reported_with_the_known_ones() -> None:
-    assert [
-        refusal('over = "queue_depth"', 'over = "jobs"'),
-        refusal("[profiles.standard]", "[profiles.standard.parts.gird]"),
-        refusal("[profiles.standard]", "[profiles.standard.factors]\njobs = [1, 2]"),
-        refusal('name = "together"', 'name = "grid"'),
-        refusal('{ name = "reader" }', '{ name = "writer" }'),
-        refusal('{ name = "reader" }', '{ name = "../reader" }'),
-    ] == snapshot(
-        [
-            """\
-there is no factor `jobs`
-  at `analysis[1].over`, line 57 of `mine.toml`
-
-hint: there are `queue_depth`, `operation`, `stream`\
-""",
-            """\
-there is no part `gird`
-  at `profiles.standard.parts.gird`, line 32 of `mine.toml`
-
-hint: did you mean `grid`?\
-""",
-            """\
-there is no factor `jobs`
-  at `profiles.standard.factors.jobs`, line 33 of `mine.toml`
-
-hint: there are `queue_depth`, `operation`, `writer.queue_depth`\
-""",
-            """\
-a part cannot be called `grid`
-  at `parts[grid]`, line 22 of `mine.toml`
-
-hint: use a unique name without `/`, other than `control`\
-""",
-            """\
-two streams are called `writer`
-  at `parts[together].streams[writer]`, line 24 of `mine.toml`\
-""",
-            """\
-a stream cannot be called `../reader`
-  at `parts[together].streams[../reader]`, line 24 of `mine.toml`
-
-hint: files are named after streams: at most 128 bytes, no `/`, no `.` in front\
-""",
-        ]
-    )
+UNKNOWN_NAMES = [
+    # (text of the good study, replacement, unknown name, its place, its line, the nearest known name)
+    ("question =", "qestion =", "key `qestion`", "qestion", 3, "question"),
+    ('span = "1GiB"', 'spam = "1GiB"', "parameter `spam`", "measurement.spam", 6, "span"),
+    (
+        *("queue_depth = [1, 4]", "queue_dept = [1, 4]", "parameter `queue_dept`"),
+        *("parts[grid].factors.queue_dept", 16, "queue_depth"),
+    ),
+    (
+        *('"writer.queue_depth"', '"writter.queue_depth"', "stream `writter`"),
+        *("parts[together].factors.writter.queue_depth", 27, "writer"),
+    ),
+    ("set = { read_fraction = 1.0 }", "sets = {}", "key `sets`", "parts[grid].factors.operation[1].sets", 17, "set"),
+    (
+        *("{ read_fraction = 1.0 }", "{ reed_fraction = 1.0 }", "parameter `reed_fraction`"),
+        *("parts[grid].factors.operation[1].set.reed_fraction", 17, "read_fraction"),
+    ),
+    ('part = "grid"', 'part = "gird"', "part `gird`", "views[IOPS].part", 48, "grid"),
+    (
+        'reference = "published"',
+        'reference = "publshed"',
+        "reference `publshed`",
+        "views[IOPS].reference",
+        52,
+        "published",
+    ),
+    (
+        "[profiles.standard]",
+        "[profiles.standard.parts.gird]",
+        "part `gird`",
+        "profiles.standard.parts.gird",
+        32,
+        "grid",
+    ),
+]
 
 
-def test_a_missing_or_malformed_file_is_an_error() -> None:
-    assert [
-        refusal('title = "Mine"\n', ""),
-        refusal("[1, 4]", "[1, 4"),
-        refusal('name = "mine"', 'name = "My Study"'),
-        refusal('label = "read", ', ""),
-    ] == snapshot(
-        [
-            """\
-`title` is missing
-  in `mine.toml`
+@pytest.mark.parametrize(("old", "new", "unknown", "place", "line", "nearest"), UNKNOWN_NAMES)
+def test_an_unknown_name_is_reported_with_its_place_and_the_nearest_known_one(
+    old: str, new: str, unknown: str, place: str, line: int, nearest: str
+) -> None:
+    error = refusal(old, new)
+    assert error.what.startswith(f"there is no {unknown}")
+    assert error.where == f"at `{place}`, line {line} of `mine.toml`"
+    assert error.hint == f"did you mean `{nearest}`?"
 
-hint: see docs/studies.md\
-""",
-            """\
-the study is not TOML: Unclosed array (at line 17, column 1)
-  in `mine.toml`
 
-hint: see docs/studies.md\
-""",
-            """\
-`name` is wrong: it should match pattern '^[a-z0-9][a-z0-9-]*$'
-  at `name`, line 1 of `mine.toml`\
-""",
-            """\
-`label` is missing
-  at `parts[grid].factors.operation[1]`, line 17 of `mine.toml`
+@pytest.mark.parametrize(
+    ("old", "new", "what", "line"),
+    [
+        ('duration = "1s"', "duration = 10", "`duration` is wrong: `10` has no unit", 7),
+        ('duration = "1s"', 'duration = "10 sec"', "`sec` is not a unit of time", 7),
+        ("[1, 4]", "[1, 0]", "`queue_depth` cannot be `0`: it should be greater than or equal to 1", 16),
+        ("[1, 4]", "[]", "the factor `queue_depth` has no levels", 16),
+        ("[1, 4]", "[4, 4]", "the factor `queue_depth` has the level `4` twice", 16),
+        ('access = "random"', 'access = "radnom"', "`access` cannot be `radnom`", 13),
+        ("every = 4", "every = 0", "`every` is wrong: it should be greater than or equal to 1", 30),
+        ('kind = "lines"', 'kind = "line"', "`kind` is wrong: it should be 'lines', 'heatmap'", 46),
+        ("{ read_fraction = 0.0 }", "{ read_fraction = 2.0 }", "`read_fraction` cannot be `2.0`", 17),
+        ("davidovic2019_raid0.csv", "davidovic2019.csv", "there are no published values `davidovic2019.csv`", 39),
+        ("davidovic2019_raid0.csv", "../secrets.csv", "there are no published values `../secrets.csv`", 39),
+        ('op = "operation"', 'op = "direction"', "there is no factor `direction`", 41),
+        ('over = "queue_depth"', 'over = "jobs"', "there is no factor `jobs`", 57),
+        ("[profiles.standard]", "[profiles.standard.factors]\njobs = [1, 2]", "there is no factor `jobs`", 33),
+        ('name = "together"', 'name = "grid"', "a part cannot be called `grid`", 22),
+        ('{ name = "reader" }', '{ name = "writer" }', "two streams are called `writer`", 24),
+        ('{ name = "reader" }', '{ name = "../reader" }', "a stream cannot be called `../reader`", 24),
+        ('name = "mine"', 'name = "My Study"', "`name` is wrong: it should match pattern", 1),
+        ('label = "read", ', "", "`label` is missing", 17),
+        ('title = "Mine"\n', "", "`title` is missing", None),
+        ("[1, 4]", "[1, 4", "the study is not TOML: Unclosed array (at line 17, column 1)", None),
+    ],
+)
+def test_a_wrong_value_is_reported_with_its_line(old: str, new: str, what: str, line: int | None) -> None:
+    error = refusal(old, new)
+    assert what in error.what
+    assert error.where.endswith(f"line {line} of `mine.toml`" if line else "in `mine.toml`")
 
-hint: see docs/studies.md\
-""",
-        ]
-    )
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        *(f"rate = {number}" for number in ("nan", "inf", "-inf", "1e400")),
+        *("limit_spans = 1e400", 'limit_spans = "1e400"', "limit_spans = nan", 'limit_spans = "nan"'),
+        *("read_fraction = nan", 'rate = "nan"', "think_time = inf"),
+        *('block_size = "4KiB/1e400:8KiB/1"', 'block_size = "4KiB/nan:8KiB/1"'),
+        *('distribution = "zipfian:inf"', 'distribution = "zipfian:nan"', 'distribution = "zipfian:1e400"'),
+        *("distribution = {kind = 'zipfian', theta = inf}", "swap = {}", "kernel_trace = {}", 'mount_options = "ro"'),
+        'mount_options = "noatime,ro"',
+    ],
+)
+def test_a_value_that_no_parameter_can_have_is_refused_with_its_place(parameter: str) -> None:
+    error = refusal('span = "1GiB"', f'span = "1GiB"\n{parameter}')
+    assert "measurement" in error.where
+    assert "mine.toml" in error.where
+
+
+@pytest.mark.parametrize("character", [r"\u0000", r"\u0001", r"\u001b", r"\u0085", r"\u202e", r"\u007f"])
+def test_a_control_character_is_refused_in_every_text(character: str) -> None:
+    title = refusal('title = "IOPS"', f'title = "IOPS{character}"')
+    assert "must not contain control characters" in title.what and "views" in title.where
+    assert "must not contain control characters" in refusal("every = 4", f'every = 4\n"a{character}b" = 1').what
+
+
+def test_combinations_are_counted_before_they_are_expanded() -> None:
+    hundred = list(range(1, 101))
+    factors = "\n".join(f"{name} = {hundred}" for name in ("queue_depth", "jobs", "rate", "limit_operations"))
+    study = parse(GOOD.replace("queue_depth = [1, 4]", factors, 1))
+    with pytest.raises(StudyError, match="at most 20,000 combinations of levels, got 200,000,002") as error:
+        study_size(study, profile="standard")
+    assert "100 of `queue_depth` x 100 of `jobs`" in error.value.where
 
 
 def test_a_study_has_profiles() -> None:
@@ -361,42 +216,26 @@ def test_a_study_has_profiles() -> None:
             parse(text)
 
 
-def test_an_unknown_study_is_an_error_with_the_closest_name(tmp_path: Path) -> None:
-    def unknown(name: str) -> str:
-        with pytest.raises(StudyError) as caught:
-            load(name)
-        return str(caught.value).replace(str(tmp_path), "DIR")
-
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("quikc", "there is no study `quikc`\n\nhint: did you mean `quick`?"),
+        ("zzz", "there is no study `zzz`\n\nhint: `iosonde list` shows"),
+        ("etcd", "`etcd` is an application, not a study\n\nhint: `iosonde qualify etcd"),
+        ("./mine.toml", "No such file or directory"),
+        ("./binary.toml", "it is not UTF-8 text"),
+        ("./folder.toml", "Is a directory"),
+    ],
+)
+def test_a_study_that_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "folder.toml").mkdir()
-    names = ["quikc", "zzz", "etcd", f"{tmp_path}/mine.toml", f"{tmp_path}/binary.toml", f"{tmp_path}/folder.toml"]
-    assert [unknown(name) for name in names] == snapshot(
-        [
-            """\
-there is no study `quikc`
-
-hint: did you mean `quick`? `iosonde list` shows those that come with iosonde; name a file of your own by its path\
-""",
-            """\
-there is no study `zzz`
-
-hint: `iosonde list` shows those that come with iosonde; name a file of your own by its path\
-""",
-            """\
-`etcd` is an application, not a study
-
-hint: `iosonde qualify etcd --target DIR` decides whether storage is good enough for it\
-""",
-            "cannot read the study `DIR/mine.toml`: No such file or directory",
-            "cannot read the study `DIR/binary.toml`: it is not UTF-8 text",
-            "cannot read the study `DIR/folder.toml`: Is a directory",
-        ]
-    )
-
-
-def test_a_study_of_ones_own_is_read_from_its_file(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text(GOOD)
-    assert load(tmp_path / "mine.toml") == parse(GOOD)
+    with pytest.raises(StudyError) as caught:
+        load(name)
+    assert message in str(caught.value)
 
 
 def test_every_key_of_a_file_is_found_on_its_line() -> None:

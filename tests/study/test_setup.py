@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iosonde.errors import IosondeError, StudyError, TargetError
+from iosonde.errors import IosondeError, ServerError, StudyError, TargetError
 from iosonde.features.arrays.setup import ArraySetup
 from iosonde.plan import Plan, Setup
 from iosonde.planning import expand, load, study_size
@@ -16,6 +16,7 @@ from iosonde.planning.load import parse
 from iosonde.storage import open_target
 from iosonde.study.model import Study
 from iosonde.study.setup import resolve
+from iosonde.workload.log_directory import check_reachable, open_directory
 
 DRIVES = "sim:pm963*4,capacity=1GiB"
 
@@ -63,9 +64,6 @@ def test_a_setup_belongs_to_the_case_with_everything_decided_and_not_to_the_work
     assert arrays == {"raid0", "raid5"}
     assert plan.cases[0].parameters["chunk"] == 64 << 10
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
-
-
-def test_a_study_without_setups_has_none() -> None:
     assert all(case.setup is None and "array" not in case.parameters for case in planned().cases)
 
 
@@ -121,6 +119,7 @@ def test_a_wrong_value_is_reported_with_its_place_in_the_file(measurement: dict[
         ({"array": '"raid1"', "devices": "1"}, "requires at least 2"),
         ({"devices": "2"}, "requires one device; `devices` is 2"),
         ({"array": '"raid0"', "devices": "8"}, "the case requires 8 devices; the target has 4"),
+        ({"array": '"raid0"', "devices": "8"}, "`--set devices=1,2,4`"),
         (
             {"array": '"raid5"', "array_state": '"degraded"', "failed_members": "2"},
             "`raid5` of 4 devices does not survive 2 failed members: at most 1",
@@ -142,10 +141,6 @@ def test_contradictions_are_reported_with_their_case(measurement: dict[str, str]
     text = refusal(**measurement)
     assert expected in text
     assert "in case `main` of the study `arrays`" in text
-
-
-def test_a_hint_names_device_counts_that_the_target_has() -> None:
-    assert "`--set devices=1,2,4`" in refusal(array='"raid0"', devices="8")
 
 
 @pytest.mark.parametrize(
@@ -192,25 +187,16 @@ def test_settings_of_the_command_line_are_checked_alike() -> None:
     assert "`--set chunk=5KiB`" in refusal(settings={"chunk": "5KiB"}, array='"raid0"')
     assert "did you mean `file_system`?" in refusal(settings={"file_systems": "ext4"})
     assert planned(settings={"devices": "1"}).cases[0].setup == Setup(devices=1)
-
-
-def test_mount_options_may_contain_commas() -> None:
     text = refusal(TargetError, settings={"file_system": "ext4", "mount_options": "noatime,discard"})
-    assert "simulated drives cannot have a file system (`ext4`)" in text
+    assert "simulated drives cannot have a file system (`ext4`)" in text, "mount options may contain commas"
 
 
-@pytest.mark.parametrize(
-    "measurement",
-    [
+def test_a_target_refuses_what_it_cannot_have() -> None:
+    for measurement in (
         {"array": '"raid5"', "array_state": '"degraded"'},
         {"array": '"raid1"', "array_kind": '"btrfs"'},
-    ],
-)
-def test_a_simulated_array_refuses_what_it_cannot_simulate(measurement: dict[str, str]) -> None:
-    assert "a simulated array cannot have" in refusal(TargetError, **measurement)
-
-
-def test_a_target_without_devices_refuses_all_but_itself() -> None:
+    ):
+        assert "a simulated array cannot have" in refusal(TargetError, **measurement)
     assert planned(target="null:1GiB", array='"single"').cases[0].setup == Setup()
     assert "cannot be raid0 of 1" in refusal(TargetError, target="null:1GiB", array='"raid0"')
 
@@ -219,25 +205,18 @@ def test_the_order_keeps_runs_of_one_setup_together_and_shuffles_within() -> Non
     plan = planned(
         factors='array = ["raid0", "raid1", "raid5", "single"]\nqueue_depth = [1, 2, 4, 8]', repeats=3, target=DRIVES
     )
-    levels = [_level(plan, run.case_id) for run in plan.runs]
+    level_of = {case.case_id: str(case.levels["array"]) for case in plan.cases}
+    levels = [level_of[run.case_id] for run in plan.runs]
     assert sorted(level for level, _ in itertools.groupby(levels)) == ["raid0", "raid1", "raid5", "single"]
     depths = [run.case_id.rpartition("=")[2] for run in plan.runs if "raid0" in run.case_id]
     assert [sorted(depths[at : at + 4]) for at in (0, 4, 8)] == [["1", "2", "4", "8"]] * 3
     assert depths != sorted(depths)
 
 
-def _level(plan: Plan, case_id: str) -> str:
-    case = next(case for case in plan.cases if case.case_id == case_id)
-    return str(case.levels["array"])
-
-
-def test_with_one_setup_for_each_case_its_repeats_follow_each_other() -> None:
+def test_repeats_follow_each_other_with_one_setup_for_each_case_and_may_be_interleaved_with_one_for_every_run() -> None:
     plan = planned(factors="queue_depth = [1, 2, 4, 8]", repeats=3, array='"raid0"', fresh='"case"')
     order = [run.case_id for run in plan.runs]
     assert [len(list(runs)) for _, runs in itertools.groupby(order)] == [3, 3, 3, 3]
-
-
-def test_setups_created_for_every_run_may_be_interleaved() -> None:
     plan = planned(factors='array = ["raid0", "raid1"]\nqueue_depth = [1, 2]', repeats=2, fresh='"run"')
     order = [run.case_id for run in plan.runs]
     assert len(set(order[:4])) == len(set(order[4:])) == 4
@@ -276,3 +255,18 @@ def test_rounds_cannot_use_a_setup_that_is_recreated() -> None:
 
 def test_the_outline_of_a_study_needs_no_target() -> None:
     assert study_size(study(factors="devices = [1, 2, 8]", array='"raid0"'), profile="standard").runs == 6
+
+
+def test_the_place_of_a_log_on_a_second_device_is_a_directory() -> None:
+    with pytest.raises(TargetError, match="is not a directory"):
+        open_directory("null:1GiB")
+
+
+@pytest.mark.needs("root")
+def test_the_place_of_a_log_must_be_reachable_by_the_user_of_the_server(reachable: Path) -> None:
+    data, private = reachable / "data", reachable / "private"
+    data.mkdir(mode=0o755)
+    private.mkdir(mode=0o700)
+    check_reachable(("nobody",), open_target(str(data)))
+    with pytest.raises(ServerError, match=f"`nobody` cannot enter `{private}`"):
+        check_reachable(("nobody",), open_target(str(data)), str(private))

@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from engines import real_engine
 from jsonschema_rs import Draft202012Validator
 
 from iosonde.data import reference_file, shipped
+from iosonde.metrics.registry import METRICS
 from iosonde.plan import Case, Plan, Setup
 from iosonde.planning import expand
 from iosonde.planning import load as load_study
@@ -45,17 +47,7 @@ class EightDevices(VirtualTarget):
 
 
 class EightDirectories(EightDevices):
-    """A place for a database server."""
-
-    def backend(self) -> None:  # type: ignore[override]
-        return None
-
-    def spec_target(self, files: Files, size_bytes: int) -> dict[str, Any]:
-        return {"kind": "file_per_job", "directory": "/mnt/iosonde-01234567", "size_bytes": size_bytes}
-
-
-class EightMemories(EightDevices):
-    """A place for swap and mapped files."""
+    """A place for servers, swap and mapped files."""
 
     def backend(self) -> None:  # type: ignore[override]
         return None
@@ -70,34 +62,34 @@ class EightMemories(EightDevices):
 
 
 NULL = EightDevices(name="null:4TiB", kind="null", size_bytes=4096 * GIB)
-
-
 FILES = EightDirectories(name="/mnt", kind="directory", size_bytes=4096 * GIB)  # type: ignore[arg-type]
 
+IN_DIRECTORIES = {"cache-tiers", "failover", "memory-extension"}
+"""Studies of other workloads than those below whose files cannot be virtual."""
+SETTINGS = {"s3": {"server_url": "s3://127.0.0.1:1"}, "jo2024-postgresql-log": {"log_target": "/mnt"}}
+SWAP = ("root", "memory limits")
+NEEDS: dict[str, tuple[str, ...]] = {
+    "cache-tiers": (*SWAP, "memcached"),
+    "jo2024-swap": (*SWAP, "memcached"),
+    "memory-extension": SWAP,
+    "paging": SWAP,
+    "commit-latency": ("postgres",),
+    "durability": ("postgres", "mariadbd"),
+    "oltp": ("postgres", "mariadbd"),
+    "han2021-tpcc": ("mariadbd",),
+    "jo2024-ceph": ("ceph-osd", "ceph-mon", "ceph-mgr"),
+    "jo2024-postgresql": ("postgres", "memory limits"),
+    "jo2024-postgresql-log": ("postgres", "memory limits"),
+}
+"""Plans of these ask programs whether they accept the settings, or the kernel whether it can limit memory."""
 
-MEMORIES = EightMemories(name="/mnt", kind="directory", size_bytes=4096 * GIB)  # type: ignore[arg-type]
 
-
-@pytest.fixture(autouse=True)
-def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of studies on database servers ask their programs whether they accept the settings; swap needs root."""
-    monkeypatch.setattr("iosonde.features.swap_areas.area.check_possible", lambda: None)
-    monkeypatch.setattr("iosonde.features.swap_areas.settings.check_possible", lambda _: None)
-    monkeypatch.setattr("iosonde.storage.control_groups.control_group.hierarchy", lambda: None)
-    monkeypatch.setattr("iosonde.workload.sql_server.check_place", lambda *_: None)
-    monkeypatch.setattr("iosonde.features.key_value_stores.memcached.settings.check_place", lambda *_: None)
-    monkeypatch.setattr("iosonde.features.object_stores.spec.check_place", lambda *_: None)
-    monkeypatch.setattr("iosonde.features.database_transactions.spec.watched_devices", lambda *_: [])
-
-
-def target_for(study: Study) -> EightDevices:
-    if study.workload in ("paging", "graph", "objects") or study.name in (
-        "cache-tiers",
-        "memory-extension",
-        "failover",
-    ):
-        return MEMORIES
-    return FILES if study.workload in ("tpcc", "commit") else NULL
+def studies(tier: pytest.MarkDecorator) -> list[Any]:
+    """The shipped studies as parameters; those that ask a program are system tests."""
+    return [
+        pytest.param(name, marks=[pytest.mark.system, pytest.mark.needs(*NEEDS[name])] if name in NEEDS else [tier])
+        for name in shipped()
+    ]
 
 
 @functools.cache
@@ -107,9 +99,22 @@ def load(name: str) -> Study:
 
 
 @functools.cache
-def plan_of(name: str, profile: str, repeats: int | None = None) -> Plan:
-    settings = {"server_url": "s3://127.0.0.1:1"} if name == "s3" else {}
-    return expand(load(name), target_for(load(name)), profile=profile, settings=settings, repeats=repeats)
+def plan_of(name: str, profile: str) -> Plan:
+    """With one repeat, for all tests."""
+    study = load(name)
+    in_files = study.workload in ("paging", "graph", "objects", "tpcc", "commit") or name in IN_DIRECTORIES
+    return expand(study, FILES if in_files else NULL, profile=profile, settings=SETTINGS.get(name, {}), repeats=1)
+
+
+@functools.cache
+def validator() -> Draft202012Validator:
+    """Of specs, as the engine states its schema."""
+    schema = subprocess.run([real_engine(), "--schema"], capture_output=True, check=True).stdout
+    return Draft202012Validator(json.loads(schema)["spec"])
+
+
+def repeats_of(name: str) -> Any:
+    return effective(load(name), profile="paper", settings={}).repeats
 
 
 def cases_of(name: str, profile: str, part: str) -> list[Case]:
@@ -124,6 +129,11 @@ def parameters(cases: list[Case], name: str) -> set[Any]:
     return {case.parameters[name] for case in cases}
 
 
+def assert_fixed(cases: list[Case], **expected: Any) -> None:
+    """All cases have these parameters."""
+    assert {name: parameters(cases, name) for name in expected} == {name: {each} for name, each in expected.items()}
+
+
 def rows(reference: Reference) -> list[dict[str, str]]:
     with reference_file(reference.csv).open(newline="") as file:
         found = list(csv.DictReader(file))
@@ -135,36 +145,23 @@ def joined(row: dict[str, str], column: str) -> str:
     return "+".join(row[part] for part in column.split("+"))
 
 
-def test_the_studies_of_the_readme_exist_and_quick_comes_first() -> None:
+def test_quick_comes_first_and_every_publication_has_its_studies() -> None:
     names = list(shipped())
     assert names[0] == "quick" and names[1:] == sorted(names[1:])
-    assert {
-        "act",
-        "davidovic2019-grid",
-        "han2021-device",
-        "jo2024-mixed",
-        "latency-curve",
-        "master2010-degradation",
-        "master2010-iops",
-        "master2010-surface",
-        "write-stress",
-    } <= set(names)
+    assert {"act", "latency-curve", "symas2018", "write-stress"} <= set(names)
+    publications = Counter(name.partition("-")[0] for name in names)
+    expected = {"davidovic2019": 2, "han2021": 4, "jo2024": 10, "master2010": 3}
+    assert {name: publications[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_study_is_named_like_its_file_and_has_all_applicable_profiles(name: str) -> None:
+def test_a_study_is_named_like_its_file_and_has_all_applicable_profiles_and_known_metrics(name: str) -> None:
     study = load(name)
     assert study.name == name
     assert [*study.profiles] == ["quick", "standard"] + ["paper"] * (study.source != "")
+    assert study.device_state is not None
     # Conclusions of a feature's procedure have findings, tables and figures of their own.
     assert (study.views and study.analysis) or any(part.procedure for part in study.parts)
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_every_value_of_a_view_is_a_metric(name: str) -> None:
-    from iosonde.metrics.registry import METRICS
-
-    study = load(name)
     asked = {view.y for view in study.views} | {each.metric for each in study.analysis}
     asked |= {view.x for view in study.views if view.kind == "tradeoff" and view.x}
     asked |= {metric for reference in study.references for metric in reference.held.values()}
@@ -176,7 +173,7 @@ def _within_rounds(part: Part, factor: str) -> list[Any]:
     return list(part.rounds.factors.get(factor, ())) if part.rounds else []
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", studies(pytest.mark.unit))
 def test_published_values_are_at_levels_of_the_paper_profile(name: str) -> None:
     study = load(name)
     for reference in study.references:
@@ -197,25 +194,17 @@ def test_published_values_are_at_levels_of_the_paper_profile(name: str) -> None:
             assert {str(value) for value in values} <= known
 
 
-@pytest.mark.parametrize("name", shipped())
-@pytest.mark.engine
-def test_the_engine_knows_every_spec(name: str) -> None:
-    schema = json.loads(subprocess.run([real_engine(), "--schema"], capture_output=True, check=True).stdout)["spec"]
-    validator = Draft202012Validator(schema)
+@pytest.mark.parametrize("name", studies(pytest.mark.engine))
+def test_the_engine_knows_every_spec_and_readers_accept_the_plan(name: str) -> None:
+    """Readers refuse a plan whose parameters and procedures have other types than iosonde writes."""
     for profile in load(name).profiles:
-        plan = plan_of(name, profile, 1)
-        assert [error.message for spec in plan.specs() for error in validator.iter_errors(spec)] == []
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_the_plan_of_a_study_passes_the_checks_of_readers(name: str) -> None:
-    """They refuse a plan whose parameters and procedures have other types than iosonde writes."""
-    plan = plan_of(name, "standard")
-    read = Plan.model_validate_json(plan.model_dump_json())
+        specs = plan_of(name, profile).specs()
+        assert [error.message for spec in specs for error in validator().iter_errors(spec)] == []
+    read = Plan.model_validate_json(plan_of(name, "standard").model_dump_json())
     assert plan_shapes.mismatch(read) == ""
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", studies(pytest.mark.unit))
 def test_profiles_keep_the_factors_and_take_no_level_that_the_largest_has_not(name: str) -> None:
     """A profile may take fewer points of the same axis, but no other axis and no other point.
 
@@ -277,15 +266,22 @@ def test_quick_takes_two_minutes_and_writes_four_gib_at_most(tmp_path_factory: p
         assert plan.repeats >= 3
 
 
-def test_davidovic2019_has_the_grid_of_table_iii() -> None:
+def test_davidovic2019_has_the_grids_of_table_iii() -> None:
     cases = cases_of("davidovic2019-grid", "paper", "grid")
     study = load("davidovic2019-grid")
     grid = {(int(row["block_bytes"]), int(row["queue_depth"]), row["op"]) for row in rows(study.references[0])}
     assert len(grid) == 340
     assert levels(cases, "block_size", "queue_depth", "operation") == grid
-    assert parameters(cases, "span") == {32 * GIB}
-    assert parameters(cases, "access") == {"sequential"}
-    assert parameters(cases, "io_mode") == {"direct"}
+    assert_fixed(cases, span=32 * GIB, access="sequential", io_mode="direct")
+    raid0 = cases_of("davidovic2019-raid0", "paper", "grid")
+    with reference_file("davidovic2019_raid0.csv").open(newline="") as file:
+        published = {
+            (int(row["drives"]), int(row["block_bytes"]), int(row["queue_depth"]), row["op"])
+            for row in csv.DictReader(file)
+        }
+    names = ("block_size", "queue_depth", "operation")
+    assert {(case.parameters["devices"], *(case.levels[name] for name in names)) for case in raid0} == published
+    assert_fixed(raid0, chunk=16 << 10)
 
 
 def test_master2010_has_the_surface_and_the_threads_of_the_paper() -> None:
@@ -294,22 +290,21 @@ def test_master2010_has_the_surface_and_the_threads_of_the_paper() -> None:
     strided = cases_of("master2010-surface", "paper", "strided")
     assert levels(strided, "block_size", "jobs", "operation") == set(product(sizes, threads, ("read", "write", "mix")))
     assert parameters(strided, "read_fraction") == {1.0, 0.0, 0.5}
-    assert parameters(strided, "stride_blocks") == {17}
     random = cases_of("master2010-surface", "paper", "random")
     assert levels(random, "block_size", "jobs", "operation") == set(product(sizes, threads, ("read", "write")))
     iops = cases_of("master2010-iops", "paper", "threads")
     assert levels(iops, "jobs", "operation") == set(product(threads, ("read", "write")))
-    assert parameters(iops, "block_size") == {4096}
-    for cases in (strided, random, iops):
-        assert parameters(cases, "span_sharing") == {"split"}
-    assert plan_of("master2010-surface", "paper").repeats == plan_of("master2010-iops", "paper").repeats == 5
+    assert_fixed(strided, span_sharing="split", stride_blocks=17)
+    assert_fixed(random, span_sharing="split")
+    assert_fixed(iops, span_sharing="split", block_size=4096)
+    assert repeats_of("master2010-surface") == repeats_of("master2010-iops") == 5
     specs = [run.spec["workload"]["streams"][0] for run in plan_of("master2010-surface", "paper").runs]
-    strides = [
+    strides = {
         spec["access"]["stride_bytes"] // spec["block_sizes"][0]["bytes"]
         for spec in specs
         if spec["access"]["kind"] == "strided"
-    ]
-    assert set(strides) == {17}
+    }
+    assert strides == {17}
 
 
 def test_master2010_and_han2021_do_one_blocking_io_at_a_time_in_each_thread() -> None:
@@ -318,37 +313,20 @@ def test_master2010_and_han2021_do_one_blocking_io_at_a_time_in_each_thread() ->
         assert (study.measurement["backend"], study.measurement.get("queue_depth", 1)) == ("sync", 1)
 
 
-def test_han2021_has_64_jobs_with_a_file_of_4_gib_each() -> None:
+def test_han2021_has_64_jobs_with_files_of_4_gib_and_the_arrays_of_the_figures() -> None:
     cases = cases_of("han2021-device", "paper", "device")
     published = {(row["pattern"], row["op"], row["io_path"]) for row in rows(load("han2021-device").references[0])}
     assert levels(cases, "access", "operation", "io_mode") == published
-    names = ("jobs", "files", "span", "block_size", "limit_bytes", "duration")
-    assert [parameters(cases, name) for name in names] == [
-        {64},
-        {"per_job"},
-        {4 * GIB},
-        {512 << 10},
-        {256 * GIB},
-        {None},
-    ]
-    assert plan_of("han2021-device", "paper").repeats == 5
-
-
-def test_han2021_has_the_levels_and_numbers_of_devices_of_the_figures() -> None:
-    cases = [case for case in cases_of("han2021-raid", "paper", "raid") if case.levels["array"] != "single"]
+    asked = {"jobs": 64, "span": 4 * GIB, "block_size": 512 << 10}
+    assert_fixed(cases, **asked, files="per_job", limit_bytes=256 * GIB, duration=None)
+    arrays = [case for case in cases_of("han2021-raid", "paper", "raid") if case.levels["array"] != "single"]
     with reference_file("han2021_fig1to5_raid.csv").open(newline="") as file:
-        published = {(row["raid_level"], int(row["devices"])) for row in csv.DictReader(file)}
-    assert levels(cases, "array", "devices") == published
+        figures = {(row["raid_level"], int(row["devices"])) for row in csv.DictReader(file)}
+    assert levels(arrays, "array", "devices") == figures
     ways = set(product(("sequential", "random"), ("read", "write"), ("buffered", "direct")))
-    assert levels(cases, "access", "operation", "io_mode") == ways
-    assert [parameters(cases, name) for name in ("jobs", "span", "block_size", "chunk", "file_system")] == [
-        {64},
-        {4 * GIB},
-        {512 << 10},
-        {512 << 10},
-        {"ext4"},
-    ]
-    assert plan_of("han2021-raid", "paper").repeats == 5
+    assert levels(arrays, "access", "operation", "io_mode") == ways
+    assert_fixed(arrays, **asked, chunk=512 << 10, file_system="ext4")
+    assert repeats_of("han2021-device") == repeats_of("han2021-raid") == 5
 
 
 def test_han2021_compares_only_published_rates_that_their_latencies_confirm() -> None:
@@ -364,41 +342,22 @@ def test_han2021_compares_only_published_rates_that_their_latencies_confirm() ->
     assert compared == threads.keys() - contradictory
 
 
-def test_davidovic2019_has_all_of_table_iii() -> None:
-    cases = cases_of("davidovic2019-raid0", "paper", "grid")
-    with reference_file("davidovic2019_raid0.csv").open(newline="") as file:
-        published = {
-            (int(row["drives"]), int(row["block_bytes"]), int(row["queue_depth"]), row["op"])
-            for row in csv.DictReader(file)
-        }
-    measured = {
-        (case.parameters["devices"], case.levels["block_size"], case.levels["queue_depth"], case.levels["operation"])
-        for case in cases
-    }
-    assert measured == published
-    assert parameters(cases, "chunk") == {16 << 10}
-
-
 def test_jo2024_has_a_mix_of_70_percent_reads_over_queue_depth() -> None:
     cases = cases_of("jo2024-mixed", "paper", "depth")
     rounds = load("jo2024-mixed").parts[0].rounds
     assert rounds and {64, 1} <= set(rounds.factors["queue_depth"])
-    assert (parameters(cases, "read_fraction"), parameters(cases, "block_size")) == ({0.7}, {4096})
-    assert parameters(cases, "precondition") == {128 << 10}
+    assert_fixed(cases, read_fraction=0.7, block_size=4096, precondition=128 << 10)
 
 
 def test_a_study_contains_no_commands_and_no_paths() -> None:
     """Whatever a stranger's study holds, it is parameters that iosonde knows: `plan` shows all that it can do."""
-    allowed = set(Study.model_fields)
-    for name in shipped():
-        assert set(load(name).model_dump()) <= allowed
-    assert not allowed & {"command", "path", "target", "script", "environment"}
+    assert not set(Study.model_fields) & {"command", "path", "target", "script", "environment"}
 
 
 @pytest.mark.engine
 def test_an_installation_finds_them_in_the_package(tmp_path: Path) -> None:
     shutil.copytree(CHECKOUT / "python/iosonde", tmp_path / "iosonde")
-    script = "from iosonde.data import shipped\nfrom iosonde.planning import load\nprint(*(load(name).name for name in shipped()))"
+    script = "from iosonde.data import shipped; from iosonde.planning import load; load('quick'); print(*shipped())"
     asked = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(tmp_path)}
     )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
-import pytest
 from command_line import CHECKOUT, Iosonde
 
 from iosonde.plan import Setup
@@ -23,11 +21,6 @@ TOML = re.findall(r"^```toml\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 CONSOLE = re.findall(r"^```console\n\$ iosonde (.*?)\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("text", TOML)
-def test_every_piece_of_toml_can_be_read(text: str) -> None:
-    assert tomllib.loads(text)
-
-
 def test_the_pieces_together_are_a_study_that_can_be_planned() -> None:
     study = parse("".join(TOML))
     for profile in study.profiles:
@@ -36,13 +29,10 @@ def test_the_pieces_together_are_a_study_that_can_be_planned() -> None:
         assert "depth/queue_depth=16/mix=reads only" not in cases
 
 
-def test_the_piece_on_arrays_works_on_simulated_drives() -> None:
+def test_the_pieces_on_arrays_and_procedures_can_be_planned() -> None:
     (arrays,) = re.findall(r"^```toml of a study for several devices\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
     plan = expand(parse(TOML[0] + arrays + "[profiles.quick]\n"), open_target("sim:p900*8"), profile="quick")
     assert "arrays/array=raid5/devices=4" in [case.case_id for case in plan.cases]
-
-
-def test_the_piece_on_procedures_can_be_planned() -> None:
     (part,) = re.findall(r"^```toml of a part with a procedure\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
     [case] = expand(parse(TOML[0] + part + "[profiles.quick]\n"), open_target("null:1TiB"), profile="quick").cases
     assert case.procedure
@@ -57,11 +47,12 @@ def test_commands_print_the_output_in_the_guide(iosonde: Iosonde, tmp_path: Path
         assert iosonde(*arguments).stdout == output
 
 
-def test_the_table_of_parameters_is_that_of_the_code() -> None:
-    assert parameter_table() in GUIDE
-
-
-def test_the_table_of_setups_is_that_of_the_code() -> None:
+def test_the_tables_of_parameters_and_setups_are_those_of_the_code() -> None:
+    rows = [
+        f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
+        for name, field in BLOCK.parameters.model_fields.items()
+    ]
+    assert "\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows]) in GUIDE
     decided = {
         **dict.fromkeys(SETUP_FIELDS),
         **Setup().model_dump(),
@@ -81,24 +72,13 @@ def test_the_table_of_setups_is_that_of_the_code() -> None:
     assert "\n".join(["| setup | default | meaning |", "|---|---|---|", *rows]) in GUIDE
 
 
-def test_the_tables_of_views_and_analyses_are_complete() -> None:
+def test_every_view_analysis_and_key_that_a_reader_may_use_is_mentioned() -> None:
     rows = set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
     assert {*get_args(ViewKind), *ANALYSIS_KINDS} <= rows
-
-
-def test_every_key_that_a_reader_may_use_is_mentioned() -> None:
     for model in (View, Reference, Profile, Search, Derived):
         # `repeats_until` is set by reading `repeats = "until"`, and no key of a study file.
         keys = [name for name in model.model_fields if name != "repeats_until"]
         assert [name for name in keys if not re.search(rf"\b{name}\b", GUIDE)] == []
-
-
-def parameter_table() -> str:
-    rows = [
-        f"| `{name}` | {_default(name, field.get_default(call_default_factory=True))} | {field.description} |"
-        for name, field in BLOCK.parameters.model_fields.items()
-    ]
-    return "\n".join(["| parameter | default | meaning |", "|---|---|---|", *rows])
 
 
 def _default(name: str, value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,67 +13,49 @@ from iosonde import units
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
+    ("parse", "texts", "value"),
     [
-        ("4KiB", 4096),
-        ("4 KiB", 4096),
-        ("4kib", 4096),
-        ("4k", 4096),
-        ("4K", 4096),
-        ("1m", 1 << 20),
-        ("1.5GiB", 3 << 29),
-        ("4KB", 4000),
-        ("10mb", 10_000_000),
-        ("512B", 512),
-        ("512", 512),
-        (512, 512),
-        ("0", 0),
+        (units.parse_size, ("4KiB", "4 KiB", "4kib", "4k", "4K"), 4096),
+        (units.parse_size, ("1m",), 1 << 20),
+        (units.parse_size, ("1.5GiB",), 3 << 29),
+        (units.parse_size, ("4KB",), 4000),
+        (units.parse_size, ("10mb",), 10_000_000),
+        (units.parse_size, ("512B", "512", 512), 512),
+        (units.parse_duration, ("1.5s",), 1_500_000_000),
+        (units.parse_duration, ("100ms",), 10**8),
+        (units.parse_duration, ("20us", "20µs"), 20_000),
+        (units.parse_duration, ("2min",), 12 * 10**10),
+        (units.parse_rate, ("2000",), 2000),
+        (units.parse_rate, ("10k",), 10_000),
+        (units.parse_rate, ("1.5M/s",), 1_500_000),
     ],
 )
-def test_a_size_is_binary_with_an_i_or_a_single_letter_and_decimal_without(text: str | int, size: int) -> None:
-    assert units.parse_size(text) == size
+def test_sizes_are_binary_with_an_i_or_a_single_letter_and_times_nanoseconds_and_rates_decimal(
+    parse: Callable[[object], float], texts: tuple[object, ...], value: float
+) -> None:
+    assert {parse(text) for text in texts} == {value}
+    assert parse("0") == 0
 
 
 @pytest.mark.parametrize(
-    ("text", "nanoseconds"),
-    [("1.5s", 1_500_000_000), ("100ms", 10**8), ("20us", 20_000), ("20µs", 20_000), ("2min", 12 * 10**10), ("0", 0)],
+    ("parse", "value", "problem"),
+    [
+        (units.parse_size, "4KiBs", "`KiBs` is not a unit of size; did you mean `KiB`?"),
+        (units.parse_size, "-4KiB", "`-4KiB` is not a size; write it like `4KiB`"),
+        (units.parse_size, True, "`True` is not a size; write it like `4KiB`"),
+        (units.parse_size, "0.3B", "`0.3B` is not a whole number of B"),
+        (units.parse_duration, 10, "`10` has no unit; write it like `10s`"),
+        (units.parse_duration, "10 sec", "`sec` is not a unit of time; did you mean `s`?"),
+        (units.parse_duration, "fast", "`fast` is not a time; write it like `10s`"),
+        (units.parse_rate, "10 MB", "`MB` is not a unit of rate; did you mean `M`?"),
+    ],
 )
-def test_a_time_is_nanoseconds(text: str, nanoseconds: int) -> None:
-    assert units.parse_duration(text) == nanoseconds
-
-
-def test_a_rate_is_decimal() -> None:
-    assert [units.parse_rate(text) for text in ("2000", "10k", "1.5M/s", 100)] == [2000, 10_000, 1_500_000, 100]
-
-
-def _problem(parse: object, value: object) -> str:
+def test_what_is_not_a_quantity_is_refused_with_what_would_be(
+    parse: Callable[[object], float], value: object, problem: str
+) -> None:
     with pytest.raises(ValueError) as caught:
-        parse(value)  # type: ignore[operator]
-    return str(caught.value)
-
-
-def test_what_is_not_a_quantity_is_refused_with_what_would_be() -> None:
-    assert [
-        _problem(units.parse_size, "4KiBs"),
-        _problem(units.parse_size, "-4KiB"),
-        _problem(units.parse_size, True),
-        _problem(units.parse_size, "0.3B"),
-        _problem(units.parse_duration, 10),
-        _problem(units.parse_duration, "10 sec"),
-        _problem(units.parse_duration, "fast"),
-        _problem(units.parse_rate, "10 MB"),
-    ] == snapshot(
-        [
-            "`KiBs` is not a unit of size; did you mean `KiB`?",
-            "`-4KiB` is not a size; write it like `4KiB`",
-            "`True` is not a size; write it like `4KiB`",
-            "`0.3B` is not a whole number of B",
-            "`10` has no unit; write it like `10s`",
-            "`sec` is not a unit of time; did you mean `s`?",
-            "`fast` is not a time; write it like `10s`",
-            "`MB` is not a unit of rate; did you mean `M`?",
-        ]
-    )
+        parse(value)
+    assert str(caught.value) == problem
 
 
 @given(st.integers(min_value=0, max_value=1 << 60))
@@ -93,6 +77,7 @@ def test_readers_see_three_digits_and_a_unit() -> None:
     assert [units.format_latency(time) for time in (0, 850, 87_234, 1.25e6, 999_999, 1e10)] == snapshot(
         ["0 ns", "850 ns", "87.2 µs", "1.25 ms", "1 ms", "10 s"]
     )
-    assert [
-        units.format_duration(seconds * 1e9) for seconds in (0.25, 1.5, 59.9, 60, 125, 3599.9, 6000, 90_000)
-    ] == snapshot(["250 ms", "1.5 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 40 min", "25 h"])
+    seconds = (0.25, 1.5, 59.9, 60, 125, 3599.9, 6000, 90_000)
+    assert [units.format_duration(each * 1e9) for each in seconds] == snapshot(
+        ["250 ms", "1.5 s", "1 min", "1 min", "2 min 5 s", "1 h", "1 h 40 min", "25 h"]
+    )

@@ -111,12 +111,16 @@ def throttled(bench: Bench) -> Path:
 
 
 def throttled_drive(bench: Bench) -> Path:
-    """A drive of the lab: 500 IOPS, by a daemon behind FUSE that the kernel's counters do not show."""
+    """A drive of the lab: 500 IOPS, by a daemon behind FUSE that the kernel's counters do not show.
+
+    Of blocks so large that a probe of the new device by another process (blkid, 1 MiB) is a small share of its bytes.
+    """
     from iosonde.lab import Limits, throttled_devices
 
     [drive] = bench.stack.enter_context(throttled_devices(Limits(iops=500), size_bytes=128 << 20))
     bench.engine("exec chrt --fifo 1")
-    bench.measurement = {"span": "96MiB", "layout": "never", "queue_depth": 4, "duration": "1500ms"}
+    load = {"span": "96MiB", "block_size": "64KiB", "queue_depth": 4, "duration": "1500ms"}
+    bench.measurement = {"layout": "never", **load}
     return drive.path
 
 
@@ -155,17 +159,15 @@ def _remove(group: Path) -> None:
     group.rmdir()
 
 
-def stopped(bench: Bench) -> Path:
-    bench.stopping = bench.stack.enter_context(Stopping(bench.directory, after_s=0.4, for_s=0.5))
+def stopped(bench: Bench, after_s: float = 0.4, for_s: float = 0.5) -> Path:
+    bench.stopping = bench.stack.enter_context(Stopping(bench.directory, after_s=after_s, for_s=for_s))
     bench.measurement = {"queue_depth": 16, "duration": "1500ms"}
     return bench.directory
 
 
 def half_stopped(bench: Bench) -> Path:
     """Stopped for half of the time, for 40 ms at once: each stop alone is shorter than a stall that counts."""
-    bench.stopping = bench.stack.enter_context(Stopping(bench.directory, after_s=0.04, for_s=0.04))
-    bench.measurement = {"queue_depth": 16, "duration": "1500ms"}
-    return bench.directory
+    return stopped(bench, after_s=0.04, for_s=0.04)
 
 
 class Stopping:
