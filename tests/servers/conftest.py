@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from iosonde import servers
+from iosonde.metrics.metrics import run_metrics
+from iosonde.results import ResultSet
+from iosonde.results.schema import Record
 from iosonde.servers.directories import Directories
 from iosonde.servers.instance import Instance
 from iosonde.servers.server import Settings
@@ -105,25 +108,28 @@ def _checked(base: Path) -> Iterator[Path]:
     assert [each for each in journal.entries() if prefix not in each.path or str(base) in each.path] == []
 
 
+def alone(records: list[Record]) -> Record:
+    [record] = records
+    return record
+
+
+def metrics_of(output: Path) -> dict[str, float]:
+    """Values of a result set with one run, over all operations."""
+    frame = run_metrics(ResultSet.open(output))
+    return dict(frame.filter(frame["operation"] == "all").select("metric", "value").iter_rows())
+
+
 def restored(base: Path, kind: str, templates: dict[str, Path], **changes: object) -> Instance:
     """An instance whose template is a copy of the session's, ready to be started."""
     settings = dict(SMALL[kind]) | dict(changes.pop("settings", {}))  # type: ignore[call-overload]
     instance = instance_in(base, kind, settings, **changes)  # type: ignore[arg-type]
     instance.create_directories()
     shutil.rmtree(instance.template.directory)
-    shutil.copytree(templates[kind], instance.template.directory, copy_function=_copy)
-    _own_like(templates[kind], instance.template.directory)
+    shutil.copytree(templates[kind], instance.template.directory)
+    for path in [templates[kind], *templates[kind].rglob("*")]:
+        owner = path.lstat()
+        shutil.chown(instance.template.directory / path.relative_to(templates[kind]), owner.st_uid, owner.st_gid)
     inode = instance.template.directory.stat().st_ino
     journal.add_files(instance.directories.own, {instance.template.directory.name: inode})
     instance.restore()
     return instance
-
-
-def _copy(source: str, target: str) -> str:
-    return shutil.copy2(source, target)
-
-
-def _own_like(source: Path, target: Path) -> None:
-    for path in [source, *source.rglob("*")]:
-        found = path.lstat()
-        shutil.chown(target / path.relative_to(source), found.st_uid, found.st_gid)

@@ -1,10 +1,18 @@
-"""A database on a server of the user's is created only with consent, which a result set from somebody else cannot give."""
+"""Servers of the user: a database is created only with consent, which a result set from somebody else cannot give.
+
+Addresses name one host and no secret, and a server that requests a password in clear text does not get it over a network.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +20,14 @@ import pytest
 from command_line import in_this_process
 from engines import FAKE
 
+from iosonde import servers
 from iosonde.errors import ServerError
 from iosonde.execution import resume
 from iosonde.plan import Plan
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.servers import foreign_database
+from iosonde.servers.connection import Address
 from iosonde.servers.url import kinds
 from iosonde.servers.url import parse as parse_url
 from iosonde.storage import open_target
@@ -87,36 +97,56 @@ def test_consent_names_every_database() -> None:
         foreign_database.require_consent(plan, ["iosonde_00000000"])
 
 
-@pytest.mark.parametrize("text", ["postgresql://me@[::1]:5432", "mariadb://me@%2Frun%2Fmysqld.sock:3306"])
-def test_the_recorded_text_of_an_address_can_be_read_again(text: str) -> None:
-    assert parse_url(parse_url(text).text) == parse_url(text)
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("text", "expected"),
     [
-        "mongodb://me@mongodb%3A%2F%2Felsewhere%2F%3FtlsCAFile%3Dx",
-        "mongodb://me@a%2Cb",
-        "postgresql://me@a,b",
-        "postgresql://me@host%20dbname%3Dpayroll",
-        "postgresql://me@%00",
-        "postgresql://me@%2Frun%0A",
-        "mariadb://m%0Ae@host",
-        "postgresql://me%40other@host",
-        "cql://-x@-host",
+        ("postgresql://me@db-1.example.org:5433", "postgresql://me@db-1.example.org:5433"),
+        ("postgres://me@%2Frun%2Fpostgresql", "postgresql://me@%2Frun%2Fpostgresql:5432"),
+        ("postgresql://me@[::1]:5432", "postgresql://me@[::1]:5432"),
+        ("mysql://me@10.0.0.1", "mariadb://me@10.0.0.1:3306"),
+        ("mariadb://me@%2Frun%2Fmysqld.sock", "mariadb://me@%2Frun%2Fmysqld.sock:3306"),
+        ("cql://me@db_1", "cql://me@db_1:9042"),
+        ("scylla://db1:19042", "cql://db1:19042"),
+        ("cassandra://me@[::1]:1", "cql://me@[::1]:1"),
+        ("mongodb://[::1]", "mongodb://[::1]:27017"),
+        ("http://db1:9000", "s3://db1:9000"),
     ],
 )
-def test_a_host_is_one_name_and_nothing_else(text: str) -> None:
-    """The client of MongoDB takes a host with `://` for an address with options of its own, among them files."""
-    with pytest.raises(ValueError, match="invalid host or user name"):
-        parse_url(text)
+def test_an_address_has_one_scheme_and_a_port_and_its_recorded_text_can_be_read_again(text: str, expected: str) -> None:
+    assert parse_url(text).text == expected
+    assert parse_url(expected) == parse_url(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["postgresql://me@db-1.example.org", "mariadb://me@10.0.0.1", "cql://db_1", "mongodb://[::1]"]
+    ("text", "message"),
+    [
+        ("postgresql://me:secret@db", "contains a password"),
+        ("cql://me:secret@db1", "contains a password"),
+        ("s3://me:secret@db1", "contains a password"),
+        ("ftp://db", "invalid server address"),
+        ("postgresql://me@db/production", "must name a server only"),
+        ("cql://me@db1/keyspace", "must name a server only"),
+        ("s3://db1/bucket", "must name a server only"),
+        ("postgresql://me@db:x", "no valid port"),
+        ("https://db1:9000", "with encryption is not supported"),
+        ("s3://me@db1:9000", "names a user"),
+        ("cql://%2Frun%2Fcassandra", ""),
+        # The client of MongoDB takes a host with `://` for an address with options of its own, among them files.
+        ("mongodb://me@mongodb%3A%2F%2Felsewhere%2F%3FtlsCAFile%3Dx", "invalid host or user name"),
+        ("mongodb://me@a%2Cb", "invalid host or user name"),
+        ("postgresql://me@a,b", "invalid host or user name"),
+        ("postgresql://me@host%20dbname%3Dpayroll", "invalid host or user name"),
+        ("postgresql://me@%00", "invalid host or user name"),
+        ("postgresql://me@%2Frun%0A", "invalid host or user name"),
+        ("mariadb://m%0Ae@host", "invalid host or user name"),
+        ("postgresql://me%40other@host", "invalid host or user name"),
+        ("cql://-x@-host", "invalid host or user name"),
+    ],
 )
-def test_names_and_addresses_are_hosts(text: str) -> None:
-    assert parse_url(text).host in text
+def test_an_address_with_a_secret_or_more_than_one_host_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        parse_url(text)
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.engine
@@ -184,3 +214,63 @@ class RecordingHost:
     def drop_database(self, connection: Any, database: str) -> None:
         self.existing.discard(database)
         self.done.append(f"drop {database}")
+
+
+# Passwords in clear text ----------------------------------------------------------------------------------------------
+
+PASSWORD = "correct horse"
+
+
+def request_of_postgresql(client: socket.socket) -> None:
+    """Refuse encryption, and request a password (AuthenticationCleartextPassword)."""
+    while struct.unpack("!I", client.recv(8)[4:])[0] != 3 << 16:
+        client.sendall(b"N")
+    client.recv(4096)
+    client.sendall(b"R" + struct.pack("!II", 8, 3))
+
+
+def request_of_mariadb(client: socket.socket) -> None:
+    """The handshake of protocol 10, and a switch to `mysql_clear_password`."""
+    flags = 0xFFFFF7FF  # Without encryption.
+    greeting = b"\x0a10.11.6\0" + struct.pack("<I", 1) + b"x" * 8 + b"\0" + struct.pack("<H", flags & 0xFFFF)
+    greeting += b"\x2d" + struct.pack("<HH", 2, flags >> 16) + b"\x15" + bytes(10) + b"x" * 12 + b"\0"
+    packet(client, 0, greeting + b"mysql_native_password\0")
+    client.recv(4096)
+    packet(client, 2, b"\xfemysql_clear_password\0")
+
+
+def packet(client: socket.socket, number: int, body: bytes) -> None:
+    client.sendall(struct.pack("<I", len(body))[:3] + bytes([number]) + body)
+
+
+@contextmanager
+def server(request: Callable[[socket.socket], None], received: list[bytes]) -> Iterator[int]:
+    """A server that answers one client; yields its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            client, _ = listening.accept()
+            with client:
+                request(client)
+                received.append(client.recv(4096))
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        yield listening.getsockname()[1]
+        answering.join()
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_of"), [("postgresql", request_of_postgresql), ("mariadb", request_of_mariadb)]
+)
+def test_a_password_in_clear_text_is_not_sent_over_a_network(
+    kind: str, request_of: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    received: list[bytes] = []
+    with server(request_of, received) as port:
+        address = Address(host="127.0.0.1", port=port, user="me", database="iosonde", password=PASSWORD)
+        with pytest.raises(ServerError, match="in clear text, which is sent through a Unix socket only") as error:
+            servers.named(kind).connect(address)  # type: ignore[arg-type, union-attr]
+    assert error.value.code == "authentication"
+    assert PASSWORD.encode() not in b"".join(received)

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from servers.conftest import reachable_directory
 
@@ -21,11 +21,12 @@ from iosonde.storage.safety import journal
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("engine", "setpriv")]
 
-HEAD = """
+STUDY = """
 name = "interrupted"
 title = "Interrupted"
 question = "?"
 repeats = 1
+%s
 [[parts]]
 [profiles.standard]
 """
@@ -44,7 +45,10 @@ replication = 2
 osd_size = "1GiB"
 """
 OF_CASSANDRA = pytest.mark.needs("java", "cassandra")
-OF_CEPH = pytest.mark.needs("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "ceph-authtool", "monmaptool", "librados")
+OF_CEPH = pytest.mark.needs(
+    *("ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "ceph-authtool", "monmaptool", "librados", "loop devices")
+)
+ON_LOOP_DEVICES = ("--set", "file_system=bluestore", "--set", "setup_size=1GiB")
 
 
 @pytest.fixture
@@ -64,20 +68,8 @@ def servers(program: str) -> dict[int, Path]:
         for each in journal.entries()
         if each.what == "server"
     }
-    return found if any(Path(arguments(number).partition("\0")[0]).name == program for number in found) else {}
-
-
-def arguments(number: int | str) -> str:
-    """Command line of a process; empty if it has ended."""
-    with suppress(OSError):
-        return Path("/proc", str(number), "cmdline").read_text()
-    return ""
-
-
-def users_of(directories: set[Path]) -> list[str]:
-    """Processes that name a directory in their arguments."""
-    numbers = [each.name for each in Path("/proc").iterdir() if each.name.isdigit()]
-    return [number for number in numbers if any(str(each) in arguments(number) for each in directories)]
+    running = {each.pid: each.info["cmdline"] for each in psutil.process_iter(["cmdline"])}
+    return found if any(Path((running.get(each) or [""])[0]).name == program for each in found) else {}
 
 
 def control_groups(number: int) -> list[Path]:
@@ -91,22 +83,14 @@ def control_groups(number: int) -> list[Path]:
     ("study", "program", "options"),
     [
         pytest.param(CASSANDRA, "java", (), marks=OF_CASSANDRA, id="cassandra"),
-        pytest.param(CEPH, "ceph-mon", (), marks=OF_CEPH, id="ceph-mon"),
-        pytest.param(
-            CEPH,
-            "ceph-osd",
-            ("--set", "file_system=bluestore", "--set", "setup_size=1GiB"),
-            marks=[OF_CEPH, pytest.mark.needs("loop devices")],
-            id="ceph-osd-on-loop-devices",
-        ),
+        pytest.param(CEPH, "ceph-osd", ON_LOOP_DEVICES, marks=OF_CEPH, id="ceph-osd-on-loop-devices"),
     ],
 )
 def test_ctrl_c_during_a_start_leaves_nothing(
     study: str, program: str, options: tuple[str, ...], target: Path, tmp_path: Path
 ) -> None:
     file, output = tmp_path / "study.toml", tmp_path / "results"
-    head, parts = HEAD.split("[[parts]]")
-    file.write_text(f"{head}{study}[[parts]]{parts}")
+    file.write_text(STUDY % study)
     command = [sys.executable, "-m", "iosonde", "run", str(file), "--target", str(target), "-o", str(output), *options]
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -125,8 +109,8 @@ def test_ctrl_c_during_a_start_leaves_nothing(
     assert f"Stopped. 0 of 1 runs completed and kept in {output}" in messages
     assert f"Continue with: iosonde resume {output}" in messages
     assert ResultSet.open(output).records() == []
-    assert [number for number in started if arguments(number)] == []
-    assert users_of({target, *(data.parent for data in started.values())}) == []
+    left = [" ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
+    assert [each for each in left for path in (target, *started.values()) if str(path) in each] == []
     assert [data for data in started.values() if data.exists()] == []
     assert [group for group in groups if group.exists()] == []
     assert loop_status.attached_to(target) == []

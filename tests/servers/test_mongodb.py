@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from observers import AtFirstInterval
 from pymongo import MongoClient
 
-from iosonde.errors import ServerError, StudyError, TargetError
+from iosonde.errors import ServerError, StudyError
 from iosonde.execution import execute
 from iosonde.execution.engine import drive
 from iosonde.execution.observer import Silent
@@ -32,12 +29,11 @@ from iosonde.planning import expand, parse
 from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
-from iosonde.servers import foreign_database
 from iosonde.servers.url import parse as parse_url
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
-from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER, DATABASES
+from iosonde.storage.safety.journal_entry import DATABASE_ON_SERVER
 from iosonde.tools import TOOLS
 
 pytestmark = [pytest.mark.engine, pytest.mark.needs("ferretdb")]
@@ -111,20 +107,14 @@ def started(directory: Path) -> Server:
     raise AssertionError(f"FerretDB did not start: {''.join(messages)}")
 
 
-@pytest.fixture
-def directory() -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
     memory = Path("/dev/shm")
-    path = Path(tempfile.mkdtemp(prefix="iosonde-test-", dir=memory if memory.is_dir() else None))
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def server(directory: Path) -> Iterator[Server]:
-    running = started(directory)
-    yield running
-    running.process.kill()
-    running.process.wait()
+    with tempfile.TemporaryDirectory(prefix="iosonde-test-", dir=memory if memory.is_dir() else None) as directory:
+        found = started(Path(directory))
+        yield found
+        found.process.kill()
+        found.process.wait()
 
 
 def names_of(plan: Plan) -> list[str]:
@@ -168,7 +158,13 @@ def test_the_plan_names_the_database_and_nothing_starts_without_consent(server: 
     with pytest.raises(ServerError, match="would be created") as error:
         execute(plan, tmp_path / "refused")
     assert f"--confirm {name}" in error.value.hint
+    done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
+    assert done.failure and done.failure.code == "foreign_data", "the engine creates none"
     assert own_databases(server) == set()
+    study = parse(STUDY.format(measurement="", factors=""), name="s.toml")
+    with pytest.raises(StudyError, match="none is named") as refused:
+        expand(study, open_target(str(server.directory)))
+    assert "--server mongodb://" in refused.value.hint
 
 
 def test_a_database_of_that_name_is_not_touched(server: Server, tmp_path: Path) -> None:
@@ -183,21 +179,15 @@ def test_a_database_of_that_name_is_not_touched(server: Server, tmp_path: Path) 
         MongoDb().drop_database(connection, name)
     assert f"db.getSiblingDB('{name}').dropDatabase()" in error.value.hint
     assert connection.has(name, "accounts", "mine"), "cleanup drops only what iosonde created"
+    connection.drop(name)
     connection.close()
-
-
-def test_the_engine_refuses_a_database_that_iosonde_did_not_create(server: Server) -> None:
-    plan = server.plan()
-    done = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
-    assert done.failure and done.failure.code == "foreign_data", done.failure
-    assert own_databases(server) == set()
 
 
 class _StopUnderLoad(Silent):
     """Sends a signal to this process once the engine loads records."""
 
-    def __init__(self, server: Server, database: str, number: signal.Signals) -> None:
-        self._server, self._database, self._number = server, database, number
+    def __init__(self, server: Server, database: str) -> None:
+        self._server, self._database = server, database
 
     def event(self, run: Run, event: Event) -> None:
         if event["event"] == "phase" and event["phase"] == "layout" and event["edge"] == "begin":
@@ -208,17 +198,16 @@ class _StopUnderLoad(Silent):
         while not client[self._database]["records"].find_one():
             time.sleep(0.005)
         client.close()
-        os.kill(os.getpid(), self._number)
+        os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_load_leaves_no_database(server: Server, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_load_leaves_no_database(server: Server, tmp_path: Path) -> None:
     """The server still inserts a batch of the engine that was stopped, and creates the dropped database again."""
     plan = server.plan(load_batch="20000", records="200k", value_size="1000")
     [name] = names_of(plan)
     with pytest.raises(Interrupted):
-        execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)), observer=_StopUnderLoad(server, name, number))
-    time.sleep(3)
+        execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)), observer=_StopUnderLoad(server, name))
+    time.sleep(2)
     assert own_databases(server) == set()
     assert [entry for entry in journal.entries() if entry.what == DATABASE_ON_SERVER] == []
 
@@ -244,92 +233,23 @@ def test_a_database_that_a_client_creates_again_stays_in_the_journal(
     connection.close()
 
 
-def test_a_pause_does_not_count_as_time_without_the_database(server: Server) -> None:
-    """The server was paused too, and creates the database again afterwards."""
+def test_a_killed_server_fails_the_run(tmp_path: Path) -> None:
+    server = started(tmp_path)
+    plan = server.plan(duration="600s")
     connection = MongoDb().connect(parse_url(server.url).address())
-    MongoDb().create_database(connection, "iosonde_12ab34cd")
-    drop, names, dropped = connection.drop, connection.database_names, list[str]()
-
-    def drop_and_insert_after_a_pause(name: str) -> None:
-        drop(name)
-        dropped.append(name)
-
-    def names_after_a_pause() -> list[str]:
-        found = names()
-        if len(dropped) == 1:
-            time.sleep(mongodb.ABSENT_S + 0.1)
-            connection.insert(dropped[0], "records", {"_id": "late"})
-            dropped.append("")
-        return found
-
-    connection.drop = drop_and_insert_after_a_pause  # type: ignore[method-assign]
-    connection.database_names = names_after_a_pause  # type: ignore[method-assign]
-    MongoDb().drop_database(connection, "iosonde_12ab34cd")
-    assert own_databases(server) == set()
+    MongoDb().create_database(connection, names_of(plan)[0])
     connection.close()
 
+    def kill(event: Event) -> None:
+        if event["event"] == "interval":
+            server.process.kill()
 
-def test_cleanup_drops_the_database_of_a_killed_iosonde(server: Server, tmp_path: Path) -> None:
-    plan = server.plan(duration="60s")
-    [name] = names_of(plan)
-    code = (
-        "import sys; from iosonde.execution import execute; from iosonde.plan import Plan; "
-        "from iosonde.storage.safety.consent import Consent; "
-        "execute(Plan.model_validate_json(sys.stdin.read()), sys.argv[1], consent=Consent(confirm=(sys.argv[2],)))"
-    )
-    running = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path / "r"), name], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        text=True,
-    )  # fmt: skip
-    assert running.stdin is not None
-    running.stdin.write(plan.model_dump_json())
-    running.stdin.close()
-    while own_databases(server) != {name} and running.poll() is None:
-        time.sleep(0.05)
-    running.kill()
-    running.wait()
-    assert own_databases(server) == {name}
-    [cleaned] = [each for each in journal.cleanup() if name in each.path]
-    assert (cleaned.reason, cleaned.failed) == ("the database was removed", False)
-    assert own_databases(server) == set()
-
-
-def test_a_killed_server_fails_the_run_and_its_database_stays_in_the_journal(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is dropped by `iosonde cleanup` once the server runs again."""
-    monkeypatch.setattr(foreign_database, "RESTART_S", 0.1)
-    plan = server.plan(duration="60s")
-    [name] = names_of(plan)
-
-    def kill() -> None:
+    try:
+        vanished = drive(plan.runs[0].spec, on_event=kill, stop=Stop())
+    finally:
         server.process.kill()
-        monkeypatch.setattr(mongodb, "CONNECT_MS", 300)
-
-    with pytest.raises(TargetError, match=f"cannot drop the database `{name}`") as error:
-        execute(plan, tmp_path / "r", consent=Consent(confirm=(name,)), observer=AtFirstInterval(kill))
-    assert "iosonde cleanup" in str(error.value.hint)
-    [record] = ResultSet.open(tmp_path / "r").records()
-    assert record.failure and record.failure.code in ("server_vanished", "connection_refused"), record.failure
-    kept = [entry.facts["database"] for entry in journal.entries() if entry.what == DATABASE_ON_SERVER]
-    assert kept == [name]
-    journal.removed(DATABASES / name)
-
-
-def test_a_server_that_is_not_there_fails_the_run(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mongodb, "CONNECT_MS", 300)
-    plan = server.plan()
-    server.process.kill()
-    server.process.wait()
-    [record] = records_of(plan, tmp_path / "r")
-    assert record.failure and record.failure.code == "connection_refused", record.failure
-    assert f"127.0.0.1:{server.port}" in f"{record.failure.message} {record.failure.context}"
-
-
-def test_a_store_without_a_server_names_the_option(directory: Path) -> None:
-    study = parse(STUDY.format(measurement="", factors=""), name="s.toml")
-    with pytest.raises(StudyError, match="none is named") as error:
-        expand(study, open_target(str(directory)))
-    assert "--server mongodb://" in error.value.hint
+        server.process.wait()
+    assert vanished.failure and vanished.failure.code in ("server_vanished", "connection_refused"), vanished.failure
+    absent = drive(plan.runs[0].spec, on_event=lambda _: None, stop=Stop())
+    assert absent.failure and absent.failure.code == "connection_refused", absent.failure
+    assert f"127.0.0.1:{server.port}" in f"{absent.failure.message} {absent.failure.context}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,12 +21,13 @@ from typing import Any
 import pytest
 from engines import real_engine
 from servers.conftest import restored
-from servers.volatile_device import VolatileDevice
 
 from iosonde import protocol
 from iosonde.errors import ServerError
+from iosonde.lab.bound_process import end, find_tool, start_bound
 from iosonde.servers.instance import Instance
 from iosonde.storage.safety import journal
+from iosonde.storage.setups import loop_devices
 
 pytestmark = [
     pytest.mark.system,
@@ -34,24 +36,86 @@ pytestmark = [
     ),
 ]
 
-POSTGRES, MARIADB = pytest.mark.needs("postgres"), pytest.mark.needs("mariadbd")
-DURABLE = [
-    pytest.param("postgresql", {"fsync": True, "synchronous_commit": "on"}, marks=POSTGRES),
-    pytest.param("mariadb", {"innodb_flush_log_at_trx_commit": 1}, marks=MARIADB),
+CASES = [
+    pytest.param("postgresql", {"fsync": True, "synchronous_commit": "on"}, True, marks=pytest.mark.needs("postgres")),
+    pytest.param(
+        "postgresql", {"fsync": False, "synchronous_commit": "on"}, False, marks=pytest.mark.needs("postgres")
+    ),
+    pytest.param("mariadb", {"innodb_flush_log_at_trx_commit": 1}, True, marks=pytest.mark.needs("mariadbd")),
 ]
-LOSSY = [
-    pytest.param("postgresql", {"fsync": False, "synchronous_commit": "on"}, False, marks=POSTGRES),
-    pytest.param("postgresql", {"fsync": True, "synchronous_commit": "on"}, True, marks=POSTGRES),
-    pytest.param("mariadb", {"innodb_flush_log_at_trx_commit": 1}, True, marks=MARIADB),
-]
-"""Settings, and whether the device ignores flushes. InnoDB with `innodb_flush_log_at_trx_commit = 2` is not among them: it
-flushes the device whenever it extends a table, so the power may fail before any commit that is not flushed."""
+"""Settings, and whether all acknowledged commits survive. InnoDB with `innodb_flush_log_at_trx_commit = 2` is not among
+them: it flushes the device whenever it extends a table, so the power may fail before any commit that is not flushed."""
 NO_FLUSHES = "commit=3600"
 """ext4 would flush the device with its journal every five seconds, and with it whatever was acknowledged before."""
 COMMITS = 200
 ENTRY_BYTES = 16
 """Of the log of acknowledged commits, and of its header."""
 SIZE_BYTES = 2 << 30
+
+
+FOLDER = "/mnt"
+FILE = f"{FOLDER}/device"
+CONNECTIONS = "/sys/fs/fuse/connections"
+# One request at a time: QEMU 7.2 corrupts data with two in flight (`iosonde/lab/device.py`).
+SCRIPT = f"""
+mount -t tmpfs -o mode=700 iosonde-test {FOLDER}
+mount -t fusectl fusectl {CONNECTIONS}
+: >{FILE}
+exec "$1" --blockdev driver=nbd,server.type=unix,server.path="$2",node-name=device \\
+  --export type=fuse,id=file,node-name=device,mountpoint={FILE},writable=on \\
+  --chardev stdio,id=talk --monitor chardev=talk
+"""
+
+
+class VolatileDevice:
+    """A block device with a volatile write cache: what is not flushed is lost with its power.
+
+    nbdkit's cache filter keeps writes in memory until the device is flushed. qemu-storage-daemon gives the device out as a
+    file (FUSE), and a loop device with direct I/O makes a block device of the file. Killing nbdkit cuts the power: the
+    image then has what was flushed, and the kernel's page cache cannot be written to it any more.
+    """
+
+    def __init__(self, image: Path, size_bytes: int) -> None:
+        """Contents are those of the image, if it exists."""
+        self.image = image
+        with image.open("ab") as file:
+            file.truncate(size_bytes)
+        self._socket = name = image.with_suffix(".socket")
+        self._nbdkit = subprocess.Popen(
+            ["nbdkit", "--foreground", "--exit-with-parent", "--unix", name, "--filter=cache", "file", image,
+             "cache=writeback"],
+            env={**os.environ, "TMPDIR": str(image.parent)},
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not name.exists():
+            assert self._nbdkit.poll() is None and time.monotonic() < deadline, "nbdkit did not start"
+            time.sleep(0.01)
+        self._daemon = start_bound(
+            SCRIPT, find_tool("qemu-storage-daemon"), str(name), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert self._daemon.stdout is not None
+        ready, _, _ = select.select([self._daemon.stdout], [], [], 60)
+        assert ready and b"QMP" in self._daemon.stdout.readline()
+        connection = os.minor(self._inside(FILE).stat().st_dev)
+        self._inside(f"{CONNECTIONS}/{connection}/max_background").write_text("1")
+        self._loop = loop_devices.LoopDevice(self._inside(FILE), sector_bytes=512)
+        self.path = self._loop.path
+
+    def _inside(self, path: str) -> Path:
+        return Path(f"/proc/{self._daemon.pid}/root{path}")
+
+    def cut_power(self) -> None:
+        """From now on every I/O is an error, and what was not flushed is lost."""
+        self._nbdkit.kill()
+        self._nbdkit.wait()
+
+    def close(self) -> None:
+        """Remove the device, which nothing uses any more; the image stays."""
+        self.cut_power()
+        end(self._daemon)
+        self._loop.close()
+        self._socket.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -145,13 +209,7 @@ def acknowledged_in(log: Path) -> int:
 
 
 def lost_commits(
-    kind: str,
-    settings: dict[str, Any],
-    place: Path,
-    templates: dict[str, Path],
-    log: Path,
-    *,
-    ignores_flushes: bool = False,
+    kind: str, settings: dict[str, Any], place: Path, templates: dict[str, Path], log: Path
 ) -> tuple[int, int]:
     """Lost and acknowledged commits; all are lost if the server does not recover."""
     disk, image = place / "disk", place / "image"
@@ -161,7 +219,7 @@ def lost_commits(
     subprocess.run(["mkfs.ext4", "-q", image], check=True)
     with mounted(image, disk, "-o", "loop"):
         instance = restored(disk, kind, templates, settings=settings)
-    device = VolatileDevice(image, SIZE_BYTES, ignores_flushes=ignores_flushes)
+    device = VolatileDevice(image, SIZE_BYTES)
     try:
         with mounted(device.path, disk, "-o", NO_FLUSHES):
             instance.start()
@@ -182,22 +240,10 @@ def lost_commits(
     return lost, acknowledged
 
 
-@pytest.mark.parametrize(("kind", "settings"), DURABLE)
-def test_synchronous_commits_survive_a_power_failure(
-    kind: str, settings: dict[str, Any], place: Path, templates: dict[str, Path], tmp_path: Path
+@pytest.mark.parametrize(("kind", "settings", "are_durable"), CASES)
+def test_commits_survive_a_power_failure_if_they_are_synchronous(
+    kind: str, settings: dict[str, Any], are_durable: bool, place: Path, templates: dict[str, Path], tmp_path: Path
 ) -> None:
     lost, acknowledged = lost_commits(kind, settings, place, templates, tmp_path)
-    assert (lost, acknowledged >= COMMITS) == (0, True)
-
-
-@pytest.mark.parametrize(("kind", "settings", "ignores_flushes"), LOSSY)
-def test_commits_that_are_not_flushed_are_lost_in_a_power_failure(
-    kind: str,
-    settings: dict[str, Any],
-    ignores_flushes: bool,
-    place: Path,
-    templates: dict[str, Path],
-    tmp_path: Path,
-) -> None:
-    lost, acknowledged = lost_commits(kind, settings, place, templates, tmp_path, ignores_flushes=ignores_flushes)
-    assert 0 < lost <= acknowledged
+    assert acknowledged >= COMMITS
+    assert lost == 0 if are_durable else 0 < lost <= acknowledged

@@ -1,13 +1,15 @@
-"""Findings about transactions: the gain of a separate log, durability, and the label of TPC-C-like results."""
+"""Transactions: parameters, the specs they become, and findings about logs, durability and limits."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 import pytest
 
+from iosonde.errors import StudyError
 from iosonde.features.database_transactions.questions import (
     Durability,
     LogGain,
@@ -17,12 +19,104 @@ from iosonde.features.database_transactions.questions import (
     server_limit,
     think_time,
 )
+from iosonde.features.database_transactions.spec import load_spec
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.planning import load
 from iosonde.results.schema import SHARED_LOG_DEVICE
-from iosonde.study.model import Analysis
 from iosonde.verdict.verdict import Kind
+from iosonde.workload import named, sql_server
+
+TPCC, COMMIT = named("tpcc"), named("commit")
+
+
+class Directory:
+    """A directory target, without a file system behind it."""
+
+    kind = "directory"
+    name = "/mnt"
+    own = "iosonde-01234567"
+
+    def backend(self) -> None:
+        return None
+
+    def free_bytes(self) -> int:
+        return 1 << 40
+
+    def block_devices(self) -> list[str]:
+        return ["8:0"]
+
+    def spec_target(self, files: str, size_bytes: int) -> dict[str, Any]:
+        return {"kind": "file_per_job", "directory": "/mnt/iosonde-01234567", "size_bytes": size_bytes}
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_server, "check_place", lambda *_: None)
+
+
+def spec_of(workload: Any, **parameters: Any) -> dict[str, Any]:
+    streams = {"main": workload.build(parameters)}
+    return workload.resolve(streams, Directory(), seed=7, run_id="c0001-r1")["workload"]
+
+
+def test_a_spec_measures_the_restored_database_and_a_load_measures_nothing() -> None:
+    spec = spec_of(TPCC, warehouses=20, terminals=8, duration="30s", ramp="5s", isolation="serializable")
+    assert spec["database"] == {"kind": "existing"}
+    assert spec["check"] == {"before": False, "after": True}
+    assert (spec["warehouses"], spec["measurement"]["terminals"]) == (20, 8)
+    assert spec["measurement"]["isolation"] == "serializable"
+    assert spec["server"]["address"]["path"].startswith("/mnt/iosonde-01234567/postgresql-")
+    assert spec["measurement"]["acknowledged"] is None
+    loading = load_spec({"run_id": "c0001-r1", "workload": spec}, jobs=6)["workload"]
+    assert loading["database"] == {"kind": "loaded", "reload": False, "jobs": 6}
+    assert loading["check"] == {"before": True, "after": False}
+    assert loading["measurement"] is None
+    assert all(loading[name] == spec[name] for name in ("server", "warehouses", "seed"))
+    killed = spec_of(COMMIT, clients=4, duration="20s", kill_server_after="2s")["measurement"]
+    assert killed["server_loss"] == "end"
+    assert killed["acknowledged"] == {"directory": "/mnt/iosonde-01234567/acknowledged-01234567"}
+    built = TPCC.build({"postgresql": "shared_buffers=128MB;fsync=off"})
+    assert built.settings == {"shared_buffers": "128MB", "fsync": "off"}, "in the units of the server"
+
+
+def test_settings_that_do_not_shape_the_data_share_a_template() -> None:
+    path = [spec_of(TPCC, postgresql={"shared_buffers": size})["server"]["address"]["path"] for size in ("1GB", "2GB")]
+    assert path[0] == path[1]
+    pages = [
+        spec_of(TPCC, server="mariadb", mariadb={"innodb_page_size": size})["server"]["address"]["path"]
+        for size in ("8k", "16k")
+    ]
+    assert pages[0] != pages[1]
+    assert spec_of(TPCC, warehouses=1)["server"]["address"] != spec_of(TPCC, warehouses=2)["server"]["address"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"arrival": "poisson"}, "needs a `rate`"),
+        ({"rate": 100}, "`rate` is for an open loop"),
+        ({"kill_server_after": "20s", "duration": "10s"}, "beyond the end"),
+        ({"server_url": "postgresql://me@db", "memory_limit": "1GiB"}, "cannot be limited"),
+        ({"server_url": "postgresql://me@db", "postgresql": {"fsync": "off"}}, "are not changed"),
+        ({"server_url": "postgresql://me@db", "kill_server_after": "2s"}, "kills no server"),
+        ({"arrival": "constant", "rate": 10, "think": "standard"}, "no think time"),
+        ({"postgresql": {"a b": 1}}, "the setting `a b`"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        TPCC.build(parameters)
+
+
+def test_a_running_server_gets_a_database_named_by_its_contents() -> None:
+    first, second = (spec_of(TPCC, server_url="postgresql://me@db", warehouses=2)["server"] for _ in range(2))
+    assert first["database"] == second["database"]
+    assert first["database"].startswith("iosonde_")
+    assert first["address"] == {"kind": "tcp", "host": "db", "port": 5432}
+
+
+# Findings -------------------------------------------------------------------------------------------------------------
 
 
 def log_question(apart: list[float], together: list[float], kind: str) -> Question:
@@ -112,42 +206,30 @@ def test_opposite_effects_of_a_separate_log_are_not_pooled() -> None:
     assert "to 2.0 times with 64 terminals" in found.sentence
 
 
-def test_lost_commits_are_summed_over_the_kills_of_a_setting() -> None:
-    study = load("durability")
+def test_lost_commits_are_summed_over_kills_and_a_server_that_does_not_restart_is_not_left_out() -> None:
+    failed, settings = "PostgreSQL did not start", ["on", "on", "on", "off", "never"]
     cases = pl.DataFrame(
-        {"case_id": ["on", "off"], "part": ["settings"] * 2, "setting": ["commit=on", "commit=off"],
-         "server": ["postgresql"] * 2}
+        {"case_id": ["on", "off", "never"], "part": ["settings"] * 3, "server": ["postgresql"] * 3,
+         "setting": ["commit=on", "commit=off", "fsync=off"]}
     )  # fmt: skip
     outcomes = pl.DataFrame(
-        {"case_id": ["on", "on", "off"], "part": ["settings"] * 3, "acknowledged_commits": [100, 200, 150],
-         "lost_commits": [0, 0, 12], "recovery_seconds": [0.5, 1.5, 0.25]}
-    )  # fmt: skip
-    question = Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(), outcomes=outcomes)
-    found = [each for each in durability(question) if isinstance(each, Durability)]
-    assert [(each.settings, each.acknowledged, each.lost, each.runs) for each in found] == [
-        (("PostgreSQL, commit=off",), 150, 12, 1),
-        (("PostgreSQL, commit=on",), 300, 0, 2),
-    ]
-    assert found[1].sentence == "PostgreSQL, commit=on: acknowledged commits lost after SIGKILL: 0 of 300"
-
-
-def test_a_server_that_does_not_restart_is_not_left_out() -> None:
-    cases = pl.DataFrame(
-        {"case_id": ["on", "off"], "part": ["settings"] * 2, "setting": ["commit=on", "commit=off"],
-         "server": ["postgresql"] * 2}
-    )  # fmt: skip
-    outcomes = pl.DataFrame(
-        {"case_id": ["on", "on", "on", "off"], "part": ["settings"] * 4, "acknowledged_commits": [100, 200, None, None],
-         "lost_commits": [0, 0, None, None], "recovery_seconds": [0.5, 1.5, None, None],
-         "recovery_error": [None, None, "PostgreSQL did not start", "PostgreSQL did not start"]}
+        {"case_id": settings, "part": ["settings"] * 5, "acknowledged_commits": [100, 200, None, 150, None],
+         "lost_commits": [0, 0, None, 12, None], "recovery_seconds": [0.5, 1.5, None, 0.25, None],
+         "recovery_error": [None, None, failed, None, failed]}
     )  # fmt: skip
     study = load("durability")
     question = Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(), outcomes=outcomes)
-    on, off = (each for each in durability(question) if isinstance(each, Durability))
-    assert (on.acknowledged, on.lost, on.runs, on.unverified) == (300, 0, 3, 1)
+    found = {each.settings[0]: each for each in durability(question) if isinstance(each, Durability)}
+    facts = {name: (each.acknowledged, each.lost, each.runs, each.unverified) for name, each in found.items()}
+    assert facts == {
+        "PostgreSQL, commit=off": (150, 12, 1, 0),
+        "PostgreSQL, commit=on": (300, 0, 3, 1),
+        "PostgreSQL, fsync=off": (0, 0, 1, 1),
+    }
+    on, never = found["PostgreSQL, commit=on"], found["PostgreSQL, fsync=off"]
     assert on.sentence.endswith("SIGKILL: 0 of 300; not known after 1 of 3 kills (PostgreSQL did not start)")
-    assert off.sentence.endswith("SIGKILL: not known after 1 of 1 kill (PostgreSQL did not start)")
-    assert off.recovery_s is None and "no server recovered" in off.evidence
+    assert never.sentence.endswith("SIGKILL: not known after 1 of 1 kill (PostgreSQL did not start)")
+    assert never.recovery_s is None and "no server recovered" in never.evidence
 
 
 def limit_question(verdict: str, because: str) -> Question:
@@ -179,11 +261,6 @@ def test_the_highest_throughput_of_a_server_comes_with_its_limit_and_the_reason(
     )
 
 
-def test_a_server_without_a_limit_is_reported_as_such() -> None:
-    [found] = server_limit(limit_question("undetermined", "no share reached its limit"))
-    assert found.sentence.endswith("; no limit was found (no share reached its limit)")
-
-
 def test_a_limit_of_a_minority_of_runs_is_not_named() -> None:
     asked = limit_question("device-limited", "the device was busy 90 % of the time")
     verdicts: Counter[Kind] = Counter({"device-limited": 1, "undetermined": 1, "lock-limited": 1})
@@ -206,7 +283,3 @@ def test_results_without_think_times_are_labelled() -> None:
     assert think_time(pl.DataFrame({"case_id": ["a"], "think": ["standard"]}), metrics) == []
     assert think_time(pl.DataFrame({"case_id": ["failed"], "think": ["none"]}), metrics) == []
     assert think_time(pl.DataFrame({"case_id": ["a"]}), metrics) == []
-
-
-def test_the_analyses_are_known_to_studies() -> None:
-    assert Analysis(kind="log_gain", over="log").kind == "log_gain"

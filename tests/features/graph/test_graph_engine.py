@@ -158,7 +158,6 @@ def test_components_and_levels_are_those_of_scipy(tmp_path: Path) -> None:
     ("content", "place"),
     [
         (b"0 1\n2 three\n", "line 2"),
-        (b"0 1 0.5\n", "line 1"),
         (b"\x00\xff\x1b[31m\n", "line 1"),
         (b"5 5\n", "`graph.source`"),
     ],

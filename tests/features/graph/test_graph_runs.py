@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from engines import real_engine
 from loop_stacks import loop_devices
 
 from iosonde.errors import TargetError
@@ -49,16 +47,11 @@ algorithm = ["pagerank", "bfs", "components"]
 """
 
 
-@pytest.fixture(autouse=True)
-def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    yield
-    assert journal.entries() == []
-
-
 def carried_out(tmp_path: Path, target: Path, *, consent: Consent | None = None, **settings: str) -> ResultSet:
     plan = expand(parse(STUDY), open_target(str(target)), settings=settings)
-    return execute(plan, tmp_path / "results", consent=consent or Consent())
+    results = execute(plan, tmp_path / "results", consent=consent or Consent())
+    assert journal.entries() == []
+    return results
 
 
 def values(results: ResultSet, case: str) -> dict[str, float]:
@@ -118,28 +111,20 @@ def test_every_column_about_graphs_has_a_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
-def test_an_edge_list_is_imported_and_what_was_removed_is_counted(tmp_path: Path) -> None:
+def test_an_edge_list_is_imported_what_was_removed_is_counted_and_every_column_has_a_value(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (tmp_path / "edges.txt").write_text("# a path, a self-loop, a duplicate\n0 1\n1 2\n2 2\n2 1\n")
     (tmp_path / "link").symlink_to(tmp_path / "edges.txt")
-    [record] = carried_out(tmp_path, data, algorithm="components", edge_list=str(tmp_path / "link")).records()
-    graph = facts(record)
-    assert (graph["vertices"], graph["edges"], graph["components"]) == (3, 4, 1)
-    assert (graph["source_edges"], graph["self_loops"], graph["duplicates"]) == (4, 1, 2)
-
-
-@pytest.mark.engine
-def test_garbage_in_an_edge_list_is_a_failed_record_and_leaves_nothing(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    (tmp_path / "edges.txt").write_text("0 1\nzero one\n")
-    results = carried_out(tmp_path, data, algorithm="components", edge_list=str(tmp_path / "edges.txt"))
+    settings = {"algorithm": "pagerank", "cache_size": "64MiB", "edge_list": str(tmp_path / "link")}
+    results = carried_out(tmp_path, data, **settings)
     [record] = results.records()
-    assert record.outcome == "failed"
-    assert record.failure is not None
-    assert (record.failure.code, record.failure.context) == ("invalid_input", "line 2")
-    assert list(data.iterdir()) == []
+    graph = facts(record)
+    assert (graph["vertices"], graph["edges"]) == (3, 4)
+    assert (graph["source_edges"], graph["self_loops"], graph["duplicates"]) == (4, 1, 2)
+    [row] = Facts(results).runs().select(each.name for each in COLUMNS).rows(named=True)
+    assert {name for name, value in row.items() if value is None} == {"graph_components", "graph_reached"}
+    assert values(results, "pagerank")["cached_edges_per_core_sec"] > 0
 
 
 @pytest.mark.unit
@@ -171,43 +156,26 @@ def test_other_paths_in_a_received_plan_are_refused(tmp_path: Path, change: dict
 
 @pytest.mark.system
 @pytest.mark.needs("loop devices")
-def test_a_graph_is_written_to_and_read_from_a_raw_device(tmp_path: Path) -> None:
-    with loop_devices(tmp_path, 64 * MIB) as [device]:
-        consent = Consent(destroy=(str(device),))
-        results = carried_out(tmp_path, device, consent=consent, algorithm="pagerank")
-    [record] = results.records()
-    assert facts(record)["check"]["violations"] == 0
-    assert record.result is not None
-    assert record.result["devices"][0]["read_bytes"] >= facts(record)["adjacency_bytes"]
+@pytest.mark.parametrize("largest", [1_000_000, 20_000_000])
+def test_a_list_with_large_numbers_is_written_to_a_device_with_room_for_its_graph(largest: int, tmp_path: Path) -> None:
+    """The size of the index follows from the numbers of the vertices, not from the size of the list.
 
-
-@pytest.mark.system
-@pytest.mark.needs("loop devices")
-def test_a_short_edge_list_with_large_numbers_is_written_to_a_device_with_room_for_it(tmp_path: Path) -> None:
-    """Its index is longer than its size lets expect; the plan states what of the device may be lost."""
+    The plan states what of the device may be lost. A graph that is larger than the device fails the run.
+    """
     edges = tmp_path / "edges.txt"
-    edges.write_text("0 1\n1 1000000\n")
+    edges.write_text(f"0 1\n1 {largest}\n")
     with loop_devices(tmp_path, 64 * MIB) as [device]:
         consent = Consent(destroy=(str(device),))
         results = carried_out(tmp_path, device, consent=consent, algorithm="components", edge_list=str(edges))
+        is_unchanged = not any(device.read_bytes().removeprefix(MARK))
     [record] = results.records()
-    assert facts(record)["vertices"] == 1_000_001
-    assert facts(record)["check"]["violations"] == 0
     assert [each.what for each in results.plan.destroys] == [f"bytes 0 to {64 * MIB - 1} are lost (all of it)"]
-
-
-@pytest.mark.system
-@pytest.mark.needs("loop devices")
-def test_an_edge_list_whose_graph_is_larger_than_the_device_fails_the_run(tmp_path: Path) -> None:
-    """The size of the index follows from the numbers of the vertices, not from the size of the list."""
-    edges = tmp_path / "edges.txt"
-    edges.write_text("0 1\n1 20000000\n")
-    with loop_devices(tmp_path, 64 * MIB) as [device]:
-        consent = Consent(destroy=(str(device),))
-        results = carried_out(tmp_path, device, consent=consent, algorithm="components", edge_list=str(edges))
-        assert not any(device.read_bytes().removeprefix(MARK))
-    [record] = results.records()
-    assert record.outcome == "failed"
-    assert record.failure is not None
+    if largest == 1_000_000:
+        assert facts(record)["vertices"] == largest + 1
+        assert facts(record)["check"]["violations"] == 0
+        assert record.result and record.result["devices"][0]["read_bytes"] >= facts(record)["adjacency_bytes"]
+        return
+    assert is_unchanged
+    assert record.outcome == "failed" and record.failure is not None
     assert (record.failure.code, record.failure.context) == ("no_space", "phase `layout`")
     assert "the device" in record.failure.message and "smaller graph" in record.failure.hint

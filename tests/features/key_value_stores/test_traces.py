@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +55,16 @@ def test_a_csv_file_becomes_rows_with_times_from_the_first(tmp_path: Path) -> No
     assert found.has_ttl
 
 
-def test_gets_of_keys_that_the_trace_has_deleted_are_counted(tmp_path: Path) -> None:
+def test_gets_of_deleted_keys_are_counted_and_rows_numbered_across_blocks(tmp_path: Path) -> None:
     """State carries over between blocks: there is more than a block of other rows in between."""
     first = ["get,a,,", "set,a,20,", "get,a,,", "delete,a,,", "get,a,,", "get,b,,", "delete,b,,", "get,b,,"]
     between = ["get,another-key,,"] * (trace_files.BLOCK_BYTES // 18)
     last = ["get,a,,", "set,a,20,", "get,a,,", "get,b,,"]
     rows = [f"0,{each}" for each in [*first, *between, *last]]
     assert trace.converted(written(tmp_path, HEADER + "\n".join(rows))).deleted_gets == 4
+    with pytest.raises(StudyError) as raised:
+        trace.converted(written(tmp_path, HEADER + "\n".join([*rows, "x,get,k,,"])))
+    assert f"row {len(rows) + 1}, column `time`" in raised.value.where
 
 
 @pytest.mark.parametrize(
@@ -104,14 +106,6 @@ def test_a_name_with_a_pattern_is_one_file(name: str, tmp_path: Path) -> None:
     with (tmp_path / name).open("wb") as file:
         pl.DataFrame({**row, "key": ["own"]}).write_parquet(file)
     assert trace.converted(str(tmp_path / name)).rows == 1
-
-
-def test_optional_columns_quotes_and_line_ends(tmp_path: Path) -> None:
-    text = 'key,time,operation\r\n"a,b",0,get\r\nc,1,delete\r\n'
-    rows = rows_of(trace.converted(written(tmp_path, text)))
-    assert rows["request"].tolist() == [0, 2]
-    short = rows_of(trace.converted(written(tmp_path, "time,operation,key\n0,get,k")))
-    assert len(short) == 1
 
 
 @pytest.mark.parametrize(
@@ -166,48 +160,21 @@ def test_a_file_that_is_no_trace_is_reported(content: bytes, what: str, tmp_path
     assert "docs/traces.md" in raised.value.hint
 
 
-@pytest.mark.parametrize("name", ["absent", "."])
-def test_a_file_that_cannot_be_read_is_reported(name: str, tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="cannot read the trace"):
-        trace.converted(str(tmp_path / name))
-
-
-def test_row_groups_that_take_too_much_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "trace.parquet"
-    pl.DataFrame({"time": [0.0] * 100, "operation": ["get"] * 100, "key": ["k"] * 100}).write_parquet(path)
-    assert trace.converted(str(path)).rows == 100
-    monkeypatch.setattr(trace_files, "LONGEST_GROUP", 99)
-    path.touch()
-    with pytest.raises(StudyError, match="a row group has 100 rows") as raised:
-        trace._converted.cache_clear()
-        list(trace_files.blocks(str(path)))
-    assert "row group 0" in raised.value.where
-
-
-def test_rows_are_numbered_across_blocks_and_memory_does_not_grow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trace_files, "BLOCK_BYTES", 1 << 16)
-    good = "".join(f"{row}.5,get,key-{row % 97},100,\n" for row in range(60_000))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = trace.converted(written(tmp_path, HEADER + good))
-    assert (found.rows, found.keys) == (60_000, 97)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10, "in KiB"
-    with pytest.raises(StudyError) as raised:
-        trace.converted(written(tmp_path, HEADER + good + "0,get,k,1,\n"))
-    assert "row 60001, column `time`" in raised.value.where
-
-
-def test_a_trace_is_converted_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path, HEADER + ROWS)
-    first = trace.converted(path)
+def test_a_file_is_converted_once_until_it_changes(tmp_path: Path) -> None:
+    """Optional columns, quotes and line ends are read; a file that cannot be is reported."""
+    path = written(tmp_path, 'key,time,operation\r\n"a,b",0,get\r\nc,1,delete')
+    found = trace.converted(path)
+    assert (found.rows, found.keys, found.deletes) == (2, 2, 1)
     trace._converted.cache_clear()
-    monkeypatch.setattr(trace, "_convert", lambda *_: pytest.fail("it was converted again"))
-    assert trace.converted(path) == first
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    second = trace.converted(written(tmp_path, HEADER + ROWS + "13,get,cherry,1,\n"))
-    assert (second.rows, second.digest == first.digest) == (5, False)
+    cache = tmp_path / "cache/iosonde/traces"
+    before = {each: each.stat().st_mtime_ns for each in cache.iterdir()}
+    assert trace.converted(path) == found
+    assert {each: each.stat().st_mtime_ns for each in cache.iterdir()} == before, "it was not converted again"
+    changed = trace.converted(written(tmp_path, "time,operation,key\n0,get,k"))
+    assert (changed.rows, changed.digest == found.digest) == (1, False)
+    for name in ("absent", "."):
+        with pytest.raises(StudyError, match="cannot read the trace"):
+            trace.converted(str(tmp_path / name))
 
 
 def stream(tmp_path: Path, **parameters: Any) -> KvParameters:
@@ -247,23 +214,18 @@ def test_a_trace_becomes_a_stream_at_its_own_times_or_as_fast_as_possible(tmp_pa
         ({"store": "memcached", "batch": 8}, "one operation at a time"),
         ({"store": "memcached", "ttl": "1h"}, "the trace has the times to live"),
         ({"trace_speed": 2}, '`trace_speed` is for `arrival = "trace"`'),
+        ({"trace": None}, "needs a trace, and none is named"),
     ],
 )
 def test_what_a_trace_decides_cannot_be_set(parameters: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(StudyError) as raised:
-        stream(tmp_path, **parameters)
+        KV.resolve({"main": stream(tmp_path, **parameters)}, open_target(str(tmp_path)), seed=1, run_id="r")
     assert message in str(raised.value)
 
 
-def test_a_phase_without_its_trace_is_an_error_of_the_plan(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="needs a trace, and none is named"):
-        KV.resolve({"main": KV.build({"phase": "trace"})}, open_target(str(tmp_path)), seed=1, run_id="r")
-
-
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("format_", ["csv", "parquet"])
-def test_a_damaged_trace_is_read_or_refused_and_nothing_else(tmp_path: Path, format_: str, seed: int) -> None:
-    random = np.random.default_rng(seed)
+def test_a_damaged_trace_is_read_or_refused_and_nothing_else(tmp_path: Path, format_: str) -> None:
+    random = np.random.default_rng(1)
     columns = {"time": np.arange(200) / 1000, "operation": ["get", "set"] * 100, "key": [f"k{i}" for i in range(200)]}
     whole = pl.DataFrame(columns)
     path = tmp_path / "whole"

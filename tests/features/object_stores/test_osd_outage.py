@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,13 +12,12 @@ import pytest
 from iosonde.errors import ServerError, TargetError
 from iosonde.execution.stop import Stop
 from iosonde.features.object_stores import osd_outage
-from iosonde.features.object_stores.ceph import ClusterLayout, perf
+from iosonde.features.object_stores.ceph import ClusterLayout
 from iosonde.features.object_stores.ceph.cluster import CephCluster
 from iosonde.features.object_stores.osd_outage import OsdOutage, not_recovered
 from iosonde.protocol.event import Event
 from iosonde.servers.account import account_for
 from iosonde.servers.directories import Directories
-from iosonde.servers.process import ServerProcess
 from iosonde.servers.server import Installation
 
 pytestmark = pytest.mark.engine
@@ -108,18 +106,9 @@ def test_a_recovery_during_the_measurement_ends_before_it(make: Make) -> None:
     assert facts["daemon"] == "osd.1"
     assert 0.1 <= facts["recovery_seconds"] <= recovered - outage._start - facts["restarted_seconds"] + 0.001
     assert not_recovered(facts) == []
-
-
-def test_a_recovery_after_the_measurement_is_awaited(make: Make) -> None:
-    outage = OsdOutage(make(), PARAMETERS | {"restart_osd_after": None})
-    measured(outage, 3)
-    assert outage.waited(engine_failed=False)["recovery_seconds"] >= 0.1
-
-
-def test_a_run_without_an_outage_has_no_facts_of_one(make: Make) -> None:
-    outage = OsdOutage(make(), {})
-    measured(outage, 3)
-    assert outage.waited(engine_failed=False) == {}
+    without = OsdOutage(make(), {})
+    measured(without, 3)
+    assert without.waited(engine_failed=False) == {}
 
 
 def test_an_incomplete_recovery_is_a_warning(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +122,8 @@ def test_an_incomplete_recovery_is_a_warning(make: Make, monkeypatch: pytest.Mon
     [warning] = not_recovered(facts)
     assert warning.code == "osd_not_recovered"
     assert "did not become healthy" in warning.message and "4 active+undersized+degraded" in warning.message
+    with pytest.raises(ServerError, match="did not become healthy"):
+        cluster.wait_until_clean(0.05)
 
 
 @pytest.mark.parametrize("failing", ["claim_error", "start_error"])
@@ -152,9 +143,10 @@ def test_a_stop_ends_the_wait_for_recovery(make: Make, stop: Stop) -> None:
     outage = OsdOutage(cluster, PARAMETERS)
     measured(outage, 2)
     stop.set()
-    started = time.monotonic()
     assert "stopped" in outage.waited(engine_failed=False)["error"]
-    assert time.monotonic() - started < 60
+    with pytest.raises(ServerError) as raised:
+        cluster.wait_until_clean()
+    assert raised.value.code == "stopped"
 
 
 @pytest.mark.parametrize("engine_failed", [True, False])
@@ -166,61 +158,3 @@ def test_a_daemon_is_not_restarted_after_a_failure_or_a_stop(make: Make, stop: S
         stop.set()
     assert "restarted_seconds" not in outage.waited(engine_failed=engine_failed)
     assert cluster.restarted is None
-
-
-def test_a_cluster_that_starts_is_not_awaited_after_a_stop(make: Make, stop: Stop) -> None:
-    stop.set()
-    with pytest.raises(ServerError) as raised:
-        make().wait_until_clean()
-    assert raised.value.code == "stopped"
-
-
-# Counters -------------------------------------------------------------------------------------------------------------
-
-
-def test_counters_of_a_stopped_daemon_are_kept(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster: Any = make(CephCluster)
-    counted = {"osd.0": 10, "osd.1": 20}
-
-    def ask(path: Path, command: str) -> dict[str, Any]:
-        if path.stem not in counted:
-            raise ServerError("no answer")
-        return {"osd": {"op_w": counted[path.stem]}}
-
-    def add_daemon(name: str) -> None:
-        process = subprocess.Popen(["sleep", "60"])
-        cluster._processes[name] = ServerProcess(process, cluster.data / name, "sleep", None)
-
-    monkeypatch.setattr(perf, "ask", ask)
-    monkeypatch.setattr("iosonde.servers.process.ended", lambda *_: None)
-    for name in counted:
-        add_daemon(name)
-    try:
-        assert cluster.statistics() == {"osd_client_writes": 30}
-        counted["osd.1"] = 25
-        cluster.stop_osd("osd.1")
-        del counted["osd.1"]
-        counted["osd.0"] = 12
-        assert cluster.statistics() == {"osd_client_writes": 37}
-        add_daemon("osd.1")
-        assert cluster.statistics() == {}, "it does not answer yet"
-        counted["osd.1"] = 1
-        assert cluster.statistics() == {"osd_client_writes": 38}
-    finally:
-        cluster.kill()
-
-
-def test_a_daemon_that_does_not_answer_when_it_is_stopped_keeps_its_latest_counters(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster: Any = make(CephCluster)
-    cluster._dumps["osd.1"] = {"osd": {"op_w": 20}}
-    monkeypatch.setattr(CephCluster, "_claim", lambda self, name: None)
-
-    class Killed:
-        def kill(self) -> None:
-            pass
-
-    cluster._processes["osd.1"] = Killed()
-    cluster.stop_osd("osd.1")
-    assert cluster.statistics() == {"osd_client_writes": 20}

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,20 +14,22 @@ from typing import Any
 
 import polars as pl
 import pytest
-from engines import real_engine
+from observers import AtFirstInterval
 
 from iosonde.execution import execute
 from iosonde.features.swap_areas import area, settings
 from iosonde.features.swap_areas.record import SwapReading
 from iosonde.features.swap_areas.settings import Changed
 from iosonde.metrics.metrics import interval_metrics, run_metrics
-from iosonde.planning import expand, load, parse
+from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.consent import Consent
 from iosonde.storage.setups.loop_devices import LoopDevice
+
+pytestmark = [pytest.mark.system, pytest.mark.alone]
 
 MIB = 1 << 20
 
@@ -57,8 +58,7 @@ limit_operations = 20000
 
 
 @pytest.fixture(autouse=True)
-def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+def no_swap_stays_active() -> Iterator[None]:
     before = area.active()
     yield
     assert [each.path for each in area.active()] == [each.path for each in before], "no swap stays active"
@@ -81,8 +81,6 @@ def paging(record: Record) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.system
-@pytest.mark.alone
 def test_pages_are_swapped_out_and_in_unchanged(tmp_path: Path) -> None:
     setting = settings.FILES["page_cluster"]
     before = setting.read_text()
@@ -101,22 +99,10 @@ def test_pages_are_swapped_out_and_in_unchanged(tmp_path: Path) -> None:
     assert swap.settings.page_cluster == 0
     assert swap.changed == [Changed(setting="page_cluster", before=before.strip(), value="0")]
     assert record.verdict is not None
-    assert record.verdict.evidence["major_faults"] == pytest.approx(faults_measured(tmp_path), rel=1e-3)
-
-
-def faults_measured(tmp_path: Path) -> float:
-    results = ResultSet.open(tmp_path / "results")
-    found = run_metrics(results).filter(pl.col("metric") == "operations", pl.col("operation") == "major_fault")
-    return float(found["value"][0])
-
-
-@pytest.mark.system
-@pytest.mark.alone
-def test_classes_add_up_and_swap_traffic_is_a_series(tmp_path: Path) -> None:
-    carried_out(tmp_path)
     results = ResultSet.open(tmp_path / "results")
     metrics = run_metrics(results)
     counts = dict(metrics.filter(pl.col("metric") == "operations").select("operation", "value").iter_rows())
+    assert record.verdict.evidence["major_faults"] == pytest.approx(counts["major_fault"], rel=1e-3)
     assert counts["hit"] + counts["minor_fault"] + counts["major_fault"] == counts["all"]
     whole = dict(metrics.filter(pl.col("operation") == "all").select("metric", "value").iter_rows())
     assert whole["major_fault_fraction"] == pytest.approx(counts["major_fault"] / counts["all"])
@@ -124,17 +110,11 @@ def test_classes_add_up_and_swap_traffic_is_a_series(tmp_path: Path) -> None:
     assert 1 - 64 / 96 - 0.05 < whole["major_fault_fraction"] + whole["minor_fault_fraction"] < 0.7
     assert whole["pages_wrong"] == 0
     assert whole["swap_in_bandwidth"] > 0
-    assert 0 < whole["measuring_cost_ns"] < 1_000
-    latency = metrics.filter(pl.col("metric") == "completion_latency_ns_p50")
-    by_class = dict(latency.select("operation", "value").iter_rows())
-    assert by_class["hit"] < by_class["major_fault"]
+    assert whole["measuring_cost_ns"] > 0
     series = interval_metrics(results, metrics=["swap_in_bandwidth", "ops_per_sec"])
-    moving = series.filter(pl.col("metric") == "swap_in_bandwidth", pl.col("value") > 0)
-    assert len(moving) >= 1
+    assert len(series.filter(pl.col("metric") == "swap_in_bandwidth", pl.col("value") > 0)) >= 1
 
 
-@pytest.mark.system
-@pytest.mark.alone
 def test_a_block_device_becomes_swap_with_consent_and_is_clean_afterwards(tmp_path: Path) -> None:
     image = tmp_path / "image"
     with image.open("wb") as file:
@@ -172,62 +152,41 @@ def moved_bytes(device: Path) -> list[int]:
     return [int(fields[place]) * 512 for place in (2, 6)]
 
 
-@pytest.mark.system
-@pytest.mark.alone
-def test_memory_that_is_too_small_without_swap_is_a_failed_run_with_its_cause(tmp_path: Path) -> None:
-    record = carried_out(tmp_path, swap="off")
+@pytest.mark.parametrize("settings", [{"swap": "off"}, {"swap_size": "8MiB"}], ids=["no swap", "a full swap area"])
+def test_memory_that_is_too_small_is_a_failed_run_with_its_cause(settings: dict[str, str], tmp_path: Path) -> None:
+    record = carried_out(tmp_path, **settings)
     assert record.failure is not None
     assert record.failure.code == "out_of_memory"
     assert "64 MiB is too small" in record.failure.message
+    assert "swap" in settings or "provide more swap" in record.failure.hint
 
 
-@pytest.mark.system
-@pytest.mark.alone
-def test_a_full_swap_area_is_a_failed_run_with_its_cause(tmp_path: Path) -> None:
-    record = carried_out(tmp_path, swap_size="8MiB")
-    assert record.failure is not None
-    assert record.failure.code == "out_of_memory"
-    assert "provide more swap" in record.failure.hint
-
-
-@pytest.mark.system
-@pytest.mark.alone
 def test_a_killed_engine_leaves_no_swap(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    plan = expand(parse(STUDY), open_target(str(data)), settings={"duration": "30s", "limit_operations": "none"})
-    killer = threading.Thread(target=kill_engine_once_it_swaps, args=(str(data),))
-    killer.start()
-    results = execute(plan, tmp_path / "results")
-    killer.join()
-    [record] = results.records()
+
+    def kill() -> None:
+        assert any(str(data) in each.path for each in area.active())
+        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            with contextlib.suppress(FileNotFoundError):  # It has exited.
+                if Path(f"/proc/{child}/comm").read_text().startswith("iosonde-"):
+                    os.kill(int(child), signal.SIGKILL)
+
+    plan = expand(parse(STUDY), open_target(str(data)), settings={"duration": "600s", "limit_operations": "none"})
+    [record] = execute(plan, tmp_path / "results", observer=AtFirstInterval(kill)).records()
     assert record.failure is not None
     assert record.failure.code == "killed"
     assert list(data.iterdir()) == []
 
 
-def kill_engine_once_it_swaps(directory: str) -> None:
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        if any(directory in each.path and each.used_bytes > MIB for each in area.active()):
-            for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-                with contextlib.suppress(FileNotFoundError):  # It has exited.
-                    if Path(f"/proc/{child}/comm").read_text().startswith("iosonde-"):
-                        return os.kill(int(child), signal.SIGKILL)
-        time.sleep(0.02)
-
-
-@pytest.mark.system
-@pytest.mark.alone
 def test_cleanup_turns_swap_off_after_iosonde_was_killed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    expand(parse(STUDY), open_target(str(data)))  # Fails here where it cannot run.
     study = tmp_path / "study.toml"
     study.write_text(STUDY)
     session = subprocess.Popen(
-        [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(data), "--set", "duration=30s", "--set", "limit_operations=none",
-         "--output", str(tmp_path / "results")],
+        [sys.executable, "-m", "iosonde", "run", str(study), "--target", str(data), "--set", "duration=600s",
+         "--set", "limit_operations=none", "--output", str(tmp_path / "results")],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     deadline = time.monotonic() + 300
@@ -241,28 +200,3 @@ def test_cleanup_turns_swap_off_after_iosonde_was_killed(tmp_path: Path) -> None
     assert not any(each.failed for each in cleaned), cleaned
     assert not any(str(data) in each.path for each in area.active())
     assert list(data.iterdir()) == []
-
-
-@pytest.mark.system
-@pytest.mark.alone
-def test_the_shipped_study_answers_its_question(tmp_path: Path) -> None:
-    from iosonde.findings.findings import answer
-    from iosonde.study.model import Study
-
-    settings = {"pattern": "uniform", "overcommit": "2", "advice": "normal,random", "size": "128MiB", "span": "128MiB"}
-    settings |= {
-        "duration": "60s",
-        "limit_operations": "10000",
-        "ramp": "100ms",
-        "interval": "100ms",
-        "swap_size": "256MiB",
-    }
-    data = tmp_path / "data"
-    data.mkdir()
-    plan = expand(load("paging"), open_target(str(data)), profile="quick", settings=settings, repeats=1)
-    results = execute(plan, tmp_path / "results")
-    assert [record.failure for record in results.records() if record.failure] == []
-    study = Study.model_validate(results.plan.study)
-    found = answer(study, results.cases, run_metrics(results), runs=results.runs)
-    kinds = [each.kind for each in found.summary]
-    assert "fault overhead" in kinds, kinds

@@ -1,21 +1,27 @@
-"""Studies of external commands: arguments, variables, metrics, and what is wrong with them."""
+"""Studies of external commands: arguments, variables, metrics, what is wrong with them, and verdicts."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import CHECKOUT
 
 from iosonde.data import adapters
 from iosonde.errors import StudyError
+from iosonde.execution import execute
 from iosonde.features.external_commands.template import fill
+from iosonde.features.external_commands.verdict import evidence_of, judge
 from iosonde.metrics.registry import find
 from iosonde.plan import Plan, commands
 from iosonde.planning import expand, load, parse
+from iosonde.results.schema import Record
 from iosonde.storage import open_target
-from iosonde.supervisor.parse import at_path, by_pattern, json_document, steps
+from iosonde.storage.safety.consent import Consent
+from iosonde.supervisor.parse import at_path, by_lines, by_pattern, json_document, steps
 from iosonde.workload import workloads
 
 STUDY = """
@@ -49,6 +55,9 @@ def test_levels_are_substituted_into_arguments(tmp_path: Path) -> None:
         ["sh", "-c", "echo value 2 64"]
     ]
     assert plan.cases[0].parameters["number"] == 1 and plan.cases[0].parameters["size"] == "64KiB"
+    name = "printed"
+    known = find(name)
+    assert known and (known.unit, known.better, known.title) == ("1/s", "higher", "Printed")
 
 
 def test_a_level_cannot_bring_in_a_placeholder_or_another_argument() -> None:
@@ -104,17 +113,21 @@ def test_mistakes_in_metrics_are_explained(tmp_path: Path, definition: str, mess
     assert "`printed`" in str(error.value) and message in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["iops", "bandwidth", "run_id", "value"])
+@pytest.mark.engine
+def test_the_example_of_the_guide_runs(tmp_path: Path) -> None:
+    guide = (CHECKOUT / "docs/commands.md").read_text()
+    [text] = re.findall(r"^```toml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    plan = planned(tmp_path, text, repeats=1)
+    result_set = execute(plan, tmp_path / "set", consent=Consent(commands=commands.commands_hash(plan)))
+    assert [record.failure for record in result_set.records() if record.failure] == []
+    values = result_set.sql("SELECT dd_seconds FROM runs")["dd_seconds"]
+    assert len(values) == 2 and values.min() > 0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["iops", "run_id", "value"])
 def test_a_metric_cannot_take_the_name_of_another(name: str) -> None:
     with pytest.raises(StudyError, match=f"`{name}` is reserved"):
         parse(STUDY.replace("metrics.printed", f"metrics.{name}"))
-
-
-def test_reading_a_study_declares_its_metrics() -> None:
-    parse(STUDY)
-    name = "printed"
-    known = find(name)
-    assert known and (known.unit, known.better, known.title) == ("1/s", "higher", "Printed")
 
 
 def test_the_hash_is_that_of_everything_that_is_started(tmp_path: Path) -> None:
@@ -128,17 +141,14 @@ def test_the_hash_is_that_of_everything_that_is_started(tmp_path: Path) -> None:
         planned(tmp_path, STUDY.replace("size =", 'environment = { A = "b" }\nsize =')),
     ):
         assert commands.commands_hash(changed) != first
-
-
-def test_a_spec_that_was_changed_in_the_plan_changes_the_hash(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     content = json.loads(plan.model_dump_json())
     content["runs"][0]["spec"]["workload"]["command"] = ["sh", "-c", "rm -rf ~"]
-    changed = Plan.model_validate(content)
-    assert commands.commands_hash(changed) != commands.commands_hash(plan)
-    assert not commands.is_allowed(changed, commands.commands_hash(plan))
-    assert commands.is_allowed(plan, commands.commands_hash(plan)[:16])
-    assert not commands.is_allowed(plan, commands.commands_hash(plan)[:15])
+    edited = Plan.model_validate(content)
+    assert commands.commands_hash(edited) != first
+    assert not commands.is_allowed(edited, first)
+    assert commands.is_allowed(plan, first[:16])
+    assert not commands.is_allowed(plan, first[:15])
 
 
 def test_two_streams_and_simulated_targets_are_refused(tmp_path: Path) -> None:
@@ -154,10 +164,12 @@ def test_adapters_are_studies_with_two_profiles_whose_figures_are_metrics(name: 
     assert study.name == name and study.topic == "commands" and [*study.profiles] == ["quick", "standard"]
     named = set(workloads()["command"].read_value("metrics", study.measurement["metrics"]))
     assert {view.y for view in study.views} | {each.metric for each in study.analysis} <= named
+    if name in ("command-spdk-perf", "command-fio-xnvme"):  # Drivers that bypass the kernel only read.
+        assert {"randread", "--rw=randread"} & set(study.measurement["command"])
 
 
-def test_json_paths() -> None:
-    document = {"jobs": [{"read": {"iops": 5, "percentile": {"99.0": 7}}}], "on": True}
+def test_json_is_found_after_other_lines_and_read_by_paths() -> None:
+    document = json_document('note: x\n{"jobs": [{"read": {"iops": 5, "percentile": {"99.0": 7}}}], "on": true}\nend')
     assert at_path(document, "jobs[0].read.iops") == 5
     assert at_path(document, 'jobs.0.read.percentile["99.0"]') == 7
     for path, message in {"jobs[1].read": "`1` is missing", "jobs.x": "`x` is missing", "on": "not a number"}.items():
@@ -165,31 +177,19 @@ def test_json_paths() -> None:
             at_path(document, path)
     with pytest.raises(ValueError, match="not a path"):
         steps("a[b]")
-
-
-def test_json_after_other_lines_is_found() -> None:
-    assert json_document('note: x\n{"a": 1}\nend') == {"a": 1}
     with pytest.raises(ValueError, match="it is not JSON"):
         json_document("nothing here")
 
 
 RADOS = """hints = 1
-Maintaining 16 concurrent writes of 4194304 bytes to objects of size 4194304 for up to 3 seconds or 0 objects
-Object prefix: benchmark_data_host_1234
   sec Cur ops   started  finished  avg MB/s  cur MB/s last lat(s)  avg lat(s)
     0       0         0         0         0         0           -           0
     1      16        61        45   179.986       180    0.216478    0.287953
     2      16       112        96   191.982       204    0.277731    0.301512
     3       5       160       155   206.639       236    0.225118    0.289904
 Total time run:         3.1415
-Total writes made:      160
-Write size:             4194304
-Object size:            4194304
 Bandwidth (MB/sec):     203.724
-Stddev Bandwidth:       28.0951
 Max bandwidth (MB/sec): 236
-Min bandwidth (MB/sec): 180
-Average IOPS:           50
 Average Latency(s):     0.298874
 Stddev Latency(s):      0.0712
 """
@@ -197,8 +197,6 @@ Stddev Latency(s):      0.0712
 
 
 def test_the_parsers_of_rados_bench_read_its_output() -> None:
-    from iosonde.supervisor.parse import by_lines
-
     named = workloads()["command"].read_value("metrics", load("command-rados-bench").measurement["metrics"])
     assert by_pattern(RADOS, named["rados_bandwidth"]["pattern"]) == 203.724
     assert by_pattern(RADOS, named["rados_latency"]["pattern"]) == 0.298874
@@ -211,6 +209,43 @@ def test_the_parsers_of_rados_bench_read_its_output() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["command-spdk-perf", "command-fio-xnvme"])
-def test_studies_of_drivers_that_bypass_the_kernel_only_read(name: str) -> None:
-    assert {"randread", "--rw=randread"} & set(load(name).measurement["command"])
+# Verdicts -------------------------------------------------------------------------------------------------------------
+
+
+SECOND = 10**9
+
+
+def record(*, command_s: float, server_s: float | None = None, busy_s: float = 0.0) -> Record:
+    """A run of 10 s."""
+    statistics = {"server_cpu_ns": 5 * SECOND}
+    return Record.model_construct(
+        result={
+            **{"begin_ns": 0, "end_ns": 10 * SECOND, "devices": [{"busy_ns": int(busy_s * SECOND)}]},
+            "process": {"user_ns": int(command_s * SECOND), "system_ns": 0, "wall_ns": 10 * SECOND},
+        },
+        server=None
+        if server_s is None
+        else {
+            "statistics_at_start": statistics,
+            "statistics_at_end": {"server_cpu_ns": statistics["server_cpu_ns"] + int(server_s * SECOND)},
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind"),
+    [
+        ({"command_s": 19.0}, "harness-limited"),
+        ({"command_s": 3.0, "server_s": 16.5}, "server-CPU-limited"),
+        ({"command_s": 16.5, "server_s": 3.0}, "harness-limited"),
+        ({"command_s": 1.0, "busy_s": 9.8}, "device-limited"),
+        ({"command_s": 1.0, "server_s": 1.0, "busy_s": 2.0}, "undetermined"),
+    ],
+)
+def test_the_limit_that_is_exceeded_most_decides(facts: dict[str, Any], kind: str) -> None:
+    assert judge(record(**facts), [], 2).kind == kind
+
+
+def test_the_server_counts_with_its_increase_over_the_measurement() -> None:
+    found = evidence_of(record(command_s=4.0, server_s=10.0), cpus=2)
+    assert (found.command_cpu_share, found.server_cpu_share) == (0.2, 0.5)

@@ -1,4 +1,4 @@
-"""Findings about key-value stores: the fastest, logs and syncs, and published values."""
+"""Findings about key-value stores: the fastest, logs and syncs, published values, and tiers of caches."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 from hand_made import results, study
 
+from iosonde.features.key_value_stores.cache_tiers import CacheTier, ReadCacheGain
+from iosonde.features.key_value_stores.cache_tiers import cache_tiers as find_tiers
 from iosonde.features.key_value_stores.durability import difference
 from iosonde.features.key_value_stores.observations import CachedDatabase, CancelledWrites, StoreLoad, find
 from iosonde.findings.findings import findings
@@ -18,6 +20,7 @@ from iosonde.findings.questions.asymmetry import Comparison
 from iosonde.findings.questions.peak import Fastest
 from iosonde.findings.support import support_of
 from iosonde.metrics import wording
+from iosonde.planning import load
 
 STORES = {"lmdb": 5_441, "rocksdb": 18_500, "redb": 14_200, "fjall": 22_900}
 QUESTIONS = [
@@ -34,18 +37,17 @@ def about_stores(repeats: int, spread: float = 0.01) -> list[Any]:
     return findings(study({"phase": ["ycsb_a"], "store": list(STORES)}, QUESTIONS), cases, runs)
 
 
-def test_the_fastest_store_is_named_with_its_lead() -> None:
+def test_the_fastest_store_is_named_with_its_lead_unless_stores_are_tied() -> None:
     [finding] = [each for each in about_stores(3) if isinstance(each, Fastest)]
     assert [level for level, _ in finding.levels] == ["fjall", "RocksDB", "redb", "LMDB"]
     assert finding.lead is not None and finding.lead.value == pytest.approx(22_900 / 18_500)
     assert (finding.tied, finding.strength) == (1, "strong")
-
-
-def test_stores_that_do_not_differ_measurably_are_tied() -> None:
     [finding] = [each for each in about_stores(3, spread=0.4) if isinstance(each, Fastest)]
     assert finding.tied > 1
     assert finding.strength == "weak"
     assert "do not differ measurably" in finding.sentence
+    for repeats in (1, 3):  # One question has one decision: pairs are not compared as well.
+        assert [each.kind for each in about_stores(repeats) if each.topic == "comparison"] == ["fastest"]
 
 
 def test_a_level_with_too_few_runs_is_named_where_another_is_the_fastest() -> None:
@@ -57,12 +59,6 @@ def test_a_level_with_too_few_runs_is_named_where_another_is_the_fastest() -> No
     assert (finding.unclear, finding.tied, finding.strength) == (("btrfs",), 1, "weak")
     assert "fastest" not in finding.sentence
     assert "highest value with" in finding.sentence and "too few runs" in finding.sentence
-
-
-def test_one_question_has_one_decision() -> None:
-    """Of several stores the fastest is named; pairs are not compared as well."""
-    for repeats in (1, 3):
-        assert [each.kind for each in about_stores(repeats) if each.topic == "comparison"] == ["fastest"]
 
 
 @pytest.mark.parametrize(("sync", "load"), [(True, "RocksDB synced overwrites"), (False, "RocksDB overwrites")])
@@ -78,20 +74,22 @@ def test_a_separate_log_device_is_compared_under_the_load(sync: bool, load: str)
     assert (finding.about, finding.ratio.value) == (f" for {load}", pytest.approx(2.0, rel=0.02))
 
 
+REFERENCE = {
+    "name": "published",
+    "csv": "han2021_fig6to7_dbbench.csv",
+    "source": "Han 2021",
+    "columns": {"workload": "load"},
+    "value": "million_ops_s",
+    "metric": "ops_per_sec",
+    "scale": 1e6,
+    "label": "raid_level",
+}
+
+
 def test_several_published_devices_are_one_finding_with_the_ratio_of_each() -> None:
-    reference = {
-        "name": "published",
-        "csv": "han2021_fig6to7_dbbench.csv",
-        "source": "Han 2021",
-        "columns": {"workload": "load"},
-        "value": "million_ops_s",
-        "metric": "ops_per_sec",
-        "scale": 1e6,
-        "label": "raid_level",
-    }
     values = {("fillrandom",): [650_000.0] * 3, ("fillseq",): [180_000.0] * 3}
     cases, runs = results(["load"], {"ops_per_sec": values}, database="loaded", store="rocksdb")
-    found = findings(study({"load": ["fillrandom", "fillseq"]}, [], references=[reference]), cases, runs)
+    found = findings(study({"load": ["fillrandom", "fillseq"]}, [], references=[REFERENCE]), cases, runs)
     [finding] = [each for each in found if isinstance(each, PublishedComparison)]
     by_label = {each.label: each for each in finding.devices}
     assert by_label.keys() == {"raid0", "raid1", "raid10", "raid5", "raid6"}
@@ -113,17 +111,7 @@ def test_several_published_devices_are_one_finding_with_the_ratio_of_each() -> N
 def test_own_values_are_within_5_percent_of_published_ones_by_their_intervals(
     values: list[float], is_within: bool
 ) -> None:
-    reference = {
-        "name": "published",
-        "csv": "han2021_fig6to7_dbbench.csv",
-        "source": "Han 2021",
-        "where": {"raid_level": "raid0"},
-        "columns": {"workload": "load"},
-        "value": "million_ops_s",
-        "metric": "ops_per_sec",
-        "scale": 1e6,
-        "label": "RAID 0",
-    }
+    reference = REFERENCE | {"where": {"raid_level": "raid0"}, "label": "RAID 0"}
     asked = study({"load": ["fillseq"]}, [], references=[reference])
     table = published(asked.references[0])
     [rate] = table.filter(pl.col("load") == "fillseq")["value"]
@@ -228,18 +216,83 @@ def test_a_load_on_objects_is_named_with_its_size_and_operation(column: str) -> 
     assert wording.phrase(wording.load_words(case)) == "4 KiB object random reads on S3"
 
 
-def test_an_operation_on_objects_is_not_named_twice() -> None:
-    values = {("random_read", depth): [100.0 * depth] for depth in (1, 2)}
-    cases, runs = results(["operation", "queue_depth"], {"ops_per_sec": values}, object_store="ceph", object_size=4096)
-    question = {"kind": "saturation", "over": "queue_depth", "metric": "ops_per_sec", "by": ["operation"]}
-    factors = {"operation": ["random_read"], "queue_depth": [1, 2]}
-    [finding] = [each for each in findings(study(factors, [question]), cases, runs) if each.kind == "saturation"]
-    assert finding.sentence.startswith("4 KiB object random reads on Ceph: not saturated")
+# Tiers of caches ------------------------------------------------------------------------------------------------------
 
 
-def test_loads_are_stated_in_the_order_of_their_cases() -> None:
-    stores = [f"store-{number}" for number in range(40)]
-    values = {("fillseq", store): [1000.0 + number] * 3 for number, store in enumerate(stores)}
-    cases, runs = results(["phase", "store"], {"ops_per_sec": values}, database="empty")
-    found = findings(study({"phase": ["fillseq"], "store": stores}, []), cases, runs)
-    assert [each.store for each in found if isinstance(each, StoreLoad)] == stores
+def question(memory: list[float], extstore: list[float]) -> Question:
+    cases = pl.DataFrame(
+        {
+            "case_id": ["a", "b"], "part": ["tiers"] * 2, "tier": ["memory only", "memory and extstore"], "jobs": [4, 4],
+            "store": ["memcached"] * 2,
+        }
+    )  # fmt: skip
+    values = {
+        "gets_per_sec": (memory, extstore),
+        "cache_hit_ratio": ([0.4] * len(memory), [0.99] * len(extstore)),
+        "extstore_hit_ratio": ([0.0] * len(memory), [0.6] * len(extstore)),
+        "device_read_bytes_per_get": ([0.0] * len(memory), [2500.0] * len(extstore)),
+    }
+    rows = [
+        {"case_id": case, "part": "tiers", "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "main",
+         "operation": "all", "metric": metric, "value": value}
+        for metric, both in values.items() for case, found in zip("ab", both, strict=True)
+        for i, value in enumerate(found)
+    ]  # fmt: skip
+    study = load("jo2024-cache")
+    return Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows))
+
+
+def test_a_tier_that_serves_misses_is_worth_its_ratio_and_its_hits() -> None:
+    [found] = find_tiers(question([1000, 1010, 990, 1005], [3000, 3030, 2970, 3015]))
+    assert isinstance(found, CacheTier)
+    assert found.decision == "higher"
+    assert 2.99 < found.ratio.value < 3.01
+    assert (found.bottom_hit_ratio, found.top_hit_ratio, found.from_extstore) == (0.4, 0.99, 0.6)
+    assert (found.device_read_bytes, found.device_write_bytes) == (2500, None)
+    assert found.sentence.startswith("Memory and extstore against memory only: gets per second 3.00 times (95 % CI 2.9")
+    assert found.sentence.endswith("the hit ratio is 99 % instead of 40 %, 60 % of gets from extstore")
+    assert "2.44 KiB read from and 0 B written to the device per get" in found.evidence
+    [found] = find_tiers(question([1000, 1300, 900, 1100], [1000, 1200, 950, 1050]))
+    assert isinstance(found, CacheTier)
+    assert found.decision == "unclear" and "no clear difference in gets per second" in found.sentence
+
+
+# Read caches of RocksDB -----------------------------------------------------------------------------------------------
+
+NONE, CACHED = ("memory only",), ("512MiB",)
+OF_READ_CACHE = {"kind": "read_cache", "over": "read_cache", "metric": "ops_per_sec"}
+
+
+def gain_of(rates: dict[tuple[str], list[float]]) -> ReadCacheGain:
+    metrics = {
+        "ops_per_sec": rates,
+        "block_cache_hit_ratio": {NONE: [0.2] * 3, CACHED: [0.25] * 3},
+        "read_cache_hit_ratio": {CACHED: [0.8, 0.7, 0.9]},
+    }
+    cases, runs = results(["read_cache"], metrics, store="rocksdb", phase="readrandom", database="loaded")
+    described = study({"read_cache": ["memory only", "512MiB"]}, [OF_READ_CACHE])
+    [finding] = [each for each in findings(described, cases, runs) if isinstance(each, ReadCacheGain)]
+    return finding
+
+
+def test_throughput_and_hit_ratios_of_both_tiers_are_stated() -> None:
+    finding = gain_of({NONE: [100.0, 101.0, 102.0], CACHED: [250.0, 252.5, 255.0]})
+    assert (finding.bottom, finding.top, finding.decision) == ("memory only", "512MiB", "higher")
+    assert finding.ratio.value == pytest.approx(2.5)
+    assert (finding.block_cache_hit_ratio, finding.read_cache_hit_ratio) == pytest.approx((0.25, 0.8))
+    assert "25 % of blocks found in memory, 80 % of the others in the read cache" in finding.sentence
+    finding = gain_of({NONE: [80.0, 100.0, 130.0], CACHED: [90.0, 110.0, 125.0]})
+    assert finding.decision == "unclear" and "no clear difference" in finding.sentence
+
+
+def test_opposite_effects_of_two_cells_are_not_pooled() -> None:
+    rates = {("memory only", 1): 100.0, ("512MiB", 1): 50.0, ("memory only", 16): 100.0, ("512MiB", 16): 200.0}
+    metrics = {"ops_per_sec": {levels: [0.99 * rate, rate, 1.01 * rate] for levels, rate in rates.items()}}
+    cases, runs = results(["read_cache", "jobs"], metrics, store="rocksdb", phase="readrandom", database="loaded")
+    described = study({"read_cache": ["memory only", "512MiB"], "jobs": [1, 16]}, [OF_READ_CACHE])
+    [found] = [each for each in findings(described, cases, runs) if isinstance(each, ReadCacheGain)]
+    assert found.opposed and (found.opposed.smallest, found.opposed.largest) == (("1 job", 0.5), ("16 jobs", 2))
+    assert (
+        "is higher in 1 and lower in 1 of 2 cells, from 0.50 times with 1 job to 2.0 times with 16 jobs"
+        in found.sentence
+    )

@@ -1,0 +1,332 @@
+"""Paging: parameters and the spec they become, swap of a case, verdicts, and comparisons with reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from measured import record
+
+from iosonde.errors import StudyError, TargetError
+from iosonde.features.paging.fault_overhead import FaultOverhead, find
+from iosonde.features.paging.mapped_reads import MappedReads
+from iosonde.features.paging.mapped_reads import find as find_mapped
+from iosonde.features.paging.verdict import judge
+from iosonde.features.swap_areas import area, settings
+from iosonde.findings.finding import Finding
+from iosonde.findings.question import Question
+from iosonde.findings.support import Support
+from iosonde.metrics.statistics import difference
+from iosonde.planning import expand, load, parse
+from iosonde.storage import open_target
+from iosonde.storage.control_groups import control_group
+from iosonde.verdict.evidence import Total
+from iosonde.workload import named
+
+MIB = 1 << 20
+PAGING = named("paging")
+
+STUDY = """
+name = "mixed-workloads"
+title = "Faults beside reads"
+question = "What does the kernel add?"
+workload = "paging"
+repeats = 1
+
+[measurement]
+size = "64MiB"
+swap = "target"
+swap_size = "128MiB"
+
+[[parts]]
+name = "faults"
+[parts.factors]
+page_cluster = [0, 3]
+
+[[parts]]
+name = "reads"
+workload = "block"
+measurement = { span = "8MiB", read_fraction = 1.0 }
+
+[profiles.quick]
+measurement = { duration = "1s" }
+parts.reads = { duration = "2s" }
+"""
+
+
+def spec(directory: Path, **parameters: Any) -> Any:
+    streams = {"main": PAGING.build(parameters)}
+    return PAGING.resolve(streams, open_target(str(directory)), seed=1, run_id="r")["workload"]
+
+
+@pytest.fixture(autouse=True)
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every user who runs the tests, memory can be limited and swap can be used."""
+    hierarchy = control_group.Hierarchy(directory=Path("/"), version=2)
+    monkeypatch.setattr(control_group, "hierarchy", lambda: hierarchy)
+    monkeypatch.setattr(area, "check_possible", lambda: None)
+    monkeypatch.setattr(settings, "check_possible", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "shape"),
+    [
+        ("uniform", "uniform", {}),
+        ("sequential", "sequential", {}),
+        ("zipfian", "zipfian", {"theta": 0.99}),
+        ("zipfian:1.2", "zipfian", {"theta": 1.2}),
+        ("normal", "normal", {"deviation": 0.125}),
+        ("normal:0.05", "normal", {"deviation": 0.05}),
+    ],
+)
+def test_patterns_reach_the_engine_with_their_shape(tmp_path: Path, written: str, kind: str, shape: Any) -> None:
+    assert spec(tmp_path, pattern=written)["streams"][0]["pattern"] == {"kind": kind, **shape}
+
+
+def test_overcommit_decides_the_memory_limit(tmp_path: Path) -> None:
+    stream = PAGING.build({"size": "256MiB", "overcommit": 2})
+    fitted = PAGING.fit({"main": stream}, open_target(str(tmp_path)), room_bytes=0)["main"]
+    assert fitted.memory_limit == 128 * MIB
+    assert PAGING.buffer_bytes({"main": fitted}) == 128 * MIB
+    with pytest.raises(StudyError, match="too small") as raised:
+        spec(tmp_path, size="64MiB", overcommit=4)
+    assert "overcommit" in raised.value.where
+
+
+def test_without_root_the_error_names_what_cannot_be_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> control_group.Hierarchy:
+        raise TargetError("memory cannot be limited", hint="run as root")
+
+    monkeypatch.setattr(control_group, "hierarchy", refused)
+    with pytest.raises(TargetError, match="memory cannot be limited"):
+        spec(tmp_path, memory_limit="128MiB")
+    assert spec(tmp_path)["target"] == {"kind": "virtual", "size_bytes": 256 * MIB}
+
+
+def test_a_mapped_file_is_the_one_that_block_io_reads(tmp_path: Path) -> None:
+    mapped = spec(tmp_path, mapping="file", size="16MiB", advice="random")
+    assert mapped["target"]["kind"] == "file"
+    assert Path(mapped["target"]["path"]).name == "data"
+    assert (mapped["advice"], mapped["page_cache"]) == ("random", "drop")
+    stream = PAGING.build({"mapping": "file", "size": "16MiB"})
+    assert PAGING.files({"main": stream}) == {"data": 16 * MIB}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"mapping": "file", "read_fraction": 0.5}, "only read"),
+        ({"mapping": "file", "huge_pages": True}, "anonymous memory"),
+        ({"page_cache": "warm"}, "page_cache"),
+        ({"memory_limit": "1GiB", "overcommit": 2}, "set one of them"),
+        ({"duration": "none"}, "never end"),
+        ({"limit_operations": 1, "jobs": 2}, "less than one"),
+        ({"pattern": "gauss"}, "pattern"),
+        ({"pattern": "zipfian:0"}, "pattern"),
+        ({"pattern": "normal:x"}, "pattern"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        PAGING.build(parameters)
+
+
+def test_parts_with_another_workload_have_parameters_of_their_own(tmp_path: Path) -> None:
+    plan = expand(parse(STUDY), open_target(str(tmp_path)), profile="quick")
+    kinds = {run.case_id: run.spec["workload"]["kind"] for run in plan.runs}
+    assert kinds == {"faults/page_cluster=0": "paging", "faults/page_cluster=3": "paging", "reads": "block"}
+    durations = {run.case_id: run.spec["workload"]["duration_ns"] for run in plan.runs}
+    assert durations == {"faults/page_cluster=0": 10**9, "faults/page_cluster=3": 10**9, "reads": 2 * 10**9}
+    cases = {case.case_id: case.parameters for case in plan.cases}
+    assert cases["faults/page_cluster=3"]["swap"] == "target"
+    assert cases["faults/page_cluster=3"]["page_cluster"] == 3
+    assert "swap" not in cases["reads"]
+    settings = {"size": "32MiB", "span": "4MiB", "duration": "3s"}
+    plan = expand(parse(STUDY), open_target(str(tmp_path)), profile="quick", settings=settings)
+    workloads = {run.case_id: run.spec["workload"] for run in plan.runs}
+    assert workloads["faults/page_cluster=0"]["target"]["size_bytes"] == 32 * MIB
+    assert workloads["reads"]["target"]["size_bytes"] == 4 * MIB
+    assert {each["duration_ns"] for each in workloads.values()} == {3 * 10**9}
+
+
+def test_a_parameter_of_the_studys_workload_is_unknown_in_a_part_with_another() -> None:
+    with pytest.raises(StudyError, match="no parameter `pattern`"):
+        parse(STUDY.replace('span = "8MiB"', 'span = "8MiB", pattern = "uniform"'))
+
+
+def test_the_plan_names_the_swap_file_and_refuses_one_without_room(tmp_path: Path) -> None:
+    plan = expand(parse(STUDY), open_target(str(tmp_path)), profile="quick")
+    assert any("creates a swap file of 128 MiB" in each.what for each in plan.destroys)
+    with pytest.raises(TargetError, match="no room for a swap area") as raised:
+        expand(parse(STUDY), open_target(str(tmp_path)), profile="quick", settings={"swap_size": "1000000GiB"})
+    assert "swap_size" in raised.value.where
+
+
+def test_swap_needs_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(TargetError, match="only root can") as raised:
+        expand(parse(STUDY), open_target(str(tmp_path)), profile="quick", settings={"page_cluster": "0"})
+    assert "faults" in raised.value.where
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("swap", "tape"), ("swap_size", "4KiB"), ("page_cluster", 99), ("zswap", "maybe")]
+)
+def test_wrong_values_of_swap_are_refused(name: str, value: Any) -> None:
+    from iosonde.study import setup
+
+    with pytest.raises(StudyError, match=name):
+        setup.read_value(name, value)
+
+
+def test_a_question_about_faults_names_the_part_with_the_devices_reads() -> None:
+    question = '\n[[analysis]]\nkind = "fault_overhead"\npart = "faults"\nover = "page_cluster"\n'
+    parse(STUDY + question + 'device_part = "reads"\n')
+    with pytest.raises(StudyError, match="no part"):
+        parse(STUDY + question)
+
+
+# Verdicts -------------------------------------------------------------------------------------------------------------
+
+
+SECOND = 10**9
+
+
+def total(operation: str, seconds: float, count: int = 1000) -> Total:
+    return Total(
+        stream="main", operation=operation, count=count, bytes=0, completion_latency_ns_sum=int(seconds * SECOND)
+    )
+
+
+@pytest.mark.parametrize(
+    ("totals", "client_s", "kind"),
+    [
+        ([total("hit", 10), total("minor_fault", 1)], 40.0, "cache-served"),
+        ([total("hit", 1), total("major_fault", 30)], 4.0, "device-limited"),
+        ([total("hit", 30), total("major_fault", 5)], 38.0, "harness-limited"),
+        ([total("hit", 5), total("major_fault", 5)], 10.0, "undetermined"),
+    ],
+)
+def test_the_threads_time_decides(totals: list[Total], client_s: float, kind: str) -> None:
+    verdict = judge(record(client_s=client_s), totals, 1)
+    assert verdict.kind == kind
+    assert verdict.evidence["major_faults"] == (0 if kind == "cache-served" else 1000)
+    assert verdict.because
+
+
+# A major fault compared with a read of the device, from latencies with a known difference -----------------------------
+
+
+def findings(faults: list[float], reads: list[float], **metrics: float) -> list[Finding]:
+    cases = pl.DataFrame(
+        {
+            "case_id": ["f", "d"], "part": ["patterns", "device"], "control": [False, False],
+            "pattern": ["uniform", None], "overcommit": [2.0, None],
+        }
+    )  # fmt: skip
+    values = {("f", "patterns", "major_fault"): faults, ("f", "patterns", "hit"): [90.0] * len(faults)}
+    values |= {("f", "patterns", "all"): [100.0] * len(faults), ("d", "device", "read"): reads}
+    values |= {("d", "device", "all"): reads}
+    rows = [
+        {"case_id": case, "part": part, "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "main",
+         "operation": operation, "metric": "completion_latency_ns_p50", "value": value}
+        for (case, part, operation), each in values.items() for i, value in enumerate(each)
+    ]  # fmt: skip
+    whole = {"case_id": "f", "part": "patterns", "control": False, "stream": "all", "operation": "all"}
+    rows += [{**whole, "run_id": "f0", "repeat": 0, "metric": name, "value": value} for name, value in metrics.items()]
+    study = load("paging")
+    return list(
+        find(Question(study=study, analysis=study.analysis[0], cases=cases, runs=pl.DataFrame(rows), support=Support()))
+    )
+
+
+def test_the_difference_has_an_interval_and_the_answer_names_both_latencies() -> None:
+    [found] = findings([91_000.0, 91_500.0, 90_500.0, 91_200.0], [80_000.0, 80_300.0, 79_700.0, 80_000.0])
+    assert isinstance(found, FaultOverhead)
+    assert found.added.low is not None
+    assert found.added.high is not None
+    assert found.added.low < 11_000 < found.added.high
+    assert found.added.high - found.added.low < 2_000
+    assert found.sentence.startswith("A major fault takes 11")
+    assert "longer than a direct 4 KiB read" in found.sentence
+    assert found.included == ()
+    assert "uniform" in found.sentence
+    assert "4 runs each" in found.evidence
+
+
+def test_the_evidence_has_the_read_ahead_and_writes_that_the_kernel_counted() -> None:
+    faults, reads = [91.0, 92.0, 93.0], [80.0, 81.0, 82.0]
+    [found] = findings(faults, reads, swap_in_pages_per_fault=7.6, swap_out_bandwidth=1e6)
+    assert isinstance(found, FaultOverhead)
+    assert len(found.included) == 2
+    assert "read 7.6 pages from swap per fault" in found.evidence
+    assert "write of another page" in found.evidence
+    [found] = findings(faults, reads, swap_in_pages_per_fault=1.01, swap_out_bandwidth=0)
+    assert isinstance(found, FaultOverhead)
+    assert found.included == ()
+
+
+def test_latencies_within_the_noise_are_no_overhead() -> None:
+    [found] = findings([80_000.0, 95_000.0, 70_000.0], [78_000.0, 92_000.0, 75_000.0])
+    assert "do not differ clearly" in found.sentence
+    [found] = findings([20_000.0, 20_100.0, 19_900.0], [80_000.0, 80_100.0, 79_900.0])
+    assert "less than a direct 4 KiB read" in found.sentence, "by read-ahead"
+    assert findings([20_000.0, 20_100.0, 19_900.0], []) == []
+
+
+def test_the_interval_of_a_difference_is_that_of_welch() -> None:
+    # Computed with scipy.stats.ttest_ind(equal_var=False).confidence_interval().
+    found = difference([10.0, 12.0, 14.0], [1.0, 2.0, 6.0])
+    assert found.value == 10
+    assert found.low == pytest.approx(3.5239, abs=1e-3)
+    assert found.high == pytest.approx(14.4761, abs=1e-3)
+
+
+# Accesses to a mapped file compared with reads, from rates with known ratios ------------------------------------------
+
+
+def mapped_findings(rates: dict[str, list[float]], reads: dict[str, list[float]]) -> list[Finding]:
+    cases = pl.DataFrame(
+        [
+            {"case_id": name, "part": "mapped", "control": False, "advice": name, "io_mode": None} for name in rates
+        ] + [
+            {"case_id": name, "part": "reads", "control": False, "advice": None, "io_mode": name} for name in reads
+        ]
+    )  # fmt: skip
+    values = [("mapped", "ops_per_sec", rates), ("reads", "iops", reads)]
+    rows = [
+        {"case_id": case, "part": part, "control": False, "run_id": f"{case}{i}", "repeat": i, "stream": "main",
+         "operation": "all", "metric": metric, "value": value}
+        for part, metric, each in values for case, found in each.items() for i, value in enumerate(found)
+    ]  # fmt: skip
+    study = load("paging")
+    (analysis,) = (each for each in study.analysis if each.kind == "mapped_reads")
+    return list(
+        find_mapped(Question(study=study, analysis=analysis, cases=cases, runs=pl.DataFrame(rows), support=Support()))
+    )
+
+
+RATES = {"normal": [300.0, 303.0, 297.0], "random": [90.0, 91.0, 89.0]}
+
+
+def test_each_io_mode_has_the_ratio_of_every_advice() -> None:
+    direct, buffered = mapped_findings(RATES, {"direct": [100.0, 101.0, 99.0], "buffered": [200.0, 202.0, 198.0]})
+    assert isinstance(direct, MappedReads)
+    assert isinstance(buffered, MappedReads)
+    assert [(level, each.value) for level, each in direct.ratios] == [
+        ("advice normal", pytest.approx(3.0)),
+        ("advice random", pytest.approx(0.9)),
+    ]
+    assert dict(buffered.ratios)["advice random"].value == pytest.approx(0.45)
+    assert direct.sentence.startswith("Accesses to a mapped file have 3.00 times")
+    assert "the rate of direct reads of the same blocks with advice normal and 0.90 times" in direct.sentence
+    assert "direct reads do not" in direct.evidence
+    assert "both find pages" in buffered.evidence
+
+
+def test_without_reads_or_accesses_there_is_no_finding() -> None:
+    assert mapped_findings(RATES, {}) == []
+    assert mapped_findings({}, {"direct": [100.0, 101.0, 99.0]}) == []
