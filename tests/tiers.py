@@ -34,10 +34,8 @@ FIXTURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "browser": ("system", ("chromium", "chromedriver")),
     "host_devices": ("system", ("root", "qemu-storage-daemon", "FUSE", "loop devices")),
     "machine_image": ("lab", ("root", "qemu-system-x86_64", "virtiofsd", "cpio", "depmod", "apt-get", "dpkg-deb")),
-    "bottlenecks": ("lab", ("root", "linux.uml", "cpio", "cc")),
-    "outages": ("lab", ("root", "linux.uml", "cpio", "cc")),
-    "server_limits": ("lab", ("root", "linux.uml", "cpio", "cc")),
-    "transports": ("lab", ("root", "linux.uml", "cpio", "cc")),
+    "user_mode_linux": ("lab", ("root", "linux.uml", "cc", "cpio", "depmod", "apt-get", "dpkg-deb")),
+    "inside_user_mode_linux": ("lab", ("root", "linux.uml", "cc", "cpio", "depmod", "apt-get", "dpkg-deb")),
 }
 """Tier and needs of every test that uses a fixture."""
 
@@ -99,6 +97,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         fixtures = [FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in FIXTURES]
         for _, needs in fixtures:
             item.add_marker(pytest.mark.needs(*needs))
+        if "machine_image" in getattr(item, "fixturenames", ()):  # Emulated, its guest takes half an hour.
+            item.add_marker(pytest.mark.extended)
         if has_text_parameter(item, "rocksdb"):
             item.add_marker(pytest.mark.needs("rocksdb"))
         marked = (

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from guest_md import LAB
+from guest_sessions import LAB
 
 from iosonde.errors import StudyError
 from iosonde.execution import execute
 from iosonde.features.nvme_driver import handover
+from iosonde.features.rate_limits.exports import Sustained, cost_model, cost_qos
 from iosonde.planning import expand, load, parse
 from iosonde.storage import open_target
+from iosonde.storage.block_layer import cgroup_limits
 from iosonde.storage.block_layer.block_nodes import number_of
 from iosonde.storage.nvme import counters
 from iosonde.storage.nvme.format import can_format
@@ -140,3 +143,17 @@ def try_backends() -> dict[str, Any]:
         }
         for record in records
     }
+
+
+def try_costs() -> dict[str, list[str]]:
+    """Exported lines of `io.cost.model` and `io.cost.qos`, and the settings read after the kernel took them."""
+    groups, device = Path("/sys/fs/cgroup"), number_of(DRIVE)
+    subprocess.run(["mount", "-t", "cgroup2", "none", groups], check=True)
+    rates = Sustained(iops=300, bytes_per_second=300 << 18), Sustained(iops=200, bytes_per_second=200 << 18)
+    lines = {"io.cost.model": cost_model(device, *rates), "io.cost.qos": cost_qos(device)}
+    for file, line in lines.items():
+        (groups / file).write_text(line)
+    read = cgroup_limits.controls(device)
+    (groups / "io.cost.qos").write_text(f"{device} enable=0")
+    subprocess.run(["umount", groups], check=True)
+    return {"exported": [f"{file} {line.partition(' ')[2].strip()}" for file, line in lines.items()], "read": read}

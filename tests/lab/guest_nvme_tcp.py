@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import network_guest
-from guest_md import LAB
-from guest_sessions import During, Session, is_free
+from guest_sessions import LAB, During, Session, is_free
 from network_conditions import ON_DEVICE
 
 from iosonde.execution import execute

@@ -14,6 +14,7 @@ from typing import Any
 from iosonde.execution import resume
 from iosonde.storage.safety.consent import Consent
 
+LAB = Path("/dev/lab")
 MEASURES_WITHIN_S = 300.0
 
 

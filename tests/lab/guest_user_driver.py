@@ -16,8 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from guest_md import LAB
-from guest_sessions import Session
+from guest_sessions import LAB, Session
 
 from iosonde.errors import IosondeError
 from iosonde.execution import execute

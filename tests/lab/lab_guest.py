@@ -8,8 +8,8 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,8 @@ from iosonde.results import ResultSet
 
 @dataclass
 class Report:
-    """Reports of a guest: JSON Lines by subject, and files."""
+    """Files that a guest has written, and its messages."""
 
-    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     stderr: str = ""
     exit_code: int | None = None
     results: Path = Path()
@@ -55,14 +54,6 @@ class Report:
         """Findings in the report of such a result set."""
         [chapter] = collect([self.result_set(name)]).chapters
         return [finding for _, found in chapter.findings for finding in found]
-
-    def result(self, name: str) -> dict[str, Any]:
-        """Return what it reported under a name."""
-        if name not in self.reports:
-            raise AssertionError(
-                f"the guest reported nothing about `{name}`: exit code {self.exit_code}\n{self.stderr}"
-            )
-        return self.reports[name]
 
 
 class Guest:
@@ -92,7 +83,7 @@ class Guest:
         folder = Path(__file__).parent
         for code in (CHECKOUT / "python", folder):  # Emulated, compiling all modules takes a minute.
             compileall.compile_dir(code, quiet=2)
-        command = [sys.executable, "-B", str(folder / "guest.py"), str(real_engine()), str(sizes_program()), *arguments]
+        command = [sys.executable, "-B", str(folder / "guest.py"), str(sizes_program()), *arguments]
         environment = {"PYTHONPATH": str(CHECKOUT / "python"), "IOSONDE_ENGINE": str(real_engine())}
         if sys.pycache_prefix:
             environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
@@ -100,7 +91,8 @@ class Guest:
             with Machine(command, image=image, results=results, settings=settings, environment=environment) as machine:
                 self._machine = machine
                 self._is_started.set()
-                _listen(machine, self._report)
+                for _, data in machine.output():
+                    self._report.stderr += data.decode(errors="replace")
             self._report.exit_code = machine.exit_code
         except LabError as error:
             self._report.stderr += str(error)
@@ -116,19 +108,3 @@ def sizes_program() -> Path:
     )
     built = [json.loads(line).get("executable") for line in done.stdout.splitlines()]
     return Path(next(filter(None, built)))
-
-
-def _listen(machine: Machine, report: Report) -> None:
-    for line in _lines(machine, report):
-        if "begins" not in line:
-            report.reports[line["name"]] = line
-
-
-def _lines(machine: Machine, report: Report) -> Iterator[dict[str, Any]]:
-    rest = b""
-    for stream, data in machine.output():
-        if stream != "out":
-            report.stderr += data.decode(errors="replace")
-            continue
-        *lines, rest = (rest + data).split(b"\n")
-        yield from map(json.loads, lines)

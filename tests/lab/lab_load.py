@@ -21,8 +21,6 @@ RANDOM = {"kind": "random", "coverage": "with_replacement", "distribution": {"ki
 SEQUENTIAL = {"kind": "sequential"}
 STREAM_BYTES = 512 << 10
 """Block size of streams."""
-RAMP_S = 1.5
-"""Longer than the throttle's bucket lasts, a tenth of a second's worth of I/O."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +31,6 @@ class Measured:
     """Mean completion latency."""
     turnaround_s: float
     """Mean time between a completion and the next submission: more where the engine waited for a CPU."""
-    best_iops: float
-    best_bandwidth: float
-    """Of the best second: in the others engine or device may have waited for a CPU."""
-
-
-class EngineFailedError(Exception):
-    """The run ended with an error."""
-
-    def __init__(self, failure: dict[str, Any]) -> None:
-        super().__init__(str(failure))
-        self.failure = failure
 
 
 def measure(
@@ -53,20 +40,16 @@ def measure(
     access: dict[str, Any] = RANDOM,
     block_bytes: int = 4096,
     queue_depth: int = 1,
-    jobs: int = 1,
     read_fraction: float = 1.0,
     span_bytes: int = 64 << 20,
-    ramp_s: float = RAMP_S,
-    seconds: float = 3.0,
-    operations: int | None = None,
-    target: dict[str, Any] | None = None,
+    operations: int,
     layout: str = "never",
     verify: dict[str, Any] | None = None,
 ) -> Measured:
-    """Direct closed-loop I/O; of so many operations, if their number is given, and no longer than that time."""
+    """Direct closed-loop I/O that ends with its last operation."""
     stream = {
         "name": "main",
-        "jobs": jobs,
+        "jobs": 1,
         "queue_depth": queue_depth,
         "access": access,
         "mix": {"read_fraction": read_fraction, "trim_fraction": 0.0},
@@ -80,49 +63,35 @@ def measure(
     }
     workload = {
         "kind": "block",
-        "target": target or {"kind": "device", "path": str(device), "size_bytes": span_bytes},
+        "target": {"kind": "device", "path": str(device), "size_bytes": span_bytes},
         "backend": URING,
         "layout": layout,
         "page_cache": "keep",
-        "ramp": {"duration_ns": round(ramp_s * 1e9)},
-        "duration_ns": round(seconds * 1e9),
+        "ramp": {"duration_ns": 0},
+        "duration_ns": 600 * 10**9,
         "interval_ns": 1_000_000_000,
         "streams": [stream],
         "verify": verify,
     }
     spec = {"protocol": protocol.VERSION, "run_id": "lab", "seed": 1, "workload": workload}
-    return _measured(drive(engine, spec))
-
-
-def drive(engine: Path | str, spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every event of a run."""
-    done = subprocess.run([str(engine)], input=json.dumps(spec), capture_output=True, text=True, timeout=300)
+    done = subprocess.run([str(engine)], input=json.dumps(spec), capture_output=True, text=True, timeout=800)
     assert done.stdout, f"the engine printed nothing: {done.stderr}"
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return _measured([json.loads(line) for line in done.stdout.splitlines()])
 
 
 def _measured(events: list[dict[str, Any]]) -> Measured:
     result = events[-1]
-    if result["event"] == "error":
-        raise EngineFailedError(result)
+    assert result["event"] == "result", result
     assert not result["verification"] or not any(result["verification"]["faults"].values()), result["verification"]
     intervals = [event for event in events if event["event"] == "interval" and event["phase"] == "measure"]
     operations = [each for event in intervals for stream in event["streams"] for each in stream["operations"]]
     assert not sum(each["errors"] for each in operations), operations
     seconds = (intervals[-1]["end_ns"] - intervals[0]["begin_ns"]) / 1e9
     count = sum(each["count"] for each in operations)
-    whole = intervals[:-1] or intervals  # The last one is shorter where I/Os are counted.
     waited_ns = sum(each["completion_latency"]["sum_ns"] for each in operations)
     return Measured(
         iops=count / seconds,
         bandwidth=sum(each["bytes"] for each in operations) / seconds,
         latency_s=waited_ns / 1e9 / count,
         turnaround_s=sum((job["pacing"] or {}).get("turnaround_ns", 0) for job in result["jobs"]) / 1e9 / count,
-        best_iops=max(_rate(event, "count") for event in whole),
-        best_bandwidth=max(_rate(event, "bytes") for event in whole),
     )
-
-
-def _rate(interval: dict[str, Any], what: str) -> float:
-    moved = sum(each[what] for stream in interval["streams"] for each in stream["operations"])
-    return float(1e9 * moved / (interval["end_ns"] - interval["begin_ns"]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 from iosonde.results.schema import Record
 
@@ -40,111 +40,45 @@ class Condition:
     """Largest receive buffer of the server's connections, bytes; 0 for the kernel's default."""
 
 
-def _rates() -> list[Condition]:
+def _grid(
+    name: str,
+    bottleneck: Bottleneck,
+    values: Sequence[float],
+    change: Callable[[float, str], dict[str, Any]],
+    *,
+    depths: Sequence[int] = (1, 4),
+    load: str = "",
+) -> list[Condition]:
+    """Reads and writes at each value and queue depth."""
     return [
         Condition(
-            name=f"rate {rate} {way} {depth}",
-            bottleneck="network",
-            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}",
-            **{"back" if way == "read" else "forth": f"tbf rate {rate}mbit burst 3000 latency 2s"},
+            name=f"{name} {value} {way} {depth}",
+            bottleneck=bottleneck,
+            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}{load}",
+            **change(value, way),
         )
-        for rate, way, depth in product((2, 4, 8), ("read", "write"), (1, 4))
+        for value, way, depth in product(values, ("read", "write"), depths)
     ]
 
 
-def _losses() -> list[Condition]:
-    return [
-        Condition(
-            name=f"loss {percent} {way} {depth}",
-            bottleneck="loss",
-            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}",
-            forth=f"netem delay 2ms loss {percent}%",
-            back=f"netem delay 2ms loss {percent}%",
-        )
-        for percent, way, depth in product((3, 10), ("read", "write"), (1, 4))
-    ]
+def _writes(name: str, bottleneck: Bottleneck, size: int, depth: int, **changes: Any) -> Condition:
+    """Writes over a connection with a delay, which its window bounds."""
+    load = f'{WRITE}, block_size = "{size}KiB", queue_depth = {depth}'
+    return Condition(
+        name=f"{name} {size} {depth}", bottleneck=bottleneck, load=load, forth="netem delay 20ms", **changes
+    )
 
 
-def _servers() -> list[Condition]:
-    cpu = [
-        Condition(
-            name=f"server-cpu {share} {way} {depth}",
-            bottleneck="server CPU",
-            load=f'{READ if way == "read" else WRITE}, queue_depth = {depth}, duration = "5s"',
-            server_cpu=share,
-        )
-        for share, way, depth in product((0.01,), ("read", "write"), (4, 16))
-    ]
-    drive = [
-        Condition(
-            name=f"drive {delay} {way} {depth}",
-            bottleneck="server drive",
-            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}",
-            drive_ms=delay,
-        )
-        for delay, way, depth in product((20, 40), ("read", "write"), (1, 4))
-    ]
-    return cpu + drive
+def _limited_rate(rate: float, way: str) -> dict[str, Any]:
+    return {"back" if way == "read" else "forth": f"tbf rate {rate}mbit burst 3000 latency 2s"}
 
 
-def _connections() -> list[Condition]:
-    return [
-        Condition(
-            name=f"connection {buffer} {size} {depth}",
-            bottleneck="connection",
-            load=f'{WRITE}, block_size = "{size}KiB", queue_depth = {depth}',
-            forth="netem delay 20ms",
-            receive_buffer=buffer,
-        )
-        for buffer, size, depth in product((65536, 131072), (64, 128), (8, 16))
-    ]
+def _loss(percent: float, _: str) -> dict[str, Any]:
+    return dict.fromkeys(("forth", "back"), f"netem delay 2ms loss {percent}%")
 
 
-def _several_connections() -> list[Condition]:
-    """More in flight than the window of one connection, and less than that of four."""
-    return [
-        Condition(
-            name=f"nconnect {connections} {size} {depth}",
-            bottleneck="connection" if connections == 1 else "network",
-            load=f'{WRITE}, block_size = "{size}KiB", queue_depth = {depth}',
-            mount=f"nconnect={connections}",
-            forth="netem delay 20ms",
-            receive_buffer=262144,
-        )
-        for connections, (size, depth) in product((1, 4), ((64, 4), (32, 8)))
-    ]
-
-
-def _splits() -> list[Condition]:
-    return [
-        Condition(
-            name=f"split {size} {way} {depth}",
-            bottleneck="split calls",
-            load=f'{READ if way == "read" else WRITE}, block_size = "64KiB", queue_depth = {depth}',
-            mount=f"nconnect=1,rsize={size},wsize={size}",
-        )
-        for size, way, depth in product((4096, 8192), ("read", "write"), (1, 4))
-    ]
-
-
-def _clients() -> list[Condition]:
-    return [
-        Condition(name=f"client {share} {way} {depth}", bottleneck="client", client_cpu=share,
-                  load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}")
-        for share, way, depth in product((0.2, 0.4), ("read", "write"), (1, 4))
-    ]  # fmt: skip
-
-
-def _delays() -> list[Condition]:
-    return [
-        Condition(
-            name=f"far {delay} {way} {depth}",
-            bottleneck="network",
-            load=f"{READ if way == 'read' else WRITE}, queue_depth = {depth}",
-            forth=f"netem delay {delay}ms",
-        )
-        for delay, way, depth in product((5, 20), ("read", "write"), (1, 4))
-    ]
+def _split(size: float, _: str) -> dict[str, Any]:
+    return {"mount": f"nconnect=1,rsize={size},wsize={size}"}
 
 
 DELAYS = [
@@ -161,15 +95,31 @@ ON_DEVICE = [
     Condition(name="client", bottleneck="client", load=READ, client_cpu=0.1),
 ]
 """Conditions of a block device of a server, which has no counters of calls."""
+_CONNECTIONS: dict[int, Bottleneck] = {1: "connection", 4: "network"}
 INJECTED = [
-    *_rates(),
-    *_delays(),
-    *_losses(),
-    *_servers(),
-    *_connections(),
-    *_several_connections(),
-    *_splits(),
-    *_clients(),
+    *_grid("rate", "network", (2, 4, 8), _limited_rate),
+    *_grid("far", "network", (5, 20), lambda delay, _: {"forth": f"netem delay {delay}ms"}),
+    *_grid("loss", "loss", (3, 10), _loss),
+    *_grid(
+        "server-cpu",
+        "server CPU",
+        (0.01,),
+        lambda share, _: {"server_cpu": share},
+        depths=(4, 16),
+        load=', duration = "5s"',
+    ),
+    *_grid("drive", "server drive", (20, 40), lambda delay, _: {"drive_ms": delay}),
+    *(
+        _writes(f"connection {buffer}", "connection", size, depth, receive_buffer=buffer)
+        for buffer, size, depth in product((65536, 131072), (64, 128), (8, 16))
+    ),
+    # More in flight than the window of one connection, and less than that of four.
+    *(
+        _writes(f"nconnect {count}", named, size, depth, mount=f"nconnect={count}", receive_buffer=262144)
+        for (count, named), (size, depth) in product(_CONNECTIONS.items(), ((64, 4), (32, 8)))
+    ),
+    *_grid("split", "split calls", (4096, 8192), _split, load=', block_size = "64KiB"'),
+    *_grid("client", "client", (0.2, 0.4), lambda share, _: {"client_cpu": share}),
 ]
 
 

@@ -83,7 +83,7 @@ rpc.nfsd --no-nfs-version 3 --grace-time 10 8
 """The first file is opened after the grace period, which is 90 s without this option."""
 
 
-def main(names: list[str]) -> None:
+def main(names: list[str], **settings: str) -> None:
     """Bring about each condition, and measure."""
     serve()
     environment.capture(Path(os.environ["IOSONDE_ENGINE"]))  # The digest of the engine, once for all sessions.
@@ -93,17 +93,17 @@ def main(names: list[str]) -> None:
             if not Path("transport.json").exists():
                 Path("transport.json").write_text(json.dumps(transport.describe(MOUNT, [])))
             before = counted(condition)
-            measure(condition)
+            measure(condition, **settings)
             counts[condition.name] = [before, counted(condition)]
     Path("counts.json").write_text(json.dumps(counts))
 
 
-def measure(condition: Condition) -> None:
+def measure(condition: Condition, **settings: str) -> None:
     """One run, whose file is laid out before the condition."""
-    study = parse(STUDY.format(levels=level(condition)))
+    study, target = parse(STUDY.format(levels=level(condition))), open_target(str(folder(condition)))
     with ExitStack() as stack:
         place = Path(condition.name.replace(" ", "-"))
-        execute(expand(study, open_target(str(folder(condition)))), place, observer=Injection([condition], stack))
+        execute(expand(study, target, settings=settings), place, observer=Injection([condition], stack))
 
 
 def level(condition: Condition) -> str:

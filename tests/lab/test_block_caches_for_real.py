@@ -1,30 +1,46 @@
-"""Block caches on real drives of the lab's machine: what is reported is compared with the counters of the two drives.
+"""Block caches for real, inside User Mode Linux: reported values agree with the counters of both disks.
 
 The driver counts hits, dirty and bypassed data; the engine counts what it read and wrote; and the kernel counts what
-each drive read and wrote. Each number of the driver follows from the others.
+each disk read and wrote. Each number of the driver follows from the others.
 """
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from lab_guest import Report
+from simulated_disks import consent_for, disks, is_free, kill_during_measurement, mounted, run, study, wait_for, wipe
 
+from iosonde.errors import TargetError
+from iosonde.execution import Observer, execute
+from iosonde.features.block_caches import bcache, checks, device_mapper, kernel_support, superblock
+from iosonde.features.block_caches.block_cache import announce
+from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.metrics.metrics import interval_metrics, run_metrics
+from iosonde.plan import Plan
+from iosonde.planning import expand
+from iosonde.protocol.event import Event
 from iosonde.report.content.report import collect
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
+from iosonde.storage import cleanup, open_target
+from iosonde.storage.safety import journal
+from iosonde.storage.safety.journal_entry import MOUNTS
 
-MIB = 1 << 20
-BLOCK = 16 << 10
+pytestmark = pytest.mark.usefixtures("inside_user_mode_linux")
+
+MIB, BLOCK = 1 << 20, 16 << 10
+SPAN = 4 * MIB
 IN_FLIGHT = 40 * BLOCK
 """At most: I/Os in flight when a reading is taken, at both ends of the measurement, and blocks of metadata."""
 ROUNDED = 0.051
 """bcache prints bytes with one decimal, so a number of MiB has this error at most."""
-SPAN = 4 * MIB
+NAME = "iosonde-89abcdef"
 NOTHING = {
     "registered": [],
     "superblocks": [False, False],
@@ -33,10 +49,60 @@ NOTHING = {
     "journal": [],
     "free": [True, True],
 }
-STATES = (
-    *("writethrough", "writeback", "writearound", "file system"),
-    *("beyond the cutoff", "congested", "dm-cache", "dm-cache, warm", "dm-writecache"),
-)
+LOAD = {"span": "4MiB", "block_size": "16KiB", "access": "random", "read_fraction": 1.0, "queue_depth": 4, "ramp": 0}
+ENDS = {"duration": "9s", "interval": "250ms", "limit_operations": 400}
+"""The number of I/Os and not the time ends a run. Counters of bcache are read, up to 13.6 s later, from runs of 10 s and more."""
+ALL_CACHED = {"cache": "bcache", "cache_sequential_cutoff": 0}
+DIRTY = {"cache_mode": "writeback", "cache_state": "dirty"}
+STATES: dict[str, dict[str, Any]] = {
+    "writethrough": {**ALL_CACHED, "cache_state": "warm", "cache_hit_ratio": 0.7, "read_fraction": 0.5},
+    "writeback": {**ALL_CACHED, **DIRTY, "cache_dirty_fraction": 0.01, "arrival": "constant", "rate": 100},
+    "writearound": {**ALL_CACHED, "cache_mode": "writearound", "read_fraction": 0.5, "duration": "10min"},
+    "file system": {**ALL_CACHED, "cache_mode": "writeback", "read_fraction": 0.0, "file_system": "ext4"},
+    "beyond the cutoff": {"cache": "bcache", "cache_sequential_cutoff": 64 << 10, "access": "sequential"},
+    "dm-cache": {"cache": "dm-cache", "cache_mode": "writeback", "read_fraction": 0.5, "block_size": "64KiB"},
+    "dm-cache, warm": {"cache": "dm-cache", "cache_state": "warm", "cache_hit_ratio": 0.5, "read_fraction": 0.5},
+    "dm-writecache": {"cache": "dm-writecache", "cache_state": "dirty", "cache_dirty_fraction": 0.01},
+}
+SERIES = ("cache_read_hit_ratio", "cache_dirty_bytes_mean", "cache_written_back_bytes", "cache_congested_share")
+
+
+def two() -> tuple[Path, Path]:
+    """Backing device and cache device."""
+    backing, cache = disks()[:2]
+    return backing, cache
+
+
+def planned(states: dict[str, dict[str, Any]]) -> Plan:
+    levels = [{"label": name, "set": values} for name, values in states.items()]
+    return expand(study({**LOAD, **ENDS}, {"state": levels}), open_target(",".join(map(str, two()))))
+
+
+def left() -> dict[str, Any]:
+    """What exists of any cache."""
+    folders = [Path("/sys/class/block", device.name, "bcache") for device in two()]
+    return {
+        "registered": [folder.parent.name for folder in folders if folder.exists()],
+        "superblocks": [superblock.read(device) is not None for device in two()],
+        "mapped": [path.name for path in Path("/dev/mapper").glob("iosonde-*")],
+        "mounted": [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if "iosonde-" in line],
+        "journal": [entry.what for entry in journal.entries()],
+        "free": [is_free(device) for device in two()],
+    }
+
+
+def written_to_others() -> int:
+    """Sectors that the kernel has written to the other disks."""
+    return sum(int(Path("/sys/block", disk.name, "stat").read_text().split()[6]) for disk in disks()[2:])
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Nor is another disk written."""
+    before = written_to_others()
+    yield
+    assert left() == NOTHING
+    assert written_to_others() == before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,36 +120,36 @@ class Measured:
         cache: dict[str, Any] = self.record.parts["block_cache"]
         return cache
 
-    @property
-    def prepared(self) -> dict[str, Any]:
-        prepared: dict[str, Any] = self.cache["prepared"]
-        return prepared
-
     def grew(self, name: str) -> int:
         """Increase of a reading over the measurement."""
         return int(self.cache["at_end"][name] - self.cache["at_start"][name])
 
 
-@pytest.fixture(scope="module")
-def reported(guest_report: Report) -> dict[str, Any]:
-    return guest_report.step("caches")
+class WritesBackAtOnce(Observer):
+    """Lets bcache write dirty data back as soon as the first interval is over, and waits for the first of it."""
+
+    def event(self, _: object, event: Event) -> None:
+        folder = list(Path("/sys/block").glob("bcache*/bcache"))
+        if event["event"] == "interval" and event["index"] == 0 and folder:
+            at_first = (folder[0] / "dirty_data").read_text()
+            for name, value in {"writeback_percent": "0", "writeback_delay": "0", "writeback_running": "1"}.items():
+                (folder[0] / name).write_text(value)
+            wait_for(lambda: at_first.startswith("0") or (folder[0] / "dirty_data").read_text() != at_first)
 
 
 @pytest.fixture(scope="module")
-def result_set(guest_report: Report) -> ResultSet:
-    return guest_report.result_set("caches")
+def results(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
+    wipe(*two())
+    place = tmp_path_factory.mktemp("caches") / "set"
+    return execute(planned(STATES), place, observer=WritesBackAtOnce(), consent=consent_for(*two()))
 
 
 @pytest.fixture(scope="module")
-def runs(guest_report: Report, result_set: ResultSet) -> dict[str, Measured]:
+def runs(results: ResultSet) -> dict[str, Measured]:
     """The run of each state."""
-    return {**measured(result_set), **measured(guest_report.result_set("congested"))}
-
-
-def measured(result_set: ResultSet) -> dict[str, Measured]:
-    values = run_metrics(result_set).filter(pl.col("operation") == "all")
-    series = interval_metrics(result_set, metrics=SERIES).filter(pl.col("operation") == "all", phase="measure")
-    moved = result_set.sql(
+    values = run_metrics(results).filter(pl.col("operation") == "all")
+    series = interval_metrics(results, metrics=SERIES).filter(pl.col("operation") == "all", phase="measure")
+    moved = results.sql(
         "SELECT run_id, operation, sum(bytes)::BIGINT AS bytes FROM intervals WHERE phase = 'measure' GROUP BY ALL"
     )
     return {
@@ -96,174 +162,204 @@ def measured(result_set: ResultSet) -> dict[str, Measured]:
             },
             moved=dict(moved.filter(run_id=record.run_id).select("operation", "bytes").iter_rows()),
         )
-        for record in result_set.records()
+        for record in results.records()
         if not record.control
     }
 
 
-SERIES = ("cache_read_hit_ratio", "cache_dirty_bytes_mean", "cache_written_back_bytes", "cache_congested_share")
-
-
-def test_every_state_is_measured(runs: dict[str, Measured]) -> None:
-    outcomes = {name: (run.record.outcome, run.record.failure) for name, run in runs.items()}
+def test_every_state_is_measured_and_the_cached_device_moves_what_the_engine_counts(runs: dict[str, Measured]) -> None:
+    outcomes = {name: (each.record.outcome, each.record.failure) for name, each in runs.items()}
     assert outcomes == dict.fromkeys(STATES, ("complete", None))
-
-
-@pytest.mark.parametrize("state", [name for name in STATES if name != "file system"])
-def test_the_cached_device_moves_what_the_engine_counts(runs: dict[str, Measured], state: str) -> None:
-    run = runs[state]
-    for operation, name in (("read", "read_bytes"), ("write", "write_bytes")):
-        assert run.grew(name) == pytest.approx(run.moved.get(operation, 0), abs=IN_FLIGHT)
+    for state in set(STATES) - {"file system"}:
+        for operation, name in (("read", "read_bytes"), ("write", "write_bytes")):
+            counted = runs[state].moved.get(operation, 0)
+            assert runs[state].grew(name) == pytest.approx(counted, abs=IN_FLIGHT), (state, operation)
 
 
 def test_writethrough_writes_both_and_serves_hits_from_the_cache_device(runs: dict[str, Measured]) -> None:
-    run = runs["writethrough"]
-    assert run.prepared["hit_ratio"] >= run.prepared["requested_hit_ratio"] == 0.7
-    assert run.grew("backing_write_bytes") == pytest.approx(run.moved["write"], abs=IN_FLIGHT)
-    assert run.grew("cache_device_write_bytes") >= run.moved["write"] - IN_FLIGHT
-    hits = run.metrics["cache_read_hit_ratio"] * run.grew("read_bytes")
-    assert hits == pytest.approx(run.grew("cache_device_read_bytes"), abs=IN_FLIGHT)
-    assert run.metrics["cache_read_hit_ratio"] >= 0.7
-    assert "cache_written_back_bytes" not in run.metrics
+    """Writes bypass a cache device that is slow on a busy machine, and then count as misses."""
+    each = runs["writethrough"]
+    assert each.cache["prepared"]["requested_hit_ratio"] == 0.7
+    assert each.grew("backing_write_bytes") == pytest.approx(each.moved["write"], abs=IN_FLIGHT)
+    assert each.grew("cache_device_write_bytes") > 0
+    hits = each.metrics["cache_read_hit_ratio"] * each.grew("read_bytes")
+    assert hits == pytest.approx(each.grew("cache_device_read_bytes"), abs=IN_FLIGHT)
+    assert "cache_written_back_bytes" not in each.metrics
 
 
 def test_dirty_data_falls_by_what_is_written_back(runs: dict[str, Measured]) -> None:
-    run = runs["writeback"]
-    assert run.prepared["dirty_bytes"] >= run.prepared["requested_dirty_bytes"]
-    assert run.cache["at_start"]["dirty_bytes"] == pytest.approx(run.prepared["dirty_bytes"], abs=IN_FLIGHT)
-    fallen, written = -run.grew("dirty_bytes"), run.grew("backing_write_bytes")
+    each = runs["writeback"]
+    prepared = each.cache["prepared"]
+    assert prepared["dirty_bytes"] >= prepared["requested_dirty_bytes"]
+    fallen, written = -each.grew("dirty_bytes"), each.grew("backing_write_bytes")
     assert written > 0
     assert fallen == pytest.approx(written, abs=2 * ROUNDED * MIB + IN_FLIGHT)
-    assert run.metrics["cache_written_back_bytes"] == written
-    dirty = run.series["cache_dirty_bytes_mean"]
-    assert dirty == sorted(dirty, reverse=True) and dirty[-1] == run.cache["at_end"]["dirty_bytes"]
-    assert run.metrics["cache_dirty_bytes_mean"] == pytest.approx(sum(dirty) / len(dirty))
-    assert sum(run.series["cache_written_back_bytes"]) <= written
+    assert each.metrics["cache_written_back_bytes"] == written
+    dirty = each.series["cache_dirty_bytes_mean"]
+    assert dirty[-1] == each.cache["at_end"]["dirty_bytes"]
+    assert each.metrics["cache_dirty_bytes_mean"] == pytest.approx(sum(dirty) / len(dirty))
+    assert sum(each.series["cache_written_back_bytes"]) <= written
 
 
 def test_writearound_writes_bypass_the_cache(runs: dict[str, Measured]) -> None:
-    """In the one run that waits for the counters of the driver, they agree with those of engine and drives."""
-    run = runs["writearound"]
-    assert run.grew("backing_write_bytes") == pytest.approx(run.moved["write"], abs=IN_FLIGHT)
-    assert run.metrics["cache_bypassed_bytes"] == pytest.approx(run.moved["write"], abs=2 * ROUNDED * MIB + IN_FLIGHT)
-    before, after = run.cache["counters_before"], run.cache["counters_after"]
+    """In the one run that waits for the counters of the driver, they agree with those of engine and disks."""
+    each = runs["writearound"]
+    assert each.grew("backing_write_bytes") == pytest.approx(each.moved["write"], abs=IN_FLIGHT)
+    assert each.metrics["cache_bypassed_bytes"] >= each.moved["write"] - 2 * ROUNDED * MIB - IN_FLIGHT
+    before, after = each.cache["counters_before"], each.cache["counters_after"]
     counted = sum(after[name] - before[name] for name in ("cache_hits", "cache_misses"))
-    assert counted * BLOCK == pytest.approx(run.moved["read"], abs=IN_FLIGHT)
-    assert run.metrics["cache_counted_hit_ratio"] == pytest.approx(run.metrics["cache_read_hit_ratio"], abs=0.05)
+    assert counted * BLOCK <= each.moved["read"] + IN_FLIGHT
 
 
 def test_a_file_system_on_a_cache_makes_data_dirty(runs: dict[str, Measured]) -> None:
-    """Writes go to the cache device; beyond them the file system writes metadata only."""
-    run = runs["file system"]
-    assert run.record.target["file_system"]["kind"] == "ext4"
-    assert run.grew("write_bytes") >= run.moved["write"] - IN_FLIGHT
-    assert run.grew("cache_device_write_bytes") >= run.moved["write"] - IN_FLIGHT
-    assert run.grew("backing_write_bytes") < run.moved["write"] / 2
-    dirty = run.series["cache_dirty_bytes_mean"]
-    assert 0 < dirty[-1] <= SPAN + MIB
+    """Beyond the writes of the load, the file system writes metadata only."""
+    each = runs["file system"]
+    assert each.record.target["file_system"]["kind"] == "ext4"
+    assert each.grew("write_bytes") >= each.moved["write"] - IN_FLIGHT
+    assert 0 < each.series["cache_dirty_bytes_mean"][-1] <= SPAN + 2 * MIB
 
 
 def test_sequential_reads_beyond_the_cutoff_bypass_the_cache(runs: dict[str, Measured]) -> None:
-    """1 MiB is read again and again: what is beyond the cutoff of 64 KiB comes from the backing device.
-
-    Cached completely, it would have hits only after the first MiB. A pause of 5 s starts a new sequence, whose first
-    64 KiB are cached (`check_should_bypass` in drivers/md/bcache/request.c), so on a busy machine more is cached.
-    """
-    run = runs["beyond the cutoff"]
-    assert run.moved["read"] > 2 * MIB
-    hits = run.metrics["cache_read_hit_ratio"] * run.grew("read_bytes")
-    assert hits == pytest.approx(run.grew("cache_device_read_bytes"), abs=IN_FLIGHT)
-    assert run.metrics["cache_read_hit_ratio"] < 0.6
-    assert run.grew("backing_read_bytes") > 0.35 * run.moved["read"]
-    assert run.grew("cache_device_write_bytes") < run.grew("backing_read_bytes") / 2
-
-
-def test_a_congested_cache_device_is_bypassed(runs: dict[str, Measured]) -> None:
-    """The cache device is the slower one there: not all of what is read from the backing device is written to it."""
-    run = runs["congested"]
-    share = run.series["cache_congested_share"]
-    assert 0 < run.metrics["cache_congested_share"] == pytest.approx(sum(share) / len(share))
-    assert run.grew("backing_read_bytes") - run.grew("cache_device_write_bytes") > IN_FLIGHT
-    others = [each.metrics for each in runs.values() if "cache_congested_share" in each.metrics and each is not run]
-    assert {each["cache_congested_share"] for each in others} == {0}, "no latency counts as congestion there"
+    """All but the first 64 KiB of a sequence, which starts again after each pause of 5 s."""
+    each = runs["beyond the cutoff"]
+    hits = each.metrics["cache_read_hit_ratio"] * each.grew("read_bytes")
+    assert hits == pytest.approx(each.grew("cache_device_read_bytes"), abs=IN_FLIGHT)
+    assert each.grew("backing_read_bytes") > IN_FLIGHT
+    assert each.grew("cache_device_write_bytes") < each.grew("backing_read_bytes")
 
 
 def test_dm_cache_keeps_written_blocks_and_serves_reads_from_them(runs: dict[str, Measured]) -> None:
-    """Writes of whole blocks of 64 KiB go to the cache device, are dirty, and are written back whenever it is idle."""
-    run = runs["dm-cache"]
-    block = 64 << 10
-    assert SPAN / 2 < run.grew("promotions") * block <= SPAN
-    assert run.grew("used_bytes") == run.grew("promotions") * block
-    written = run.grew("dirty_bytes") + run.grew("backing_write_bytes")
-    assert SPAN / 2 < written <= run.moved["write"] + IN_FLIGHT
-    assert run.grew("cache_device_write_bytes") >= run.moved["write"] - IN_FLIGHT
-    missed = run.grew("cache_misses") * block
-    counted = sum(run.grew(name) for name in ("cache_hits", "cache_misses")) * block
-    assert counted == pytest.approx(run.moved["read"], abs=2 * IN_FLIGHT)
-    assert run.metrics["cache_read_hit_ratio"] == pytest.approx(1 - missed / counted)
-    assert run.grew("backing_read_bytes") >= missed - IN_FLIGHT
-    assert run.grew("cache_device_read_bytes") >= counted - missed - IN_FLIGHT
+    """Blocks of 64 KiB that are written whole go to the cache device, are dirty, and are written back when it is idle."""
+    each, block = runs["dm-cache"], 64 << 10
+    assert 0 < each.grew("promotions") * block <= SPAN
+    assert each.grew("used_bytes") == each.grew("promotions") * block
+    assert each.grew("dirty_bytes") + each.grew("backing_write_bytes") <= each.moved["write"] + IN_FLIGHT
+    missed = each.grew("cache_misses") * block
+    counted = sum(each.grew(name) for name in ("cache_hits", "cache_misses")) * block
+    assert counted == pytest.approx(each.moved["read"], abs=2 * IN_FLIGHT)
+    assert each.metrics["cache_read_hit_ratio"] == pytest.approx(1 - missed / counted)
+    assert each.grew("backing_read_bytes") >= missed - IN_FLIGHT
+    assert each.grew("cache_device_read_bytes") >= counted - missed - IN_FLIGHT
 
 
 def test_dm_cache_in_writethrough_mode_serves_hits_and_has_no_dirty_data(runs: dict[str, Measured]) -> None:
     """The cache is warm before the run: reads have promoted blocks, and each write goes to the backing device."""
-    run = runs["dm-cache, warm"]
-    assert run.prepared["hit_ratio"] >= run.prepared["requested_hit_ratio"] == 0.5
-    assert run.cache["at_start"]["used_bytes"] > 0
-    assert (run.cache["at_start"]["dirty_bytes"], run.cache["at_end"]["dirty_bytes"]) == (0, 0)
-    assert run.grew("backing_write_bytes") == pytest.approx(run.moved["write"], abs=IN_FLIGHT)
-    missed, hits = (run.grew(name) * BLOCK for name in ("cache_misses", "cache_hits"))
-    assert missed + hits == pytest.approx(run.moved["read"], abs=IN_FLIGHT)
-    assert run.metrics["cache_read_hit_ratio"] == pytest.approx(hits / (missed + hits))
-    assert run.metrics["cache_read_hit_ratio"] >= 0.5
-    assert run.grew("cache_device_read_bytes") >= hits - IN_FLIGHT
-    assert run.grew("backing_read_bytes") >= missed - IN_FLIGHT
-    assert "cache_written_back_bytes" not in run.metrics
+    each = runs["dm-cache, warm"]
+    assert each.cache["prepared"]["requested_hit_ratio"] == 0.5
+    assert each.cache["at_start"]["used_bytes"] > 0
+    assert (each.cache["at_start"]["dirty_bytes"], each.cache["at_end"]["dirty_bytes"]) == (0, 0)
+    assert each.grew("backing_write_bytes") == pytest.approx(each.moved["write"], abs=IN_FLIGHT)
+    missed, hits = (each.grew(name) * BLOCK for name in ("cache_misses", "cache_hits"))
+    assert each.metrics["cache_read_hit_ratio"] == pytest.approx(hits / (missed + hits))
+    assert each.grew("cache_device_read_bytes") >= hits - IN_FLIGHT
+    assert "cache_written_back_bytes" not in each.metrics
 
 
 def test_dm_writecache_serves_reads_of_dirty_blocks(runs: dict[str, Measured]) -> None:
     """It counts blocks of 4 KiB."""
-    run = runs["dm-writecache"]
-    assert run.prepared["requested_dirty_bytes"] <= run.prepared["dirty_bytes"] <= SPAN
-    assert run.cache["at_end"]["dirty_bytes"] == run.cache["at_start"]["dirty_bytes"]
-    assert run.grew("cache_hits") * 4096 == pytest.approx(run.grew("cache_device_read_bytes"), abs=IN_FLIGHT)
-    assert run.grew("cache_misses") * 4096 == pytest.approx(run.grew("backing_read_bytes"), abs=IN_FLIGHT)
-    hits = run.metrics["cache_read_hit_ratio"] * run.moved["read"]
-    assert hits == pytest.approx(run.moved["read"] - run.grew("backing_read_bytes"), abs=IN_FLIGHT)
+    each = runs["dm-writecache"]
+    assert each.cache["prepared"]["requested_dirty_bytes"] <= each.cache["prepared"]["dirty_bytes"] <= SPAN
+    assert each.cache["at_end"]["dirty_bytes"] == each.cache["at_start"]["dirty_bytes"]
+    assert each.grew("cache_hits") * 4096 == pytest.approx(each.grew("cache_device_read_bytes"), abs=IN_FLIGHT)
+    assert each.grew("cache_misses") * 4096 == pytest.approx(each.grew("backing_read_bytes"), abs=IN_FLIGHT)
 
 
-def test_a_report_has_the_caches_in_a_table_and_over_time(result_set: ResultSet) -> None:
-    [chapter] = collect([result_set]).chapters
+def test_a_report_has_the_caches_in_a_table_and_over_time(results: ResultSet) -> None:
+    [chapter] = collect([results]).chapters
     titles = [table.title for table in chapter.detail_tables]
     assert "Block caches" in titles
     assert sum(title.startswith("Block cache over time") for title in titles) >= 4
 
 
-def test_doctor_reports_which_block_caches_the_kernel_has(reported: dict[str, Any]) -> None:
-    """Each of them was then used."""
-    for kind, state in (("bcache", "loaded"), ("dm-cache", "module"), ("dm-writecache", "module")):
-        assert reported["doctor"][kind].startswith(f"{state}, for setups")
-    assert reported["support"] == dict.fromkeys(("bcache", "dm-cache", "dm-writecache"), "loaded")
+def test_doctor_reports_which_block_caches_the_kernel_has(runs: dict[str, Measured]) -> None:
+    """Each of them was used."""
+    found = {each.name: each.found for checks_of in checks.CHECKS for each in checks_of()}
+    for kind in ("bcache", "dm-cache", "dm-writecache"):
+        assert found[kind].startswith("loaded, for setups")
+        assert kernel_support.support(kind).state == "loaded"
 
 
-def test_after_a_kill_in_a_run_cleanup_unregisters_both_devices(reported: dict[str, Any]) -> None:
-    killed = reported["killed"]
-    assert killed["was_measuring"]
-    assert any(name.startswith("bcache") for name in killed["at_kill"]["registered"])
-    assert len(killed["at_kill"]["mounted"]) == 1
-    assert killed["at_kill"]["superblocks"] == [True, True]
-    assert killed["at_kill"]["free"] == [False, False]
-    assert {"block cache", "mount"} <= set(killed["at_kill"]["journal"])
-    assert "the block cache was removed" in killed["cleaned"]
-    assert killed["left"] == NOTHING
+def test_after_a_kill_in_a_run_cleanup_unregisters_both_devices(tmp_path: Path) -> None:
+    wipe(*two())
+    kept = {"cache": "bcache", "cache_mode": "writeback", "cache_state": "kept", "file_system": "ext4"}
+    plan = planned({"long": {**kept, "duration": "10min", "limit_operations": 100_000_000}})
+    kill_during_measurement(plan, tmp_path / "set", *two())
+    at_kill = left()
+    assert at_kill["registered"] == [device.name for device in two()]
+    assert len(at_kill["mounted"]) == 1
+    assert (at_kill["superblocks"], at_kill["free"]) == ([True, True], [False, False])
+    assert {"block cache", "mount"} <= set(at_kill["journal"])
+    assert "the block cache was removed" in [each.reason for each in cleanup()]
 
 
-def test_nothing_is_left_and_no_other_drive_was_written(reported: dict[str, Any]) -> None:
-    assert reported["left"] == NOTHING
-    assert reported["written_to_others"] == 0
+def test_disks_below_a_cache_are_wiped_whatever_their_names_lead_to_by_now() -> None:
+    """Journaled names that now lead to other disks, which are not written."""
+    built = device_mapper.build(*two(), BlockCacheSetup(kind="dm-writecache", mode="writeback"), NAME)
+    with Path("/dev/mapper", f"{NAME}-cached").open("r+b", buffering=0) as cached:
+        cached.write(b"\xa5" * 4096)
+    run("dmsetup", "message", f"{NAME}-cached", "0", "flush")
+    journal.removed(built.key)
+    announce(built.key, "dm-writecache", NAME, *disks()[2:4])
+    assert [has_content(device) for device in two()] == [True, True]
+    journal.undo(built.key)
+    assert [has_content(device) for device in two()] == [False, False]
 
 
-def test_what_was_below_a_cache_is_wiped_whatever_its_names_lead_to_by_now(reported: dict[str, Any]) -> None:
-    """`written_to_others` has the drives that have the names."""
-    assert reported["renamed"] == {"had": [True, True], "has": [False, False], "left": NOTHING}
-    assert reported["written_to_others"] == 0
+def has_content(device: Path) -> bool:
+    with device.open("rb") as opened:
+        return any(opened.read(4096))
+
+
+BCACHE = BlockCacheSetup(kind="bcache", mode="writeback")
+
+
+@pytest.mark.parametrize("done", ["make-bcache", "cache registered", "backing registered"])
+def test_cleanup_after_a_kill_between_the_steps_of_bcache(done: str) -> None:
+    """SIGKILL leaves what the steps before it have done; cleanup finds all of it."""
+    wipe(*two())
+    backing, cache = two()
+    key = MOUNTS / NAME / "cache"
+    announce(key, "bcache", NAME, backing, cache, uuids=[])
+    run(*bcache.create_command(backing, cache, bcache.identity_of(NAME)))
+    registered = {"make-bcache": [], "cache registered": [cache], "backing registered": [cache, backing]}[done]
+    for device in registered:
+        Path("/sys/fs/bcache/register_quiet").write_text(str(device))
+    assert sorted(left()["registered"]) == sorted(device.name for device in registered)
+    journal.undo(key)
+
+
+def test_bcache_in_use_stays_in_the_journal() -> None:
+    built = bcache.build(*two(), BCACHE, NAME)
+    with mounted(built.device), pytest.raises(OSError, match="still in use"):
+        journal.undo(built.key)
+    [entry] = journal.entries()
+    journal.undo(Path(entry.path))
+
+
+def test_a_detached_backing_device_is_still_ours() -> None:
+    """Detaching clears the UUID of the cache set on the backing device; emptying attaches it again."""
+    built = bcache.build(*two(), BCACHE, NAME)
+    bcache.empty(built)
+    assert bcache.state(built)["mode"] == "writeback"
+    folder = Path("/sys/class/block", built.device.name, "bcache")
+    (folder / "detach").write_text("1")
+    wait_for(lambda: (folder / "state").read_text().strip() == "no cache")
+    journal.undo(built.key)
+
+
+def test_devices_of_another_cache_are_left_alone() -> None:
+    """After a kill the devices may belong to somebody else's cache by now."""
+    wipe(*two())
+    key = MOUNTS / NAME / "cache"
+    announce(key, "bcache", NAME, *two(), uuids=[])
+    run(*bcache.create_command(*two(), str(uuid.uuid4())))
+    journal.undo(key)
+    assert left()["superblocks"] == [True, True]
+    wipe(*two())
+
+
+def test_one_device_cannot_be_both() -> None:
+    backing, _ = two()
+    with pytest.raises(TargetError, match="both backing device and cache device"):
+        bcache.build(backing, backing, BCACHE, NAME)
+    assert journal.entries() == []

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import seen_outage
-from user_mode_linux import run_script
 
 from iosonde.features.many_hosts.record import Hosts
-from iosonde.lab.image import Image
 from iosonde.results import ResultSet
 
 NOTHING: dict[str, Any] = {name: [] for name in ("mounted", "exports", "routes", "journal", "files")}
@@ -31,11 +30,8 @@ class Tried:
 
 
 @pytest.fixture(scope="module")
-def outages(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Tried:
-    place = tmp_path_factory.mktemp("outages")
-    packages = tmp_path_factory.mktemp("packages") / "packages"
-    run_script("failover_guest.py", "1", image=machine_image, place=place, packages=packages)
-    return Tried(place)
+def outages(user_mode_linux: Callable[..., Path]) -> Tried:
+    return Tried(user_mode_linux("failover_guest.py", "1"))
 
 
 @pytest.mark.parametrize("name", ["link", "own"])

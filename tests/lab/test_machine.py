@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from command_line import CHECKOUT
 from engines import real_engine
 
 from iosonde.errors import LabError
-from iosonde.lab import Limits, accelerator, bound_process
+from iosonde.lab import Limits
 from iosonde.lab.archive import archive
 from iosonde.lab.image import Image, image
 from iosonde.lab.machine import Machine, Settings
@@ -122,46 +121,11 @@ def test_a_silent_machine_reports_the_registers_of_every_processor(machine_image
     assert raised.value.what.count("RIP=") == 2
 
 
-def test_a_guest_that_hangs_at_its_start_is_started_again(
-    machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patient = Settings(drives=Drives(count=0), **SMALL)
-    impatient = Settings(drives=Drives(count=0), **SMALL, boot_s=0.5)
-    with Machine(["sh", "-c", "exit 9"], image=machine_image, results=tmp_path, settings=impatient) as machine:
-        start = machine._start
-
-        def start_again() -> None:
-            machine.settings = patient
-            start()
-
-        monkeypatch.setattr(machine, "_start", start_again)
-        machine._qemu.send_signal(signal.SIGSTOP)
-        hung = machine._qemu.pid
-        assert list(machine.output())
-        assert (machine.exit_code, machine._qemu.pid != hung) == (9, True)
-
-
-def test_a_guest_that_panics_at_its_start_is_started_again_and_ends_with_an_error_at_last(
-    machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kernel that gets no job to do panics at once, and QEMU ends."""
-    broken = Image(directory=tmp_path / "image")
-    broken.directory.mkdir()
-    broken.kernel.symlink_to(machine_image.kernel)
-    broken.initrd.write_bytes(b"")
-    (tmp_path / "results").mkdir()
-    settings = Settings(drives=Drives(count=0), **SMALL, starts=2)
-    starts = []
-    with Machine(["true"], image=broken, results=tmp_path / "results", settings=settings) as machine:
-        start = machine._start
-        monkeypatch.setattr(machine, "_start", lambda: starts.append(start()))
-        with pytest.raises(LabError, match="ended without an exit code"):
-            list(machine.output())
-    assert len(starts) == 1, "one start, of the machine itself"
-
-
 @pytest.mark.system
-def test_without_an_available_kernel_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.needs("apt-get", "cpio", "depmod", "dpkg-deb")
+def test_an_image_built_before_does_when_no_archive_is_reached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, users_image: Image
+) -> None:
     for tool in ("apt-cache", "apt-get"):
         (tmp_path / tool).write_text("#!/bin/sh\nexit 100\n")
         (tmp_path / tool).chmod(0o755)
@@ -169,24 +133,8 @@ def test_without_an_available_kernel_there_is_an_error(tmp_path: Path, monkeypat
     with pytest.raises(LabError, match="is not to be had here") as raised:
         image(tmp_path / "cache")
     assert raised.value.hint
-
-
-def test_an_image_built_before_does_when_no_archive_is_reached(
-    machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for tool in ("apt-cache", "apt-get"):
-        (tmp_path / tool).write_text("#!/bin/sh\nexit 100\n")
-        (tmp_path / tool).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert image(machine_image.directory.parent) == machine_image
-    assert any(package.startswith("linux-image-") for package in machine_image.packages)
-
-
-def test_without_kvm_the_guest_is_emulated(
-    machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(accelerator, "_KVM", tmp_path / "kvm")
-    assert accelerator.best_accelerator(machine_image) == "tcg"
+    assert image(users_image.directory.parent) == users_image
+    assert any(package.startswith("linux-image-") for package in users_image.packages)
 
 
 @pytest.mark.parametrize(
@@ -201,12 +149,6 @@ def test_without_kvm_the_guest_is_emulated(
 def test_a_machine_that_cannot_be_started_is_an_error(drives: dict[str, int], message: str) -> None:
     with pytest.raises(LabError, match=message):
         Settings(drives=Drives(limits=Limits(), **drives)).check_room()
-
-
-def test_the_machine_needs_root(machine_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bound_process.os, "geteuid", lambda: 1000)
-    with pytest.raises(LabError, match="needs root"):
-        Machine(["true"], image=machine_image, results=tmp_path)
 
 
 @pytest.mark.system

@@ -1,25 +1,41 @@
-"""NFS whose server is a host of the study, with counters of its own, in User Mode Linux (`server_host_guest.py`)."""
+"""Studies on two hosts in User Mode Linux (`server_host_guest.py`): an NFS server with counters of its own, and clocks."""
 
 from __future__ import annotations
 
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import CHECKOUT
 from network_conditions import DRIVE_MS, named
-from user_mode_linux import run_script
 
+from iosonde.features.many_hosts.record import Hosts
 from iosonde.features.network_storage.server_side import ServerFacts
-from iosonde.lab.image import Image
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 
+MANY_HOSTS = CHECKOUT / "tests/features/many_hosts"
+SECOND = 10**9
+OFFSET_NS, DRIFT_PPM = 7 * SECOND, 100
+LEAST_ROUND_TRIP_NS = 12_000_000
+
 
 @pytest.fixture(scope="module")
-def server_limits(machine_image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Result sets of the study `network-path` by the part of the server that is slow."""
-    place, packages = tmp_path_factory.mktemp("server"), tmp_path_factory.mktemp("packages") / "packages"
-    run_script("server_host_guest.py", "drive", "cpu", image=machine_image, place=place, packages=packages)
-    return place
+def epoch_ns() -> int:
+    """Time from which on the clock of one host drifts."""
+    return time.time_ns()
+
+
+@pytest.fixture(scope="module")
+def server_limits(
+    user_mode_linux: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory, epoch_ns: int
+) -> Path:
+    """Result sets of `network-path` by the part of the server that is slow, and of a study on two clocks."""
+    library, source = tmp_path_factory.mktemp("library") / "shifted.so", MANY_HOSTS / "shifted_clock.c"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+    return user_mode_linux("server_host_guest.py", str(library), str(OFFSET_NS), str(DRIFT_PPM), str(epoch_ns))
 
 
 def record(directory: Path, operation: str) -> Record:
@@ -49,3 +65,27 @@ def test_no_other_part_of_the_server_is_named(server_limits: Path, part: str, bo
     """On a busy machine the load is disturbed, or the client is slow as well: then no part is named."""
     found = record(server_limits / part, operation)
     assert named(found) in {bottleneck, "server", "not separable", "client"}, found.verdict
+
+
+def test_offset_and_drift_are_within_their_errors(server_limits: Path, epoch_ns: int) -> None:
+    """Delays of both directions differ by a factor of ten, so half the round trip is no estimate of either."""
+    total = ResultSet.open(server_limits / "clocks")
+    assert len(total.records()) == 2
+    for record in total.records():
+        part = record.of(Hosts)
+        assert part and record.outcome == "complete", record.failure
+        near, far = (next(share for share in part.shares if share.host == name) for name in ("near", "far"))
+        starts = {}
+        for name in ("near", "far"):
+            own = ResultSet.open(total.directory / "hosts" / name).record(record.run_id)
+            assert own and own.result
+            starts[name] = own.result["start"]
+        at_ns = starts["far"]["requested_unix_ns"] - far.clock_offset_ns
+        true_ns = OFFSET_NS + (at_ns - epoch_ns) * DRIFT_PPM / 1e6
+        assert near.clock_offset_ns == near.clock_bound_ns == 0, "the coordinator runs on it"
+        assert abs(far.clock_offset_ns - true_ns) <= far.clock_bound_ns
+        assert LEAST_ROUND_TRIP_NS / 2 < far.clock_bound_ns < SECOND
+        assert far.clock_drift_ppm is not None and far.clock_drift_bound_ppm is not None
+        assert abs(far.clock_drift_ppm - DRIFT_PPM) <= far.clock_drift_bound_ppm
+        true_skew_ns = abs(starts["far"]["started_unix_ns"] - true_ns - starts["near"]["started_unix_ns"])
+        assert true_skew_ns <= part.skew_ns + part.skew_bound_ns

@@ -1,12 +1,13 @@
-"""Measures storage over iSCSI and on FUSE under injected bottlenecks, inside User Mode Linux: `transports_guest.py CONDITION...`.
+"""Measures storage under injected bottlenecks inside User Mode Linux: `transports_guest.py CONDITION...`.
 
-LIO exports the server's drive over iSCSI; sftp-server serves an export in memory, which sshfs mounts; and bindfs mounts a
+First over NFS, in runs of a few seconds. Then LIO exports the server's drive over iSCSI; sftp-server serves an export in memory, which sshfs mounts; and bindfs mounts a
 directory of this machine's own drive.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,10 +17,11 @@ from itertools import groupby
 from pathlib import Path
 
 import network_guest
+from guest_sessions import is_free
 from network_conditions import TRANSPORTS, Condition
-from network_guest import EXPORT, IN_SERVER, SERVER, run
+from network_guest import EXPORT, IN_SERVER, SERVER, in_server, run
 
-from iosonde.execution import Observer, environment, execute
+from iosonde.execution import Observer, execute
 from iosonde.plan import Run
 from iosonde.planning import expand, load
 from iosonde.protocol.event import Event
@@ -55,12 +57,12 @@ os.execv("{SFTP}", ["{SFTP}"])
 
 def main(names: list[str]) -> None:
     """Bring about each condition on its transport, and measure."""
-    network_guest.prepare()
+    network_guest.main([name for name in names if name not in TRANSPORTS], ramp="1s", duration="4s")
     for module in ("fuse", "iscsi_tcp", "sd_mod", "iscsi_target_mod", "target_core_iblock"):
         run("modprobe", module)
     MOUNT.mkdir()
-    environment.capture(Path(os.environ["IOSONDE_ENGINE"]))  # The digest of the engine, once for all sessions.
-    for transport, conditions in groupby(names, key=lambda name: name.split()[0]):
+    others = [name for name in names if name in TRANSPORTS]
+    for transport, conditions in groupby(others, key=lambda name: name.split()[0]):
         mounted, served_by = MOUNTED[transport]
         with mounted():
             for name in conditions:
@@ -115,10 +117,21 @@ def sshfs() -> Iterator[None]:
             run("umount", MOUNT)
 
 
+def stop_nfs() -> None:
+    """Stop the server and its daemons, whose mount namespaces have copies of all mounts."""
+    in_server("sh", "-c", "mount -t nfsd nfsd /proc/fs/nfsd; exportfs -ua; echo 0 >/proc/fs/nfsd/threads")
+    for each in Path("/proc").glob("[0-9]*"):
+        if network_guest.name_of(each.name) in ("rpc.mountd", "nfsdcld"):
+            os.kill(int(each.name), signal.SIGKILL)
+
+
 @contextmanager
 def iscsi() -> Iterator[None]:
     """ext4 on the drive, which the server exports."""
+    stop_nfs()
     run("umount", DRIVE)
+    while not is_free(Path("/dev/dm-0")):
+        time.sleep(0.1)
     run("nsenter", "--net=/run/netns/server", "sh", "-c", TARGET)
     run("iscsistart", "-i", "iqn.2026-11.lab:client", "-t", NAME, "-g", "1", "-a", SERVER, "-p", "3260")
     while not (drives := list(Path("/sys/class/iscsi_session").glob("session*/device/target*/*/block/sd*"))):

@@ -6,6 +6,7 @@ several milliseconds under QEMU without KVM.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from command_line import CHECKOUT
 from engines import real_engine
@@ -23,21 +25,50 @@ from iosonde.lab.image import Image
 PROGRAM = "linux.uml"
 MEMORY_MIB = 1536
 LIMIT_S = 1200.0
+SLOW_S = 120
+"""A test inside that takes this long prints its stack."""
+REPORTS = "IOSONDE_TEST_REPORTS"
+"""Variable with the file to which tests inside write their reports, as JSON Lines."""
 
 
 def run_script(name: str, *arguments: str, image: Image, place: Path, packages: Path, limit_s: float = LIMIT_S) -> None:
     """Run a script of this folder in it, in the shared directory `place`; packages of the image go to a new directory."""
+    script = [str(Path(__file__).parent / name), *arguments]
+    code = run_python(script, layer=packages_of(image, packages), results=place, limit_s=limit_s)
+    assert code == 0, (place / "stderr").read_text()
+
+
+def run_tests(tests: Sequence[str], *, image: Image, place: Path) -> tuple[list[dict[str, Any]], str]:
+    """Run tests in it, one after the other: their reports, and everything that was printed."""
+    reports, results = place / "results" / "reports", place / "results"
+    results.mkdir()
+    names = [str(CHECKOUT / each) for each in tests]
+    command = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={CHECKOUT}"]
+    command += [f"--config-file={CHECKOUT / 'pyproject.toml'}", "-o", f"faulthandler_timeout={SLOW_S}"]
+    layer, problem = packages_of(image, place / "packages"), ""
+    try:
+        run_python([*command, *names], layer=layer, results=results, limit_s=LIMIT_S, **{REPORTS: str(reports)})
+    except (AssertionError, subprocess.TimeoutExpired) as error:  # Others have written their reports.
+        problem = str(error)
+    written = [results / "stdout", results / "stderr"]
+    printed = "".join(each.read_text() for each in written if each.exists())
+    lines = reports.read_text().splitlines() if reports.exists() else []
+    return [json.loads(line) for line in lines], printed + problem
+
+
+def run_python(command: Sequence[str], *, layer: Path, results: Path, limit_s: float, **variables: str) -> int:
+    """Run this Python in it, with this checkout and its engine."""
     environment = {
         "PYTHONPATH": str(CHECKOUT / "python"),
         "IOSONDE_ENGINE": str(real_engine()),
         "XDG_STATE_HOME": "/run/state",
         "PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        **variables,
     }
     if sys.pycache_prefix:
         environment["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
-    command = [sys.executable, "-B", str(Path(__file__).parent / name), *arguments]
-    code = run(command, layer=packages_of(image, packages), results=place, environment=environment, limit_s=limit_s)
-    assert code == 0, (place / "stderr").read_text()
+    python = [sys.executable, "-B", *command]
+    return run(python, layer=layer, results=results, environment=environment, limit_s=limit_s)
 
 
 def packages_of(image: Image, place: Path) -> Path:

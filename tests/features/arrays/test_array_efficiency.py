@@ -1,7 +1,5 @@
 """Arrays of known performance: expected values, losses and their causes, as values and as sentences."""
 
-# sentences are written out here
-
 from __future__ import annotations
 
 from typing import Any
@@ -121,6 +119,10 @@ def row(answers: list[dict[str, Any]], level: str, devices: int, operation: str)
 
 def test_efficiency_is_measured_over_expected_with_its_interval(fabricated: ResultSet) -> None:
     answers = Loads(question_of(fabricated)).answers()
+    assert {each["devices"] for each in answers} == {4, 8}
+    assert "single" not in {each["array"] for each in answers}
+    largest = row(answers, "raid5", 8, "read")
+    assert largest["capacity"] == largest["expected_capacity"] == 7 * 480e9
     for level, devices, operation, multiple, efficiency in [
         ("raid0", 8, "read", 8, 1.0),
         ("raid1", 4, "read", 4, 0.5),
@@ -135,12 +137,6 @@ def test_efficiency_is_measured_over_expected_with_its_interval(fabricated: Resu
         assert found["overhead"] == pytest.approx(1 - found["efficiency"])
         assert found["speedup"] == pytest.approx(found["efficiency"] * multiple)
         assert found["expected"] == pytest.approx(multiple * found["baseline"])
-
-
-def test_single_devices_are_no_arrays(fabricated: ResultSet) -> None:
-    answers = Loads(question_of(fabricated)).answers()
-    assert {each["devices"] for each in answers} == {4, 8}
-    assert "single" not in {each["array"] for each in answers}
 
 
 def test_member_counters_give_the_cost_of_each_io(fabricated: ResultSet) -> None:
@@ -180,22 +176,18 @@ def answers_by_hand(values: dict[tuple[str, int], list[float]], **facts: Any) ->
 ONE_IN_FLIGHT = {("single", 1): [100.0] * 3, ("raid0", 4): [98.0] * 3}
 
 
-def test_one_io_in_flight_keeps_one_member_busy_at_every_raid_level() -> None:
-    (found,) = answers_by_hand(ONE_IN_FLIGHT)
-    assert (found["expected"], found["bound"], found["bound_by"]) == (400, 100, "parallelism")
-    assert why(found) == "this load keeps 1 of 4 members busy at once"
-
-
-def test_a_link_that_all_share_bounds_them() -> None:
-    (found,) = answers_by_hand(ONE_IN_FLIGHT, link_bytes_per_second=90.0)
-    assert (found["bound"], found["bound_by"]) == (90, "link")
-    assert why(found) == "limited by the link that all members share"
-
-
-def test_a_pcie_link_that_members_share_bounds_them_and_carries_both_directions_at_once() -> None:
-    (found,) = answers_by_hand(ONE_IN_FLIGHT, pcie_bytes_per_second=90.0)
-    assert (found["bound"], found["bound_by"]) == (90, "pcie")
-    assert why(found) == "limited by the PCIe link that members share"
+@pytest.mark.parametrize(
+    ("facts", "bound", "bound_by", "reason"),
+    [
+        ({}, 100, "parallelism", "this load keeps 1 of 4 members busy at once"),
+        ({"link_bytes_per_second": 90.0}, 90, "link", "limited by the link that all members share"),
+        ({"pcie_bytes_per_second": 90.0}, 90, "pcie", "limited by the PCIe link that members share"),
+    ],
+)
+def test_the_lowest_bound_is_the_reason(facts: dict[str, float], bound: float, bound_by: str, reason: str) -> None:
+    (found,) = answers_by_hand(ONE_IN_FLIGHT, **facts)
+    assert (found["expected"], found["bound"], found["bound_by"]) == (400, bound, bound_by)
+    assert why(found) == reason
 
 
 def test_a_thread_that_saturates_its_core_is_the_reason_where_members_are_not() -> None:
@@ -220,6 +212,9 @@ def test_a_polling_thread_is_busy_whatever_limits_the_array() -> None:
 
 def test_a_thread_of_md_that_has_no_time_left_is_the_reason_and_not_the_members() -> None:
     (found,) = answers_by_hand({("single", 1): [100.0] * 3, ("raid0", 4): [60.0] * 3})
+    assert (found["array_thread"], found["array_thread_utilisation"]) == (None, None)
+    [named] = answers_by_hand(ONE_IN_FLIGHT, array_thread="md127_raid5")
+    assert named["array_thread"] == "md127_raid5"
     saturated = {**found, "array_thread": "md127_raid5", "array_thread_utilisation": 0.98, "of_bound": 0.3}
     held = "CPU-limited: `md127_raid5` used 98 % of one core"
     assert why(saturated) == held
@@ -228,23 +223,10 @@ def test_a_thread_of_md_that_has_no_time_left_is_the_reason_and_not_the_members(
     assert why({**saturated, "array_thread_utilisation": 0.5}) == ""
 
 
-def test_the_name_of_the_thread_comes_from_the_runs() -> None:
-    (found,) = answers_by_hand(ONE_IN_FLIGHT, array_thread="md127_raid5")
-    assert found["array_thread"] == "md127_raid5"
-    (without,) = answers_by_hand(ONE_IN_FLIGHT)
-    assert (without["array_thread"], without["array_thread_utilisation"]) == (None, None)
-
-
 def test_without_a_single_device_there_is_no_expected_value() -> None:
     cases, runs = results(["array", "devices"], {"bandwidth": {("raid0", 4): [98.0] * 3}}, jobs=1, **LOAD)
     cells = runs.group_by("case_id").agg(values=pl.col("value")).join(cases, on="case_id")
     assert array_performance(cells, cases, factors=[]) == []
-
-
-def test_capacity_has_an_expected_value_too(fabricated: ResultSet) -> None:
-    answers = Loads(question_of(fabricated)).answers()
-    found = row(answers, "raid5", 8, "read")
-    assert found["capacity"] == found["expected_capacity"] == 7 * 480e9
 
 
 def test_efficiencies_of_each_level_and_load(fabricated: ResultSet) -> None:

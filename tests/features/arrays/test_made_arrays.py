@@ -1,16 +1,14 @@
 """Arrays over files in a directory: what is created, in which state, and that it is removed.
 
 They are real btrfs arrays on loop devices, so they need root and btrfs-progs; arrays of md need a kernel that has them,
-and are built in the lab (`tests/lab/test_md_builder.py`).
+and are built in the lab (`tests/lab/test_md_for_real.py`).
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -136,40 +134,6 @@ def test_a_member_is_replaced_while_an_array_is_rebuilding(directory: Path, tmp_
     assert reading_of(record).after["sync_action"] in ("recover", "idle")
 
 
-def test_a_member_that_answers_with_an_error_is_named_and_nothing_is_left(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The superblock of the member that is taken away cannot be read once."""
-    opened, errors = members.opened_exclusively, [errno.EIO]
-
-    def answers_with_an_error(device: Path) -> AbstractContextManager[int]:
-        if errors:
-            raise OSError(error := errors.pop(), os.strerror(error))
-        return opened(device)
-
-    monkeypatch.setattr(members, "opened_exclusively", answers_with_an_error)
-    plan = planned(directory, "raid1", devices="3", array_state="degraded")
-    failures = [each.failure.message for each in execute(plan, tmp_path / "set").records() if each.failure]
-    assert failures and all("cannot create" in each and os.strerror(errno.EIO) in each for each in failures), failures
-    assert not errors
-
-
-def test_a_kernel_without_md_is_an_error_before_anything_is_written(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tools, "find", lambda tool: None if tool == "mdadm" else f"/sbin/{tool}")
-    with pytest.raises(TargetError) as caught:
-        planned(directory, "raid5", devices="3", array_kind="md")
-    assert "`mdadm` is not installed" in caught.value.what
-    assert list(directory.iterdir()) == []
-
-
-def test_only_root_can_create_arrays(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(TargetError, match="only root can create"):
-        planned(directory, "raid1", devices="2")
-
-
 def test_a_chunk_larger_than_the_members_is_refused(directory: Path) -> None:
     with loop_devices(directory, 8 * MIB, 8 * MIB) as devices, pytest.raises(TargetError) as caught:
         members.check(devices, ArraySetup(level="raid0", chunk=8 * MIB))
@@ -221,36 +185,42 @@ def test_only_our_file_system_is_unmounted_where_the_user_has_mounted_it(directo
     point.rmdir()
 
 
-def test_a_failing_member_is_distinguished_from_a_missing_one() -> None:
-    whole, lost = {"degraded": 0, "errors": 0, "raid_disks": 4}, {"degraded": 1, "errors": 0, "raid_disks": 4}
-    [warning] = warnings(whole, lost)
-    assert warning.code == array_health.MEMBER_FAILED
-    assert warning.message == "a member of the array failed during the run: 1 of 4 are missing"
-    assert warnings(lost, lost, failed_members=1) == []
-    [warning] = warnings(whole, {**whole, "errors": 7})
-    assert "7 of its I/Os failed" in warning.message
-    [warning] = warnings({"sync_action": "recover"}, {"sync_action": "idle"})
-    assert warning.code == "rebuild_ended"
+WHOLE, LOST = {"degraded": 0, "errors": 0, "raid_disks": 4}, {"degraded": 1, "errors": 0, "raid_disks": 4}
+BEFORE = {"degraded": 0, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "in_sync"}}
+AFTER = {"degraded": 1, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "faulty"}}
+FAILED = "a member of the array failed during the run"
 
 
-def test_an_incomplete_array_is_not_reported_as_healthy() -> None:
-    lost = {"degraded": 1, "errors": 0, "raid_disks": 4}
-    [warning] = warnings(lost, lost)
-    assert warning.code == array_health.MEMBER_MISSING
-    assert "before the run started: 1 of 4 members were missing" in warning.message
-    failing = {"degraded": 0, "errors": 9, "raid_disks": 4}
-    [warning] = warnings(failing, failing)
-    assert "9 I/Os of its members had failed" in warning.message
-
-
-def test_the_failed_member_and_the_time_are_reported() -> None:
-    before = {"degraded": 0, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "in_sync"}}
-    after = {"degraded": 1, "raid_disks": 2, "members": {"nvme0n1": "in_sync", "nvme1n1": "faulty"}}
-    seen = MemberFailed(at=1.0, phase="measure", interval=4)
+@pytest.mark.parametrize(
+    ("before", "after", "seen", "code", "message"),
+    [
+        (WHOLE, LOST, None, array_health.MEMBER_FAILED, f"{FAILED}: 1 of 4 are missing"),
+        (WHOLE, {**WHOLE, "errors": 7}, None, array_health.MEMBER_FAILED, "7 of its I/Os failed"),
+        ({"sync_action": "recover"}, {"sync_action": "idle"}, None, "rebuild_ended", ""),
+        (LOST, LOST, None, array_health.MEMBER_MISSING, "before the run started: 1 of 4 members were missing"),
+        (
+            {**WHOLE, "errors": 9},
+            {**WHOLE, "errors": 9},
+            None,
+            array_health.MEMBER_MISSING,
+            "9 I/Os of its members had",
+        ),
+        (
+            BEFORE,
+            AFTER,
+            MemberFailed(at=1.0, phase="measure", interval=4),
+            array_health.MEMBER_FAILED,
+            f"{FAILED}: `nvme1n1`; 1 of 2 are missing, first seen in interval 4 of `measure`",
+        ),
+    ],
+)
+def test_failing_missing_and_failed_members_are_distinguished(
+    before: dict[str, Any], after: dict[str, Any], seen: MemberFailed | None, code: str, message: str
+) -> None:
     [warning] = warnings(before, after, seen=seen)
-    assert warning.message == (
-        "a member of the array failed during the run: `nvme1n1`; 1 of 2 are missing, first seen in interval 4 of `measure`"
-    )
+    assert warning.code == code
+    assert message in warning.message
+    assert warnings(LOST, LOST, failed_members=1) == [], "as requested"
 
 
 class LosesAMember:
@@ -279,7 +249,7 @@ class LosesAMember:
 def test_a_member_that_fails_during_a_run_is_recorded_and_the_study_stops_or_continues(
     directory: Path, tmp_path: Path, question: str
 ) -> None:
-    plan = planned(directory, "raid1", devices="2", duration="8s", durability="dsync")
+    plan = planned(directory, "raid1", devices="2", duration="4s", durability="dsync")
     plan = plan.model_copy(update={"study": {**plan.study, "on_member_failure": question}})
     observer = LosesAMember(directory)
     if question == "stop":

@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 from loop_stacks import loop_devices
+from plans import a_record, hand_plan
 
-from iosonde.errors import TargetError
 from iosonde.features.arrays import md, mdstat, members
 from iosonde.features.arrays.array import announce
+from iosonde.features.arrays.instruments import thread_warnings
 from iosonde.features.arrays.setup import ArraySetup
+from iosonde.features.arrays.threads import from_evidence
+from iosonde.plan import Setup
+from iosonde.results.run_facts.run import RUNS, values
 from iosonde.storage import tools
 from iosonde.storage.safety import journal
 from iosonde.storage.safety.journal_entry import MOUNTS
@@ -48,19 +52,11 @@ def test_the_state_of_an_array_is_read_as_the_kernel_shows_it(tmp_path: Path) ->
         "members": {f"nvme{number}n1": "in_sync" for number in range(4)},
     }
     assert not mdstat.is_synchronising(state)
-
-
-def test_a_rebuild_reports_progress(tmp_path: Path) -> None:
-    folder = sysfs(
-        tmp_path / "md", degraded="1", sync_action="recover", sync_completed="524288 / 2097152", sync_speed="20480"
-    )
-    state = mdstat.state_of(folder)
+    progress = {"sync_action": "recover", "sync_completed": "524288 / 2097152", "sync_speed": "20480"}
+    state = mdstat.state_of(sysfs(tmp_path / "rebuilding", degraded="1", **progress))
     assert (state["degraded"], state["sync_done"], state["sync_bytes_per_second"]) == (1, 0.25, 20 * MIB)
     assert mdstat.is_synchronising(state)
-
-
-def test_an_array_that_is_gone_has_no_state(tmp_path: Path) -> None:
-    assert mdstat.state_of(tmp_path / "nothing") == {}
+    assert mdstat.state_of(tmp_path / "gone") == {}
 
 
 DEVICES = [Path(f"/dev/nvme{number}n1") for number in range(4)]
@@ -76,14 +72,8 @@ def test_the_command_names_level_chunk_and_devices() -> None:
         "mdadm --create /dev/md/iosonde-12345678 --run --name=iosonde-12345678 --homehost=any --metadata=1.2 --level=5 "
         "--raid-devices=4 --chunk=64K --bitmap=none /dev/nvme0n1 /dev/nvme1n1 /dev/nvme2n1 /dev/nvme3n1"
     )
-
-
-def test_mirrors_have_no_chunk_and_stripes_no_bitmap() -> None:
     assert "--chunk" not in command(level="raid1")
     assert "--bitmap" not in command(level="raid0")
-
-
-def test_only_what_is_assumed_clean_is_not_synchronised() -> None:
     assert "--assume-clean" in command(level="raid6", state="clean")
     for state in ("synced", "degraded", "rebuilding"):
         assert "--assume-clean" not in command(level="raid6", state=state, failed_members=1)
@@ -97,39 +87,6 @@ def test_only_what_is_assumed_clean_is_not_synchronised() -> None:
 def test_members_fail_so_that_the_array_survives(level: str, count: int, expected: list[int]) -> None:
     setup = ArraySetup(level=level, state="degraded", failed_members=count)  # type: ignore[arg-type]
     assert members.failing(DEVICES, setup) == [DEVICES[number] for number in expected]
-
-
-def test_without_mdadm_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(tools, "find", lambda tool: None)
-    with pytest.raises(TargetError) as caught:
-        md.check_possible()
-    assert "`mdadm` is not installed" in caught.value.what
-    assert "apt install mdadm" in caught.value.hint
-
-
-def test_an_array_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(TargetError) as caught:
-        md.check_possible()
-    assert "only root can make an array (md)" in caught.value.what
-
-
-def test_an_array_of_that_name_is_never_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "iosonde-12345678"
-    (tmp_path / "md").mkdir()
-    (tmp_path / "md" / name).symlink_to(tmp_path / "md127")
-    (tmp_path / "md127").touch()
-    (tmp_path / "sys" / "md127").mkdir(parents=True)
-    sysfs(tmp_path / "sys" / "md127" / "md")
-    monkeypatch.setattr(md, "check_possible", lambda: None)
-    monkeypatch.setattr(md, "NODES", tmp_path / "md")
-    monkeypatch.setattr(md, "SYS", tmp_path / "sys")
-    with pytest.raises(TargetError) as caught:
-        md.build(DEVICES, ArraySetup(level="raid5"), name)
-    assert f"there is an array `{tmp_path / 'md' / name}` already" in caught.value.what
-    assert "mdadm --stop" in caught.value.hint
-    assert journal.entries() == []
 
 
 NAME = "iosonde-12345678"
@@ -181,16 +138,6 @@ def removed() -> list[tuple[bool, str]]:
     (file,) = journal._directory().glob("*.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), "owner": ""}))
     return [(each.failed, each.reason) for each in journal.cleanup()]
-
-
-@pytest.mark.system
-@pytest.mark.needs("root", "loop devices", "mdadm")
-def test_the_superblock_of_the_test_is_one_for_mdadm(devices: list[Path]) -> None:
-    write(devices[0], 4096, md_superblock(f"any:{NAME}"))
-    examined = tools.call("mdadm", "--examine", "--export", devices[0])["output"]
-    assert f"MD_NAME=any:{NAME}" in examined
-    assert md.name_on(devices[0]) == NAME
-    assert md.name_on(devices[1]) == ""
 
 
 @pytest.mark.system
@@ -272,3 +219,60 @@ def test_a_member_that_another_program_claims_is_reported_and_not_erased(
         os.close(claim)
     assert removed() == [(False, "the array was removed")]
     assert md.name_on(devices[0]) == ""
+
+
+REBUILDING = ArraySetup(level="raid5", state="rebuilding", failed_members=1)
+DEGRADED = ArraySetup(level="raid5", state="degraded", failed_members=1)
+STARTED = {"at": 100.0, "sync_action": "recover", "sync_done": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("array", "before", "after", "expected"),
+    [
+        (REBUILDING, STARTED, {"at": 110.0, "sync_action": "recover", "sync_done": 0.75}, (0.5, 10.0)),
+        (REBUILDING, STARTED, {"at": 140.0, "sync_action": "idle"}, (0.75, 40.0)),
+        (REBUILDING, {"at": 100.0, "sync_action": "idle"}, {"at": 110.0, "sync_action": "idle"}, (None, None)),
+        (REBUILDING, STARTED, {}, (None, None)),
+        (DEGRADED, STARTED, {"at": 110.0, "sync_action": "recover", "sync_done": 0.75}, (None, None)),
+    ],
+)
+def test_the_rebuilt_share_is_that_of_a_requested_rebuild(
+    array: ArraySetup, before: dict[str, Any], after: dict[str, Any], expected: tuple[float | None, float | None]
+) -> None:
+    plan = hand_plan()
+    requested = Setup(devices=3, parts={"array": array.model_dump()}).model_dump()
+    record = a_record(plan, plan.runs[0]).model_copy(
+        update={"setup": {"requested": requested}, "parts": {"array": {"before": before, "after": after}}}
+    )
+    found = values(record, RUNS.columns)
+    assert (found["rebuild_share"], found["rebuild_share_seconds"]) == expected
+
+
+RAID_5 = {"devices": [{"name": "md127", "kind": "md", "md_level": "raid5", "under": ["nvme0n1"]}]}
+
+
+def evidence(**percent: int) -> dict[str, Any]:
+    """CPU time of kernel threads as percent of one core."""
+    threads = [{"name": name, "threads": 1, "cpu_ns": cpu, "busiest_cpu_ns": cpu} for name, cpu in percent.items()]
+    return {"kernel": {"wall_ns": 100, "threads": threads}}
+
+
+STALLED = evidence(**{"md127_raid5": 97, "kworker-raid5wq": 150, "md126_raid1": 99, "kworker-kblockd": 1})
+
+
+def test_the_threads_of_an_array_are_named_and_those_of_others_are_not() -> None:
+    assert from_evidence(RAID_5, STALLED) == {
+        "array_thread": "md127_raid5",
+        "array_thread_share": 0.97,
+        "array_cpu_ns": 247,
+    }
+    [warning] = thread_warnings(RAID_5, STALLED)
+    assert (warning.code, warning.message) == ("array_thread_saturated", "`md127_raid5` used 97 % of one core")
+
+    assert list(thread_warnings(RAID_5, evidence(md127_raid5=94))) == []
+    assert list(thread_warnings({"devices": [{"name": "nvme0n1"}]}, STALLED)) == []
+    assert list(thread_warnings(RAID_5, {})) == []
+
+    threads = evidence(**{"kworker-btrfs-endio": 40, "btrfs-transaction": 10, "kworker-events": 90})
+    found = from_evidence({"file_system": {"kind": "btrfs"}}, threads)
+    assert (found["array_thread"], found["array_thread_share"], found["array_cpu_ns"]) == ("btrfs-transaction", 0.1, 50)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import polars as pl
 import pytest
 from plans import hand_plan
 from samples import Samples, write
@@ -19,11 +17,6 @@ from iosonde.results import ResultSet
 
 MIB = 1 << 20
 METRICS = ("cache_read_hit_ratio", "cache_dirty_bytes_mean", "cache_written_back_bytes", "cache_congested_share")
-
-
-def without(name: str) -> tuple[dict[str, int], ...]:
-    """The readings of a driver that does not report one of them."""
-    return tuple({key: value for key, value in each.items() if key != name} for each in READINGS)
 
 
 def reading(*, read: int, missed: int, written_back: int, dirty: int, congested: int) -> dict[str, int]:
@@ -112,22 +105,6 @@ def test_device_mapper_has_current_counters_and_other_modes_write_nothing_back(t
     assert found["cache_written_back_bytes"] == []
 
 
-def test_runs_without_a_cache_have_no_such_metrics(tmp_path: Path) -> None:
-    plan = hand_plan(levels=("x",), repeats=1)
-    results = ResultSet.create(tmp_path / "set", plan)
-    with results.lock():
-        write(results, plan.runs[0], [Samples(completion_ns=[1000])], statistics=[{"rocksdb.block.cache.hit": 5}])
-    assert interval_metrics(results, metrics=METRICS).is_empty()
-    [chapter] = collect([results]).chapters
-    assert not [table for table in chapter.detail_tables if "cache" in table.title.lower()]
-
-
-def test_a_metric_that_intervals_lack_has_no_rows(results: ResultSet) -> None:
-    """Reports ask for a list of metrics of every workload."""
-    table = interval_metrics(results, metrics=("iops", "edges_per_sec", "cache_counted_hit_ratio"))
-    assert set(table["metric"]) == {"iops"}
-
-
 def test_the_report_has_a_table_of_cases_and_the_readings_over_time(results: ResultSet) -> None:
     [chapter] = collect([results]).chapters
     cases, over_time = (table for table in chapter.detail_tables if table.title.startswith("Block cache"))
@@ -141,17 +118,3 @@ def test_the_report_has_a_table_of_cases_and_the_readings_over_time(results: Res
     assert rows["Congested"] == ["no", "yes", "no", "no"]
     assert rows["Read from the cached device"] == ["0 B", "10 MiB", "30 MiB", "40 MiB"]
     assert rows["Written to the backing device"] == ["0 B", "1 MiB", "1 MiB", "5 MiB"]
-
-
-def test_what_a_driver_does_not_report_has_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "READINGS", without("congested"))
-    [chapter] = collect([measured(tmp_path, kind="dm-cache", mode="writeback")]).chapters
-    [over_time] = [table for table in chapter.detail_tables if table.title.startswith("Block cache over time")]
-    names = [row[0].text for row in over_time.rows]
-    assert "Dirty data" in names and "Congested" not in names
-
-
-def test_intervals_of_two_result_sets_are_kept_apart(tmp_path: Path) -> None:
-    sets = [measured(tmp_path / name, kind="bcache", mode="writeback") for name in ("a", "b")]
-    table = interval_metrics(sets, metrics=METRICS).filter(pl.col("metric") == "cache_dirty_bytes_mean")
-    assert sorted(table["value"]) == sorted([7 * MIB, 9 * MIB, 5 * MIB] * 2)

@@ -15,7 +15,7 @@ from iosonde.execution.setups import ReadyTarget
 from iosonde.features.block_caches import facts as facts_of_cache
 from iosonde.features.block_caches import instruments, preparations
 from iosonde.features.block_caches.block_cache import BlockCache
-from iosonde.features.block_caches.preparations import prepare, step_spec
+from iosonde.features.block_caches.preparations import prepare
 from iosonde.features.block_caches.record import BlockCacheReading, Prepared
 from iosonde.features.block_caches.setup import BlockCacheSetup
 from iosonde.plan import Setup
@@ -137,21 +137,6 @@ def test_writing_back_resumes_when_the_preparation_fails(monkeypatch: pytest.Mon
     assert fake.done == ["emptied", "held", "step", "released"]
 
 
-def test_a_kept_cache_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Fake(monkeypatch, state="kept")
-    run, ready = fake.prepare()
-    assert (fake.done, run, dict(ready.facts)) == ([], fake.run, {})
-
-
-def test_a_step_changes_no_part_of_the_run() -> None:
-    before = repr(SPEC)
-    spec = step_spec(SPEC, 3, read_fraction=0.0)
-    step = spec["workload"]
-    assert repr(SPEC) == before
-    assert (spec["seed"], step["layout"], step["ramp"]["duration_ns"]) == (10, "never", 0)
-    assert step["streams"][0]["limit_bytes"] is None
-
-
 def context(cache: BlockCache | None = CACHE, *, seconds: int = 30, prepared: Any = None) -> Any:
     facts = {"cache_prepared": prepared}
     return SimpleNamespace(
@@ -236,24 +221,6 @@ def test_a_dirty_cache_writes_back_once_the_engine_starts(monkeypatch: pytest.Mo
         assert changes == [False]
     instrument.close()
     assert changes == [False]
-
-
-def test_a_short_run_does_not_wait_for_the_counters_of_bcache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are 13.6 s old at worst, and would count I/O of other runs."""
-    monkeypatch.setattr(instruments, "sample", lambda built: {"cache_hits": 1})
-    instrument = instruments.BlockCache(context(seconds=2))
-    instrument.start()
-    instrument.event(interval("measure", 0))
-    cache = read_by(instrument.stop(None))  # type: ignore[arg-type]
-    assert (cache.counters_before, cache.counters_after) == ({}, {})
-    assert recorded(cache)["block_cache_counted_hits"] is None
-
-
-def test_without_a_cache_nothing_is_recorded() -> None:
-    instrument = instruments.BlockCache(context(cache=None))
-    instrument.start()
-    instrument.event(interval("measure", 0))
-    assert list(instrument.stop(None).parts) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from iosonde.features.nvme_driver.questions import (
     find,
 )
 from iosonde.findings.finding import Finding
-from iosonde.findings.findings import answer
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.planning import load
@@ -86,15 +85,6 @@ def test_a_backend_that_is_not_shown_to_lead_another_is_not_called_the_best() ->
     assert "uring, with the highest median of all backends, has 1.50 times" in total.sentence
     [total] = [each for each in findings(IOPS, NS) if isinstance(each, TotalGain)]
     assert total.leads
-
-
-def test_a_backend_that_was_not_available_is_stepped_over() -> None:
-    steps = [
-        each
-        for each in findings({"sync": IOPS["sync"], "uring": IOPS["uring"]}, {"sync": NS["sync"], "uring": NS["uring"]})
-        if isinstance(each, BackendStep)
-    ]
-    assert [(step.before, step.after) for step in steps] == [("sync", "uring")]
 
 
 def test_without_the_user_level_driver_the_share_of_software_is_unknown() -> None:
@@ -168,12 +158,6 @@ def test_the_share_is_stated_once_where_two_parts_measure_queue_depth_1() -> Non
     asked = question(IOPS | DRIVER_IOPS, NS | DRIVER_NS)
     assert asked.analysis == first
     assert not [each for each in find(replace(asked, analysis=second)) if isinstance(each, SoftwareShare)]
-
-
-def test_the_share_of_software_opens_the_answer() -> None:
-    asked = question(IOPS | DRIVER_IOPS, NS | DRIVER_NS)
-    found = answer(asked.study, asked.cases, asked.runs.with_columns(result_set=pl.lit(""), order=pl.col("repeat")))
-    assert isinstance(found.summary[0], SoftwareShare)
 
 
 def test_the_user_level_driver_with_interrupts_is_no_floor() -> None:

@@ -230,11 +230,6 @@ def test_a_controller_that_another_process_uses_through_vfio_stays_bound(
     assert (machine.driver, journal.entries()) == (KERNEL_DRIVER, [])
 
 
-def test_a_device_that_was_removed_needs_no_cleanup(machine: Machine) -> None:
-    handover.undo(Entry(path="/sys/bus/pci/devices/ffff:00:00.0/driver_override", what=JOURNALED, made_at="", owner=""))
-    assert machine.driver == KERNEL_DRIVER
-
-
 def test_a_device_that_is_no_namespace_of_a_controller_is_refused(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

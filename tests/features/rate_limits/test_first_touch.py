@@ -13,7 +13,6 @@ from loop_stacks import loop_devices
 
 from iosonde.execution import execute
 from iosonde.features.rate_limits import first_touch
-from iosonde.features.rate_limits.figures import figures
 from iosonde.features.rate_limits.procedures import LimitsConclusion
 from iosonde.features.rate_limits.rules import FirstTouch
 from iosonde.features.rate_limits.series import Load, Region, Series
@@ -55,7 +54,7 @@ def concluded(results: ResultSet) -> FirstTouch:
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 3])
 def test_penalties_of_a_simulated_volume_are_recovered(seed: int, tmp_path: Path) -> None:
     penalty_us = round(10 ** random.Random(seed).uniform(2.5, 4.5))
     path = tmp_path / "volume.toml"
@@ -72,23 +71,13 @@ def test_penalties_of_a_simulated_volume_are_recovered(seed: int, tmp_path: Path
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("drive", ["volume.toml", "gp2-100g", "x25m,capacity=1GiB", "p900", "pm1725a,capacity=4GiB"])
+@pytest.mark.parametrize("drive", ["volume.toml", "x25m,capacity=1GiB"])
 def test_no_penalty_is_named_on_drives_without_one(drive: str, tmp_path: Path) -> None:
     (tmp_path / "volume.toml").write_text(VOLUME, encoding="utf-8")
     target = drive.replace("volume.toml", f"{tmp_path}/volume.toml")
     found = concluded(measured(f"sim:{target}", tmp_path / "set", **{"procedure.total": "12s"}))
     assert found.verdict == "none", found.reason
     assert 0 <= found.bound_s < 100e-6
-
-
-@pytest.mark.engine
-def test_first_accesses_to_a_file_that_was_just_written_are_not_measured(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    settings = {"span": "8MiB", "procedure.total": "3s", "procedure.drain": "1s"}
-    results = measured(str(tmp_path / "data"), tmp_path / "set", **settings)
-    [(_, found)] = conclusions(results)
-    assert isinstance(found, LimitsConclusion)
-    assert found.found.first_touch is None
 
 
 @pytest.mark.system
@@ -104,14 +93,6 @@ def test_no_block_of_a_device_is_written_before_its_first_accesses(
     written = [record.result["layout"]["written_bytes"] for record in results.records() if record.result]
     assert written[:9] == [0] * 9, "three passes over three regions"
     assert written[9:] == [8 * MIB] + [0] * (len(written) - 10), "then the load of the other stages"
-
-
-@pytest.mark.engine
-def test_an_identification_without_a_drain_has_no_figure(tmp_path: Path) -> None:
-    (tmp_path / "volume.toml").write_text(VOLUME, encoding="utf-8")
-    results = measured(f"sim:{tmp_path}/volume.toml", tmp_path / "set", **{"procedure.total": "5s"})
-    assert results.records()
-    assert figures(gather([results])[0], 1) == []
 
 
 def passes(latency_s: Callable[[int, int], float], count: int = 4) -> first_touch.Passes:
@@ -140,20 +121,20 @@ def test_regions_are_apart_and_hold_a_pass_without_repeats() -> None:
     assert Region(offset=0, bytes=52 * 4096, stride=4096) == first_touch.regions(52 * 3 * 4096, 4096)[0]
 
 
-def test_a_read_cache_that_other_accesses_evict_is_no_penalty() -> None:
-    cached = passes(lambda number, _: 0.0001 if number in (2, 3) else 0.001)
-    assert first_touch.judge(cached, between=2 * SPAN, span=SPAN).verdict == "cache"
-
-
-def test_a_read_cache_of_the_size_of_other_accesses_is_not_distinguished_from_a_penalty() -> None:
-    fast = passes(lambda number, _: 0.001 if number == 1 else 0.0001)
-    assert first_touch.judge(fast, between=SPAN / 2, span=SPAN).verdict == "undecided"
-    assert first_touch.judge(fast, between=2 * SPAN, span=SPAN).verdict == "penalty"
-
-
-def test_without_a_last_access_nothing_is_decided() -> None:
-    fast = passes(lambda number, _: 0.001 if number == 1 else 0.0001, count=3)
-    assert first_touch.judge(fast, between=2 * SPAN, span=SPAN).verdict == "undecided"
+@pytest.mark.parametrize(
+    ("fast_in", "between", "count", "verdict"),
+    [
+        ((2, 3), 2 * SPAN, 4, "cache"),  # Other accesses evict it.
+        ((2, 3, 4), SPAN // 2, 4, "undecided"),  # A cache of that size would explain it, too.
+        ((2, 3, 4), 2 * SPAN, 4, "penalty"),
+        ((2, 3), 2 * SPAN, 3, "undecided"),  # Without a last access.
+    ],
+)
+def test_a_read_cache_is_distinguished_from_a_penalty(
+    fast_in: tuple[int, ...], between: int, count: int, verdict: str
+) -> None:
+    measured = passes(lambda number, _: 0.0001 if number in fast_in else 0.001, count=count)
+    assert first_touch.judge(measured, between=between, span=SPAN).verdict == verdict
 
 
 def test_latencies_that_keep_falling_are_no_penalty() -> None:

@@ -1,23 +1,28 @@
-"""Identification of limits against token buckets and devices that are computed, which answer its stages."""
+"""Identification of limits: models of token buckets and devices, studies that are stopped, and recorded throttles."""
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from volume_models import Device, Limit, Volume, device_with_recorded_noise, random_device, random_volume, run
 
-from iosonde.features.rate_limits.identify import Settings
-from iosonde.features.rate_limits.series import Load, Series, Stage
+from iosonde.features.rate_limits.identify import Settings, identify
+from iosonde.features.rate_limits.rules import Identification
+from iosonde.features.rate_limits.series import Load, Series, Stage, deficit
+from iosonde.features.rate_limits.stages import stopped_in
+from iosonde.features.rate_limits.walk import OutOfTimeError
 
 KIB, MIB = 1024, 1 << 20
 LONG = Settings(drain_s=900, rest_s=7200, writes=True)
 READS = Settings(drain_s=900, rest_s=7200)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_rules_are_identified(seed: int) -> None:
     volume = random_volume(seed)
     found = run(LONG, volume)
@@ -35,15 +40,11 @@ def test_random_rules_are_identified(seed: int) -> None:
     assert found.change is None
 
 
-def test_devices_without_a_rule_are_not_called_limited() -> None:
-    verdicts = [run(LONG, random_device(seed)).verdict for seed in range(40)]
+@pytest.mark.parametrize("device", [random_device, device_with_recorded_noise])
+def test_devices_without_a_rule_are_not_called_limited(device: Callable[[int], Device]) -> None:
+    verdicts = [run(LONG, device(seed)).verdict for seed in range(10)]
     assert "limited" not in verdicts
-    assert verdicts.count("not limited") > len(verdicts) / 2
-
-
-def test_devices_with_the_noise_of_a_real_disk_are_not_called_limited() -> None:
-    verdicts = [run(LONG, device_with_recorded_noise(seed)).verdict for seed in range(40)]
-    assert verdicts.count("limited") == 0
+    assert "not limited" in verdicts
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_devices_with_the_noise_of_a_real_disk_are_not_called_limited() -> None:
 def test_a_device_with_a_steady_bandwidth_or_a_gradual_decay_is_not_called_limited(
     device: Callable[[int], Device], seed: int
 ) -> None:
-    """These three of 800 devices were; the last one recovers at nearly its lowest rate."""
+    """These three of 800 were; the last one recovers at nearly its lowest rate."""
     assert run(LONG, device(seed)).verdict != "limited"
 
 
@@ -101,7 +102,7 @@ def test_a_limit_that_changes_between_stages_is_a_change() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-@pytest.mark.parametrize("after_s", range(65, 150, 6))
+@pytest.mark.parametrize("after_s", range(65, 150, 12))
 def test_a_change_at_any_time_leads_to_no_other_rule(after_s: int, factor: float) -> None:
     """Half the rate looks as if larger blocks counted twice, if it is not compared with the first load again."""
     volume = Volume([Limit("operations", 1000, change=(after_s, 1000 * factor))], noise=0.001)
@@ -117,18 +118,13 @@ def test_a_change_at_any_time_leads_to_no_other_rule(after_s: int, factor: float
         )
 
 
-def test_a_drop_without_recovery_is_a_change_and_not_a_burst() -> None:
-    volume = Volume([Limit("operations", 2000, change=(30.0, 500))], noise=0.001)
-    found = run(READS, volume)
+@pytest.mark.parametrize(("before", "after"), [(2000, 500), (500, 2000)])
+def test_a_rate_that_changes_under_load_is_a_change_and_not_a_burst(before: float, after: float) -> None:
+    found = run(READS, Volume([Limit("operations", before, change=(30.0, after))], noise=0.001))
     assert (found.verdict, found.rules) == ("undecided", ())
-    assert found.change and found.change.after == pytest.approx(500, rel=0.01)
-
-
-def test_a_rise_under_load_is_a_change() -> None:
-    volume = Volume([Limit("operations", 500, change=(30.0, 2000))], noise=0.001)
-    found = run(READS, volume)
-    assert found.verdict == "undecided"
-    assert found.change and found.change.before == pytest.approx(500, rel=0.01)
+    assert found.change
+    assert found.change.before == pytest.approx(before, rel=0.01)
+    assert found.change.after == pytest.approx(after, rel=0.01)
 
 
 def test_a_cache_that_recovers_faster_than_it_drains_is_not_a_bucket() -> None:
@@ -152,3 +148,208 @@ def test_a_series_without_operations_ends_the_identification() -> None:
     found = run(Settings(drain_s=5), volume)
     assert found.verdict in ("undecided", "not limited") and not found.rules
     assert not math.isnan(found.constant_s)
+
+
+COMPLETE = 10_000
+"""More stages than any identification has."""
+
+
+def stopped_after(volume: Volume, stages: int, settings: Settings = LONG) -> Identification:
+    walk = identify(settings)
+    stage = next(walk)
+    for _ in range(stages):
+        try:
+            stage = walk.send(volume.serve(stage))
+        except StopIteration as end:
+            found: Identification = end.value
+            return found
+    return stopped_in(walk, stage)
+
+
+def gp2() -> Volume:
+    return Volume([Limit("operations", 300, 3000, 54_000, unit_bytes=256 * 1024)], noise=0.001)
+
+
+def test_a_study_that_is_stopped_in_its_drain_states_the_rates_so_far() -> None:
+    found = stopped_after(gp2(), 3)
+    assert found.stopped_at.startswith("drain") and found.verdict == "undecided" and not found.rules
+    assert found.reason.startswith("4 KiB reads: constant at 3,000 IOPS for ")
+    assert found.reason.endswith(f"the study was stopped in the stage `{found.stopped_at}`")
+    assert found.undecided[:2] == ("which rate is sustained", "what a limit counts")
+    assert len(found.undecided) == 9, "all but first accesses, which are measured on devices only"
+
+
+def test_a_study_that_is_stopped_later_keeps_the_rule_and_names_what_is_open() -> None:
+    whole = stopped_after(gp2(), COMPLETE)
+    assert not whole.stopped_at
+    parts = [stopped_after(gp2(), stages) for stages in range(0, 60, 5)]
+    known = [each for each in parts if each.stopped_at and each.rules]
+    assert known, "a study that is stopped after its rule is known"
+    assert {each.rules[0].rate for each in known} == {whole.rules[0].rate}
+    assert {each.rules[0].bucket for each in known} == {whole.rules[0].bucket}
+    assert not {"which rate is sustained", "credits and their refill"} & set(known[0].undecided)
+    assert "whether reads and writes share a budget" in known[0].undecided
+    assert known[-1].undecided[-1] == "whether the limit changed during the study"
+    opened = [len(each.undecided) for each in parts if each.stopped_at]
+    assert opened == sorted(opened, reverse=True), "each stage can only answer questions"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_stop_leads_to_another_conclusion_than_the_complete_study(seed: int) -> None:
+    whole = stopped_after(random_volume(seed), COMPLETE)
+    for stages in range(seed, 60, 9):
+        found = stopped_after(random_volume(seed), stages)
+        assert found.verdict in ("undecided", whole.verdict)
+        assert {each.rate for each in found.rules} <= {each.rate for each in whole.rules}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_device_is_not_called_limited_or_unlimited_by_a_study_that_was_stopped(seed: int) -> None:
+    for stages in range(seed, 40, 8):
+        found = stopped_after(random_device(seed), stages)
+        assert not found.stopped_at or found.verdict == "undecided"
+
+
+def test_a_study_that_touched_no_block_three_times_says_nothing_about_first_accesses() -> None:
+    settings = Settings(drain_s=60, touch_span=1 << 30)
+    early = stopped_after(gp2(), 0, settings)
+    assert early.stopped_at.startswith("touch") and early.first_touch is None
+    assert early.undecided[0] == "whether first accesses take longer"
+
+
+RATE, BURST, CREDITS = 300.0, 900.0, 1800.0
+
+
+class LiveThrottle:
+    """A bucket that continues to serve what is in flight at the end of a stage, and stages that start late."""
+
+    def __init__(self, gap_s: float, *, disturbed: bool = False, noise: float = 0.0) -> None:
+        self.gap_s, self.disturbed, self.noise = gap_s, disturbed, noise
+        self.credits, self.in_flight = CREDITS, 0.0
+
+    def serve(self, stage: Stage) -> Series:
+        idle_s = self.gap_s + stage.rest_s
+        self.credits = min(CREDITS, self.credits + max(0.0, RATE * idle_s - self.in_flight))
+        counts = []
+        for place in range(round(stage.seconds / 0.1)):
+            self.credits += 0.1 * RATE
+            done = min(0.1 * (stage.rate or BURST), self.credits)
+            self.credits -= done
+            counts.append(done * (1 + self.noise * (-1) ** (place // 7)))
+        in_flight, self.in_flight = self.in_flight, 0.0 if stage.rate else float(stage.load.queue_depth)
+        return Series(
+            load=stage.load,
+            idle_s=idle_s,
+            seconds=(0.1,) * len(counts),
+            reads=tuple(counts),
+            writes=(0.0,) * len(counts),
+            in_flight_before=in_flight,
+            is_disturbed=self.disturbed,
+        )
+
+
+LIVE = Settings(probe_s=2, drain_s=10, rest_s=10, largest=64 * 1024)
+
+
+@pytest.mark.parametrize("gap_s", [0.3, 1.0, 2.0])
+def test_credits_that_come_back_between_stages_do_not_change_the_rule(gap_s: float) -> None:
+    [rule] = run(LIVE, LiveThrottle(gap_s)).rules
+    assert (rule.counts, rule.unit_bytes, rule.merges) == ("operations", None, False)
+    assert rule.rate.value == pytest.approx(RATE, rel=0.02)
+    assert rule.burst_rate and rule.burst_rate.value == pytest.approx(BURST, rel=0.02)
+    assert rule.bucket and rule.bucket.is_confirmed and rule.bucket.value == pytest.approx(CREDITS, rel=0.05)
+    assert rule.refill and rule.refill.is_confirmed
+    assert (rule.refill.low, rule.refill.high) == pytest.approx((RATE, RATE), rel=0.05)
+
+
+def test_operations_in_flight_spend_the_credits_of_a_rest() -> None:
+    drained = Series(load=Load(), idle_s=0, seconds=(1.0,), reads=(1000.0,), writes=(0.0,))
+    rested = replace(drained, idle_s=1.0, reads=(300.0,), in_flight_before=64)
+    assert deficit([drained, rested], [1, 1], RATE) == 700 + 64 - 300
+
+
+@pytest.mark.parametrize(("disturbed", "verdict"), [(False, "not limited"), (True, "undecided")])
+def test_a_varying_rate_decides_nothing_on_a_busy_machine(disturbed: bool, verdict: str) -> None:
+    found = run(LIVE, LiveThrottle(0.3, disturbed=disturbed, noise=0.1))
+    assert found.verdict == verdict and found.change is None
+    assert ("other load took CPU time" in found.reason) is disturbed
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_credits_that_a_starved_load_does_not_spend_are_no_change_of_the_limit(disturbed: bool) -> None:
+    class Starved(LiveThrottle):
+        def serve(self, stage: Stage) -> Series:
+            served = super().serve(stage)
+            if not stage.name.startswith("small-rest1"):
+                return served
+            slow = tuple(min(each, 0.1 * RATE) for each in served.reads)
+            return replace(served, reads=slow, is_disturbed=disturbed)
+
+    found = run(LIVE, Starved(0.3))
+    assert found.verdict == "undecided" and (found.change is None) is disturbed
+
+
+RECORDINGS = Path(__file__).parent / "recorded"
+"""Stages of identifications on devices of the lab, on two cores that compilers kept busy."""
+
+
+def recorded(name: str) -> dict[str, Series]:
+    """Recorded stages by their names; of stages of the same name the last."""
+    with (RECORDINGS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {row["stage"]: _series(row) for row in rows}
+
+
+def _series(row: dict[str, str]) -> Series:
+    counts = tuple(map(float, row["operations"].split()))
+    return Series(
+        load=Load(block_size=int(row["block_size"]), queue_depth=int(row["queue_depth"])),
+        idle_s=float(row["idle_s"]),
+        seconds=(float(row["interval_s"]),) * len(counts),
+        reads=counts,
+        writes=(0.0,) * len(counts),
+    )
+
+
+def identified(name: str, *, drain_s: float, largest: int) -> Identification:
+    """Answer the stages of an identification from a recording."""
+    stages_of = recorded(name)
+    stages = identify(Settings(probe_s=4, drain_s=drain_s, rest_s=0, largest=largest))
+    try:
+        stage = next(stages)
+        while True:
+            if stage.name.startswith("latency"):  # The recordings end before.
+                stages.throw(OutOfTimeError(stage.name))
+            stage = stages.send(stages_of[stage.name])
+    except StopIteration as end:
+        found: Identification = end.value
+        return found
+
+
+@pytest.mark.parametrize(("name", "drain_s", "largest"), [("iops_400_a", 40, 256 * KIB), ("iops_400_b", 30, 512 * KIB)])
+def test_a_throttle_of_operations_is_recognised_on_a_busy_machine(name: str, drain_s: float, largest: int) -> None:
+    found = identified(name, drain_s=drain_s, largest=largest)
+    [rule] = found.rules
+    assert (rule.counts, rule.unit_bytes, rule.bucket) == ("operations", None, None)
+    assert rule.rate.value == pytest.approx(400, rel=0.01)
+    assert found.change is None
+
+
+def test_a_throttle_of_bytes_is_recognised_where_the_machine_limits_small_blocks() -> None:
+    found = identified("bandwidth_20_mb", drain_s=30, largest=512 * KIB)
+    [rule] = found.rules
+    assert (rule.counts, rule.unit_bytes) == ("bytes", None)
+    assert rule.rate.value == pytest.approx(20_000_000, rel=0.02)
+
+
+def test_delays_that_a_throttle_makes_up_for_do_not_count_as_varying_rates() -> None:
+    """In bins of half a second the rate of this stage varies by 1.4 %, more than the 1 % of a constant one."""
+    [segment] = recorded("iops_400_a")["drain-3"].segments()
+    assert segment.is_constant
+    assert segment.rate == pytest.approx(400, rel=0.005)
+
+
+def test_a_rate_that_the_machine_limits_is_not_constant() -> None:
+    series = recorded("bandwidth_20_mb")
+    whole = [series[name] for name in series if name.startswith("drain-")]
+    assert not any(each.is_constant for stage in whole for each in stage.segments())

@@ -47,11 +47,6 @@ def test_the_kernel_gets_sustained_rates_of_both_operations() -> None:
     assert files[".io.cost.qos"].startswith("259:1 enable=1 ctrl=user ")
 
 
-def test_scylla_gets_sustained_rates_and_not_those_of_a_burst() -> None:
-    text = dict(exports.of(GP2, device="259:1", size_bytes=100 << 30))[".io_properties.yaml"]
-    assert text.splitlines()[:3] == ["disks:", "  - mountpoint: /var/lib/scylla", "    read_iops: 300"]
-
-
 def test_the_drive_is_a_model_with_the_same_limits() -> None:
     text = dict(exports.of(GP2, device="259:1", size_bytes=100 << 30))[".drive.toml"]
     model = parse_model(tomllib.loads(text), name="exported").for_engine("exported")

@@ -62,6 +62,26 @@ def codes(record: Record) -> list[str]:
     return [warning.code for warning in record.warnings]
 
 
+DROPPING = '[[limit]]\ncounts = "operations"\nrate = 500\nburst_rate = 2500\nbucket = 20_000\n'
+
+
+@pytest.mark.parametrize(
+    ("limit", "depth", "code", "message"),
+    [
+        ('[[limit]]\ncounts = "bytes"\nrate = "8MiB/s"\n', 32, "rate_limit", "constant at 2,048 IOPS (8.39 MB/s) for"),
+        (DROPPING, 32, "rate_limit_drop", "to a constant 500 IOPS (2.05 MB/s) after 10 s"),
+        ("", 32, "", ""),
+        (None, 1, "", ""),
+    ],
+)
+def test_a_limit_that_a_load_reaches_is_named(
+    measured: Callable[..., Record], limit: str | None, depth: int, code: str, message: str
+) -> None:
+    record = measured("gp2-100g", limit, depth=depth)
+    assert codes(record) == [code][: bool(code)]
+    assert message in "".join(warning.message for warning in record.warnings)
+
+
 def test_a_burst_of_gp2_is_named_with_its_length_and_marked_transient(measured: Callable[..., Record]) -> None:
     record = measured("gp2-100g")
     assert codes(record) == ["burst_rate"]
@@ -69,28 +89,6 @@ def test_a_burst_of_gp2_is_named_with_its_length_and_marked_transient(measured: 
     part = record.parts["rate_limits"]
     assert part["burst_s"] == pytest.approx(2000)
     assert part["published"][0] == "Amazon EBS gp2: 300 IOPS, bursts to 3,000 IOPS for 2,000 s"
-
-
-def test_a_limit_without_a_published_rule_is_named_with_its_rate(measured: Callable[..., Record]) -> None:
-    record = measured("gp2-100g", '[[limit]]\ncounts = "bytes"\nrate = "8MiB/s"\n')
-    assert codes(record) == ["rate_limit"]
-    assert record.warnings[0].message.startswith("constant at 2,048 IOPS (8.39 MB/s) for 30 s")
-
-
-def test_a_drop_is_named_with_both_rates(measured: Callable[..., Record]) -> None:
-    limit = '[[limit]]\ncounts = "operations"\nrate = 500\nburst_rate = 2500\nbucket = 20_000\n'
-    record = measured("gp2-100g", limit)
-    assert codes(record) == ["rate_limit_drop"]
-    assert record.warnings[0].message.startswith("dropped from 2,50")
-    assert "to a constant 500 IOPS (2.05 MB/s) after 10 s" in record.warnings[0].message
-
-
-def test_the_same_drive_without_limits_has_no_warning(measured: Callable[..., Record]) -> None:
-    assert codes(measured("gp2-100g", "")) == []
-
-
-def test_a_load_below_the_limit_has_no_warning(measured: Callable[..., Record]) -> None:
-    assert codes(measured("gp2-100g", depth=1)) == []
 
 
 def test_the_study_of_limits_concludes_instead_of_warning_and_its_drive_can_be_measured(

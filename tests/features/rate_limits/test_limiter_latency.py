@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pytest
-from engines import real_engine
-from loop_stacks import MIB, loop_devices
 from test_limits_study import VOLUME
 
 from iosonde.execution import execute
 from iosonde.features.rate_limits.limiter import judge
 from iosonde.features.rate_limits.procedures import LimitsConclusion
-from iosonde.features.rate_limits.rules import Limiter
 from iosonde.features.rate_limits.series import Load, Series
-from iosonde.planning import expand, load, parse
+from iosonde.planning import expand, load
 from iosonde.procedure.observations import conclusions
 from iosonde.report.content.answers import answer
 from iosonde.report.material.result_sets import gather
-from iosonde.results import ResultSet
 from iosonde.storage import open_target
-from iosonde.storage.block_layer.block_nodes import number_of
-from iosonde.storage.safety.consent import Consent
 
 RATE = 1000.0
 SECONDS = 5
@@ -105,58 +96,3 @@ def test_both_styles_of_simulated_limits_are_distinguished(style: str, tmp_path:
     assert found.interval_s[1] == pytest.approx(0.001, rel=0.02)
     [material] = gather([results])
     assert "limiter latency" in [each.kind for each in answer(material, material.sources[0]).findings]
-
-
-THROTTLED = """
-name = "throttled"
-title = "Throttled"
-question = "?"
-repeats = 1
-[measurement]
-span = "16MiB"
-ramp = 0
-duration = "4s"
-[[parts]]
-name = "at"
-[[parts]]
-name = "below"
-measurement = { arrival = "constant", rate = 100, queue_depth = 8 }
-[profiles.standard]
-"""
-THROTTLE = Path("/sys/fs/cgroup/blkio/blkio.throttle.read_iops_device")
-
-
-@contextmanager
-def throttled(number: str, iops: int) -> Iterator[None]:
-    THROTTLE.write_text(f"{number} {iops}")
-    try:
-        yield
-    finally:
-        THROTTLE.write_text(f"{number} 0")
-
-
-@pytest.mark.system
-@pytest.mark.needs("loop devices", "blkio throttle")
-def test_the_throttle_of_control_groups_is_not_called_paced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It passes the I/Os of a slice of 100 ms at once. On a busy machine the limit may not be reached."""
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    with loop_devices(tmp_path, 64 * MIB) as [path], throttled(number_of(path), 400):
-        plan = expand(parse(THROTTLED), open_target(str(path)))
-        results = execute(plan, tmp_path / "set", consent=Consent(destroy=(str(path),)))
-    found = judged(results, rate=400)
-    assert found.style == "batched" or found.reason.startswith("a queue depth of 1 reaches")
-    if found.style == "batched":
-        assert 0.02 <= found.wait_s <= 0.4
-
-
-def judged(results: ResultSet, *, rate: float) -> Limiter:
-    found = {}
-    for record in results.records():
-        rows = results.only([record.run_id]).histograms.filter(phase="measure")
-        counts = rows.group_by("midpoint_ns").agg(pl.col("count").sum())
-        distribution = tuple((latency / 1e9, float(count)) for latency, count in counts.iter_rows())
-        total = sum(count for _, count in distribution)
-        found[record.part] = replace(series([], seconds=4), reads=(total,), distribution=distribution)
-    limiter = judge(found["at"], found["below"], rate)
-    assert limiter
-    return limiter

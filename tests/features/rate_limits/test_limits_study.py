@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from iosonde.errors import StudyError
 from iosonde.execution import Observer, execute, resume
 from iosonde.features.rate_limits.figures import figures
-from iosonde.features.rate_limits.procedures import LimitsConclusion
+from iosonde.features.rate_limits.procedures import LimitsConclusion, resolved
 from iosonde.features.rate_limits.tables import tables
 from iosonde.plan import Plan, Run
 from iosonde.planning import expand, load
@@ -131,3 +133,23 @@ def test_a_limit_that_changes_while_sizes_are_tried_is_a_change(tmp_path: Path) 
     assert found.change.after == pytest.approx(500, rel=0.01)
     [material] = gather([results])
     assert answer(material, material.sources[0]).findings[0].kind == "changed limit"
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"rest": "abc"}, "`abc` is not a time"),
+        ({"rests": "1min"}, "`rests` is not a setting of it"),
+        ({"operations": "all"}, "`operations`: Input should be 'reads', 'writes' or 'both'"),
+        ({"probe": "10min"}, "`probe` must be at least 1 s, at most `drain`"),
+        ({"largest": "8KiB"}, "`largest` must be at least 4 times `block_size`"),
+    ],
+)
+def test_an_invalid_setting_is_named(written: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        resolved(written, smallest=4096, queue_depth=64)
+
+
+def test_a_queue_depth_without_a_quarter_is_refused() -> None:
+    with pytest.raises(StudyError, match="`queue_depth` from 4 to 4,096"):
+        resolved({}, smallest=4096, queue_depth=2)

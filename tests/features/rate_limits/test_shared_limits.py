@@ -88,10 +88,10 @@ def compared(model: Volumes, *, block_size: int = 4096) -> Sharing:
 
 
 def test_a_limit_that_all_volumes_share_is_named_and_no_other_one() -> None:
-    """100 random sets of volumes: one budget, a further limit above that of each volume, and separate limits."""
+    """40 random sets of volumes: one budget, a further limit above that of each volume, and separate limits."""
     rng = random.Random(7)
     outcomes: dict[str, list[int]] = {}
-    for seed in range(100):
+    for seed in range(40):
         kind = rng.choice(["one budget", "further limit", "separate"])
         first = 10 ** rng.uniform(2.5, 4.2)
         own = (first, *(first * rng.uniform(0.3, 1) for _ in range(rng.choice([1, 1, 2, 3, 7]))))
@@ -107,7 +107,7 @@ def test_a_limit_that_all_volumes_share_is_named_and_no_other_one() -> None:
             assert found.sum and found.sum.value == pytest.approx(common, rel=0.02)
             assert found.is_further_limit is (common > 1.04 * max(own))
     assert "wrong" not in outcomes
-    assert len(outcomes.get("undecided", ())) <= 5
+    assert len(outcomes.get("undecided", ())) <= 3
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_limit_of_a_part_of_the_volumes_is_not_called_that_of_all(
 
 def test_a_device_or_a_cpu_below_both_volumes_is_not_called_a_shared_limit() -> None:
     rng = random.Random(8)
-    for seed in range(100):
+    for seed in range(40):
         own = (10 ** rng.uniform(2.5, 4.2), 10 ** rng.uniform(2.5, 4.2))
         found = compared(
             Volumes(own, rng.uniform(0.5, 0.9) * sum(own), noise=rng.uniform(0.03, 0.2), own_noise=0.02, seed=seed)
@@ -179,7 +179,7 @@ def model(directory: Path, shared_by: str, *, volumes: int = 2) -> str:
 @pytest.mark.engine
 @pytest.mark.parametrize(
     ("shared_by", "volumes", "verdict", "stages"),
-    [("machine", 2, "shared", 7), ("machine", 3, "shared", 12), ("volume", 3, "separate", 8)],
+    [("machine", 2, "shared", 7), ("volume", 3, "separate", 8)],
 )
 def test_simulated_volumes_with_one_bucket_and_with_their_own(
     shared_by: str, volumes: int, verdict: str, stages: int, tmp_path: Path

@@ -8,6 +8,7 @@ import random
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from iosonde.features.rate_limits.identify import Settings, identify
 from iosonde.features.rate_limits.rules import Identification
@@ -44,6 +45,13 @@ class Limit:
             if self.merge and load.is_sequential:
                 size = load.block_size / (self.unit_bytes or 128 * KIB)
         return size * (load.read_fraction * self.read_weight + (1 - load.read_fraction) * self.write_weight)
+
+
+class Served(Protocol):
+    """Answers the stages of an identification."""
+
+    def serve(self, stage: Stage) -> Series:
+        """The series of a stage."""
 
 
 @dataclass
@@ -182,19 +190,13 @@ class Device:
         )
 
 
-def run(settings: Settings, volume: Volume | Device, trace: list[str] | None = None) -> Identification:
+def run(settings: Settings, volume: Served) -> Identification:
     """Answer all stages of an identification from a model."""
     stages: Generator[Stage, Series, Identification] = identify(settings)
     try:
         stage = next(stages)
         while True:
-            series = volume.serve(stage)
-            if trace is not None:
-                segments = [
-                    f"{each.rate:.5g} ({100 * each.spread:.2f} %, {each.seconds:.0f} s)" for each in series.segments()
-                ]
-                trace.append(f"{stage.name}: rest {stage.rest_s:.1f} s, {stage.seconds:.1f} s: {', '.join(segments)}")
-            stage = stages.send(series)
+            stage = stages.send(volume.serve(stage))
     except StopIteration as end:
         return end.value
 

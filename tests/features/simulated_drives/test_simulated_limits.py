@@ -42,10 +42,6 @@ region = "512KiB"
     assert model["first_touch"] == {"time_ns": 2_000_000, "region_bytes": 512 << 10}
 
 
-def test_a_model_without_limits_has_the_spec_that_it_had() -> None:
-    assert not {"limits", "first_touch"} & set(load_model("p900", target="sim:p900").for_engine("p900"))
-
-
 def test_a_wrong_limit_is_named_with_its_place(tmp_path: Path) -> None:
     path = limited(tmp_path, '[[limit]]\ncounts = "operations"\nrate = 0\n')
     with pytest.raises(TargetError, match=r"`limit\.0\.rate` cannot be"):

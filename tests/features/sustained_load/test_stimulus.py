@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from iosonde.features.sustained_load.stimulus import LoadChange, _recovered, find
+from iosonde.features.sustained_load.stimulus import LoadChange, find
 from iosonde.metrics.steady_state import steady_state
 from iosonde.metrics.sustained import LongRun
 from iosonde.study.model import Study
@@ -90,7 +90,3 @@ def test_a_latency_is_better_when_it_is_lower() -> None:
     lost = change([once, 1.05 * once, *[4 * once] * 8], tracking="completion_latency_ns_mean", once=once)
     assert lost.recovered_s is None
     assert lost.sentence.endswith("; does not stay within 10 % of `A`, 25 % of it at the end")
-
-
-def test_a_stage_that_ended_before_a_whole_window_is_judged_by_its_rounds() -> None:
-    assert _recovered(long_run("again", [100 * K, 99 * K], "iops"), 100 * K) == 0
