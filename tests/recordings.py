@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tarfile
@@ -15,18 +16,27 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from plans import sign_plan
+
 from iosonde.execution import execute
-from iosonde.planning import expand, parse
+from iosonde.plan import commands
+from iosonde.planning import Against, expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
+from iosonde.storage.safety.consent import Consent
 
 RECORDED = Path(__file__).with_name("recorded")
 
 
-def recorded(name: str, directory: Path) -> ResultSet:
-    """A copy of a recorded result set, which a test may change. `directory` must not exist."""
+def recorded(name: str, directory: Path, **study: Any) -> ResultSet:
+    """A copy of a recorded result set, with these facts of its study changed. `directory` must not exist."""
     with tarfile.open(RECORDED / f"{name}.tar.xz") as archive:
         archive.extractall(directory, filter="data")
+    if study:
+        path = directory / "plan.json"
+        plan = json.loads(path.read_text())
+        path.write_text(json.dumps({**plan, "study": plan["study"] | study}))
+        sign_plan(directory)
     return ResultSet.open(directory)
 
 
@@ -85,11 +95,209 @@ set = { read_fraction = 0.0, access = "sequential", block_size = "64KiB" }
 [profiles.standard]
 """
 
+ADAPTIVE = """
+name = "adaptive"
+title = "Search, derived rates and rounds"
+question = "How many reads a second within a millisecond?"
+repeats = 1
+
+[measurement]
+queue_depth = 64
+ramp = 0
+duration = "500ms"
+interval = "250ms"
+
+[[parts]]
+name = "capacity"
+measurement.arrival = "poisson"
+
+[parts.search]
+over = "rate"
+between = [1000, "40k"]
+holds = "response_latency_ns_p99 <= 1ms"
+agree = "all"
+precision = 0.5
+
+[[parts]]
+name = "curve"
+measurement.arrival = "poisson"
+factors.load = [0.5, 1.0]
+derived.rate = { part = "capacity" }
+
+[[parts]]
+name = "rounds"
+measurement = { read_fraction = 0.0, queue_depth = 4, span = "16MiB", duration = "100ms", interval = "100ms" }
+rounds.max_rounds = 3
+
+[[views]]
+part = "curve"
+kind = "lines"
+title = "Latency over load"
+x = "load"
+y = "response_latency_ns_p99"
+
+[profiles.standard]
+"""
+
+ARMS = """
+name = "arms"
+title = "Reads and writes"
+question = "Which of two systems is faster?"
+repeats = 2
+
+[measurement]
+span = "16MiB"
+ramp = 0
+duration = "100ms"
+interval = "100ms"
+
+[[parts]]
+factors.read_fraction = [0.0, 1.0]
+
+[profiles.standard]
+"""
+
+STORE = """
+name = "store"
+title = "Store"
+question = "Which operation is faster?"
+workload = "kv"
+repeats = 1
+
+[measurement]
+store = "lmdb"
+records = 500
+ramp = 0
+duration = "200ms"
+interval = "100ms"
+
+[[parts]]
+factors.operations = ["read", "update"]
+
+[[views]]
+kind = "bars"
+title = "Operations"
+x = "operations"
+y = "ops_per_sec"
+
+[profiles.standard]
+"""
+
+COMMAND = """
+name = "command"
+title = "Echo"
+question = "Which number is larger?"
+workload = "command"
+repeats = 1
+
+[measurement]
+command = ["sh", "-c", "echo point 3; echo value {number}"]
+version = ["-c", "echo shell 1"]
+duration = "100ms"
+space = "1MiB"
+interval = "100ms"
+number = 1
+
+[measurement.metrics.echoed]
+title = "Number"
+pattern = 'value (\\d+)'
+unit = "1/s"
+better = "higher"
+
+[measurement.metrics.points]
+lines = 'point (\\d+)'
+unit = "ns"
+better = "lower"
+aggregate = "maximum"
+
+[[parts]]
+factors.number = [1, 2]
+
+[[views]]
+kind = "lines"
+title = "Number"
+x = "number"
+y = "echoed"
+
+[profiles.standard]
+"""
+
+
+COMMIT = """
+name = "commit"
+title = "Durable commits"
+question = "Which acknowledged commits are lost when the server is killed?"
+workload = "commit"
+repeats = 1
+
+[measurement]
+server = "postgresql"
+ramp = 0
+duration = "1s"
+interval = "250ms"
+
+[[parts]]
+factors.clients = [1, 2]
+
+[[parts]]
+name = "killed"
+measurement = { clients = 2, kill_server_after = "500ms" }
+
+[profiles.standard]
+"""
+
+
+def on_files(study: str, directory: Path) -> ResultSet:
+    """Carry out a study in a directory beside its result set, with consent to the commands that it calls."""
+    target = directory.with_name("target")
+    target.mkdir()
+    plan = expand(parse(study), open_target(str(target)))
+    called = commands.commands_hash(plan) if commands.has_commands(plan) else ""
+    return execute(plan, directory, consent=Consent(commands=called))
+
+
+FLUSHES = """
+name = "log"
+title = "Log device"
+question = "Is it fast enough?"
+repeats = 3
+shuffle = false
+
+[measurement]
+access = "sequential"
+read_fraction = 0.0
+durability = "flush:1"
+span = "16MiB"
+ramp = "1s"
+interval = "2s"
+
+[[parts]]
+name = "wal"
+measurement.duration = "40s"
+
+[[parts]]
+name = "short"
+measurement.duration = "4s"
+factors.block_size = ["4KiB", "8KiB"]
+
+[profiles.standard]
+"""
+
 RECORDINGS: dict[str, Callable[[Path], object]] = {
     "seeded": lambda directory: measured(SEEDED, "sim:p900", directory, seed=7),
     "both-loops": lambda directory: measured(
         BOTH_LOOPS, "simulated:servers=2,read=100us,write=40us,service=exponential,size=1GiB", directory, settings={}
     ),
+    "flushes": lambda directory: measured(
+        FLUSHES, "simulated:servers=1,write=10ms,service=exponential,size=1GiB", directory
+    ),
+    "adaptive": lambda directory: measured(ADAPTIVE, "simulated:servers=1,read=100us,size=1TiB", directory),
+    "arms": lambda directory: measured(
+        ARMS, "sim:p900", directory, against=Against(target=open_target("sim:p900*2,raid=0"))
+    ),
+    "store": lambda directory: on_files(STORE, directory),
+    "command": lambda directory: on_files(COMMAND, directory),
+    "commit": lambda directory: on_files(COMMIT, directory),
 }
 """How each is written: into a directory that does not exist."""
 
@@ -97,6 +305,7 @@ RECORDINGS: dict[str, Callable[[Path], object]] = {
 def record(name: str) -> None:
     """Write a recording, without the lock and reports."""
     with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o711)  # For the user of a server.
         state = {key: str(Path(directory, key)) for key in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
         with mock.patch.dict(os.environ, state):
             RECORDINGS[name](Path(directory, "set"))

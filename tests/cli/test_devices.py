@@ -37,23 +37,10 @@ def test_a_device_with_everything_is_readable() -> None:
         serial="S1",
         refusals=["`nvme0n1p1` is swap", "`nvme0n1p2` is part of `md0`"],
         contents="",
-        facts={
-            "size_bytes": 10**12,
-            "kind": "disk",
-            "transport": "nvme",
-            "firmware": "1.0",
-            "rotational": False,
-            "logical_block_bytes": 512,
-            "physical_block_bytes": 4096,
-            "scheduler": "none",
-            "nr_requests": 1023,
-            "hardware_queues": 16,
-            "write_cache": "write through",
-            "pcie_link": "8.0 GT/s PCIe x4",
-            "pcie_link_max": "16.0 GT/s PCIe x4",
-            "temperature_celsius": 41.85,
-            "under": ["sda"],
-        },
+        facts={"size_bytes": 10**12, "kind": "disk", "transport": "nvme", "firmware": "1.0", "rotational": False}
+        | {"logical_block_bytes": 512, "physical_block_bytes": 4096, "write_cache": "write through", "under": ["sda"]}
+        | {"scheduler": "none", "nr_requests": 1023, "hardware_queues": 16, "temperature_celsius": 41.85}
+        | {"pcie_link": "8.0 GT/s PCIe x4", "pcie_link_max": "16.0 GT/s PCIe x4"},
         parts=[
             DevicePart(name="nvme0n1", size_bytes=10**12, signature="a gpt partition table"),
             DevicePart(name="nvme0n1p1", size_bytes=1 << 30, is_swap=True, signature="swap"),

@@ -21,6 +21,13 @@ def lines(text: str) -> dict[str, str]:
     return {row[1]: f"{row[0]}: {' '.join(row[2:])}" for row in cells}
 
 
+def engine_that_prints(directory: Path, text: str) -> Path:
+    path = directory / "engine"
+    path.write_text(f"#!/bin/sh\necho '{text}'\n")
+    path.chmod(0o755)
+    return path
+
+
 def test_doctor_tries_the_engine_and_names_the_tools(iosonde: Iosonde) -> None:
     shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(real_engine()), COLUMNS="250")
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -45,28 +52,21 @@ def test_without_an_engine_doctor_fails_with_an_exit_code(iosonde: Iosonde) -> N
     assert summary.stdout.endswith("Nothing can be measured without the engine.\n")
 
 
-def test_an_engine_without_a_version_does_not_respond(iosonde: Iosonde, tmp_path: Path) -> None:
-    silent = tmp_path / "engine"
-    silent.write_text("#!/bin/sh\necho hello\n")
-    silent.chmod(0o755)
-    shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(silent), COLUMNS="250")
-    assert shown.returncode == 1
-    assert "does not respond" in shown.stdout
-
-
 def test_a_kernel_that_refuses_io_uring_is_noted_with_what_to_do(iosonde: Iosonde, tmp_path: Path) -> None:
     """The engine's own probe is what counts; here it is one that was refused."""
-    refused = tmp_path / "engine"
-    refused.write_text(
-        '#!/bin/sh\necho \'{"version": "0", "build": "release", "clock": "monotonic", "clock_read_ns": 25,'
-        ' "uring": false, "uring_error": "Operation not permitted (os error 1)"}\'\n'
+    answer = (
+        '{"version": "0", "build": "release", "clock": "monotonic", "clock_read_ns": 25,'
+        ' "uring": false, "uring_error": "Operation not permitted (os error 1)"}'
     )
-    refused.chmod(0o755)
+    refused = engine_that_prints(tmp_path, answer)
     shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(refused), COLUMNS="250")
     assert shown.returncode == 0
     assert lines(shown.stdout)["io_uring"] == "note: refused: Operation not permitted (os error 1)"
     assert "sysctl kernel.io_uring_disabled=0" in shown.stdout
     assert lines(shown.stdout)["clock"].startswith("note: monotonic")
+    silent = engine_that_prints(tmp_path, "hello")
+    shown = iosonde("doctor", "--all", IOSONDE_ENGINE=str(silent), COLUMNS="250")
+    assert shown.returncode == 1 and "does not respond" in shown.stdout
 
 
 def test_every_tool_of_a_study_has_a_line_and_those_of_tests_share_one(iosonde: Iosonde) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from command_line import Iosonde
 from engines import FAKE, real_engine
-from inline_snapshot import snapshot
 from typer.testing import CliRunner, Result
 
 from iosonde.cli import app
-from iosonde.errors import IosondeError, StudyError
+from iosonde.errors import IosondeError
 from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.verdict.verdict import KINDS
@@ -45,41 +44,36 @@ def test_one_measurement_is_a_line_an_interval_and_a_table(tmp_path: Path) -> No
         *("--read-fraction", "0.7", "--span", "4MiB", "--io-mode", "buffered", *SHORT),
     )
     assert done.exit_code == 0, done.exception
-    lines = done.stderr.splitlines()
-    assert len([line for line in lines if line.endswith("(ramp)")]) == 1
-    # An interval in which the engine does not run ends late, and the next one begins with it.
-    assert 2 <= len([line for line in lines if re.search(r"IOPS .*B/s +p99 ", line)]) <= 4
+    lines = [line for line in done.stderr.splitlines() if re.search(r"IOPS .*B/s +p99 ", line)]
+    assert any(line.endswith("(ramp)") for line in lines)
+    assert any(not line.endswith("(ramp)") for line in lines)
     table = done.stdout.splitlines()
     assert table[0].split() == ["read", "write", "all"]
     assert table.pop(-2).split(": ")[0] in KINDS, "the verdict with its first reason"
-    assert [line.split("  ")[0] for line in table[1:]] == snapshot(
-        [
-            "IOPS",
-            "bandwidth",
-            "completion latency mean",
-            "completion latency p50",
-            "completion latency p90",
-            "completion latency p99",
-            "completion latency p99.9",
-            "completion latency max",
-            "closed loop: the next I/O starts when one completes",
-        ]
-    )
+    percentiles = [f"completion latency {name}" for name in ("mean", "p50", "p90", "p99", "p99.9", "max")]
+    note = "closed loop: the next I/O starts when one completes"
+    assert [line.split("  ")[0] for line in table[1:]] == ["IOPS", "bandwidth", *percentiles, note]
     assert list((tmp_path / "data").iterdir()) == []
 
 
-def test_in_open_loop_both_latencies_are_distinguished() -> None:
-    done = io("--target", "null:1MiB", "--span", "1MiB", "--rate", "2k", *SHORT)
+def test_open_loop_has_two_latencies_and_a_percentile_with_too_few_samples_is_a_dash() -> None:
+    done = io(
+        "--target",
+        "null:1MiB",
+        "--span",
+        "1MiB",
+        "--rate",
+        "2k",
+        "--set",
+        "limit_operations=60",
+        *SHORT,
+        "--duration",
+        "1h",
+    )
     assert done.exit_code == 0, done.exception
-    assert "response latency p50" in done.stdout
-    assert done.stdout.splitlines()[-1] == snapshot("start")
-
-
-def test_a_percentile_with_too_few_samples_is_a_dash() -> None:
-    done = io("--target", "null:1MiB", "--span", "1MiB", "--rate", "200", *SHORT)
     rows = {line[:24].strip(): line[24:].strip() for line in done.stdout.splitlines()}
     assert rows["completion latency p99"] == "-"
-    assert rows["completion latency p50"] != "-"
+    assert rows["response latency p50"] != "-"
 
 
 def test_it_is_the_same_as_a_study_of_one_case(tmp_path: Path) -> None:
@@ -90,25 +84,22 @@ def test_it_is_the_same_as_a_study_of_one_case(tmp_path: Path) -> None:
     assert record.parameters["block_size"] == 4096
 
 
-def test_a_failed_measurement_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("how", "arguments", "problem"),
+    [
+        ("no space", (), "cannot write to `/data/file`: no space left on device\n  phase `layout`\n\nhint: make room"),
+        (
+            "well",
+            ("--block-size", "4KX"),
+            "`block_size` cannot be `4KX`: `KX` is not a unit of size\n  in `--block-size 4KX`",
+        ),
+    ],
+)
+def test_a_failed_measurement_and_a_wrong_value_are_errors(
+    how: str, arguments: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("IOSONDE_ENGINE", str(FAKE))
-    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": "no space"}))
-    done = io("--target", "null:1MiB", "--span", "1MiB", *SHORT)
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": how}))
+    done = io("--target", "null:1MiB", "--span", "1MiB", *arguments, *SHORT)
     assert isinstance(done.exception, IosondeError)
-    assert str(done.exception) == snapshot("""\
-cannot write to `/data/file`: no space left on device
-  phase `layout`
-
-hint: make room\
-""")
-
-
-def test_a_wrong_value_is_an_error() -> None:
-    done = io("--target", "null:1MiB", "--block-size", "4KX")
-    assert isinstance(done.exception, StudyError)
-    assert str(done.exception) == snapshot("""\
-`block_size` cannot be `4KX`: `KX` is not a unit of size
-  in `--block-size 4KX`
-
-hint: did you mean `KB`?\
-""")
+    assert str(done.exception).startswith(problem)

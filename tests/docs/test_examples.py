@@ -59,18 +59,7 @@ def test_measurements_of_the_concepts_page_run(iosonde: Iosonde, tmp_path: Path)
         assert ("open loop" if "--rate" in words else "closed loop") in done.stdout
 
 
-SMALL = (
-    "--repeats",
-    "1",
-    "--set",
-    "queue_depth=1",
-    "--set",
-    "span=64MiB",
-    "--set",
-    "duration=50ms",
-    "--set",
-    "ramp=10ms",
-)
+SMALL = shlex.split("--repeats 1 --set queue_depth=1 --set span=64MiB --set duration=50ms --set ramp=10ms")
 
 
 @pytest.mark.engine

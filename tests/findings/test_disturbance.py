@@ -89,10 +89,3 @@ def test_a_change_within_the_noise_has_no_direction() -> None:
     )
     assert "during over before 1.04 times (95 % CI " in found.evidence
     assert "rises from" in interference(*runs[1:]).sentence  # Two runs have no interval.
-
-
-def test_a_latency_without_samples_is_unknown() -> None:
-    assert interference(Recovery(before_ns=None, during_ns=20 * MS, recovered_after_ns=None)).before_ns is None
-    stalled = interference(Recovery(before_ns=1 * MS, during_ns=None, recovered_after_ns=None))
-    assert stalled.during_ns is None
-    assert stalled.sentence.endswith(": too few samples")

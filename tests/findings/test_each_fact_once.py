@@ -9,8 +9,6 @@ import pytest
 from hand_made import results, study
 
 from iosonde.findings.findings import findings
-from iosonde.findings.observations.disturbance import Interference, Recovery
-from iosonde.findings.observations.open_loop import OfferedRates, Rate
 from iosonde.findings.observations.search import NoBoundary, find
 from iosonde.findings.throughput import Throughput, UnloadedLatency
 
@@ -51,32 +49,6 @@ def test_accesses_to_memory_are_not_called_reads(mapping: str | None, kinds: set
         Throughput,
         UnloadedLatency,
     } == kinds
-
-
-def test_a_study_of_disturbed_streams_is_answered_by_the_interference() -> None:
-    """That all offered rates were achieved came first, as the answer to `how much does the latency of reads increase?`."""
-    disturbed = Interference(
-        strength="weak",
-        case_ids=("main",),
-        part="main",
-        levels={},
-        disturbing=["writes"],
-        disturbed="reads",
-        latency="response_latency",
-        interval_ns=10**8,
-        rest_ns=10**9,
-        runs=[Recovery(before_ns=84e3, during_ns=471e3, recovered_after_ns=1e8)],
-    )
-    metrics = {"iops": {(1,): [1e4, 1.01e4, 1.02e4]}, "achieved_rate_fraction": {(1,): [1.0] * 3}}
-    cases, runs = results(["depth"], metrics, block_size=4096, **LOAD)
-    found = findings(study({"queue_depth": [1]}, []), cases, runs, disturbed=[disturbed])
-    assert found[0].kind == "interference"
-
-
-def test_two_offered_rates_are_both_achieved() -> None:
-    rates = tuple(Rate(case_id=name, stream="reads", achieved=1e4, shares=(1.0,), p99_ns=1e5) for name in "ab")
-    found = OfferedRates(rates=rates, strength="strong", part="stress")
-    assert found.sentence == "Both offered rates achieved (part `stress`), p99 response latency 100 µs"
 
 
 def test_a_peak_that_is_not_saturated_is_stated_once() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
 from hand_made import cells, results, study
 
 from iosonde.features.key_value_stores.cache_tiers import ReadCacheGain
-from iosonde.findings.finding import LAST, Finding
-from iosonde.findings.kinds.count import Count
 from iosonde.findings.kinds.curve import curves, over_numbers
 from iosonde.findings.kinds.ratio import asymmetry, between, decided, of_question
-from iosonde.findings.observations.quality import FewRepeats
 from iosonde.findings.question import Question
 from iosonde.findings.support import Support
 from iosonde.metrics.statistics import Estimate
@@ -27,15 +23,6 @@ def question(values: dict[tuple[str, int], float]) -> Question:
     asked = {"kind": "asymmetry", "over": "format", "metric": "iops"}
     described = study({"format": ["ext4", "xfs"], "jobs": [1, 4, 16]}, [asked])
     return Question(study=described, analysis=described.analysis[0], cases=cases, runs=runs, support=Support())
-
-
-def test_a_class_with_a_kind_and_a_topic_is_a_frozen_finding() -> None:
-    found = FewRepeats(count=1, total=2, strength="strong")
-    assert (found.kind, found.topic, found.place) == ("few repeats", "quality", LAST)
-    assert (found.some, found.evidence) == ("1 of 2 cases", "use `--repeats 3` or more")
-    with pytest.raises(FrozenInstanceError):
-        found.count = 2  # type: ignore[misc]
-    assert "kind" not in vars(Count) and "kind" not in vars(Finding)
 
 
 @pytest.mark.parametrize(

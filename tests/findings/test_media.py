@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from plans import a_record, hand_plan
 
+from iosonde.findings.observations.media import UnknownMedia
 from iosonde.metrics import media
 from iosonde.results.run_facts import drives as drive_facts
 from iosonde.results.run_facts.run import values
@@ -63,7 +64,9 @@ def test_what_is_no_number_has_a_reason(drive: dict[str, Any], reason: str) -> N
 
 
 def test_one_drive_without_counters_prevents_the_value() -> None:
-    assert judged(a_drive(), a_drive(start={"not_reported": "no"}))["media_not_reported"] == "no"
+    reason = judged(a_drive(), a_drive(start={"not_reported": "no"}))["media_not_reported"]
+    assert reason == "no"
+    assert UnknownMedia(reasons=(reason,), strength="strong").evidence == "no"
 
 
 def test_the_least_that_is_a_number_is() -> None:

@@ -63,14 +63,6 @@ def test_a_device_that_replaces_nothing_and_one_that_replaces_everything_measure
     assert every.sentence.endswith("no larger share was measured")
 
 
-def test_noise_is_not_called_a_limit() -> None:
-    found = share([[100.0, 101, 99], [80.0, 200, 120], [100.0, 100, 101], [300.0, 310, 305]])
-    assert (found.replaced, found.next_decision) == (0, "unclear")
-    assert "not clear whether the smallest measured share of memory can be replaced" in found.sentence
-    noise = share([[100.0, 101, 99], [80.0, 200, 120], [210.0, 211, 212], [300.0, 310, 305]])
-    assert "not clear whether any memory can be replaced" in noise.sentence
-
-
 def extended(values: list[int]) -> MemoryExtension:
     """All in memory, half with swap, half with a flash tier, each with 1 and 4 jobs."""
     study = load("memory-extension")
@@ -95,14 +87,3 @@ def test_a_store_keeps_a_share_of_its_throughput_with_each_extension() -> None:
         ("half, flash tier", pytest.approx(0.5)),
     ]
     assert "RocksDB operations per second over all in memory: half, swap on the device 0.10 times" in found.sentence
-
-
-def test_opposite_effects_of_an_extension_are_not_pooled() -> None:
-    found = extended([1000, 4000, 100, 400, 2000, 2000])
-    assert found.opposed[0] is None and found.opposed[1] is not None
-    assert (found.opposed[1].smallest[1], found.opposed[1].largest[1]) == (0.5, 2)
-    assert "half, swap on the device 0.10 times" in found.sentence
-    assert (
-        "half, flash tier is higher in 1 and lower in 1 of 2 cells, from 0.50 times with 4 jobs to 2.0 times with 1 job"
-        in found.sentence
-    )

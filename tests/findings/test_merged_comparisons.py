@@ -10,9 +10,7 @@ from hand_made import results, study
 from iosonde.findings.finding import Finding
 from iosonde.findings.findings import findings
 from iosonde.findings.questions.asymmetry import LISTED, Comparison
-from iosonde.findings.questions.flatness import Dependence
-from iosonde.metrics.statistics import POOLED, Estimate
-from iosonde.metrics.wording import ratio_estimate_text
+from iosonde.metrics.statistics import POOLED
 
 ARRAYS = ["raid1", "raid5", "raid6", "raid10"]
 LOADS = ["small", "large"]
@@ -55,19 +53,6 @@ def test_a_comparison_with_another_result_stays_apart() -> None:
 
 def test_the_order_of_questions_decides_which_comparison_comes_first() -> None:
     assert isinstance(found(spread({}), ASKED)[0], Comparison)
-
-
-def test_a_single_level_is_no_dependence() -> None:
-    values: dict[tuple[Any, ...], list[float]] = {
-        ("healthy", "raid1", "small"): [1.0, 1.0, 1.0],
-        ("degraded", "raid5", "small"): [2.0, 2.0, 2.0],
-    }
-    asked = [{"kind": "flatness", "over": "state", "metric": "bandwidth", "by": ["array"]}]
-    assert not [each for each in found(values, asked) if isinstance(each, Dependence)]
-
-
-def test_an_uninformative_interval_is_reported_without_its_ends() -> None:
-    assert ratio_estimate_text(Estimate(2.0, 0.01, 100.0)) == "2.00 times (95 % CI wider than a factor of 100)"
 
 
 def test_evidence_names_the_method_and_the_number_of_values() -> None:

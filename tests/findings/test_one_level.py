@@ -36,17 +36,6 @@ def test_a_single_number_of_jobs_has_a_value_for_each_load() -> None:
     assert "only one level of jobs was measured" in first.evidence
 
 
-def test_a_single_name_is_in_parentheses() -> None:
-    rates = {("rocksdb", "ycsb_a"): [5_000.0] * 3}
-    question = {"kind": "asymmetry", "over": "store", "metric": "ops_per_sec", "by": ["phase"]}
-    parameters = {name: value for name, value in STORE.items() if name != "store"}
-    found = answered(
-        {"store": ["lmdb", "rocksdb"], "phase": ["ycsb_a"]}, [question], {"ops_per_sec": rates}, **parameters
-    )
-    [finding] = found.summary
-    assert finding.sentence.startswith("YCSB A operations (RocksDB): 5,000 operations/s")
-
-
 def test_a_latency_names_its_metric() -> None:
     p99 = "completion_latency_ns_p99"
     question = {"kind": "tail_growth", "over": "jobs", "metric": p99, "by": ["phase"]}
@@ -69,15 +58,6 @@ def test_along_an_axis_the_best_value_is_stated_once() -> None:
     assert "300 operations/s at 8 jobs and object size 64 KiB" in finding.sentence
 
 
-def test_a_finding_about_the_same_case_and_metric_comes_instead() -> None:
-    """The highest rate of block I/O is stated anyway."""
-    block = {"access": "random", "io_mode": "direct", "read_fraction": 1.0, "trim_fraction": 0.0, "jobs": 1}
-    cases, runs = results(["queue_depth"], {"iops": {(16,): [1000.0] * 3}}, block_size=4096, **block)
-    asked = [{"kind": "saturation", "over": "queue_depth", "metric": "iops"}]
-    found = answer(study({"queue_depth": [1, 16]}, asked), cases, runs)
-    assert [each.kind for each in found.summary] == ["throughput"]
-
-
 def test_a_level_that_the_question_names_and_the_user_left_out() -> None:
     """Not `too few samples`: there are enough, of another level."""
     p50 = "completion_latency_ns_p50"
@@ -86,9 +66,3 @@ def test_a_level_that_the_question_names_and_the_user_left_out() -> None:
     assert not any(isinstance(each, TooFewSamples) for each in found.findings)
     [finding] = found.summary
     assert "100 µs at 4 jobs" in finding.sentence
-
-
-def test_a_question_about_a_part_without_cases_is_not_asked() -> None:
-    cases, runs = results(["phase"], {"ops_per_sec": {("ycsb_a",): [1.0, 1.1, 1.0]}}, part="device", **STORE)
-    found = answer(study({"phase": ["ycsb_a"], "jobs": [1, 8]}, [SATURATION], workload="kv"), cases, runs)
-    assert not [each for each in found.summary if isinstance(each, OneLevel)]

@@ -99,11 +99,6 @@ def test_the_peak_is_as_high_as_published_and_reached_near_the_same_block_size(
     assert from_block / 4 <= row["level"] <= from_block * 4
 
 
-def test_at_queue_depth_1_the_peak_of_one_drive_needs_blocks_of_megabytes() -> None:
-    levels = levels_of(grid("one-drive"), over="block_size", by=["operation", "queue_depth"])
-    assert levels.filter(pl.col("queue_depth") == 1)["level"].min() >= 2 * MIB  # type: ignore[operator]
-
-
 def test_arrays_fall_short_of_their_number_of_drives() -> None:
     best = {name: grid(name).filter(pl.col("operation") == "read")["values"].list.first().max() for name in DRIVES}
     two, three = (best[name] / best["one-drive"] for name in DRIVES[1:])  # type: ignore[operator]

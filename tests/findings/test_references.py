@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import polars as pl
-import pytest
 from by_publication import as_results
 from hand_made import results
 
@@ -58,8 +57,3 @@ def test_an_operation_that_is_no_factor_is_matched_with_the_results_of_that_oper
     apart = pl.concat([runs, runs.with_columns(pl.col("value") * 10, operation=pl.lit("read"))])
     joined = matched(published(reference("jo2024-mixed", "five-nines-reads")), cases, case_metrics(apart))
     assert set(joined["median"]) == {2e6, 9e6}
-
-
-@pytest.mark.parametrize("column", ["value", "block_size"])
-def test_published_columns_have_no_holes(column: str) -> None:
-    assert published(reference("davidovic2019-grid", "one-drive"))[column].null_count() == 0

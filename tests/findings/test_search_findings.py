@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pytest
 from engines import real_engine
@@ -22,8 +21,6 @@ from iosonde.storage import open_target
 
 pytestmark = pytest.mark.engine
 
-Kind = TypeVar("Kind", bound=Finding)
-
 STUDY = """
 name = "one-server"
 title = "One server"
@@ -38,7 +35,7 @@ duration = "2s"
 
 [[parts]]
 name = "capacity"
-measurement = { duration = "60s", interval = "5s" }
+measurement = { duration = "20s", interval = "5s" }
 search = { over = "rate", between = [4000, "8k"], holds = "response_latency_ns_p99_9 <= 1ms", precision = 0.01 }
 
 [[parts]]
@@ -80,7 +77,7 @@ def findings(results: ResultSet) -> list[Finding]:
     return found
 
 
-def of_part(findings: list[Finding], kind: type[Kind], part: str) -> list[Kind]:
+def of_part(findings: list[Finding], kind: type[Finding], part: str) -> list[Any]:
     return [finding for finding in findings if isinstance(finding, kind) and finding.part == part]
 
 
@@ -108,18 +105,13 @@ def highest_rate(*, service_s: float, bound_s: float, share: float) -> float:
     return low
 
 
-def test_the_formula_is_right_where_it_is_known() -> None:
-    # The chance of having to wait at all is the utilisation.
-    assert waiting_beyond(5000, 1e-4, 0) == pytest.approx(0.5)
-
-
 def test_a_search_finds_the_rate_that_queueing_theory_gives(results: ResultSet) -> None:
     found = next(found for case, found in conclusions(results) if case.part == "capacity")
     assert isinstance(found, SearchConclusion) and found.value is not None and found.fails_at is not None
     expected = highest_rate(service_s=1e-4, bound_s=1e-3, share=0.001)
     assert found.fails_at / found.value <= 1.01
-    # The rate is found to 1 %; the tail of the latency over one minute varies by about as much.
-    assert found.value == pytest.approx(expected, rel=0.03)
+    # The rate is found to 1 %; the tail of the latency over 20 s varies by twice as much.
+    assert found.value == pytest.approx(expected, rel=0.04)
 
 
 def test_a_boundary_has_what_was_measured_on_both_sides(findings: list[Finding]) -> None:
@@ -166,11 +158,3 @@ def test_probes_are_laid_out_in_tables_run_by_run(results: ResultSet) -> None:
         ["20,000", "holds"],
     ]
     assert [row[3].text[0] for row in table.rows] == ["✓", "✓", "✗", "✗"]
-
-
-def test_a_report_of_searches_can_be_written(results: ResultSet, tmp_path: Path) -> None:
-    from iosonde import report
-
-    for format in ("html", "md"):
-        report.write([results], tmp_path / f"report.{format}", format=format)
-    assert "Search of the highest rate: capacity" in (tmp_path / "report.md").read_text()

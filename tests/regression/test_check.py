@@ -19,6 +19,7 @@ from iosonde.metrics.statistics import repeat_correlation
 from iosonde.regression import Settings, check
 from iosonde.regression.decision import decide
 from iosonde.regression.sessions import Session, SessionValue, session_values
+from iosonde.results import ResultSet
 
 RUNS = 5
 
@@ -79,21 +80,19 @@ def outcomes(
 
 @pytest.mark.parametrize("common", [False, True])
 def test_equal_systems_raise_no_alarm(common: bool) -> None:
-    """At most 1 of 200 whole checks; `bench/regression_power.py` prints more."""
-    found = outcomes(0.0, baselines=5, allow=0.05, checks=200, common=common)
+    """At most 1 of 100 whole checks; `bench/regression_power.py` prints more."""
+    found = outcomes(0.0, baselines=5, allow=0.05, checks=100, common=common)
     assert sum(bool(each & {"regression", "other regression"}) for each in found) <= 1
 
 
 @pytest.mark.parametrize(("common", "everywhere"), [(False, False), (True, False), (True, True)])
-def test_a_loss_of_ten_percent_is_found(common: bool, everywhere: bool) -> None:
-    found = outcomes(0.1, baselines=5, allow=0.05, checks=100, common=common, everywhere=everywhere)
-    assert sum("regression" in each for each in found) >= 95
-
-
-@pytest.mark.parametrize(("common", "everywhere"), [(False, False), (True, False), (True, True)])
-def test_a_loss_of_five_percent_is_found_with_ten_baselines_and_no_allowance(common: bool, everywhere: bool) -> None:
-    found = outcomes(0.05, baselines=10, allow=0.0, checks=100, common=common, everywhere=everywhere)
-    assert sum("regression" in each for each in found) >= 80
+@pytest.mark.parametrize(("loss", "baselines", "allow", "share"), [(0.1, 5, 0.05, 0.95), (0.05, 10, 0.0, 0.8)])
+def test_a_loss_is_found(
+    loss: float, baselines: int, allow: float, share: float, common: bool, everywhere: bool
+) -> None:
+    """Five percent with ten baselines and no allowance, ten percent with half of both."""
+    found = outcomes(loss, baselines=baselines, allow=allow, checks=40, common=common, everywhere=everywhere)
+    assert sum("regression" in each for each in found) >= share * 40
 
 
 @pytest.mark.parametrize("common", [False, True])
@@ -105,9 +104,9 @@ def test_equal_systems_pass_with_three_runs_and_few_baselines(baselines: int, co
         decide(
             sessions(random, baselines, runs=3, common=common), sessions(random, 1, runs=3, common=common), Settings()
         )
-        for _ in range(100)
+        for _ in range(40)
     ]
-    assert sum(all(cell.outcome == "pass" for cell in cells) for cells in found) >= 75
+    assert sum(all(cell.outcome == "pass" for cell in cells) for cells in found) >= 30
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -122,10 +121,10 @@ def test_a_loss_of_the_margin_rarely_passes(everywhere: bool) -> None:
                 sessions(random, 1, runs=3, loss=0.1, everywhere=everywhere),
                 settings,
             )
-            for _ in range(200)
+            for _ in range(100)
         ]
         passed = sum(cells[0].outcome == "pass" for cells in found)
-        assert passed <= 0.05 * 200 + 2 * math.sqrt(200 * 0.05 * 0.95)
+        assert passed <= 0.05 * 100 + 2 * math.sqrt(100 * 0.05 * 0.95)
 
 
 def test_correlated_runs_of_equal_systems_raise_no_alarm() -> None:
@@ -180,7 +179,7 @@ def result_sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     directory = tmp_path_factory.mktemp("check")
     speeds = {**{f"b{number}": 1.0 for number in range(5)}, "equal": 1.0, "slow": 0.8}
     for seed, (name, speed) in enumerate(speeds.items()):
-        fabricate.result_set(directory / name, fabricate.small_study(), speed=speed, seed=seed, repeats=5)
+        fabricate.result_set(directory / name, fabricate.small_study(), speed=speed, seed=seed, repeats=5, seconds=2)
     return {name: directory / name for name in speeds}
 
 
@@ -224,11 +223,6 @@ def test_errors_are_not_taken_for_regressions(iosonde: Iosonde, result_sets: dic
     percent = iosonde("check", result_sets["equal"], "--baseline", result_sets["b0"], "--allow", "many")
     assert percent.returncode == 2
     assert "--allow" in percent.stderr
-
-
-def test_a_result_set_is_not_checked_against_itself(result_sets: dict[str, Path]) -> None:
-    from iosonde.results import ResultSet
-
-    opened = ResultSet.open(result_sets["b0"])
+    itself = ResultSet.open(result_sets["b0"])
     with pytest.raises(ResultsError, match="both baseline and candidate"):
-        check([opened], [opened])
+        check([itself], [itself])

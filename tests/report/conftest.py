@@ -9,22 +9,30 @@ from typing import Any
 
 import pytest
 from browser import Browser, Chromium
-from fabricate import FAILED, SKIPPED, result_set
+from fabricate import FAILED, SKIPPED, result_set, study
 
 from iosonde.plan import Run
 from iosonde.results import ResultSet
 
 
+def compact() -> dict[str, Any]:
+    """A study with every kind of view and few levels: 24 cases."""
+    facts = study()
+    facts["parts"][0]["factors"] |= {"block_size": [8192, 131072], "queue_depth": [1, 4, 16, 64]}
+    facts["parts"][1]["factors"] = {"block_size": [4096, 65536], "jobs": [1, 32]}
+    return facts
+
+
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     """A complete result set with every kind of view."""
-    return result_set(tmp_path_factory.mktemp("whole") / "first", seconds=3)
+    return result_set(tmp_path_factory.mktemp("whole") / "first", compact(), seconds=3)
 
 
 @pytest.fixture(scope="session")
 def faster(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
     """The same study on a drive twice as fast, which three repeats with noise tell apart in every case."""
-    return result_set(tmp_path_factory.mktemp("faster") / "second", seconds=3, speed=2.0, seed=2)
+    return result_set(tmp_path_factory.mktemp("faster") / "second", compact(), seconds=3, speed=2.0, seed=2)
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +43,11 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
         return lambda run: run.case_id == case_id
 
     return result_set(
-        tmp_path_factory.mktemp("missing") / "set", seconds=2, failed=is_run_of(FAILED), skipped=is_run_of(SKIPPED)
+        tmp_path_factory.mktemp("missing") / "set",
+        compact(),
+        seconds=2,
+        failed=is_run_of(FAILED),
+        skipped=is_run_of(SKIPPED),
     )
 
 

@@ -18,26 +18,19 @@ PROGRESS = {"done": 0, "failed": 0, "total": 4, "at_most": False, "share": 0.0, 
 
 
 def values(second: int, rate: float) -> dict[str, Any]:
-    return {
-        "kind": "values",
-        "phase": "measuring",
-        "progress": PROGRESS | {"share": 0.25, "remaining": "30 s"},
-        "values": {
+    shown = {
+        **{
             "seconds": second,
             "rate": rate,
             "unit": "IOPS",
             "rate_text": f"{rate:.0f} IOPS",
             "bandwidth_text": "41 MB/s",
-            "p99_ns": 4e5,
-            "p50_text": "100 µs",
-            "p99_text": "400 µs",
-            "p99_9_text": "-",
-            "latency": "response",
-            "in_flight": 3.9,
-            "queue_depth": 4,
-            "backlog": 7,
         },
+        **{"p99_ns": 4e5, "p50_text": "100 µs", "p99_text": "400 µs", "p99_9_text": "-", "latency": "response"},
+        **{"in_flight": 3.9, "queue_depth": 4, "backlog": 7},
     }
+    progress = PROGRESS | {"share": 0.25, "remaining": "30 s"}
+    return {"kind": "values", "phase": "measuring", "progress": progress, "values": shown}
 
 
 def ended(case: str, load: str, rate: float, done: int) -> dict[str, Any]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
-
 import pytest
-from fabricate import result_set, study
-from rich.console import Console
 
 from iosonde.findings.finding import TOPICS
 from iosonde.findings.observations.quality import Warned
-from iosonde.report.content import summary
 from iosonde.report.content.report import Chapter, collect
 from iosonde.report.content.sections import _VIEWS_OF_TOPIC, MAX_FINDINGS
-from iosonde.report.content.table import DEVICE_STATE, REPEATS, Cell, Table, folded
-from iosonde.report.writers import terminal
+from iosonde.report.content.table import DEVICE_STATE, Cell, Table, folded
 from iosonde.results import ResultSet
+
+pytestmark = pytest.mark.engine
 
 
 @pytest.fixture(scope="module")
@@ -71,22 +66,6 @@ def test_the_summary_has_shallow_and_deep_reads_and_writes(chapter: Chapter) -> 
     assert all(row[-2].text != "-" for row in chapter.summary.rows)
 
 
-@pytest.mark.parametrize(("values", "left_out"), [(5, 0), (8, 3)])
-def test_a_summary_states_how_many_columns_it_leaves_out(
-    values: int, left_out: int, monkeypatch: pytest.MonkeyPatch, chapter: Chapter
-) -> None:
-    """On the page, and on a terminal."""
-    monkeypatch.setattr(summary, "_plain_card", lambda material: None)
-    heads = ["Step", *(f"V{place}" for place in range(values)), REPEATS]
-    rows = [[Cell(text=f"{step}{place}") for place in range(len(heads))] for step in ("a", "b")]
-    card = summary.summary(chapter.material, [Table(title="Steps", heads=heads, labels=1, rows=rows)], [])
-    assert card is not None and card.heads == ["Step", "V0", "V1", "V2", "V3", "V4", REPEATS]
-    assert card.caption == f"Steps.{' The complete table, below, has more columns.' if left_out else ''}"
-    console = Console(width=80, record=True, file=io.StringIO())
-    terminal._table(console, card, card.rows, title="Summary")
-    assert (f"Not shown: {left_out} more columns (see the report)." in console.export_text()) == bool(left_out)
-
-
 def test_constant_columns_move_to_the_caption() -> None:
     rows = [[Cell(text=depth), Cell(text="closed"), Cell(text="-"), Cell(text=rate)] for depth, rate in ("1a", "2b")]
     table = Table(title="T", caption="All.", heads=["Depth", "Loop", "p99", "Rate"], labels=1, rows=rows)
@@ -94,12 +73,6 @@ def test_constant_columns_move_to_the_caption() -> None:
     assert short.heads == ["Depth", "Rate"]
     assert short.caption == "All. Loop: closed."
     assert [[cell.text for cell in row] for row in short.rows] == [["1", "a"], ["2", "b"]]
-
-
-def test_the_first_of_constant_values_stays() -> None:
-    rows = [[Cell(text=mode), Cell(text="10 GB/s"), Cell(text="4 devices")] for mode in ("buffered", "direct")]
-    short = folded(Table(title="T", caption="All.", heads=["Load", "Bandwidth", "At"], labels=1, rows=rows))
-    assert (short.heads, short.caption) == (["Load", "Bandwidth"], "All. At: 4 devices.")
 
 
 def test_tables_of_cases_that_write_have_the_device_state(chapter: Chapter, whole: ResultSet) -> None:
@@ -114,12 +87,3 @@ def test_tables_of_cases_that_write_have_the_device_state(chapter: Chapter, whol
             states |= {case_id: row[place].text for case_id, row in zip(ids, table.rows, strict=True)}
     assert set(states.values()) == {"preconditioned", "-"}
     assert all((text == "-") == (cases[case_id].parameters["read_fraction"] == 1) for case_id, text in states.items())
-
-
-def test_a_row_of_reads_and_writes_has_the_state_of_the_writes(tmp_path: Path) -> None:
-    view = {"kind": "table", "title": "Both", "part": "grid", "x": "queue_depth", "y": "iops", "series": "direction"}
-    parts = [each for each in study()["parts"] if each["name"] == "grid"]
-    written = result_set(tmp_path / "set", study(parts=parts, views=[view], analysis=[]), seconds=1, repeats=1)
-    [chapter] = collect([written]).chapters
-    [table] = [each for each in chapter.tables if each.title == "Both"]
-    assert {row[list(table.heads).index(DEVICE_STATE)].text for row in table.rows} == {"preconditioned"}

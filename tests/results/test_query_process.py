@@ -33,15 +33,13 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return measured(tmp_path_factory.mktemp("query") / "set")
 
 
-def test_an_answer_larger_than_the_limit_is_an_error(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_and_temporary_files_larger_than_the_limit_are_errors(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It filled the directory of temporary files: 25 GB of them were found."""
     monkeypatch.setattr(query, "_MOST_TEMPORARY_BYTES", 1 << 20)
     with pytest.raises(ResultsError, match="query result exceeds 1 MiB"):
         ResultSet.open(directory).sql("SELECT range, hash(range) FROM range(1000000000000)")
-
-
-def test_temporary_files_are_limited(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(query, "_MOST_TEMPORARY_BYTES", 1 << 20)
     monkeypatch.setattr(query, "_MOST_MEMORY_BYTES", 64 << 20)
     with pytest.raises(ResultsError, match="max_temp_directory_size"):
         ResultSet.open(directory).sql("SELECT hash(range) AS h FROM range(100000000) ORDER BY h")
@@ -75,8 +73,7 @@ def test_a_table_that_fills_the_memory_ends_the_command(directory: Path, tmp_pat
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("text", [WITHOUT_END, LONG_CHUNK], ids=["without end", "long chunk"])
+@pytest.mark.parametrize(("text", "number"), [(WITHOUT_END, signal.SIGINT), (LONG_CHUNK, signal.SIGTERM)])
 def test_a_signal_ends_a_query_and_removes_its_files(
     text: str, number: signal.Signals, directory: Path, tmp_path: Path
 ) -> None:

@@ -10,14 +10,17 @@ from typing import Any
 
 import duckdb
 import pytest
-from inline_snapshot import snapshot
 from plans import a_failure, a_record, hand_plan, sign, tables
 
 from iosonde.errors import ResultsError
+from iosonde.metrics.derivation import _OF_RUN
+from iosonde.metrics.registry import METRICS
 from iosonde.results import ResultSet
+from iosonde.results.column import U64, Column
 from iosonde.results.columns import COLUMNS, TABLES
 from iosonde.results.files import Directory
 from iosonde.results.query import connect, metric_tables
+from iosonde.results.run_facts.run import RUNS, values
 
 
 @pytest.fixture
@@ -66,37 +69,19 @@ def test_a_failed_run_is_repeated_only_on_request(result_set: ResultSet) -> None
     fail(result_set, "c0002-r2")
     assert result_set.missing_runs() == []
     assert [run.run_id for run in result_set.missing_runs(retry_failed=True)] == ["c0002-r2"]
-
-
-def test_the_latest_attempt_counts(result_set: ResultSet) -> None:
-    fail(result_set, "c0001-r1")
-    fail(result_set, "c0001-r1")
-    assert [record.attempt for record in result_set.records()] == [2]
-    assert sorted(path.name for path in (result_set.directory / "records").iterdir()) == ["c0001-r1", "c0001-r1.a2"]
-    assert result_set.sql("SELECT count(*) AS n FROM intervals")["n"].item() == 1
+    fail(result_set, "c0002-r2")
+    assert [record.attempt for record in result_set.records()] == [1, 1, 1, 2], "the latest one counts"
+    assert result_set.sql("SELECT count(*) AS n FROM intervals")["n"].item() == 4
 
 
 def test_a_record_is_never_replaced(result_set: ResultSet) -> None:
     measure(result_set, "c0001-r1")
     with pytest.raises(ResultsError) as error:
         measure(result_set, "c0001-r1")
-    assert str(error.value).replace(str(result_set.directory), "DIR") == snapshot("""\
-cannot write the record `c0001-r1` to the result set `DIR`: Directory not empty
-
-hint: fix the cause, then run `iosonde resume DIR`: complete runs are kept\
-""")
+    assert str(error.value).startswith("cannot write the record `c0001-r1` to the result set")
+    assert f"`iosonde resume {result_set.directory}`" in str(error.value)
     assert not list((result_set.directory / "records").glob(".tmp-*"))
     assert [record.run_id for record in result_set.records()] == ["c0001-r1"]
-
-
-def test_leftovers_of_a_killed_writer_are_ignored_and_then_removed(result_set: ResultSet) -> None:
-    leftover = result_set.directory / "records" / ".tmp-c0001-r1"
-    leftover.mkdir()
-    (leftover / "record.json").write_text("{")
-    assert result_set.problems == []
-    assert result_set.records() == []
-    measure(result_set, "c0001-r1")
-    assert not leftover.exists()
 
 
 def test_a_report_that_is_written_while_a_session_starts_is_kept(
@@ -143,14 +128,12 @@ def test_foreign_files_are_named_and_skipped(result_set: ResultSet) -> None:
     (directory / "report.html").write_text("<html>")
     again = ResultSet.open(directory)
     assert [record.run_id for record in again.records()] == ["c0001-r1"]
-    assert [problem.replace(str(directory), "DIR") for problem in again.problems] == snapshot(
-        [
-            "`DIR/notes.txt` is not part of a result set",
-            "`DIR/records/c0002-r2/record.json` belongs to another run: `c0001-r1`, attempt 1",
-            "`DIR/records/c0009-r1` is not a record of this study",
-            "`DIR/records/holiday.jpg` is not a record of this study",
-        ]
-    )
+    assert [problem.replace(str(directory), "DIR") for problem in again.problems] == [
+        "`DIR/notes.txt` is not part of a result set",
+        "`DIR/records/c0002-r2/record.json` belongs to another run: `c0001-r1`, attempt 1",
+        "`DIR/records/c0009-r1` is not a record of this study",
+        "`DIR/records/holiday.jpg` is not a record of this study",
+    ]
 
 
 def test_a_table_of_another_schema_is_named_and_skipped(result_set: ResultSet) -> None:
@@ -171,11 +154,7 @@ def test_records_of_a_result_set_that_is_moved_meanwhile_are_kept_and_the_error_
         result_set.write(a_record(result_set.plan, first), *tables(first.run_id))
         result_set.directory.rename(tmp_path / "moved")
         result_set.write(a_record(result_set.plan, second), *tables(second.run_id))
-    assert str(error.value).replace(str(tmp_path), "DIR") == snapshot("""\
-the result set `DIR/set` was moved during a run, to `DIR/moved`
-
-hint: complete runs are kept: run `iosonde resume DIR/moved`\
-""")
+    assert f"was moved during a run, to `{tmp_path}/moved`" in str(error.value)
     records = ResultSet.open(tmp_path / "moved").records()
     assert {each.run_id for each in records} == {first.run_id, second.run_id}
 
@@ -196,13 +175,7 @@ def test_a_second_writer_gets_an_error_with_the_process_number(result_set: Resul
     assert writer.stdout.readline() == "locked\n"
     with pytest.raises(ResultsError) as error, result_set.lock():
         pass
-    assert str(error.value).replace(str(result_set.directory), "DIR").replace(str(writer.pid), "PID") == snapshot(
-        """\
-`DIR` is being written by process PID
-
-hint: wait until it exits, or stop it with Ctrl-C; `report` and `sql` can read it at any time\
-"""
-    )
+    assert f"`{result_set.directory}` is being written by process {writer.pid}" in str(error.value)
     assert ResultSet.open(result_set.directory).records() == []
     writer.kill()
     writer.communicate()
@@ -253,89 +226,51 @@ def _die_at(step: int) -> None:
     sys.addaudithook(hear)
 
 
-def test_a_directory_with_something_in_it_is_refused(tmp_path: Path) -> None:
+def test_a_place_that_is_not_a_new_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    assert refusal(lambda: ResultSet.create(tmp_path, hand_plan())).replace(str(tmp_path), "DIR") == snapshot(
-        """\
-`DIR` is not empty
-
-hint: name a new directory with `--output DIR`, or continue a result set with `iosonde resume DIR`\
-"""
-    )
+    text = refusal(lambda: ResultSet.create(tmp_path, hand_plan()))
+    assert text.startswith(f"`{tmp_path}` is not empty") and "`iosonde resume DIR`" in text
+    inside = tmp_path / "thesis.tex/set"
+    text = refusal(lambda: ResultSet.create(inside, hand_plan()))
+    assert text.startswith(f"cannot create the result set `{inside}`: Not a directory")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_place_where_no_directory_can_be_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    text = refusal(lambda: ResultSet.create(tmp_path / "file" / "set", hand_plan()))
-    assert text.replace(str(tmp_path), "DIR") == snapshot(
-        """\
-cannot create the result set `DIR/file/set`: Not a directory
-
-hint: name another directory with `--output DIR`\
-"""
-    )
-
-
-def test_other_directories_are_no_result_set(tmp_path: Path, result_set: ResultSet) -> None:
-    texts = [refusal(lambda: ResultSet.open(tmp_path)), refusal(lambda: ResultSet.open(tmp_path / "none"))]
-    (result_set.directory / "format.json").write_text('{"format": 2}')
-    texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
-    (result_set.directory / "format.json").write_text('{"for')
-    texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
-    (result_set.directory / "format.json").write_text('{"format": 1}')
-    (result_set.directory / "plan.json").write_text("{}")
-    texts.append(refusal(lambda: ResultSet.open(result_set.directory)))
-    assert [text.replace(str(tmp_path), "DIR") for text in texts] == snapshot(
-        [
-            """\
-`DIR` is not a result set
-  it has no `format.json`
-
-hint: name the directory that `iosonde run` printed\
-""",
-            """\
-`DIR/none` is not a result set
-  there is no such directory
-
-hint: name the directory that `iosonde run` printed\
-""",
-            """\
-`DIR/set` has format 2; this iosonde reads format 1
-
-hint: use the iosonde that wrote it, or a newer one\
-""",
-            """\
-`DIR/set/format.json` is damaged
-  EOF while parsing a string at line 1 column 5
-
-hint: if the other files are intact, restore it by writing `{"format": 1}`\
-""",
-            """\
-`DIR/set/plan.json` is damaged
-  study: Field required
-
-hint: restore the file: without its plan a result set cannot be read\
-""",
-        ]
-    )
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("format.json", None, "`DIR` is not a result set\n  it has no `format.json`"),
+        ("", None, "`DIR` is not a result set\n  there is no such directory"),
+        ("format.json", '{"format": 2}', "`DIR` has format 2; this iosonde reads format 1"),
+        ("format.json", '{"for', "`DIR/format.json` is damaged\n  EOF while parsing a string at line 1 column 5"),
+        ("plan.json", "{}", "`DIR/plan.json` was modified after it was written"),
+    ],
+)
+def test_other_directories_are_no_result_set(
+    name: str, content: str | None, problem: str, result_set: ResultSet
+) -> None:
+    directory = result_set.directory
+    if content is not None:
+        (directory / name).write_text(content)
+    elif name:
+        (directory / name).unlink()
+    else:
+        shutil.rmtree(directory)
+    text = refusal(lambda: ResultSet.open(directory)).replace(str(directory), "DIR")
+    assert text.startswith(problem) and "\n\nhint: " in text
 
 
 def test_every_column_is_described_and_every_description_has_a_column(result_set: ResultSet) -> None:
+    with result_set.connect() as connection:  # Before anything was measured.
+        for table in TABLES:
+            columns = {name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
+            assert set(COLUMNS[table]) <= columns, table
     measure(result_set, "c0001-r1")
     theirs = {"cases": {"queue_depth", "block_size", "cpus"}, "runs": {"queue_depth"}}
     with result_set.connect() as connection:
         for table, described in (TABLES | metric_tables()).items():
             columns = {name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
             assert columns - theirs.get(table, set()) == {column.name for column in described.columns}, table
-
-
-def test_tables_have_their_columns_before_anything_was_measured(result_set: ResultSet) -> None:
-    with result_set.connect() as connection:
-        for table in TABLES:
-            columns = {name for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
-            assert set(COLUMNS[table]) <= columns, table
-    assert result_set.histograms.height == 0
 
 
 def test_factors_are_columns_of_runs_and_cases(tmp_path: Path) -> None:
@@ -387,24 +322,18 @@ def test_percentiles_of_merged_histograms_are_a_group_by(result_set: ResultSet) 
         ("COPY runs TO 'runs.csv'", "result sets are read-only, but the query is a COPY"),
         ("SELECT 1; SELECT 2", "the query must have one statement; got 2"),
         ("", "the query must have one statement; got 0"),
+        ("SELECT iops FROM rnus", 'Table with name rnus does not exist!\nDid you mean "runs"?'),
+        ("SELECT no_such FROM runs", "no_such"),
     ],
 )
-def test_sql_only_reads(result_set: ResultSet, query: str, text: str) -> None:
-    assert refusal(lambda: result_set.sql(query)).startswith(text)
+def test_sql_only_reads_and_names_what_is_wrong(result_set: ResultSet, query: str, text: str) -> None:
+    assert text in refusal(lambda: result_set.sql(query))
 
 
-def test_a_wrong_query_is_answered_with_what_is_wrong(result_set: ResultSet) -> None:
-    assert refusal(lambda: result_set.sql("SELECT iops FROM rnus")) == snapshot("""\
-the query failed: Catalog Error: Table with name rnus does not exist!
-Did you mean "runs"?
-
-hint: the tables are `cases`, `runs`, `jobs`, `intervals`, `histograms`, `usage`, `store_statistics`, `named_values`, `warnings`, `evidence`, `faults`, `metrics`, `case_metrics`; `DESCRIBE runs` lists the columns of one\
-""")
-
-
-def test_system_tables_of_duckdb_are_not_proposed(result_set: ResultSet) -> None:
+def test_tables_are_proposed_without_those_of_duckdb(result_set: ResultSet) -> None:
     text = refusal(lambda: result_set.sql("SELECT * FROM nope"))
     assert "Table with name nope does not exist" in text and "pg_" not in text
+    assert all(f"`{table}`" in text for table in (*TABLES, "metrics", "case_metrics"))
 
 
 @pytest.mark.parametrize("format", ["csv", "parquet", "json"])
@@ -425,20 +354,14 @@ def test_an_export_has_every_table_with_every_column_explained(
         for table in TABLES:
             for name, *_ in connection.execute(f"DESCRIBE {table}").fetchall():
                 assert f"| `{name}` | " in readme
+    if format == "csv":
+        assert "completion_latency_ns_mean,ns,lower,2000" in (tmp_path / "export/metrics.csv").read_text()
+    assert "it is not empty" in refusal(lambda: result_set.export(format, tmp_path / "export"))
 
 
-def test_an_export_replaces_nothing(result_set: ResultSet, tmp_path: Path) -> None:
-    result_set.export("csv", tmp_path / "export")
-    assert refusal(lambda: result_set.export("csv", tmp_path / "export")).replace(str(tmp_path), "DIR") == snapshot("""\
-cannot export into `DIR/export`: it is not empty
-
-hint: name a new directory with `--output DIR`\
-""")
-    assert refusal(lambda: result_set.export("xlsx", tmp_path / "other")) == snapshot("""\
-unknown export format `xlsx`
-
-hint: use `csv`, `parquet`, `json`, `fio-json`, `hdr`, `limits`\
-""")
+def test_an_unknown_export_format_is_refused_with_those_there_are(result_set: ResultSet, tmp_path: Path) -> None:
+    text = refusal(lambda: result_set.export("xlsx", tmp_path / "other"))
+    assert "`xlsx`" in text and "`csv`, `parquet`, `json`, `fio-json`, `hdr`, `limits`" in text
 
 
 def test_metrics_are_tables_and_columns_of_runs_and_cases(result_set: ResultSet) -> None:
@@ -461,22 +384,18 @@ def test_metrics_are_tables_and_columns_of_runs_and_cases(result_set: ResultSet)
     ]
 
 
-def test_a_column_that_is_no_metric_is_an_error(result_set: ResultSet) -> None:
-    assert "no_such" in refusal(lambda: result_set.sql("SELECT no_such FROM runs"))
+def test_a_fact_of_a_run_is_one_row() -> None:
+    plan = hand_plan()
+    column = Column("levels_total", U64, "Number of factors of the case", lambda run: len(run.record.levels))
+    record = a_record(plan, plan.runs[0])
+    assert values(record, (*RUNS.columns, column)) == values(record, RUNS.columns) | {"levels_total": 1}
+    assert [each.name for each in RUNS.columns if each.value is None or not each.text] == []
 
 
-def test_metrics_findings_and_figures_are_properties(result_set: ResultSet) -> None:
-    measure(result_set, "c0001-r1")
-    assert "bandwidth" in result_set.metrics["metric"].to_list()
-    assert result_set.case_metrics["verdict"].to_list()[0] is None
-    assert isinstance(result_set.findings, list)
-    assert isinstance(result_set.figures, list)
-
-
-def test_a_connection_and_an_export_have_the_metrics_of_several_units(result_set: ResultSet, tmp_path: Path) -> None:
-    measure(result_set, "c0001-r1")
-    with result_set.connect() as connection:
-        rows = connection.execute("SELECT count(DISTINCT unit) FROM metrics").fetchone()
-    assert rows is not None and rows[0] >= 3
-    result_set.export("csv", tmp_path / "export")
-    assert "completion_latency_ns_mean,ns,lower,2000" in (tmp_path / "export/metrics.csv").read_text()
+def test_facts_that_metrics_are_computed_from_belong_to_the_whole_run() -> None:
+    used = set(METRICS).union(
+        *(metric.expression.meta.root_names() for metric in METRICS.values() if metric.expression is not None)
+    )
+    numbers = {each.name for each in RUNS.columns if each.is_number}
+    assert used & numbers <= set(_OF_RUN)
+    assert len(_OF_RUN) == len(set(_OF_RUN))

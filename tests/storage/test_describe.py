@@ -128,16 +128,3 @@ def test_every_device_is_described_without_its_serial_number() -> None:
         assert facts["size_bytes"] > 0
         serial = block_stack.serial(number)
         assert not serial or serial not in map(str, facts.values())
-
-
-def test_a_temperature_sensor_reports_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from iosonde.storage.block_layer import block_stack
-
-    sensor = tmp_path / "device/hwmon3"
-    sensor.mkdir(parents=True)
-    (sensor / "temp1_input").write_text("43850\n")
-    monkeypatch.setattr(block_stack, "disk_of", lambda device: device)
-    monkeypatch.setattr(block_stack, "_sys_path", lambda device: tmp_path)
-    assert block_stack.temperature("259:0") == {"temperature_celsius": 43.85}
-    (sensor / "temp1_max").write_text("81850\n")
-    assert block_stack.temperature("259:0") == {"temperature_celsius": 43.85, "temperature_max_celsius": 81.85}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,6 @@ from iosonde.storage import open_target
 from iosonde.storage.safety import journal
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
-
-
-@pytest.fixture
-def loops(tmp_path: Path) -> Iterator[Loops]:
-    made = Loops(tmp_path)
-    yield made
-    made.close()
 
 
 def refusal(target: Path) -> str:
@@ -43,14 +35,10 @@ def test_a_loop_device_through_a_node_of_another_name_does_not_hide_a_mount(loop
     loops.file_system(upper)
     directory = loops.mount(upper)
     assert f"`{upper.name}`, stacked on `{lower.name}`, is mounted at `{directory}`" in refusal(lower)
-
-
-def test_a_mounted_device_below_a_loop_device_is_found(loops: Loops) -> None:
-    """D2."""
-    lower = loops.attach(loops.image())
-    upper = loops.attach(loops.node(lower))
+    lower = loops.attach(loops.image("other"))
+    upper = loops.attach(loops.node(lower, "other-node"))
     loops.file_system(lower)
-    directory = loops.mount(lower)
+    directory = loops.mount(lower, "mounted below")
     assert f"`{lower.name}`, which is below `{upper.name}`, is mounted at `{directory}`" in refusal(upper)
 
 
@@ -82,28 +70,15 @@ def test_a_file_is_the_same_by_any_name(loops: Loops, tmp_path: Path) -> None:
     image.rename(tmp_path / "renamed")
     (tmp_path / "link").unlink()
     assert f"`{other.name}` is attached to the same file as `{one.name}`" in refusal(one)
+    first, second = loops.attach(loops.image("parts"), size=8 * MIB), loops.attach(tmp_path / "parts", offset=8 * MIB)
+    assert is_accepted(first) and is_accepted(second), "by offset: their ranges do not overlap"
 
 
-def test_only_overlapping_ranges_of_a_file_share_data(loops: Loops) -> None:
-    """D3, by offset."""
-    image = loops.image()
-    first, second = loops.attach(image, size=8 * MIB), loops.attach(image, offset=8 * MIB, size=8 * MIB)
-    assert is_accepted(first)
-    assert is_accepted(second)
-    loops.attach(image, offset=12 * MIB)
-    assert is_accepted(first)
-    assert "is attached to the same file" in refusal(second)
-
-
-def test_a_loop_device_on_active_swap_is_refused(loops: Loops) -> None:
+def test_active_swap_below_a_loop_device_and_on_a_shared_range_is_found(loops: Loops) -> None:
     image = loops.image("swap file")
     image.write_bytes(bytes(32 * MIB))  # A swap file has no holes.
     loops.swap(image)
-    device = loops.attach(image)
-    assert "is active swap" in refusal(device)
-
-
-def test_swap_on_a_shared_range_is_found(loops: Loops) -> None:
+    assert "is active swap" in refusal(loops.attach(image))
     image = loops.image()
     one, other = loops.attach(image), loops.attach(image, offset=16 * MIB)
     loops.swap(one)
@@ -132,6 +107,17 @@ def test_a_device_that_cannot_be_read_is_an_error_with_a_reason(loops: Loops) ->
     assert "cannot read" in refusal(device)
 
 
+def test_the_name_of_a_device_without_its_directory_is_not_taken_for_a_new_file(
+    loops: Loops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    device = loops.attach(loops.image())
+    with pytest.raises(TargetError, match="and a block device of that name") as refused:
+        open_target(device.name)
+    assert f"`{device}`" in refused.value.hint
+    assert is_accepted(Path(tmp_path, device.name)), "with a directory in front it is one"
+
+
 def kept(path: Path) -> Path:
     """A file that iosonde created and kept."""
     journal.created(path, "file", keep=True)
@@ -148,9 +134,6 @@ def test_a_file_of_ours_in_use_is_refused_by_any_name(loops: Loops, tmp_path: Pa
     device = loops.attach(tmp_path / "link")
     (tmp_path / "link").unlink()
     assert f"is the backing file of the loop device `{device}`" in refusal(file)
-
-
-def test_a_file_of_ours_that_is_active_swap_is_refused(loops: Loops, tmp_path: Path) -> None:
-    file = kept(tmp_path / "kept")
-    loops.swap(file)
-    assert "is active swap" in refusal(file)
+    other = kept(tmp_path / "other")
+    loops.swap(other)
+    assert "is active swap" in refusal(other)

@@ -8,7 +8,8 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from iosonde.cache import temporary_file
 from iosonde.errors import TargetError
 from iosonde.storage.block_layer.loop_status import identity_of
 from iosonde.storage.control_groups.control_group import hierarchy
-from iosonde.storage.safety import journal, journal_entry
+from iosonde.storage.safety import journal, journal_entry, own_directory
 
 pytestmark = pytest.mark.engine
 
@@ -32,10 +33,28 @@ def left_by_a_killed_process(path: Path, what: str = "file", until: str = "ident
     assert journal.find(path) is not None
 
 
+@contextmanager
+def used_by_another_process(path: Path, what: str) -> Iterator[int]:
+    """A process that has created a thing, and runs."""
+    child = os.fork()
+    if child == 0:
+        create(path, what, "identified", "no")
+        signal.pause()
+    try:
+        while (entry := journal.find(path)) is None or entry.identity is None:
+            time.sleep(0.01)
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def create(path: Path, what: str, until: str, keep: str) -> None:
     journal.created(path, what, keep=keep == "keep")
     if until != "announced":
-        path.write_text("x") if what == "file" else path.mkdir()
+        path.touch(0o600) if what == "file" else path.mkdir()
+    if what == "file" and until != "announced":
+        path.write_text("x")
     if until == "identified":
         journal.identify(path)
 
@@ -46,6 +65,8 @@ def reasons() -> list[str]:
 
 def test_a_file_left_by_a_killed_process_is_removed(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path / "left")
+    (file,) = journal._directory().glob("*.json")
+    damage("owner", "a ² 7")(file)  # A process number with other digits is none.
     assert reasons() == ["removed"]
     assert list(tmp_path.iterdir()) == []
     assert reasons() == []
@@ -53,38 +74,36 @@ def test_a_file_left_by_a_killed_process_is_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("handles", [True, False])
 def test_a_file_of_the_user_with_the_inode_number_of_the_removed_one_is_left_alone(
-    handles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    handles: bool, tmp_path: Path
 ) -> None:
     """Ext4 gives the number to the next file. Without handles, the mode differs: iosonde's files are its user's alone."""
-    if not handles:
-        monkeypatch.setattr(journal, "handle_of", lambda path: None)
     path = tmp_path / "t"
-    journal.created(path, "file")
-    path.touch(mode=0o600)
-    journal.identify(path)
+    left_by_a_killed_process(path)
     path.unlink()
     path.write_text("important")
     path.chmod(0o644)
-    journal._change(path, identity=identity_of(path.stat()))  # As if it had the same number: not always the case.
+    (file,) = journal._directory().glob("*.json")
+    damage("identity", identity_of(path.stat()))(file)  # As if it had the same number: not always the case.
+    if not handles:
+        damage("handle", None)(file)
     assert not journal.is_ours(path)
     assert not journal.take_over(path, keep=False)
-    monkeypatch.setattr(journal_entry.Entry, "in_use", False)
     assert reasons() == ["is no longer what iosonde created: left alone"]
     assert path.read_text() == "important"
 
 
-def test_a_file_of_ours_on_a_file_system_with_its_own_owners_and_modes_stays_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_ours_on_a_file_system_with_its_own_owners_and_modes_stays_ours(tmp_path: Path) -> None:
     """Such as CIFS or ntfs-3g, which have no lasting handles either."""
-    monkeypatch.setattr(journal, "handle_of", lambda path: None)
     path = tmp_path / "t"
     journal.created(path, "file")
     path.touch()
     path.chmod(0o777)
     journal.identify(path)
+    (file,) = journal._directory().glob("*.json")
+    damage("handle", None)(file)
     assert journal.is_ours(path)
     journal.remove(path)
+    assert not path.exists()
 
 
 def test_a_file_of_the_user_in_a_directory_of_ours_with_the_inode_number_of_a_removed_one_is_left_alone(
@@ -106,22 +125,13 @@ def test_a_file_of_the_user_in_a_directory_of_ours_with_the_inode_number_of_a_re
 
 def test_what_another_iosonde_uses_is_not_undone_for_a_copy_of_its_result_set(tmp_path: Path) -> None:
     own = "iosonde-0123abcd"
-    (tmp_path / f"{own}-setup").mkdir()
     place = tmp_path / f"{own}-setup"
-    child = os.fork()
-    if child == 0:
-        journal.created(place, "directory")
-        journal.identify(place)
-        signal.pause()
-    try:
-        while (entry := journal.find(place)) is None or entry.identity is None:
-            time.sleep(0.01)
-        with pytest.raises(TargetError, match=rf"is in use by another iosonde \(process {child}\)"):
+    with used_by_another_process(place, "directory") as process:
+        with pytest.raises(TargetError, match=rf"is in use by another iosonde \(process {process}\)"):
             journal.clear(own)
+        with pytest.raises(TargetError, match="in use by another iosonde"):
+            journal.take_over(place, keep=False)
         assert place.is_dir() and journal.find(place)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
     journal.clear(own)
     assert not place.exists()
 
@@ -163,10 +173,11 @@ def test_a_directory_is_removed_with_the_files_in_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["file", "directory", "symlink", "replaced", "hard link"])
+@pytest.mark.parametrize("kind", ["file", "directory", "symlink", "link as a companion", "replaced", "hard link"])
 def test_files_of_the_user_in_a_created_directory_are_kept_and_reported(tmp_path: Path, kind: str) -> None:
     """D9."""
-    left, theirs, victim = tmp_path / "left", tmp_path / "left" / "theirs", tmp_path / "victim"
+    left, victim = tmp_path / "left", tmp_path / "victim"
+    theirs = left / ("data.verify" if "companion" in kind else "theirs")
     left_by_a_killed_process(left, "directory")
     (left / "data").write_text("x")
     journal.add_files(left, {"data": (left / "data").stat().st_ino})
@@ -178,6 +189,8 @@ def test_files_of_the_user_in_a_created_directory_are_kept_and_reported(tmp_path
             theirs.mkdir()
         case "symlink":
             theirs.symlink_to(tmp_path)
+        case "link as a companion":
+            theirs.symlink_to(victim)
         case "replaced":
             journal.add_files(left, {"theirs": (left / "data").stat().st_ino})
             theirs.write_text("precious")
@@ -185,23 +198,43 @@ def test_files_of_the_user_in_a_created_directory_are_kept_and_reported(tmp_path
             theirs.hardlink_to(victim)
     (cleaned,) = journal.cleanup()
     assert cleaned.failed
-    assert "`theirs`" in cleaned.reason
-    assert [path.name for path in left.iterdir()] == ["theirs"], "what is ours was removed"
+    assert f"`{theirs.name}`" in cleaned.reason
+    assert list(left.iterdir()) == [theirs], "what is ours was removed"
     assert victim.read_text() == "precious"
     theirs.rmdir() if kind == "directory" else theirs.unlink()
     assert reasons() == ["removed"], "nothing prevents it any more"
 
 
-def test_a_directory_that_was_replaced_by_a_link_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("what", "until", "by"),
+    [("directory", "identified", "link"), ("directory", "announced", "link"), ("file", "identified", "file")],
+)
+def test_what_took_the_place_of_ours_is_left_alone(what: str, until: str, by: str, tmp_path: Path) -> None:
     """D9: what the link leads to has files of the same names."""
-    left = tmp_path / "left"
-    left_by_a_killed_process(left, "directory")
-    (left / "data").write_text("x")
-    journal.add_files(left, {"data": (left / "data").stat().st_ino})
-    left.rename(tmp_path / "precious")
-    left.symlink_to(tmp_path / "precious")
+    left, precious = tmp_path / "left", tmp_path / "precious"
+    left_by_a_killed_process(left, what, until)
+    if until == "identified":
+        left.rename(precious)
+    precious.mkdir(exist_ok=True) if what == "directory" else None
+    if what == "directory":
+        (precious / "data").write_text("precious")
+        journal.add_files(left, {"data": (precious / "data").stat().st_ino})
+    left.symlink_to(precious) if by == "link" else left.write_text("precious")
     assert reasons() == ["is no longer what iosonde created: left alone"]
-    assert (tmp_path / "precious/data").exists()
+    assert left.is_symlink() == (by == "link")
+    assert (left / "data" if what == "directory" else left).read_text() == "precious"
+
+
+def test_a_file_that_was_only_announced_is_ours_as_long_as_it_has_no_data(tmp_path: Path) -> None:
+    """The process died between announcing it and noting its inode."""
+    for name, content in (("empty", ""), ("full", "precious")):
+        left_by_a_killed_process(tmp_path / name, "directory")
+        (tmp_path / name / "data").write_text(content)
+        journal.add_files(tmp_path / name, {"data": own_directory.ANNOUNCED})
+    full, empty = journal.cleanup()
+    assert full.failed and "contains files that iosonde did not create" in full.reason
+    assert (empty.reason, [path.name for path in tmp_path.iterdir()]) == ("removed", ["full"])
+    assert (tmp_path / "full/data").read_text() == "precious"
 
 
 def test_an_entry_without_its_object_is_dropped(tmp_path: Path) -> None:
@@ -210,42 +243,22 @@ def test_an_entry_without_its_object_is_dropped(tmp_path: Path) -> None:
     assert journal.entries() == []
 
 
-def test_a_created_but_unidentified_entry_is_removed_only_if_empty(tmp_path: Path) -> None:
-    """The process died between making it and noting its inode: a name alone proves nothing about content."""
-    left_by_a_killed_process(tmp_path / "full", until="made")
-    left_by_a_killed_process(tmp_path / "empty", "directory", until="made")
-    assert sorted(reasons()) == ["is no longer what iosonde created: left alone", "removed"]
-    assert [path.name for path in tmp_path.iterdir()] == ["full"]
-
-
-def test_a_created_but_unidentified_entry_is_adopted_only_if_empty(tmp_path: Path) -> None:
-    """A kill between the two steps must not stop a study permanently."""
-    left_by_a_killed_process(tmp_path / "empty", "directory", "made")
+def test_a_created_but_unidentified_entry_is_ours_only_if_empty(tmp_path: Path) -> None:
+    """The process died between creating it and noting its inode: a name alone proves nothing about content."""
+    left_by_a_killed_process(tmp_path / "full", until="created")
+    left_by_a_killed_process(tmp_path / "empty", "directory", until="created")
     assert journal.is_ours(tmp_path / "empty")
-    assert journal.take_over(tmp_path / "empty", keep=False)
-    (tmp_path / "empty" / "data").write_text("x")
-    assert journal.is_ours(tmp_path / "empty"), "it is known now, whatever it holds"
-    left_by_a_killed_process(tmp_path / "full", "directory", "made")
-    (tmp_path / "full" / "data").write_text("x")
+    left_by_a_killed_process(tmp_path / "full directory", "directory", until="created")
+    (tmp_path / "full directory/data").write_text("precious")
     assert not journal.take_over(tmp_path / "full", keep=False)
-
-
-def test_another_file_under_the_same_name_is_left(tmp_path: Path) -> None:
-    left = tmp_path / "left"
-    left_by_a_killed_process(left)
-    left.rename(tmp_path / "moved")
-    left.write_text("precious")
-    assert reasons() == ["is no longer what iosonde created: left alone"]
-    assert left.read_text() == "precious"
-
-
-def test_a_link_under_the_same_name_is_left_and_so_is_what_it_points_to(tmp_path: Path) -> None:
-    left = tmp_path / "left"
-    left_by_a_killed_process(left, "directory", until="announced")
-    (tmp_path / "precious").mkdir()
-    left.symlink_to(tmp_path / "precious")
-    assert reasons() == ["is no longer what iosonde created: left alone"]
-    assert left.is_symlink()
+    assert not journal.take_over(tmp_path / "full directory", keep=False)
+    assert sorted(reasons()) == ["is no longer what iosonde created: left alone"] * 2 + ["removed"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "full directory"]
+    assert (tmp_path / "full directory/data").read_text() == "precious"
+    left_by_a_killed_process(tmp_path / "adopted", "directory", until="created")
+    assert journal.take_over(tmp_path / "adopted", keep=False), "a kill must not stop a study permanently"
+    (tmp_path / "adopted" / "data").write_text("x")
+    assert journal.is_ours(tmp_path / "adopted"), "it is known now, whatever it holds"
 
 
 def test_what_a_running_process_uses_is_left(tmp_path: Path) -> None:
@@ -256,21 +269,6 @@ def test_what_a_running_process_uses_is_left(tmp_path: Path) -> None:
     (reason,) = reasons()
     assert reason.startswith("is in use by process")
     assert mine.exists()
-
-
-def test_what_another_running_process_uses_cannot_be_taken_over(tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        create(tmp_path / "theirs", "file", "identified", "no")
-        signal.pause()
-    try:
-        while not journal.is_ours(tmp_path / "theirs"):
-            time.sleep(0.01)
-        with pytest.raises(TargetError, match="in use by another iosonde"):
-            journal.take_over(tmp_path / "theirs", keep=False)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
 
 
 def test_kept_entries_are_removed_only_on_request(tmp_path: Path) -> None:
@@ -297,6 +295,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "which is not a path of a mount of iosonde": damage("what", "mount"),
     "which is not a path of a file of iosonde": damage("path", "/tmp/../etc/passwd"),
     "is damaged: `files` is wrong": damage("files", {"../data": 5}),
+    "is damaged: the fact `members` is wrong": damage("facts", {"members": ["a\0b"]}),
     "is not the entry about `/etc/passwd`": damage("path", "/etc/passwd"),
     "is damaged: it has characters that no path has": damage("path", "/tmp/x\ud800"),
     "is damaged: it has characters that no path has ": damage("facts", {"device": "/dev/a\0b"}),
@@ -333,13 +332,6 @@ def test_an_entry_of_another_user_is_not_acted_on(tmp_path: Path) -> None:
     assert (tmp_path / "left").exists()
 
 
-def test_a_process_number_with_other_digits_is_none(tmp_path: Path) -> None:
-    left_by_a_killed_process(tmp_path / "left")
-    (file,) = journal._directory().glob("*.json")
-    damage("owner", "a ² b")(file)
-    assert reasons() == ["removed"]
-
-
 @pytest.mark.parametrize(("boot", "is_written"), [("now", True), ("earlier", False)])
 def test_kernel_state_of_an_earlier_boot_is_not_restored(
     monkeypatch: pytest.MonkeyPatch, boot: str, is_written: bool
@@ -357,20 +349,6 @@ def test_kernel_state_of_an_earlier_boot_is_not_restored(
     assert reasons() == ["the queue setting was removed" if is_written else "ended with the last boot"]
     assert undone == ([str(path)] if is_written else [])
     assert journal.find(path) is None
-
-
-def test_an_undo_that_fails_does_not_prevent_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left_by_a_killed_process(tmp_path / "left")
-    left_by_a_killed_process(tmp_path / "other")
-    remove = journal.remove
-
-    def fail(path: Path) -> None:
-        if path.name == "other":
-            raise TargetError("the device does not answer")
-        remove(path)
-
-    monkeypatch.setattr(journal, "remove", fail)
-    assert reasons() == ["could not be removed: the device does not answer", "removed"]
 
 
 def test_a_setting_that_the_kernel_refuses_does_not_prevent_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,7 +370,9 @@ def test_a_setting_that_the_kernel_refuses_does_not_prevent_the_others(monkeypat
     assert (journal.find(first), journal.find(busy) is None) == (None, False)
 
 
-def test_what_a_killed_writer_left_in_the_cache_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_writer_left_in_the_cache_and_in_the_journal_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache = tmp_path / "iosonde"
     cache.mkdir()
@@ -401,23 +381,19 @@ def test_what_a_killed_writer_left_in_the_cache_is_removed(tmp_path: Path, monke
     (cache / ".tmp-link").symlink_to(cache / "kept.rows")
     with temporary_file() as of_this_process:
         pass
-    assert reasons() == ["removed", "removed"]
+    journal.created(tmp_path / "unused", "file")
+    dead, alive = (journal._directory() / f".tmp-0123.json-{number}" for number in (999999999, os.getpid()))
+    dead.touch()
+    alive.touch()
+    assert reasons() == ["is in use by process " + str(os.getpid()), "removed", "removed", "removed"]
+    assert (dead.exists(), alive.exists()) == (False, True)
     kept = {f".tmp-{os.getpid()}-x", ".tmp-link", "kept.rows", Path(of_this_process.name).name}
     assert {each.name for each in cache.iterdir()} == kept
 
 
-def test_what_a_killed_writer_left_of_an_entry_is_removed(tmp_path: Path) -> None:
-    left_by_a_killed_process(tmp_path / "left")
-    dead = journal._directory() / ".tmp-0123.json-999999999"
-    alive = journal._directory() / f".tmp-0123.json-{os.getpid()}"
-    dead.touch()
-    alive.touch()
-    assert reasons() == ["removed", "removed"]
-    assert not dead.exists()
-    assert alive.exists()
-
-
-def test_only_its_user_can_read_the_journal_with_any_umask(tmp_path: Path) -> None:
+def test_only_its_user_can_read_the_journal_and_nothing_is_created_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = os.umask(0)
     try:
         journal.created(tmp_path / "new", "file")
@@ -425,9 +401,6 @@ def test_only_its_user_can_read_the_journal_with_any_umask(tmp_path: Path) -> No
         os.umask(before)
     (file,) = journal._directory().glob("*.json")
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, file.parents[1])] == [0o600, 0o700, 0o700]
-
-
-def test_nothing_is_created_without_a_journal_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     with pytest.raises(TargetError, match="cannot record"):

@@ -24,15 +24,12 @@ GEN3_X4_BYTES = 8e9 * 4 * 128 / 130 / 8
         ("16.0 GT/s PCIe x4", 7.877),
         ("32.0 GT/s PCIe x4", 15.754),
         ("64.0 GT/s PCIe x4", 32.0),
+        *((unknown, None) for unknown in ("Unknown x0", "16.0 GT/s PCIe x0", "16.0 GT/s PCIe x", "")),
     ],
 )
-def test_a_link_carries_its_rate_less_its_encoding(link: str, gigabytes: float) -> None:
-    assert pcie.bytes_per_second(link) == pytest.approx(gigabytes * 1e9, rel=1e-3)
-
-
-@pytest.mark.parametrize("link", ["Unknown x0", "16.0 GT/s PCIe x0", "16.0 GT/s PCIe x", ""])
-def test_an_unknown_link_has_no_bandwidth(link: str) -> None:
-    assert pcie.bytes_per_second(link) is None
+def test_a_link_carries_its_rate_less_its_encoding(link: str, gigabytes: float | None) -> None:
+    expected = pytest.approx(gigabytes * 1e9, rel=1e-3) if gigabytes else None
+    assert pcie.bytes_per_second(link) == expected
 
 
 class Tree:
@@ -73,17 +70,22 @@ def shared(*numbers: str) -> list[pcie.SharedLink]:
 SWITCH = "pci0000:00/0000:00:01.0/0000:01:00.0"
 
 
+def drives(tree: Tree, *places: str) -> list[str]:
+    """Gen 4 drives at these places."""
+    numbers = []
+    for port, place in enumerate(places):
+        tree.function(place, GEN4_X4)
+        numbers.append(tree.disk(f"{place}/nvme/nvme{port}/nvme{port}n1", f"259:{port}"))
+    return numbers
+
+
 def behind_a_switch(tree: Tree, count: int = 2) -> list[str]:
     """Gen 4 drives behind a switch with a gen 3 link to the processor."""
     tree.function("pci0000:00/0000:00:01.0", GEN3_X4)
     tree.function(SWITCH, GEN3_X4)
-    numbers = []
     for port in range(count):
         tree.function(f"{SWITCH}/0000:02:0{port}.0", GEN4_X4)
-        drive = f"{SWITCH}/0000:02:0{port}.0/0000:0{3 + port}:00.0"
-        tree.function(drive, GEN4_X4)
-        numbers.append(tree.disk(f"{drive}/nvme/nvme{port}/nvme{port}n1", f"259:{port}"))
-    return numbers
+    return drives(tree, *(f"{SWITCH}/0000:02:0{port}.0/0000:0{3 + port}:00.0" for port in range(count)))
 
 
 def test_drives_behind_a_switch_share_its_link(tree: Tree) -> None:
@@ -98,13 +100,10 @@ def test_drives_behind_a_switch_share_its_link(tree: Tree) -> None:
 
 
 def test_drives_with_root_ports_of_their_own_share_nothing(tree: Tree) -> None:
-    numbers = []
-    for port in range(2):
-        drive = f"pci0000:00/0000:00:0{port}.0/0000:0{port}:00.0"
-        tree.function(f"pci0000:00/0000:00:0{port}.0", GEN4_X4)
-        tree.function(drive, GEN4_X4)
-        numbers.append(tree.disk(f"{drive}/nvme/nvme{port}/nvme{port}n1", f"259:{port}"))
-    assert shared(*numbers) == []
+    ports = [f"pci0000:00/0000:00:0{port}.0" for port in range(2)]
+    for port in ports:
+        tree.function(port, GEN4_X4)
+    assert shared(*drives(tree, *(f"{port}/0000:0{number}:00.0" for number, port in enumerate(ports)))) == []
 
 
 def test_the_path_of_a_drive_has_all_that_it_shares(
@@ -132,17 +131,6 @@ def test_the_path_of_a_drive_has_all_that_it_shares(
     assert block_stack.path_to_processor(disk)[1] == "SAS expander 0x500304801234"
 
 
-def test_a_link_wide_enough_for_all_is_not_worth_a_word(tree: Tree) -> None:
-    tree.function("pci0000:00/0000:00:01.0", "16.0 GT/s PCIe x16")
-    numbers = []
-    for port in range(2):
-        drive = f"pci0000:00/0000:00:01.0/0000:0{port + 2}:00.0"
-        tree.function(drive, GEN4_X4)
-        numbers.append(tree.disk(f"{drive}/nvme/nvme{port}/nvme{port}n1", f"259:{port}"))
-    [link] = shared(*numbers)
-    assert not link.is_narrow
-
-
 def test_disks_of_a_host_bus_adapter_share_its_link_and_have_none_of_their_own(tree: Tree) -> None:
     adapter = "pci0000:00/0000:00:03.0/0000:04:00.0"
     tree.function("pci0000:00/0000:00:03.0", GEN3_X4)
@@ -150,6 +138,9 @@ def test_disks_of_a_host_bus_adapter_share_its_link_and_have_none_of_their_own(t
     numbers = [tree.disk(f"{adapter}/ata{n}/host{n}/block/sd{'ab'[n]}", f"8:{16 * n}") for n in range(2)]
     [link] = shared(*numbers)
     assert (link.address, link.own_bytes_per_second, link.is_narrow) == ("0000:04:00.0", None, True)
+    tree.function("pci0000:00/0000:00:01.0", "16.0 GT/s PCIe x16")
+    [link] = shared(*drives(tree, *(f"pci0000:00/0000:00:01.0/0000:0{port + 2}:00.0" for port in range(2))))
+    assert not link.is_narrow, "wide enough for all"
 
 
 def test_a_drive_with_several_paths_is_found_by_its_controller(tree: Tree) -> None:
@@ -173,3 +164,13 @@ def test_members_that_share_a_link_in_part_bound_all_of_them(tree: Tree) -> None
     assert pcie.of_all(facts[2:]) is None
     array = {"device": "9:127", "name": "md127", "kind": "md", "under": [each["name"] for each in facts]}
     assert members_of({"devices": [array, *facts]}) == numbers
+
+
+def test_a_temperature_sensor_reports_its_limit(tree: Tree) -> None:
+    number = tree.disk("pci0000:00/nvme0n1", "259:0")
+    sensor = tree.devices / "pci0000:00/nvme0n1/device/hwmon3"
+    sensor.mkdir(parents=True)
+    (sensor / "temp1_input").write_text("43850\n")
+    assert block_stack.temperature(number) == {"temperature_celsius": 43.85}
+    (sensor / "temp1_max").write_text("81850\n")
+    assert block_stack.temperature(number) == {"temperature_celsius": 43.85, "temperature_max_celsius": 81.85}

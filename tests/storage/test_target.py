@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inline_snapshot import snapshot
 
 from iosonde.errors import TargetError
-from iosonde.storage import DirectoryTarget, FileTarget, VirtualTarget, open_target, opening
+from iosonde.storage import DirectoryTarget, FileTarget, VirtualTarget, open_target
 from iosonde.storage.block_layer.mounts import mount_of
 from iosonde.storage.safety import journal
 from iosonde.storage.targets.file_target import looks_like_mount_point
@@ -57,17 +56,6 @@ def test_a_file_that_does_not_exist_is_a_target_but_not_one_for_each_job(tmp_pat
         target.spec_target("per_job", 4096)
 
 
-def test_a_file_that_iosonde_did_not_create_is_refused_unchanged(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("data")
-    assert refusal(precious, hide=tmp_path) == snapshot("""\
-`DIR/precious` exists already, and would be overwritten
-
-hint: name a file that does not exist yet, or the directory `DIR`: iosonde then creates its own file there\
-""")
-    assert precious.read_text() == "data"
-
-
 def test_a_file_that_iosonde_created_and_kept_is_a_target_again(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     journal.created(kept, "file", keep=True)
@@ -75,84 +63,45 @@ def test_a_file_that_iosonde_created_and_kept_is_a_target_again(tmp_path: Path) 
     journal.identify(kept)
     target = open_target(str(kept))
     assert isinstance(target, FileTarget)
-    assert target.destroys(4096, keep=True)[0].what == snapshot(
-        "overwrites the file that iosonde kept there, 4 KiB, and keeps it"
-    )
-
-
-def test_a_file_that_took_the_place_of_ours_is_refused(tmp_path: Path) -> None:
-    """The journal knows the inode, not only the name."""
-    kept = tmp_path / "kept"
-    journal.created(kept, "file", keep=True)
-    kept.touch()
-    journal.identify(kept)
+    assert target.destroys(4096, keep=True)[0].what.startswith("overwrites the file that iosonde kept there, 4 KiB")
     kept.rename(tmp_path / "elsewhere")
     kept.write_text("somebody else's")
-    assert "would be overwritten" in refusal(kept)
+    assert "would be overwritten" in refusal(kept), "the journal knows the inode, not only the name"
+    assert kept.read_text() == "somebody else's"
 
 
 def test_what_cannot_be_a_target_is_refused_with_a_reason(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    file.touch()
+    file.write_text("data")
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    refusals = [tmp_path / "no" / "such", f"{tmp_path}/missing/", file / "below", fifo, "/proc/sys", "/dev/null"]
-    assert [refusal(text, hide=tmp_path) for text in refusals] == snapshot(
-        [
-            """\
-`DIR/no/such` cannot be created: there is no directory `DIR/no`
-
-hint: create it with `mkdir -p DIR/no`\
-""",
-            """\
-there is no directory `DIR/missing/`
-
-hint: create it with `mkdir -p DIR/missing/`\
-""",
-            """\
-cannot access `DIR/file/below`: Not a directory
-
-hint: name a directory or a new file that you may write to\
-""",
-            """\
-`DIR/fifo` is neither a directory nor a file
-
-hint: name a directory, or a file that does not exist yet\
-""",
-            """\
-`/proc/sys` is on `proc`, which stores no data
-
-hint: name a directory on a disk\
-""",
-            """\
-`/dev/null` is neither a directory nor a file
-
-hint: name a directory, or a file that does not exist yet\
-""",
-        ]
-    )
+    wrong = {
+        file: "`DIR/file` exists already, and would be overwritten",
+        tmp_path / "no" / "such": "`DIR/no/such` cannot be created: there is no directory `DIR/no`",
+        f"{tmp_path}/missing/": "there is no directory `DIR/missing/`",
+        file / "below": "cannot access `DIR/file/below`: Not a directory",
+        fifo: "`DIR/fifo` is neither a directory nor a file",
+        "/proc/sys": "`/proc/sys` is on `proc`, which stores no data",
+        "/dev/null": "`/dev/null` is neither a directory nor a file",
+        "/no-such-mount": "`/no-such-mount` does not exist, and its name looks like a mount point",
+    }
+    for name, reason in wrong.items():
+        text = refusal(name, hide=tmp_path)
+        assert text.startswith(reason) and "\n\nhint: " in text
+    assert file.read_text() == "data"
 
 
-def test_a_mistyped_mount_point_is_not_taken_for_a_new_file() -> None:
-    mount = mount_of(Path("/"))
-    assert mount is not None
-    assert refusal("/no-such-mount").replace(f"file system {mount.kind}", "file system KIND") == snapshot("""\
-`/no-such-mount` does not exist, and its name looks like a mount point
-  a file there would be on the file system KIND mounted at `/`
-
-hint: check the spelling, or mount the file system; for a file there name `/no-such-mount.dat`, or the directory `/`\
-""")
-
-
-@pytest.mark.parametrize("name", ["/new", "/mnt/new", "/media/new", "/media/me/new", "/srv/new", "/run/media/me/new"])
-def test_a_missing_name_where_file_systems_are_mounted_looks_like_a_mount_point(name: str) -> None:
-    assert looks_like_mount_point(Path(name))
-    assert not looks_like_mount_point(Path(f"{name}.dat"))
-
-
-@pytest.mark.parametrize("name", ["/tmp/new", "/mnt/disk/new", "/media/me/stick/new", "/run/new", "/home/me/new"])
-def test_a_missing_name_elsewhere_looks_like_a_new_file(name: str) -> None:
-    assert not looks_like_mount_point(Path(name))
+@pytest.mark.parametrize(
+    ("names", "is_mount_point"),
+    [
+        (("/new", "/mnt/new", "/media/new", "/media/me/new", "/srv/new", "/run/media/me/new"), True),
+        (("/tmp/new", "/mnt/disk/new", "/media/me/stick/new", "/run/new", "/home/me/new", "/mnt/new.dat"), False),
+    ],
+)
+def test_a_missing_name_looks_like_a_mount_point_where_file_systems_are_mounted(
+    names: tuple[str, ...], is_mount_point: bool
+) -> None:
+    assert [looks_like_mount_point(Path(name)) for name in names] == [is_mount_point] * len(names)
 
 
 @pytest.mark.parametrize(
@@ -174,15 +123,6 @@ def test_a_name_that_was_not_meant_as_a_new_file_is_refused(text: str, problem: 
     assert refused.value.what == problem and hint in refused.value.hint
 
 
-def test_the_name_of_a_device_without_its_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(opening, "number_of", lambda path: "259:0" if path == Path("/dev/nvme9n1") else "")
-    with pytest.raises(TargetError, match="and a block device of that name") as refused:
-        open_target("nvme9n1")
-    assert "`/dev/nvme9n1`" in refused.value.hint
-    assert open_target("./nvme9n1").name == str(tmp_path / "nvme9n1")
-
-
 def test_virtual_targets_are_read_back_from_their_names() -> None:
     target = open_target("simulated:servers=4,read=100us,write=20us,service=exponential")
     assert isinstance(target, VirtualTarget)
@@ -200,49 +140,19 @@ def test_virtual_targets_are_read_back_from_their_names() -> None:
     assert null.spec_target("per_job", 4096) == {"kind": "virtual", "size_bytes": 4096}
 
 
-def test_a_virtual_target_with_a_wrong_setting_is_refused() -> None:
-    texts = [
-        "null:much",
-        "simulated:severs=4",
-        "simulated:servers=0",
-        "simulated:read=5",
-        "simulated:servers=many",
-        "simulated:service=fast",
-    ]
-    assert [refusal(text) for text in texts] == snapshot(
-        [
-            """\
-the size of `null:much` cannot be `much`: `much` is not a size; write it like `4KiB`
-
-hint: write it like `null:1GiB`\
-""",
-            """\
-`simulated:severs=4` has no setting `severs`
-
-hint: write it like `simulated:servers=4,read=100us,write=20us,size=1TiB`; there is `service` as well\
-""",
-            """\
-the servers of `simulated:servers=0` cannot be `0`
-
-hint: `service` is `constant` or `exponential`; all others are above 0\
-""",
-            """\
-the read of `simulated:read=5` cannot be `5`: `5` has no unit; write it like `10s`
-
-hint: write it like `simulated:servers=4,read=100us,write=20us,size=1TiB`\
-""",
-            """\
-the servers of `simulated:servers=many` cannot be `many`
-
-hint: `service` is `constant` or `exponential`; all others are above 0\
-""",
-            """\
-the service of `simulated:service=fast` cannot be `fast`
-
-hint: `service` is `constant` or `exponential`; all others are above 0\
-""",
-        ]
-    )
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("null:much", "the size of `null:much` cannot be `much`: `much` is not a size"),
+        ("simulated:severs=4", "`simulated:severs=4` has no setting `severs`"),
+        ("simulated:servers=0", "the servers of `simulated:servers=0` cannot be `0`"),
+        ("simulated:read=5", "the read of `simulated:read=5` cannot be `5`: `5` has no unit"),
+        ("simulated:servers=many", "the servers of `simulated:servers=many` cannot be `many`"),
+        ("simulated:service=fast", "the service of `simulated:service=fast` cannot be `fast`"),
+    ],
+)
+def test_a_virtual_target_with_a_wrong_setting_is_refused(text: str, problem: str) -> None:
+    assert refusal(text).startswith(problem)
 
 
 @pytest.mark.needs("root file system on a device node")
@@ -259,22 +169,13 @@ def test_a_directory_that_may_not_be_written_is_refused() -> None:
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o555)
         with as_somebody_else():
-            assert refusal(directory, hide=Path(directory)) == snapshot("""\
-you may not write in `DIR`
-
-hint: name a directory of your own, or change its permissions\
-""")
+            assert refusal(directory).startswith(f"you may not write in `{directory}`")
 
 
 def test_a_file_system_mounted_read_only_is_refused(loop_file_system: Callable[..., Any]) -> None:
     mounted = loop_file_system(options="ro")
-    text = refusal(mounted.directory, hide=mounted.directory).replace(mounted.device, "LOOP")
-    assert text == snapshot("""\
-`DIR` is on a file system that is mounted read-only
-  mounted at `DIR` from `LOOP`
-
-hint: remount it writable, or name another target\
-""")
+    text = refusal(mounted.directory)
+    assert text.startswith(f"`{mounted.directory}` is on a file system that is mounted read-only")
 
 
 def test_more_than_there_is_room_for_is_refused_before_anything_is_written(
@@ -297,26 +198,17 @@ def test_blocks_smaller_than_the_device_takes_are_refused_for_direct_io_only(
     target.check(0, [512], "buffered")
     with pytest.raises(TargetError) as caught:
         target.check(0, [4096, 512], "direct")
-    assert str(caught.value).replace(target.name, "DIR") == snapshot("""\
-direct I/O of 512 B is not supported on `DIR`: it takes multiples of 4 KiB
-  on the file system ext4 mounted at `DIR`
-
-hint: start at that with `--set block_size=4KiB,...`, or measure through the page cache with `--set io_mode=buffered`\
-""")
-
-
-def test_a_block_size_in_decimal_units_is_pointed_out(loop_file_system: Callable[..., Any]) -> None:
-    target = open_target(str(loop_file_system(sector_bytes=4096).directory))
+    assert f"direct I/O of 512 B is not supported on `{target.name}`: it takes multiples of 4 KiB" in str(caught.value)
+    assert "--set block_size=4KiB" in caught.value.hint and "--set io_mode=buffered" in caught.value.hint
     with pytest.raises(TargetError) as caught:
         target.check(0, [4000], "direct")
-    assert caught.value.hint.startswith("`4KB` are 4,000 bytes: write `4KiB`, start at that with")
+    assert caught.value.hint.startswith("`4KB` are 4,000 bytes: write `4KiB`, start at that with"), "decimal units"
 
 
 def test_a_target_lists_what_it_creates(tmp_path: Path) -> None:
     target = open_target(str(tmp_path))
-    assert [each.what for each in target.destroys(1 << 30)] == snapshot(
-        ["creates a directory with 1 GiB of files and removes it at the end"]
-    )
+    [what] = [each.what for each in target.destroys(1 << 30)]
+    assert what == "creates a directory with 1 GiB of files and removes it at the end"
     mount = mount_of(tmp_path)
     assert mount is not None
     assert [each.what for each in open_target(str(tmp_path / "new")).destroys(4096, keep=True)] == [

@@ -32,25 +32,22 @@ def plan_on(target: Path, **options: object) -> Plan:
     return expand(parse(STUDY), open_target(str(target)), **options)  # type: ignore[arg-type]
 
 
-def test_a_directory_is_created_for_the_runs_and_removed_with_their_files(tmp_path: Path) -> None:
-    plan = plan_on(tmp_path, settings={"files": "per_job"})
-    prepare(plan)
+def test_a_directory_is_created_for_its_user_alone_and_removed_with_the_files_in_it(tmp_path: Path) -> None:
+    """D9, with any umask."""
+    before = os.umask(0)
+    try:
+        plan = plan_on(tmp_path, settings={"files": "per_job"})
+        prepare(plan)
+        provision(plan.runs[0].spec)
+    finally:
+        os.umask(before)
     (own,) = tmp_path.iterdir()
     assert str(own) == plan.runs[0].spec["workload"]["target"]["directory"]
-    assert stat.S_IMODE(own.stat().st_mode) == 0o700
-    provision(plan.runs[0].spec)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (own, own / "main.0")] == [0o700, 0o600]
     (own / "main.0").write_text("x")
     restore(plan)
     assert list(tmp_path.iterdir()) == []
     assert journal.entries() == []
-
-
-def test_a_file_target_is_created_empty_and_removed(tmp_path: Path) -> None:
-    plan = plan_on(tmp_path / "new")
-    prepare(plan)
-    assert (tmp_path / "new").stat().st_size == 0
-    restore(plan)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_preparing_and_putting_back_may_be_repeated(tmp_path: Path) -> None:
@@ -62,21 +59,31 @@ def test_preparing_and_putting_back_may_be_repeated(tmp_path: Path) -> None:
     prepare(plan)
     provision(plan.runs[0].spec)
     assert (own / "data").read_text() == "laid out"
+    (own / "data").unlink()
+    provision(plan.runs[0].spec)
+    assert (own / "data").exists(), "what vanished is created again"
     restore(plan)
     restore(plan)
     assert list(tmp_path.iterdir()) == []
+    prepare(plan)
+    own.rmdir()
+    restore(plan)
+    assert journal.entries() == [], "a directory that vanished is forgotten"
 
 
 def test_kept_files_remain_and_can_be_used_again(tmp_path: Path) -> None:
     target = tmp_path / "kept"
     plan = plan_on(target, keep=True)
     prepare(plan)
+    assert target.stat().st_size == 0
     target.write_bytes(b"x" * 4096)
     restore(plan)
     assert target.stat().st_size == 4096
-    again = plan_on(target, keep=True)
+    again = plan_on(target)
     prepare(again)
     assert target.stat().st_size == 4096
+    restore(again)
+    assert list(tmp_path.iterdir()) == [], "not kept this time"
 
 
 def test_a_file_that_appeared_meanwhile_is_neither_used_nor_removed(tmp_path: Path) -> None:
@@ -86,27 +93,6 @@ def test_a_file_that_appeared_meanwhile_is_neither_used_nor_removed(tmp_path: Pa
         prepare(plan)
     restore(plan)
     assert (tmp_path / "new").read_text() == "precious"
-
-
-def test_a_directory_that_vanished_is_forgotten(tmp_path: Path) -> None:
-    plan = plan_on(tmp_path)
-    prepare(plan)
-    next(tmp_path.iterdir()).rmdir()
-    restore(plan)
-    assert journal.entries() == []
-
-
-def test_only_its_user_can_read_the_directory_with_any_umask(tmp_path: Path) -> None:
-    """D9."""
-    before = os.umask(0)
-    try:
-        plan = plan_on(tmp_path)
-        prepare(plan)
-        provision(plan.runs[0].spec)
-    finally:
-        os.umask(before)
-    (own,) = tmp_path.iterdir()
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (own, own / "data")] == [0o700, 0o600]
 
 
 def test_a_run_gets_the_identity_of_everything_that_it_opens(tmp_path: Path) -> None:
@@ -185,17 +171,6 @@ def test_a_purge_frees_the_files_of_all_jobs_and_no_other_file(tmp_path: Path) -
         (own / name).write_text("data")
     purge(spec["workload"]["target"], "trim", identities=identities, report=print)
     assert [(own / name).stat().st_size for name in ("main.0", "main.1", "theirs")] == [0, 0, 4]
-
-
-def test_a_file_that_vanished_is_created_again(tmp_path: Path) -> None:
-    plan = plan_on(tmp_path)
-    prepare(plan)
-    provision(plan.runs[0].spec)
-    (own,) = tmp_path.iterdir()
-    (own / "data").unlink()
-    provision(plan.runs[0].spec)
-    restore(plan)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_kept_file_with_a_second_name_is_refused(tmp_path: Path) -> None:

@@ -1,24 +1,35 @@
-"""Sanitize as the kernel is handed it, command by command; no drive of the lab has it, so the kernel's edge is a fake."""
+"""Format and Sanitize as the kernel is handed them, and only for the device that was checked.
+
+No drive is at hand that may be erased, so the kernel's edge (ioctl and the names in sysfs) is a fake. Loop devices take the
+place of namespaces where descriptors and numbers decide, whatever the nodes are called.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+from loop_stacks import Loops
 
+from iosonde.storage.block_layer.block_nodes import number_of, number_of_descriptor
 from iosonde.storage.nvme import admin, logs
 from iosonde.storage.nvme.format import can_format
 from iosonde.storage.nvme.sanitize import can_sanitize, sanitize
+from iosonde.storage.setups import purge
 
 COMMAND = struct.Struct("<BBHIIIQQIIIIIIIIII")
 """`struct nvme_passthru_cmd` of `linux/nvme_ioctl.h`, 72 bytes."""
+FLUSH, NAMESPACE_NUMBER, ADMIN_COMMAND = 0x1261, 0x4E40, 0xC0484E41
+FORMAT, SANITIZE, GET_LOG_PAGE, IDENTIFY = 0x80, 0x84, 0x02, 0x06
 CRYPTO, BLOCK, OVERWRITE = 1, 2, 4
 NEVER, DONE, IN_PROGRESS, FAILED = 0, 1, 2, 3
-MANAGES_NAMESPACES = 1 << 3
+FORMATS, MANAGES_NAMESPACES = 1 << 1, 1 << 3
 
 
 @dataclass
@@ -31,38 +42,47 @@ class Kernel:
     """None for a drive that does not manage namespaces."""
     states: list[tuple[int, int]] = field(default_factory=list)
     """Status and progress of 65536, of one look after the other."""
+    namespaces: dict[str, int] = field(default_factory=dict)
+    """Number of the namespace of each device; none for a machine with one drive."""
+    erased: list[tuple[str, int, int]] = field(default_factory=list)
+    """Device, opcode and namespace of each command that erases."""
     sanitized: list[bytes] = field(default_factory=list)
     flushed: int = 0
 
-    def ioctl(self, _descriptor: int, request: int, command: bytearray | None = None) -> int:
+    def ioctl(self, descriptor: int, request: int, command: bytearray | None = None) -> int:
+        device = number_of_descriptor(descriptor) if self.namespaces else ""
+        if request == NAMESPACE_NUMBER:
+            return self.namespaces[device]
         if command is None:
-            assert request == 0x1261
+            assert request == FLUSH
             self.flushed += 1
             return 0
-        assert (request, len(command)) == (0xC0484E41, 72)
+        assert (request, len(command)) == (ADMIN_COMMAND, COMMAND.size)
         opcode, _, _, namespace, _, _, _, address, _, length, cdw10, *_ = COMMAND.unpack(command)
-        if opcode == 0x84:
+        if opcode in (FORMAT, SANITIZE):
+            self.erased.append((device, opcode, namespace))
             self.sanitized.append(bytes(command))
             return 0
-        page = self._page(opcode, namespace, cdw10)
+        page = self._page(opcode, namespace, cdw10, device)
         ctypes.memmove(address, page.ljust(length, b"\0"), length)
         return 0
 
-    def _page(self, opcode: int, namespace: int, cdw10: int) -> bytes:
-        if opcode == 0x06:
-            assert namespace == 0
+    def _page(self, opcode: int, namespace: int, cdw10: int, device: str) -> bytes:
+        if opcode == IDENTIFY:
+            active = (self.namespaces[device],) if device else self.active
+            assert namespace == 0 or device
             return {
                 0x01: self._controller,
-                0x02: lambda: _list(self.active),
+                0x02: lambda: _list(active),
                 0x10: lambda: _list(self.allocated or ()),
-            }[cdw10]()
-        assert (opcode, cdw10) == (0x02, 0x81 | (512 // 4 - 1) << 16)
+            }.get(cdw10, bytes)()
+        assert (opcode, cdw10) == (GET_LOG_PAGE, 0x81 | (512 // 4 - 1) << 16)
         status, progress = self.states.pop(0)
         return struct.pack("<HH", progress, status)
 
     def _controller(self) -> bytes:
         page = bytearray(4096)
-        struct.pack_into("<H", page, 256, 0 if self.allocated is None else MANAGES_NAMESPACES)
+        struct.pack_into("<H", page, 256, FORMATS if self.allocated is None else MANAGES_NAMESPACES)
         struct.pack_into("<I", page, 328, self.capabilities)
         return bytes(page)
 
@@ -156,3 +176,62 @@ def test_states_that_no_specification_has_are_named() -> None:
     assert logs.sanitize(struct.pack("<HH", 0x8000, 0x105).ljust(512, b"\0")) == logs.Sanitize(
         state="of an unknown state", progress=0.5
     )
+
+
+@pytest.fixture
+def devices(loops: Loops) -> tuple[Path, Path]:
+    """The checked device and another one."""
+    return loops.attach(loops.image("checked")), loops.attach(loops.image("other"))
+
+
+@pytest.fixture
+def namespaces(devices: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    """The kernel calls both devices NVMe namespaces, number 1 and 2."""
+    fake = Kernel(states=[(DONE, 0xFFFF)] * 2)
+    fake.namespaces = {number_of(device): number for number, device in enumerate(devices, start=1)}
+    for number, namespace in fake.namespaces.items():
+        (tmp_path / f"nvme7n{namespace}").mkdir()
+        (tmp_path / number).symlink_to(tmp_path / f"nvme7n{namespace}")
+    monkeypatch.setattr(admin, "_SYS", tmp_path)
+    monkeypatch.setattr("fcntl.ioctl", fake.ioctl)
+    return fake
+
+
+def erase(means: str, path: Path, identity: str) -> None:
+    target = {"kind": "device", "path": str(path), "size_bytes": 1 << 20}
+    purge.purge(target, means, identities={str(path): identity}, report=lambda _: None)
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
+@pytest.mark.parametrize(("means", "opcode", "namespace"), [("format", FORMAT, 1), ("sanitize", SANITIZE, 0)])
+@pytest.mark.parametrize("name", ["link", "node"])
+def test_the_checked_device_is_erased_wherever_its_name_leads_now(
+    namespaces: Kernel, devices: tuple[Path, Path], tmp_path: Path, means: str, opcode: int, namespace: int, name: str
+) -> None:
+    """The name is that of the other namespace, and leads there; the number was recorded when the device was checked."""
+    checked, other = devices
+    path = tmp_path / "dev" / "nvme7n2"
+    path.parent.mkdir()
+    if name == "link":
+        path.symlink_to(other)
+    else:
+        os.mknod(path, other.stat().st_mode, other.stat().st_rdev)
+    erase(means, path, number_of(checked))
+    assert namespaces.erased == [(number_of(checked), opcode, namespace)]
+
+
+@pytest.mark.system
+@pytest.mark.needs("loop devices")
+@pytest.mark.parametrize("means", ["format", "sanitize"])
+def test_a_device_that_is_no_namespace_gets_no_command(
+    namespaces: Kernel, devices: tuple[Path, Path], tmp_path: Path, means: str
+) -> None:
+    """A partition has the number of its namespace, and a node may have any name."""
+    number = number_of(devices[0])
+    (tmp_path / number).unlink()
+    (tmp_path / "nvme7n1p1").mkdir()
+    (tmp_path / number).symlink_to(tmp_path / "nvme7n1p1")
+    with pytest.raises(OSError, match="`nvme7n1p1` is not an NVMe drive"):
+        erase(means, tmp_path / "nvme7n1", number)
+    assert namespaces.erased == []

@@ -1,0 +1,147 @@
+"""iosonde on a machine with no programs but coreutils and Python, or without `/proc` or `/sys`: no traceback.
+
+The directories of programs are hidden in a mount namespace, because iosonde also looks where PATH does not lead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import CHECKOUT
+from engines import real_engine
+from namespaces import private_mounts
+
+pytestmark = [pytest.mark.system, pytest.mark.needs("root", "unshare", "loop devices")]
+
+SHORT = ("--set", "queue_depth=1", "--set", "span=1MiB", "--set", "duration=100ms", "--set", "ramp=0")
+
+COREUTILS = ("sh", "cat", "cp", "env", "ls", "rm", "stat", "true", "uname")
+HIDE_PROGRAMS = """
+for directory in /usr/local/bin /usr/local/sbin /usr/sbin /sbin; do
+  [ ! -d "$directory" ] || mount --bind "$1/empty" "$directory"
+done
+mount --bind "$1/bin" /usr/bin
+[ /bin -ef /usr/bin ] || mount --bind "$1/bin" /bin
+shift
+exec "$@"
+"""
+
+Bare = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Bare:
+    """Runs iosonde where coreutils are the only programs; a traceback fails the test."""
+    place = tmp_path / "machine"
+    (place / "bin").mkdir(parents=True)
+    (place / "empty").mkdir()
+    for name in COREUTILS:
+        shutil.copy(str(shutil.which(name)), place / "bin" / name)
+    python = Path(sys.executable).resolve()
+    assert not python.is_relative_to("/usr/bin") or shutil.copy(python, place / "bin" / python.name)
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join([str(CHECKOUT / "python"), *filter(None, sys.path)]),
+        "IOSONDE_ENGINE": str(real_engine()),
+        "COLUMNS": "200",
+    }
+
+    def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [str(python), "-m", "iosonde", *map(str, arguments)]
+        done = subprocess.run(
+            private_mounts(HIDE_PROGRAMS, place, *command),
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**environment, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+def test_a_directory_is_measured_and_reported_without_any_program(bare: Bare, tmp_path: Path) -> None:
+    target, output = tmp_path / "target", tmp_path / "set"
+    target.mkdir()
+    options = ("--target", target, "--output", output, *SHORT)
+    assert "complete" in bare("run", "quick", "--profile", "quick", "--repeats", "1", *options).stderr
+    assert (output / "report.html").stat().st_size > 10_000
+    assert bare("sql", output, "SELECT count(*) > 0 AS n FROM runs").stdout == "n\ntrue\n"
+    assert bare("compare", output, output).returncode == 0
+
+
+def test_what_is_missing_is_named_with_its_package(bare: Bare, tmp_path: Path) -> None:
+    checks = {each["name"]: each for each in json.loads(bare("doctor", "--json").stdout)}
+    for name in ("fio", "mkfs.ext4", "losetup", "wipefs"):
+        assert checks[name]["state"] == "note" and "not found" in checks[name]["found"], name
+        assert "install" in checks[name]["advice"] or "package" in checks[name]["advice"], name
+    options = ("--target", tmp_path / "target", "--output", tmp_path / "set", "--set", "file_system=ext4", *SHORT)
+    (tmp_path / "target").mkdir()
+    refused = bare("run", "quick", *options, code=1)
+    assert "was not found" in refused.stderr or "is not installed" in refused.stderr
+    assert "install" in refused.stderr
+    assert list((tmp_path / "target").iterdir()) == []
+
+
+HIDE_DIRECTORY = 'hidden=$1; shift; mount -t tmpfs none "$hidden" && exec "$@"'
+IO = ("io", "--span", "4MiB", "--duration", "200ms", "--ramp", "0s", "--set", "interval=100ms")
+
+
+def without(hidden: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command line with an empty file system over `/proc` or `/sys`."""
+    done = subprocess.run(
+        private_mounts(HIDE_DIRECTORY, hidden, sys.executable, "-m", "iosonde", *arguments),
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(CHECKOUT / "python"),
+            "COLUMNS": "250",
+            "IOSONDE_ENGINE": str(real_engine()),
+        },
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_devices_cannot_be_listed_without_sysfs() -> None:
+    done = without("/sys", "devices")
+    assert done.returncode == 1
+    assert "listing block devices requires sysfs: `/sys/block` does not exist" in done.stderr
+
+
+def test_files_are_measured_without_sysfs(tmp_path: Path) -> None:
+    done = without("/sys", *IO, "--target", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "warning: no block device is visible under" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("devices",), (*IO, "--target")])
+def test_nothing_is_measured_without_procfs(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = without("/proc", *arguments, *([tmp_path] if "--target" in arguments else []))
+    assert done.returncode == 1
+    assert "iosonde requires procfs: `/proc/self/mountinfo` does not exist" in done.stderr
+    assert "mount -t proc" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_reports_what_it_cannot_read() -> None:
+    shown = without("/sys", "doctor").stdout
+    assert "`/sys/block` does not exist" in shown
+    assert "the CPU's counter is not stable" not in shown
+    for name in ("clocksource", "mitigations", "governor"):
+        [line] = [line for line in shown.splitlines() if line.split()[1:2] == [name]]
+        assert "unknown" in line
+    assert "`/proc/self/mountinfo` does not exist" in without("/proc", "doctor").stdout
