@@ -7,7 +7,6 @@ not depend on how busy the machine is.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +15,13 @@ from typing import Any
 import pytest
 from engines import real_engine
 from mounted import LoopFileSystem
+from plans import null_spec
 
-from iosonde import protocol
 from iosonde.execution.engine import EngineRun, drive
 from iosonde.execution.stop import Stop
 from iosonde.storage import open_target
+
+Mounts = Callable[..., LoopFileSystem]
 
 pytestmark = [
     pytest.mark.system,
@@ -54,39 +55,17 @@ def write(path: Path) -> None:
 
 def engine(path: Path, *, backend: dict[str, Any] = URING, **stream: Any) -> EngineRun:
     """One pass of random direct I/O over the file, each block once, unless `stream` changes it."""
-    full = {
-        "name": "main",
-        "jobs": 1,
+    target = {"kind": "file", "path": str(path), "size_bytes": SIZE}
+    spec = null_spec("witnessed", target=target, backend=backend, page_cache="drop", duration_ns=None)
+    spec["workload"]["streams"][0] |= {
         "queue_depth": 16 if backend == URING else 1,
         "access": ONCE_EACH,
-        "mix": {"read_fraction": 1.0, "trim_fraction": 0.0},
-        "block_sizes": [{"bytes": BLOCK, "weight": 1.0}],
         "span": {"offset_bytes": 0, "bytes": SIZE, "sharing": "shared"},
-        "io_mode": "direct",
-        "durability": {"kind": "none"},
-        "arrival": {"kind": "closed"},
         "payload": {"kind": "zeros"},
         "limit_operations": SIZE // BLOCK,
         **stream,
     }
-    workload = {
-        "kind": "block",
-        "target": {"kind": "file", "path": str(path), "size_bytes": SIZE},
-        "backend": backend,
-        "layout": "never",
-        "page_cache": "drop",
-        "ramp": {"duration_ns": 0},
-        "interval_ns": 1_000_000_000,
-        "streams": [full],
-    }
-    devices = open_target(str(path.parent)).block_devices()[:1]
-    spec = {
-        "protocol": protocol.VERSION,
-        "run_id": "witnessed",
-        "seed": 1,
-        "workload": workload,
-        "observe": {"block_devices": devices},
-    }
+    spec["observe"] = {"block_devices": open_target(str(path.parent)).block_devices()[:1]}
     stop = Stop()
     try:
         done = drive(spec, on_event=lambda event: None, stop=stop, engine=real_engine())
@@ -149,28 +128,8 @@ def test_fio_finds_strided_writes_where_they_belong(file: Path) -> None:
     holds(file, "0xff", offset=SIZE // 2, size=SIZE // 2)
 
 
-def test_both_account_for_as_many_reads_and_the_kernel_agrees(file: Path) -> None:
-    done = engine(file)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock
-    job = fio(file, "--rw=randread", f"--bs={BLOCK}", "--ioengine=io_uring", "--iodepth=16", "--invalidate=1")
-    read_by_fio = (resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock - before) * 512
-    assert done.result
-    (own,) = done.result["jobs"]
-    assert (
-        (own["operations"], own["bytes"])
-        == (job["read"]["total_ios"], job["read"]["io_bytes"])
-        == (SIZE // BLOCK, SIZE)
-    )
-    read_by_engine = done.result["process"]["fs_inputs"] * 512
-    # More where the page cache had lost a part of a program, which the kernel reads for the process too.
-    for read in (read_by_engine, read_by_fio):
-        assert (1 - TOLERANCE) * SIZE <= read < 2 * SIZE
-
-
 @pytest.mark.parametrize(("operation", "fraction"), [("read", 0.0), ("write", 1.0)])
-def test_the_disk_counts_what_the_engine_counts(
-    loop_file_system: Callable[..., LoopFileSystem], operation: str, fraction: float
-) -> None:
+def test_the_disk_counts_what_the_engine_counts(loop_file_system: Mounts, operation: str, fraction: float) -> None:
     """The disk is a loop device of its own, of which tools in other tests read a little."""
     path = loop_file_system(size="96M").directory / "data"
     write(path)

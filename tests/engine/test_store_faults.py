@@ -1,7 +1,8 @@
-"""Faults of a store are distinguished, on the real store."""
+"""Faults of a store are distinguished, on the real store; databases and libraries of the user are only read."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -46,46 +47,21 @@ def test_a_corrupted_value_is_found_counted_and_warned_of(tmp_path: Path) -> Non
     assert warning["message"] == f"1 of 2000 values read are corrupted or out of order, first of record {number}"
 
 
-@pytest.mark.needs("rocksdb")
-def test_a_lost_record_gives_a_warning(tmp_path: Path) -> None:
-    """The database is marked as complete, but the store has lost the second half."""
-    run = spec("rocksdb", tmp_path, READER)
-    carry_out(run)
-    mark = (tmp_path / "iosonde-database.json").read_text()
-    delete = stream("delete", "delete", choice=SEQUENTIAL, limit_operations=1)
-    carry_out(spec("rocksdb", tmp_path, delete, database=EXISTING))
-    (tmp_path / "iosonde-database.json").write_text(mark)
-    output = carry_out(run)
-    assert output.checks("missing") == 1
-    assert output.warnings == ["missing_records"]
-
-
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("direction", ["forward", "reverse"])
-def test_iterators_and_scans_report_records_that_a_store_lost(store: str, direction: str, tmp_path: Path) -> None:
+def test_iterators_and_scans_report_records_that_a_store_lost(store: str, tmp_path: Path) -> None:
     """The database claims to be complete, and records 0 to 4 are not in it."""
-    run = spec(store, tmp_path, READER)
-    carry_out(run)
+    carry_out(spec(store, tmp_path, READER))
     mark = (tmp_path / "iosonde-database.json").read_text()
     delete = stream("delete", "delete", choice=SEQUENTIAL, limit_operations=5)
     carry_out(spec(store, tmp_path, delete, database=EXISTING))
     (tmp_path / "iosonde-database.json").write_text(mark)
-    whole = 1995 if direction == "forward" else 2000  # Whose end shows what is missing there.
-    walk = stream("walk", "iterate", direction=direction, limit_operations=whole)
-    output = carry_out(spec(store, tmp_path, walk))
-    assert output.checks("missing") == 5
-    assert output.warnings == ["missing_records"]
-    scan = stream(
-        "scan",
-        "scan",
-        choice=SEQUENTIAL,
-        direction=direction,
-        scan_records_min=3,
-        scan_records_max=3,
-        limit_operations=1,
-    )
-    output = carry_out(spec(store, tmp_path, scan))
-    assert output.checks("missing") == (5 if direction == "forward" else 1)
+    three = {"choice": SEQUENTIAL, "scan_records_min": 3, "scan_records_max": 3, "limit_operations": 1}
+    for direction, whole, missing in (("forward", 1995, 5), ("reverse", 2000, 1)):  # Whose end shows what is missing.
+        walk = stream("walk", "iterate", direction=direction, limit_operations=whole)
+        output = carry_out(spec(store, tmp_path, walk))
+        assert (output.checks("missing"), output.warnings) == (5, ["missing_records"])
+        output = carry_out(spec(store, tmp_path, stream("scan", "scan", direction=direction, **three)))
+        assert output.checks("missing") == missing
 
 
 @pytest.mark.needs("rocksdb")
@@ -129,58 +105,36 @@ def test_a_full_disk_is_no_space(store: str, tmp_path: Path) -> None:
     assert error["context"] in ("phase `layout`", "opening the database", "`store`", "")
 
 
-def refused(library: Path | str, tmp_path: Path) -> Spec:
-    target = tmp_path / "target"
-    target.mkdir()
-    error = carry_out(spec("rocksdb", target, READER, library=str(library))).error
-    assert error["code"] == "library"
-    assert error["context"] == "`store.library`"
-    assert list(target.iterdir()) == []
-    return error
-
-
-def test_a_library_of_another_kind_is_refused(tmp_path: Path) -> None:
-    assert "is not RocksDB" in refused("libc.so.6", tmp_path)["message"]
-
-
-def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "librocksdb.so").write_text("#!/bin/sh\n")
-    assert "cannot be loaded" in refused(tmp_path / "librocksdb.so", tmp_path)["message"]
-
-
-def test_a_library_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    assert "No such file" in refused(tmp_path / "librocksdb.so", tmp_path)["message"]
-
-
-def test_a_library_that_lacks_a_function_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_library_that_is_not_rocksdb_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "script.so").write_text("#!/bin/sh\n")
     (tmp_path / "old.c").write_text("void rocksdb_open(void) {}\nvoid rocksdb_close(void) {}\n")
-    library = tmp_path / "librocksdb.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "old.c"], check=True)
-    message = refused(library, tmp_path)["message"]
-    assert "lacks" in message
-    assert "`rocksdb_open_for_read_only`" in message
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "old.so", tmp_path / "old.c"], check=True)
+    (tmp_path / "target").mkdir()
+    for library, reason in (
+        ("libc.so.6", "is not RocksDB"),
+        (tmp_path / "script.so", "cannot be loaded"),
+        (tmp_path / "nowhere.so", "No such file"),
+        (tmp_path / "old.so", "lacks"),
+        (tmp_path / "old.so", "`rocksdb_open_for_read_only`"),
+    ):
+        error = carry_out(spec("rocksdb", tmp_path / "target", READER, library=str(library))).error
+        assert (error["code"], error["context"]) == ("library", "`store.library`")
+        assert reason in error["message"]
+    assert list((tmp_path / "target").iterdir()) == []
 
 
-def test_a_library_for_a_store_that_has_none_is_refused(tmp_path: Path) -> None:
-    error = carry_out(spec("redb", tmp_path, READER, library="libredb.so")).error
-    assert (error["code"], error["context"]) == ("invalid_spec", "`store.library`")
-
-
-def test_keys_longer_than_a_store_allows_are_unsupported(tmp_path: Path) -> None:
-    run = spec("lmdb", tmp_path, READER)
-    run["workload"]["records"]["key_bytes"] = {"kind": "fixed", "bytes": 600}
-    error = carry_out(run).error
-    assert (error["code"], error["context"]) == ("unsupported", "`records.key_bytes`")
-
-
-def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
-    assert carry_out(spec("lmdb", tmp_path / "nowhere", READER)).error["code"] == "vanished"
-
-
-def test_writers_of_lmdb_must_agree_on_durability(tmp_path: Path) -> None:
+def test_what_a_store_does_not_have_is_refused(tmp_path: Path) -> None:
+    long_keys = spec("lmdb", tmp_path, READER)
+    long_keys["workload"]["records"]["key_bytes"] = {"kind": "fixed", "bytes": 600}
     writers = [stream(name, "update", limit_operations=10, sync=sync) for name, sync in (("a", True), ("b", False))]
-    error = carry_out(spec("lmdb", tmp_path, *writers)).error
-    assert (error["code"], error["context"]) == ("unsupported", "`streams`")
+    for run, code, context in (
+        (spec("redb", tmp_path, READER, library="libredb.so"), "invalid_spec", "`store.library`"),
+        (long_keys, "unsupported", "`records.key_bytes`"),
+        (spec("lmdb", tmp_path, *writers), "unsupported", "`streams`"),
+    ):
+        error = carry_out(run).error
+        assert (error["code"], error["context"]) == (code, context)
+    assert carry_out(spec("lmdb", tmp_path / "nowhere", READER)).error["code"] == "vanished"
 
 
 VIRTUAL: Spec = {"kind": "virtual"}
@@ -206,7 +160,9 @@ def one(**changes: Any) -> Spec:
 
 THETA_0 = {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "zipfian", "theta": 0}}
 ONCE_SKEWED = {"kind": "random", "coverage": "each_once", "distribution": {"kind": "zipfian", "theta": 1}}
-SHARE = {"operation": "read", "weight": 1.0}
+SHARE, ITERATE, UPDATE = ({"operation": name, "weight": 1.0} for name in ("read", "iterate", "update"))
+OPEN = {"kind": "constant", "rate": 10.0}
+DESCENDING = {"kind": "uniform", "min_bytes": 200, "max_bytes": 100}
 
 
 @pytest.mark.parametrize(
@@ -215,11 +171,7 @@ SHARE = {"operation": "read", "weight": 1.0}
         (records(count=0), "`records.count`", "0 records"),
         (records(key_bytes={"kind": "fixed", "bytes": 7}), "`records.key_bytes`", "keys of 7 bytes"),
         (records(value_bytes={"kind": "fixed", "bytes": 15}), "`records.value_bytes`", "values of 15 bytes"),
-        (
-            records(value_bytes={"kind": "uniform", "min_bytes": 200, "max_bytes": 100}),
-            "`records.value_bytes`",
-            "at least 200 and at most 100",
-        ),
+        (records(value_bytes=DESCENDING), "`records.value_bytes`", "at least 200 and at most 100"),
         (records(value_bytes={"kind": "weighted", "sizes": []}), "`records.value_bytes`", "without a size"),
         (records(value_compression_ratio=0.0), "`records.value_compression_ratio`", "compressed to 0"),
         (workload(interval_ns=1), "`interval_ns`", "1 ns"),
@@ -231,11 +183,7 @@ SHARE = {"operation": "read", "weight": 1.0}
         (one(jobs=3000, limit_operations=3000), "stream `reader`, `jobs`", "3000 jobs for 2000 records"),
         (one(operations=[]), "stream `reader`, `operations`", "without operations"),
         (one(operations=[{**SHARE, "weight": 0.0}]), "stream `reader`, `operations`", "without operations"),
-        (
-            one(operations=[SHARE, {"operation": "iterate", "weight": 1.0}]),
-            "stream `reader`, `operations`",
-            "`iterate` beside",
-        ),
+        (one(operations=[SHARE, ITERATE]), "stream `reader`, `operations`", "`iterate` beside"),
         (one(choice=THETA_0), "stream `reader`, `choice`", "skew of 0"),
         (one(choice=ONCE_SKEWED), "stream `reader`, `choice`", "each record once"),
         (one(scan_records_min=0), "stream `reader`, `scan_records_min`", "scans of 0"),
@@ -244,27 +192,11 @@ SHARE = {"operation": "read", "weight": 1.0}
         (one(batch=0), "stream `reader`, `batch`", "batch of 0"),
         (one(rate_limit=0.0), "stream `reader`, `rate_limit`", "0 records per second"),
         (one(arrival={"kind": "constant", "rate": -1.0}), "stream `reader`, `arrival`", "-1"),
-        (
-            one(arrival={"kind": "constant", "rate": 10.0}, rate_limit=5.0),
-            "stream `reader`, `rate_limit`",
-            "open loop with a limit",
-        ),
-        (
-            one(
-                arrival={"kind": "constant", "rate": 10.0},
-                batch=2,
-                operations=[{"operation": "update", "weight": 1.0}],
-            ),
-            "stream `reader`, `batch`",
-            "open loop in batches",
-        ),
+        (one(arrival=OPEN, rate_limit=5.0), "stream `reader`, `rate_limit`", "open loop with a limit"),
+        (one(arrival=OPEN, batch=2, operations=[UPDATE]), "stream `reader`, `batch`", "open loop in batches"),
         (one(limit_operations=None), "stream `reader`, `limit_operations`", "must end"),
         (one(jobs=4, limit_operations=3), "stream `reader`, `limit_operations`", "each job an operation"),
-        (
-            workload() | {"workload": workload()["workload"] | {"database": {**LOADED, "batch": 0}}},
-            "`database.batch`",
-            "batch of 0",
-        ),
+        (spec("null", VIRTUAL, READER, database={**LOADED, "batch": 0}), "`database.batch`", "batch of 0"),
     ],
 )
 def test_an_invalid_spec_is_refused_with_its_place(run: Spec, context: str, message: str) -> None:
@@ -272,3 +204,79 @@ def test_an_invalid_spec_is_refused_with_its_place(run: Spec, context: str, mess
     assert error["code"] == "invalid_spec"
     assert error["context"] == context
     assert message in error["message"]
+
+
+COUNT = 5000
+
+
+def owned(tmp_path: Path) -> Path:
+    """A RocksDB database with a log that was not flushed, outside of iosonde's directories."""
+    writer = stream("writer", "update", choice=SEQUENTIAL, limit_operations=COUNT)
+    (tmp_path / "made").mkdir()
+    carry_out(spec("rocksdb", tmp_path / "made", writer, database=EMPTY, count=COUNT))
+    shutil.move(tmp_path / "made/database", tmp_path / "mine")
+    return tmp_path / "mine"
+
+
+def state(directory: Path) -> list[tuple[str, int, int, bytes]]:
+    """Names, times of modification, inodes and contents."""
+    return [
+        (path.name, path.stat().st_mtime_ns, path.stat().st_ino, path.read_bytes())
+        for path in sorted(directory.iterdir())
+    ]
+
+
+def reading(database: Path, *streams: Spec, count: int = 1000, **changes: object) -> Spec:
+    transition = {"settle": False, "reopen": False, "page_cache": "drop"}
+    target = {"kind": "read_only", "path": str(database)}
+    return spec("rocksdb", target, *streams, count=count, database=EXISTING, transition=transition, **changes)
+
+
+@pytest.mark.needs("rocksdb")
+def test_a_users_database_is_read_and_nothing_in_it_changes(tmp_path: Path) -> None:
+    mine = owned(tmp_path)
+    before = state(mine)
+    reads = stream("reads", "read", choice=EACH_ONCE, jobs=2, limit_operations=2000)
+    scans = stream("scans", "scan", scan_records_min=5, scan_records_max=5, limit_operations=200)
+    walk = stream("walk", "iterate", limit_operations=COUNT + 5)
+    output = carry_out(reading(mine, reads, scans, walk))
+    assert output.count("reads", "read") == 2000
+    assert output.count("walk", "read") == COUNT + 5
+    assert output.checks("missing") == output.checks("corrupted") == output.checks("values") == 0
+    assert output.store["record_bytes"] == COUNT * 116
+    assert output.store["database_bytes"] > 0
+    assert state(mine) == before
+
+
+@pytest.mark.needs("rocksdb")
+@pytest.mark.parametrize("count", [10, COUNT * 2])
+def test_the_requested_number_of_keys_is_sampled_or_all(count: int, tmp_path: Path) -> None:
+    reads = stream("reads", "read", choice=SEQUENTIAL, limit_operations=min(count, COUNT))
+    output = carry_out(reading(owned(tmp_path), reads, count=count))
+    assert output.count("reads", "read") == min(count, COUNT)
+    assert output.checks("missing") == 0
+
+
+@pytest.mark.needs("rocksdb")
+def test_writes_and_other_stores_are_refused(tmp_path: Path) -> None:
+    mine = owned(tmp_path)
+    before = state(mine)
+    error = carry_out(reading(mine, stream("writer", "update", limit_operations=10))).error
+    assert (error["code"], error["context"]) == ("invalid_spec", "`streams`")
+    run = reading(mine, stream("reads", "read", limit_operations=10))
+    run["workload"]["store"] = {"kind": "lmdb", "library": None, "options": {}}
+    assert carry_out(run).error["code"] == "unsupported"
+    assert state(mine) == before
+
+
+@pytest.mark.needs("mdb_stat", "lmdb")
+def test_tools_of_the_system_read_databases_of_the_systems_lmdb_only(tmp_path: Path) -> None:
+    found = {}
+    for library in (None, "system"):
+        target = tmp_path / str(library)
+        target.mkdir()
+        output = carry_out(spec("lmdb", target, stream("reads", "read", limit_operations=10), library=library))
+        done = subprocess.run(["mdb_stat", target / "database"], capture_output=True, text=True, check=False)
+        found[output.store["build"]["data_version"][0]] = (done.returncode, "Entries: 2000" in done.stdout)
+    assert found["1"] == (0, True)
+    assert found["3"][0] != 0, "MDB_VERSION_MISMATCH"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from plans import without_places
-from stores import EACH_ONCE, EMPTY, SEQUENTIAL, Output, carry_out, spec, stream
+from stores import EACH_ONCE, EMPTY, SEQUENTIAL, carry_out, spec, stream
 
 from iosonde.errors import StudyError
 from iosonde.features.key_value_stores import shim
@@ -24,15 +24,12 @@ title = "Tiger"
 question = "?"
 workload = "kv"
 repeats = 1
-
 [measurement]
 store = "wiredtiger"
 records = 1000
 {measurement}
-
 [[parts]]
 measurement = { phase = "readrandom" }
-
 [profiles.standard]
 """
 READER = stream("reader", "read", choice=EACH_ONCE, limit_operations=2000)
@@ -90,23 +87,6 @@ def test_the_log_may_be_in_another_directory(tmp_path: Path) -> None:
     assert (output.store["build"]["data_files"], output.store["build"]["log_files"]) == ("buffered", "buffered")
 
 
-def mixed(tmp_path: Path, type: str) -> Output:
-    shares = {"read": 4.0, "update_field": 2.0, "insert": 1.0, "scan": 1.0, "read_modify_write": 2.0, "delete": 0.5}
-    load = stream("mixed", shares, jobs=4, limit_operations=4000, scan_records_max=20)
-    fields = {"count": 500, "key_bytes": {"kind": "fixed", "bytes": 24}, "value_bytes": {"kind": "fixed", "bytes": 400}}
-    records = {**fields, "value_compression_ratio": 0.5, "key_order": "hashed", "fields": 10, "seed": 1}
-    options = {"type": type, "cache_size": (1 if type == "file" else 40) << 20}
-    return carry_out(spec("wiredtiger", tmp_path, load, records=records, options=options))
-
-
-@pytest.mark.parametrize("type", ["file", "lsm"])
-def test_every_operation_on_few_records_returns_what_was_written(type: str, tmp_path: Path) -> None:
-    output = mixed(tmp_path, type)
-    assert output.checks("values") > 1000
-    assert output.checks("corrupted") == 0
-    assert output.store["options"]["type"] == type
-
-
 @pytest.mark.usefixtures("forget_compilers")
 def test_a_header_of_another_version_than_the_library_is_refused(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
@@ -124,9 +104,16 @@ def test_a_header_of_another_version_than_the_library_is_refused(
 
 
 @pytest.mark.usefixtures("forget_compilers")
-def test_a_missing_compiler_and_a_missing_header_are_errors_of_the_plan(
+def test_a_missing_compiler_header_library_or_option_is_an_error_of_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "libwiredtiger.so").write_bytes(b"\x7fELF and nothing of WiredTiger")
+    for measurement, message in (
+        (f'library = "{tmp_path}/libwiredtiger.so"', "does not export `wiredtiger_config_validate`"),
+        ("wiredtiger = { cachesize = 1 }", "has no option `cachesize`; the nearest name is `cache_size`"),
+    ):
+        with pytest.raises(StudyError, match=message):
+            plan(tmp_path, measurement)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StudyError, match="WiredTiger cannot be used: the compiler `cc` was not found") as refused:
         plan(tmp_path)
@@ -139,38 +126,15 @@ def test_a_missing_compiler_and_a_missing_header_are_errors_of_the_plan(
     assert "libwiredtiger-dev" in refused.value.hint
 
 
-def test_a_missing_library_and_one_of_another_kind_are_errors_of_the_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    library = tmp_path / "libwiredtiger.so"
-    library.write_bytes(b"\x7fELF and nothing of WiredTiger")
-    with pytest.raises(StudyError, match="does not export `wiredtiger_config_validate`"):
-        plan(tmp_path, f'library = "{library}"')
-    monkeypatch.setattr(shim, "LIBRARY_DIRECTORIES", (str(tmp_path / "nowhere"),))
-    with pytest.raises(StudyError, match=r"`libwiredtiger\.so` was not found") as refused:
-        plan(tmp_path)
-    assert "apt-get install libwiredtiger-dev" in refused.value.hint
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
+def test_options_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for options, reason in (
         ({"cache_size": "lots"}, "reports: "),
         ({"extensions": "[/tmp/x.so]"}, "the nearest name is"),
         ({"cache_size": "1GB,extensions=[/tmp/x.so]"}, "one value, or a list"),
         ({"block_compressor": "brotli"}, "libwiredtiger_NAME.so"),
         ({"log.path": "/tmp"}, "`target.log_path`"),
-    ],
-)
-def test_options_are_refused_before_anything_is_written(
-    options: dict[str, object], reason: str, tmp_path: Path
-) -> None:
-    error = carry_out(spec("wiredtiger", tmp_path, READER, options=options)).error
-    assert error["code"] == "invalid_spec"
-    assert reason in error["hint"]
+    ):
+        error = carry_out(spec("wiredtiger", tmp_path, READER, options=options)).error
+        assert error["code"] == "invalid_spec"
+        assert reason in error["hint"]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_misspelt_option_is_an_error_of_the_plan(tmp_path: Path) -> None:
-    with pytest.raises(StudyError, match="`wiredtiger` has no option `cachesize`; the nearest name is `cache_size`"):
-        plan(tmp_path, "wiredtiger = { cachesize = 1 }")

@@ -8,7 +8,8 @@ import pytest
 from command_line import Iosonde
 
 from iosonde.errors import ResultsError
-from iosonde.execution import Interrupted, Observer, execute, resume
+from iosonde.execution import Interrupted, execute, resume
+from iosonde.execution.observer import Silent
 from iosonde.plan import Plan, Run
 from iosonde.planning import Against, expand, parse
 from iosonde.report import as_text
@@ -18,52 +19,35 @@ from iosonde.results import ResultSet
 from iosonde.results.schema import Record
 from iosonde.storage import open_target
 
-pytestmark = pytest.mark.engine
-
 STUDY = """
 name = "arms"
 title = "Random reads and writes"
 question = "Which of two systems is faster?"
 repeats = 3
-
 [measurement]
 access = "random"
 block_size = "4KiB"
 span = "16MiB"
 io_mode = "direct"
 ramp = 0
-duration = "200ms"
+duration = "50ms"
 interval = "100ms"
 queue_depth = 4
-
 [[parts]]
 [parts.factors]
 read_fraction = [0.0, 1.0]
-
 [profiles.standard]
 """
 
 
-def planned(first: str, second: str | None = None, **settings: str) -> Plan:
+def planned(first: str, second: str | None = None, *, repeats: int = 3, **settings: str) -> Plan:
     against = Against(target=open_target(second) if second else None, settings=settings)
-    return expand(parse(STUDY), open_target(first), against=against)
+    return expand(parse(STUDY), open_target(first), against=against, repeats=repeats)
 
 
 def verdicts(results: ResultSet) -> set[str]:
     [material] = gather([results])
     return set(comparison.pairs(material, metrics=("bandwidth",))["verdict"])
-
-
-class StopAfter(Observer):
-    """Stops the session after so many runs, as Ctrl-C does."""
-
-    def __init__(self, runs: int) -> None:
-        self.runs = runs
-
-    def run_ended(self, run: Run, record: Record) -> None:
-        self.runs -= 1
-        if not self.runs:
-            raise KeyboardInterrupt
 
 
 def test_equal_simulated_drives_are_the_same(tmp_path: Path) -> None:
@@ -75,49 +59,65 @@ def test_equal_simulated_drives_are_the_same(tmp_path: Path) -> None:
     assert not (tmp_path / "results" / "against").exists()
 
 
-def test_different_simulated_drives_are_distinguished_and_one_is_recommended(tmp_path: Path) -> None:
-    results = execute(planned("sim:sp900", "sim:p900"), tmp_path / "results")
-    assert verdicts(results) == {"better"}
-    text = as_text(results)
-    assert "choose b: sim:p900" in " ".join(text.split())
-    assert "Measured alternately in one session, pairs per case: 3." in " ".join(text.split())
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> ResultSet:
+    """Two models of drives, compared."""
+    return execute(planned("sim:sp900", "sim:p900"), tmp_path_factory.mktemp("arms") / "results")
 
 
-def test_a_stopped_comparison_continues_at_the_same_pair(tmp_path: Path) -> None:
-    plan = planned("sim:sp900", "sim:p900")
+def test_different_simulated_drives_are_distinguished_and_one_is_recommended(
+    whole: ResultSet, iosonde: Iosonde
+) -> None:
+    assert verdicts(whole) == {"better"}
+    text = " ".join(as_text(whole).split())
+    assert "choose b: sim:p900" in text
+    assert "Measured alternately in one session, pairs per case: 3." in text
+    compared = iosonde("compare", whole.directory, "--json")
+    assert compared.returncode == 0, compared.stderr
+    assert '"paired": true' in compared.stdout
+    refused = iosonde("compare", whole.directory, whole.directory)
+    assert refused.returncode != 0 and "cannot be compared with another result set" in refused.stderr
+
+
+def test_a_stopped_comparison_continues_at_the_same_pair(whole: ResultSet, tmp_path: Path) -> None:
+    class StopsAfterFive(Silent):
+        """As Ctrl-C does."""
+
+        left = 5
+
+        def run_ended(self, run: Run, record: Record) -> None:
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+
+    plan = whole.plan
     with pytest.raises((Interrupted, KeyboardInterrupt)):
-        execute(plan, tmp_path / "results", observer=StopAfter(5))
+        execute(plan, tmp_path / "results", observer=StopsAfterFive())
     stopped = ResultSet.open(tmp_path / "results")
     assert [record.run_id for record in stopped.records()] == [run.run_id for run in plan.runs[:5]]
     finished = resume(tmp_path / "results")
     assert [record.run_id for record in finished.records()] == [run.run_id for run in plan.runs]
-    whole = execute(plan, tmp_path / "whole")
     assert [each.result["jobs"][0]["operations"] for each in finished.records() if each.result] == [
         each.result["jobs"][0]["operations"] for each in whole.records() if each.result
     ]
 
 
-def test_two_settings_of_one_directory_are_compared_and_its_files_removed(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    target.mkdir()
-    results = execute(planned(str(target), block_size="16KiB"), tmp_path / "results")
-    assert [arm.label for arm in results.arms()] == ["a: block_size=4KiB", "b: block_size=16KiB"]
-    assert list(target.iterdir()) == []
-    sizes = {record.arm: record.parameters["block_size"] for record in results.records()}
-    assert sizes == {"a": 4096, "b": 16384}
-
-
-def test_two_directories_each_have_files_of_their_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", ["one", "two"])
+def test_two_settings_of_directories_are_compared_and_their_files_removed(second: str, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    plan = planned(str(tmp_path / "one"), str(tmp_path / "two"))
-    assert any("are on the same file system: this does not compare devices" in note for note in plan.notes)
+    other = str(tmp_path / second) if second == "two" else None
+    plan = planned(str(tmp_path / "one"), other, block_size="16KiB", repeats=1)
+    same = "are on the same file system: this does not compare devices"
+    assert any(same in note for note in plan.notes) == (second == "two")
     results = execute(plan, tmp_path / "results")
     paths = {
         record.arm: Path(record.spec["workload"]["target"]["path"]).parents[1].name for record in results.records()
     }
-    assert paths == {"a": "one", "b": "two"}
+    assert paths == {"a": "one", "b": second}
     assert not [*(tmp_path / "one").iterdir(), *(tmp_path / "two").iterdir()]
+    sizes = {record.arm: record.parameters["block_size"] for record in results.records()}
+    assert sizes == {"a": 4096, "b": 16384}
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])
@@ -137,14 +137,10 @@ def test_nothing_is_written_through_what_replaces_the_drive_state_of_arm_b(kind:
     assert place.is_symlink() or place.read_text() == "a file"
 
 
-def test_the_command_line_runs_and_compares_both_arms(iosonde: Iosonde, tmp_path: Path) -> None:
+def test_the_command_line_runs_both_arms(iosonde: Iosonde, tmp_path: Path) -> None:
     study = tmp_path / "arms.toml"
-    study.write_text(STUDY)
-    done = iosonde("run", study, "--target", "sim:sp900", "--against", "sim:p900", "--output", tmp_path / "results")
+    study.write_text(STUDY.replace("repeats = 3", "repeats = 1"))
+    words = ("--target", "sim:sp900", "--against", "sim:p900", "--output", tmp_path / "results", "--no-report")
+    done = iosonde("run", study, *words)
     assert done.returncode == 0, done.stderr
     assert "arm a: sim:sp900" in done.stderr and "arm b: sim:p900" in done.stderr
-    compared = iosonde("compare", tmp_path / "results", "--json")
-    assert compared.returncode == 0, compared.stderr
-    assert '"paired": true' in compared.stdout
-    refused = iosonde("compare", tmp_path / "results", tmp_path / "results")
-    assert refused.returncode != 0 and "cannot be compared with another result set" in refused.stderr

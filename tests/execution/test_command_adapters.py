@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
-from engines import real_engine
 
 from iosonde.data import adapters
 from iosonde.execution import execute
 from iosonde.metrics.metrics import run_metrics
 from iosonde.plan import commands
 from iosonde.planning import expand, load
-from iosonde.results import ResultSet
 from iosonde.storage import open_target
 from iosonde.storage.safety.consent import Consent
-from iosonde.study.model import Level
-from iosonde.supervisor.watch import free_port
 
 SHORT: dict[str, dict[str, str]] = {
-    "command-fio": {"queue_depth": "4", "duration": "3s", "size": "4M", "space": "16MiB"},
+    "command-fio": {"queue_depth": "4", "duration": "1s", "size": "4M", "space": "16MiB"},
     "command-db-bench": {"threads": "2", "cache_size": "8MiB", "records": "2000", "reads": "1000", "space": "64MiB"},
     "command-db-bench-read-cache": {"threads": "2", "read_cache": "on the target", "records": "2000", "reads": "1000"},
-    "command-pgbench": {"clients": "2", "duration": "3s"},
-    "command-sysbench-fileio": {"threads": "1", "mode": "buffered", "duration": "3s", "size": "4M", "space": "16MiB"},
-    "command-sysbench-oltp": {"threads": "1", "duration": "3s", "rows": "100"},
-    "command-memcaslap": {"tier": "extstore", "clients": "4", "duration": "3s"},
+    "command-pgbench": {"clients": "2", "duration": "1s"},
+    "command-sysbench-fileio": {"threads": "1", "mode": "buffered", "duration": "1s", "size": "4M", "space": "16MiB"},
+    "command-sysbench-oltp": {"threads": "1", "duration": "1s", "rows": "100"},
+    "command-memcaslap": {"tier": "extstore", "clients": "4", "duration": "1s"},
 }
 """Settings by study; each leaves one case and its control."""
 
@@ -51,33 +42,19 @@ NEEDS = {
 CASES = [pytest.param(name, marks=pytest.mark.needs(*NEEDS[name])) for name in SHORT]
 
 
-@pytest.fixture
-def target() -> Iterator[Path]:
-    """A directory that the users of servers can enter, unlike those of pytest."""
-    with tempfile.TemporaryDirectory(prefix="iosonde-test-") as directory:
-        Path(directory).chmod(0o711)
-        yield Path(directory)
-
-
-def measured(name: str, target: Path, directory: Path) -> ResultSet:
-    plan = expand(load(name), open_target(str(target)), profile="quick", repeats=1, settings=SHORT[name])
-    return execute(plan, directory / "set", consent=Consent(commands=commands.commands_hash(plan)))
-
-
+@pytest.mark.extended
 @pytest.mark.system
 @pytest.mark.parametrize("name", CASES)
-def test_an_adapter_reads_every_metric_of_the_real_program(
-    name: str, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-    result_set = measured(name, target, tmp_path)
+def test_an_adapter_reads_every_metric_of_the_real_program(name: str, reachable: Path, tmp_path: Path) -> None:
+    plan = expand(load(name), open_target(str(reachable)), profile="quick", repeats=1, settings=SHORT[name])
+    result_set = execute(plan, tmp_path / "set", consent=Consent(commands=commands.commands_hash(plan)))
     assert [record.failure for record in result_set.records() if record.failure] == []
     named = load(name).measurement["metrics"]
     values = run_metrics(result_set).filter(pl.col("metric").is_in(list(named)), ~pl.col("control"))
     assert set(values["metric"]) == set(named) and values["value"].min() > 0  # type: ignore[operator]
     programs = [(record.result or {})["command"]["programs"] for record in result_set.records()]
     assert all(any(each["version"] for each in found.values()) for found in programs)
-    assert not list(target.iterdir())
+    assert not list(reachable.iterdir())
     if NEEDS[name][-1] in ("postgres", "mariadbd"):
         assert all((record.server or {})["shutdown"]["orderly"] for record in result_set.records())
 
@@ -174,51 +151,3 @@ def test_the_asynchronous_interfaces_of_xnvme_are_those_that_do_io() -> None:
     study = load("command-fio-xnvme")
     advised = re.findall(r"interface=(\w+)", study.description)
     assert [study.measurement["interface"], *advised] == ["io_uring_cmd", "nvme"]
-
-
-@pytest.mark.system
-@pytest.mark.needs("memcaslap", "memcached", "root")
-def test_the_extstore_level_of_memcaslap_reads_from_extstore(tmp_path: Path) -> None:
-    study = load("command-memcaslap")
-    filled = {
-        "port": str(free_port()),
-        "directory": str(tmp_path),
-        "clients": "4",
-        "duration": "2",
-        "value_size": "4096",
-    }
-    [part] = study.parts
-    [level] = [each for each in part.factors["tier"] if isinstance(each, Level) and each.label == "extstore"]
-    [background] = level.set["background"]
-    server = subprocess.Popen([each.format(**filled) for each in background["command"]])
-    try:
-        wait_for_port(int(filled["port"]))
-        subprocess.run(
-            [each.format(**filled) for each in study.measurement["command"]], check=True, capture_output=True
-        )
-        counters = statistics_of(int(filled["port"]))
-    finally:
-        server.kill()
-        server.wait()
-    assert counters["get_extstore"] > counters["cmd_get"] / 2
-    assert counters["get_misses"] == 0
-
-
-def wait_for_port(port: int) -> None:
-    """Wait until a server accepts connections."""
-    deadline = time.monotonic() + 300
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-
-def statistics_of(port: int) -> dict[str, int]:
-    """The counters of a memcached server."""
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(b"stats\r\nquit\r\n")
-        text = connection.makefile("rb").read().decode()
-    pairs = [line.split()[1:3] for line in text.splitlines() if line.startswith("STAT ")]
-    return {name: int(value) for name, value in pairs if value.isdecimal()}

@@ -1,4 +1,4 @@
-"""Log-structured stores start from a loaded database, or the record states that they did not."""
+"""Databases from run to run: loaded, restored or carried over, and in a file system in memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from iosonde.errors import StudyError, TargetError
 from iosonde.execution import execute
+from iosonde.execution.checks.admission import Admission
 from iosonde.execution.engine import without_engine
 from iosonde.execution.instruments.carried_over_state import CarriedOverState
 from iosonde.features.key_value_stores.database_state import EARLIER_SESSION, Databases
+from iosonde.features.key_value_stores.workload import KV
+from iosonde.features.swap_areas.area import active
 from iosonde.planning import expand, parse
 from iosonde.results.schema import Failure
 from iosonde.storage import open_target
@@ -23,13 +27,7 @@ question = "?"
 workload = "kv"
 repeats = 2
 shuffle = false
-[measurement]
-store = "fjall"
-phase = "overwrite"
-records = "1k"
-ramp = 0
-duration = "200ms"
-interval = "100ms"
+measurement = { store = "fjall", phase = "overwrite", records = "1k", ramp = 0, duration = "200ms", interval = "100ms" }
 [[parts]]
 name = "main"
 [profiles.standard]
@@ -37,7 +35,6 @@ name = "main"
 
 
 @pytest.mark.parametrize("carry_over", [False, True])
-@pytest.mark.engine
 def test_the_second_run_of_overwrites_is_restored_unless_it_carries_over(tmp_path: Path, carry_over: bool) -> None:
     (tmp_path / "target").mkdir()
     settings = {"carry_over": "true"} if carry_over else {}
@@ -103,3 +100,73 @@ def test_databases_do_not_affect_each_other_and_trees_keep_theirs(tmp_path: Path
 def test_a_database_of_an_earlier_session_counts_as_written(tmp_path: Path) -> None:
     assert restores(Databases(), a_run("a", tmp_path, "read"))[0]
     assert restores(Databases(), a_run("a", tmp_path, "read"), carry_over=True) == (False, EARLIER_SESSION)
+
+
+IN_MEMORY = """
+name = "memories"
+title = "Memories"
+question = "?"
+workload = "kv"
+repeats = 1
+[measurement]
+store = "lmdb"
+in_memory = true
+records = 16000
+value_size = 4000
+value_compression_ratio = 1.0
+memory_limit = "60MiB"
+swap = "target"
+swap_size = "256MiB"
+duration = "500ms"
+interval = "100ms"
+[[parts]]
+[profiles.standard]
+"""
+
+
+@pytest.mark.system
+@pytest.mark.alone
+@pytest.mark.needs("root", "memory limits")
+def test_lmdb_in_memory_swaps_and_nothing_remains(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    plan = expand(parse(IN_MEMORY), open_target(str(data)))
+    own = Path("/dev/shm", plan.created_name)
+    assert Path(plan.runs[0].spec["workload"]["target"]["path"]).parent == own
+    [record] = execute(plan, tmp_path / "results").records()
+    assert record.outcome == "complete", record.failure
+    assert record.memory and record.result
+    assert record.memory["swap_peak_bytes"] > 4 << 20
+    [check] = record.result["store"]["checks"]
+    assert (check["missing"], check["corrupted"]) == (0, 0)
+    assert not own.exists()
+    assert list(data.iterdir()) == []
+    assert [each for each in active() if str(data) in each.path] == []
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"store": "memcached"}, {"store": "rocksdb", "read_cache": "128MiB"}, {"store": "rocksdb", "log": "apart"}],
+)
+def test_only_a_database_of_its_own_can_be_in_memory(parameters: dict[str, str]) -> None:
+    with pytest.raises(StudyError, match="`in_memory` is for"):
+        KV.build({**parameters, "in_memory": True})
+
+
+def test_a_spec_with_a_trace_outside_of_the_cache_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan may come from somebody else, and names a file that the engine opens."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time,operation,key,value_size\n0,get,k,100\n")
+    study = parse('name = "t"\ntitle = "T"\nquestion = "?"\nworkload = "kv"\n[measurement]\nphase = "trace"\n'
+                  '[[parts]]\n[profiles.standard]\n')  # fmt: skip
+    data = tmp_path / "data"
+    data.mkdir()
+    plan = expand(study, open_target(str(data)), settings={"trace": str(trace), "store": "redb"})
+    Admission.for_plan(plan, tmp_path).check_plan()
+    plan.runs[0].spec["workload"]["streams"][0]["trace"]["path"] = "/etc/shadow"
+    with pytest.raises(TargetError, match="names another target") as raised:
+        Admission.for_plan(plan, tmp_path).check_plan()
+    assert "a trace outside of the cache directory" in raised.value.where

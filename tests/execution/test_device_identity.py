@@ -8,16 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engines import real_engine
 from loop_stacks import MIB, Loops, run
 
 from iosonde.errors import TargetError
 from iosonde.execution import execute, resume
+from iosonde.execution.observer import Silent
+from iosonde.plan import Setup
 from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
+from iosonde.storage.block_layer.block_nodes import number_of
+from iosonde.storage.block_layer.kernel import Kernel
 from iosonde.storage.block_layer.signatures import MARK
+from iosonde.storage.safety import guard, journal
 from iosonde.storage.safety.consent import NO_CONSENT, Consent
+from iosonde.storage.targets import device_target
+
+Replaced = tuple[Path, Path, Callable[[], None]]
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("loop devices")]
 
@@ -46,20 +53,13 @@ def loops(tmp_path: Path) -> Iterator[Loops]:
     made.close()
 
 
-@pytest.fixture(autouse=True)
-def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
-
-
-class After:
+class After(Silent):
     """Does something once the first record is written, or while the first run measures."""
 
     def __init__(self, action: Callable[[], object], *, during: bool = False) -> None:
         self.action, self.during, self.is_done = action, during, False
 
-    def run_started(self, run: Any, case: Any) -> None: ...
-
-    def event(self, run: Any, event: dict[str, Any]) -> None:
+    def event(self, run: Any, event: Any) -> None:
         if self.during and event["event"] == "interval":
             self._act()
 
@@ -67,15 +67,13 @@ class After:
         if not self.during:
             self._act()
 
-    def note(self, text: str) -> None: ...
-
     def _act(self) -> None:
         if not self.is_done:
             self.is_done = True
             self.action()
 
 
-def measured(target: Path, results: Path, observer: After, **settings: str) -> ResultSet:
+def measured(target: Path, results: Path, observer: Any = None, **settings: str) -> ResultSet:
     plan = expand(parse(STUDY), open_target(str(target)), settings=settings)
     return execute(plan, results, observer=observer, consent=Consent(destroy=(str(target),)))
 
@@ -120,23 +118,6 @@ def test_a_mount_during_a_run_stops_the_study_and_the_file_system_survives_the_e
     run("umount", tmp_path / "mounted")
     run("mount", next(loops.above(target)), tmp_path / "mounted")
     assert (tmp_path / "mounted/precious").read_text() == "data", "it was not wiped at the end"
-
-
-def test_a_claimed_device_cannot_be_mounted(loops: Loops, tmp_path: Path) -> None:
-    """The claim prevents mounting the device itself, and a device below it."""
-    lower = loops.attach(loops.image(size=64 * MIB))
-    target = loops.attach(lower)
-    refused: list[str] = []
-
-    def mount() -> None:
-        for device in (target, lower):
-            with pytest.raises(AssertionError) as caught:
-                run("mkfs.ext4", "-q", "-F", device)
-            refused.append(str(caught.value))
-
-    measured(target, tmp_path / "set", After(mount, during=True))
-    assert len(refused) == 2
-    assert all("in use" in text for text in refused)
 
 
 def test_resume_requires_consent_again_for_the_current_contents(loops: Loops, tmp_path: Path) -> None:
@@ -187,3 +168,86 @@ def test_a_file_of_ours_that_became_a_link_is_a_failed_run_and_the_victim_unchan
     assert "is not what iosonde created there" in records[1].failure.message
     assert victim.read_bytes() == b"\xa5" * 4 * MIB
     assert victim.stat().st_nlink == (2 if kind == "hard link" else 1)
+
+
+PATTERN = b"\xa5" * 32 * MIB
+
+
+@pytest.fixture
+def replaced(loops: Loops) -> Replaced:
+    """A loop device, a file with data, and what attaches that file under the same name and number."""
+    device, victim = loops.attach(loops.image()), loops.image("victim")
+    victim.write_bytes(PATTERN)
+
+    return device, victim, lambda: loops.replace(device, victim)
+
+
+def test_a_disk_that_got_the_number_of_the_one_that_was_checked_is_not_claimed(
+    replaced: Replaced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, victim, replace_it = replaced
+    plan = expand(parse(STUDY), open_target(str(device)))
+
+    def underlying(number: str, kernel: Kernel) -> list[str]:
+        replace_it()
+        return guard.underlying(number, kernel)
+
+    monkeypatch.setattr(device_target, "underlying", underlying)
+    size = str(len(PATTERN))
+    with pytest.raises(TargetError, match="is not the device that was checked"):
+        execute(plan, tmp_path / "set", consent=Consent(destroy=(str(device),), confirm=(size,)))
+    run("blockdev", "--flushbufs", device)
+    assert victim.read_bytes() == PATTERN
+
+
+def test_a_disk_that_got_the_number_of_one_under_a_setup_is_not_wiped(
+    replaced: Replaced,
+) -> None:
+    """The claim is released while a file system holds the device: after an unplug nothing holds its number."""
+    device, victim, replace_it = replaced
+    target = device_target.open_devices([str(device)])
+    devices = device_target.TargetDevices(target=target)
+    with target.claims.held({number_of(device): str(device)}):
+        devices.provide(Setup(file_system="ext4"))
+        replace_it()
+        with pytest.raises(TargetError, match="another disk has its name and number"):
+            devices.release()
+        assert number_of(device) not in target.claims.numbers
+    journal.removed(device_target._entry(number_of(device), target.own))
+    run("blockdev", "--flushbufs", device)
+    assert victim.read_bytes() == PATTERN
+
+
+@pytest.mark.parametrize("during", [False, True])
+def test_a_node_that_vanishes_stops_the_study_and_the_device_is_wiped(
+    loops: Loops, tmp_path: Path, during: bool
+) -> None:
+    device = loops.attach(loops.image())
+    node = loops.node(device)
+    with pytest.raises(TargetError, match="no longer leads to a block device"):
+        measured(node, tmp_path / "set", After(node.unlink, during=during))
+    assert len(ResultSet.open(tmp_path / "set").records()) == (0 if during else 1)
+    run("blockdev", "--flushbufs", device)
+    assert loops.directory.joinpath("image").read_bytes()[:MIB] == MARK.ljust(MIB, b"\0")
+
+
+def test_a_device_that_fails_when_its_edges_are_zeroed_is_an_error(loops: Loops, tmp_path: Path) -> None:
+    """It accepts the writes of the study, and none at the end: its backing file system is full."""
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", memory)
+    loops.at_end("umount", memory)
+    inner = Loops(memory)
+    try:
+        device = inner.attach(inner.image())
+
+        def fill() -> None:
+            with (memory / "other").open("wb") as file, pytest.raises(OSError, match="No space"):
+                file.write(bytes(16 * MIB))
+                file.flush()
+
+        with pytest.raises(TargetError, match="cannot zero the first and last MiB"):
+            measured(device, tmp_path / "set", After(fill))
+    finally:
+        inner.close()
+    assert ResultSet.open(tmp_path / "set").records(), "completed runs are kept"

@@ -1,15 +1,29 @@
+"""Facts of a machine, the cost of the harness, and the package as notebooks import it."""
+
 from __future__ import annotations
 
 import json
 import os
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
-from engines import FAKE
+import pytest
+from engines import FAKE, real_engine
+from plans import hand_plan, null_spec
 
+import iosonde
 from iosonde import memory
-from iosonde.execution import environment
+from iosonde.cache import cache_directory
+from iosonde.execution import environment, memory_copy
+from iosonde.execution.harness import Harness, shape_of
+from iosonde.execution.harness import null_spec as harness_spec
+from iosonde.execution.stop import Stop
+from iosonde.results import ResultSet
 
 
 def test_facts_agree_with_another_source() -> None:
@@ -39,3 +53,166 @@ def test_hosts_are_distinguished_and_not_named() -> None:
 def test_what_cannot_be_read_is_null(tmp_path: Path) -> None:
     software = environment.capture(tmp_path / "no-engine")["software"]
     assert (software["engine"], software["engine_sha256"]) == (None, None)
+
+
+def python(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_package_loads_nothing_heavy_by_itself_and_its_run_can_be_called() -> None:
+    heavy = "{'polars', 'duckdb', 'pydantic', 'rich', 'numpy', 'typer'}"
+    assert python(f"import sys, iosonde; print({heavy} & set(sys.modules))") == "set()"
+    program = "import iosonde.execution.engine\nimport iosonde; print(callable(iosonde.run))"
+    assert python(program) == "True"
+
+
+def test_load_opens_a_result_set(tmp_path: Path) -> None:
+    ResultSet.create(tmp_path / "set", hand_plan())
+    assert repr(iosonde.load(tmp_path / "set")) == f"ResultSet('{tmp_path}/set', 0 of 4 runs)"
+
+
+def test_the_public_names_exist() -> None:
+    assert set(iosonde.__all__) <= set(dir(iosonde))
+    for name in iosonde.__all__:
+        assert callable(getattr(iosonde, name))
+    assert not hasattr(iosonde, "nothing")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def stop() -> Iterator[Stop]:
+    wish = Stop()
+    yield wish
+    wish.close()
+
+
+@pytest.fixture
+def harness(stop: Stop) -> Harness:
+    engine = real_engine()
+    return Harness(engine=engine, environment=environment.capture(engine), stop=stop)
+
+
+def weighed(stop: Stop, spec: dict[str, Any], **software: str) -> dict[str, Any]:
+    """Costs of a load. Where the machine is busy, the engine may not end within the harness's time limits."""
+    facts = environment.capture(real_engine())
+    facts["software"] |= software
+    for _ in range(100):
+        if costs := Harness(engine=real_engine(), environment=facts, stop=stop).costs(spec):
+            return costs
+    raise AssertionError("it was never measured")
+
+
+def on_disk(**stream: Any) -> dict[str, Any]:
+    """A spec that goes to a file, for which a cost is wanted."""
+    spec = null_spec("run", target={"kind": "file", "path": "/data/file", "size_bytes": 1 << 20})
+    spec["workload"]["backend"] = {"kind": "sync"}
+    spec["workload"]["streams"][0].update(stream)
+    return spec
+
+
+def remembered() -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((cache_directory() / "harness").glob("*.json"))]
+
+
+def test_a_shape_is_measured_once_by_a_build_and_remembered(stop: Stop) -> None:
+    costs = weighed(stop, on_disk())
+    cost = costs["streams"]["main"]
+    assert cost["ns_per_io"] > 2
+    assert cost["operations"] > 0
+    (kept,) = remembered()
+    assert kept["ns_per_io"] == cost["ns_per_io"]
+    assert (kept["engine_sha256"], kept["cpu"]) == (costs["engine_sha256"], costs["cpu"])
+    assert weighed(stop, on_disk()) == costs, "it is the same measurement, not another"
+    (path,) = (cache_directory() / "harness").glob("*.json")
+    path.write_text("{")
+    verified = on_disk()
+    verified["workload"]["verify"] = {"when": "after", "journal_directory": "/data"}
+    mended = weighed(stop, verified)
+    assert mended["streams"]["main"]["ns_per_io"] == remembered()[0]["ns_per_io"], "sealing is no harness"
+    weighed(stop, on_disk(), engine_sha256="another")
+    assert len(remembered()) == 2
+
+
+def test_loads_of_a_shape_share_its_cost() -> None:
+    same = [
+        {"queue_depth": 16},
+        {"queue_depth": 63},
+        {"queue_depth": 32, "jobs": 8},
+        {"queue_depth": 16, "block_sizes": [{"bytes": 65536, "weight": 1.0}]},
+        {"queue_depth": 16, "arrival": {"kind": "constant", "rate": 100.0}},
+        {"queue_depth": 16, "mix": {"read_fraction": 0.0, "trim_fraction": 0.0}},
+    ]
+    shapes = {shape_of(on_disk(**each)["workload"]["streams"][0]) for each in same}
+    assert shapes == {"random uniform with_replacement, queue depth 16, one operation, one size"}
+    others = [
+        {"queue_depth": 15},
+        {"queue_depth": 64},
+        {"access": {"kind": "sequential"}, "queue_depth": 16},
+        {"mix": {"read_fraction": 0.7, "trim_fraction": 0.0}, "queue_depth": 16},
+        {"block_sizes": [{"bytes": 4096, "weight": 1.0}, {"bytes": 8192, "weight": 1.0}], "queue_depth": 16},
+        {"durability": {"kind": "flush", "every": 8}, "queue_depth": 16},
+    ]
+    assert len(shapes | {shape_of(on_disk(**each)["workload"]["streams"][0]) for each in others}) == 7
+
+
+def test_the_null_spec_of_any_load_is_one_closed_loop_on_nothing() -> None:
+    spec = on_disk(jobs=8, queue_depth=40, cpus=[1, 2], limit_bytes=4096, arrival={"kind": "poisson", "rate": 5.0})
+    spec["workload"]["verify"] = {"when": "after", "journal_directory": "/data"}
+    made = harness_spec(spec, spec["workload"]["streams"][0])
+    (stream,) = made["workload"]["streams"]
+    assert (stream["jobs"], stream["queue_depth"], stream["cpus"], stream["limit_bytes"]) == (1, 16, [], None)
+    assert stream["arrival"] == {"kind": "closed"}
+    assert made["workload"]["backend"] == {"kind": "null"}
+    assert made["workload"]["target"]["kind"] == "virtual"
+    assert made["workload"]["verify"] is None, "the null backend keeps nothing to check"
+    assert spec["workload"]["streams"][0]["jobs"] == 8, "the load itself is left alone"
+
+
+def test_nothing_is_weighed_without_a_disk_or_on_a_wish_to_stop(harness: Harness, stop: Stop) -> None:
+    for backend in ("null", "simulated"):
+        spec = on_disk()
+        spec["workload"]["backend"] = {"kind": backend}
+        assert harness.costs(spec) is None
+    stop.set()
+    harness.learn([on_disk()])
+    assert remembered() == []
+
+
+def test_an_engine_that_is_not_ours_is_left_alone(stop: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ENGINE", json.dumps({"*": "hang"}))
+    other = Harness(engine=FAKE, environment=environment.capture(FAKE), stop=stop)
+    assert other.costs(on_disk()) is None
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(
+    stop: Stop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert weighed(stop, on_disk())
+
+
+def copied(io_mode: str = "buffered", kind: str = "files", jobs: int = 1) -> dict[str, Any]:
+    streams = [{"name": "main", "jobs": jobs, "io_mode": io_mode}]
+    return {"workload": {"kind": "block", "target": {"kind": kind}, "streams": streams}}
+
+
+def test_memory_copy_is_measured_once_for_buffered_io_on_real_targets_only() -> None:
+    first = memory_copy.bytes_per_second(copied(), "a processor")
+    assert first and memory_copy.bytes_per_second(copied(), "a processor") == first
+    (kept,) = (cache_directory() / "harness").glob("memory-copy-*.json")
+    kept.write_text("{")
+    assert memory_copy.bytes_per_second(copied(), "a processor")
+    assert memory_copy.bytes_per_second(copied(io_mode="direct"), "a processor") is None
+    assert memory_copy.bytes_per_second(copied(kind="virtual"), "a processor") is None
+
+
+def test_every_thread_copies_its_own_block() -> None:
+    """Both are copied: the sum of two threads is what counts, and no pass is lost."""
+    assert memory_copy.measure(2, block_bytes=1 << 20) > 0

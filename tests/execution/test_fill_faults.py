@@ -1,42 +1,39 @@
-"""Faults during the preparation of a target: each has a clear result, the study continues, and nothing remains."""
+"""Targets that are filled and purged: what is written, and faults, each with a clear result and nothing left."""
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import CHECKOUT
-from engines import real_engine
 from fills import fills
 from mounted import LoopFileSystem
 
 from iosonde.errors import StudyError
 from iosonde.execution import execute, resume
+from iosonde.execution.observer import Silent
 from iosonde.plan import PREPARATION, Plan
-from iosonde.planning import expand
+from iosonde.planning import expand, parse
 from iosonde.results import ResultSet
 from iosonde.storage import open_target
 
+Mounts = Callable[..., LoopFileSystem]
+
 MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
 
 
 def plan_of(directory: Path, **settings: str) -> Plan:
     return expand(fills(90, 30), open_target(str(directory)), settings=settings)
 
 
-class DuringFill:
+class DuringFill(Silent):
     """Does something when a run begins."""
 
     def __init__(self, act: Callable[[Any], None]) -> None:
@@ -44,12 +41,6 @@ class DuringFill:
 
     def run_started(self, run: Any, case: Any) -> None:
         self._act(run)
-
-    def event(self, run: Any, event: dict[str, Any]) -> None: ...
-
-    def run_ended(self, run: Any, record: Any) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 def by_step(result_set: ResultSet) -> list[tuple[Any, str, str]]:
@@ -61,7 +52,7 @@ def by_step(result_set: ResultSet) -> list[tuple[Any, str, str]]:
 
 
 def test_a_disk_that_gets_full_in_mid_fill_fails_that_level_and_the_next_is_measured(
-    loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+    loop_file_system: Mounts, tmp_path: Path
 ) -> None:
     """At the time of the plan there was room for 90 %; then somebody else takes half of the disk."""
     directory = loop_file_system("ext4", size="128M").directory
@@ -89,46 +80,19 @@ def test_a_disk_that_gets_full_in_mid_fill_fails_that_level_and_the_next_is_meas
     assert {path.name for path in directory.iterdir()} <= {"lost+found"}
 
 
-def test_what_the_file_system_keeps_back_cannot_be_filled(loop_file_system: Callable[..., LoopFileSystem]) -> None:
+def test_what_cannot_be_filled_or_purged_is_refused_in_the_plan(loop_file_system: Mounts, tmp_path: Path) -> None:
     """ext4 keeps 5 % for the administrator, and iosonde leaves it to him."""
     directory = loop_file_system("ext4", size="256M").directory
-    with pytest.raises(StudyError) as raised:
+    with pytest.raises(StudyError, match=r"99 % of .* cannot be filled.*; the file system reserves ") as raised:
         plan_of(directory, fill="99")
-    assert "99 % of" in raised.value.what and "cannot be filled" in raised.value.what
-    assert "; the file system reserves " in raised.value.what
     assert "--set fill=" in raised.value.hint
     assert {path.name for path in directory.iterdir()} == {"lost+found"}
-
-
-def test_a_purge_that_the_target_does_not_offer_is_refused_with_those_that_it_does(tmp_path: Path) -> None:
-    with pytest.raises(StudyError) as raised:
+    with pytest.raises(StudyError, match="the target offers no purge by `format`") as raised:
         plan_of(tmp_path, purge="format", capacity="64MiB")
-    assert raised.value.what == "the target offers no purge by `format`"
     assert "`overwrite`" in raised.value.hint
-
-
-def test_without_discard_the_strongest_means_is_to_overwrite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A file system that frees no part of a file, as over a device or a server that takes no discard."""
-    monkeypatch.setattr("iosonde.storage.setups.purge.can_trim", lambda directory: False)
-    plan = plan_of(tmp_path, capacity="8MiB", fill="50")
-    assert [case.parameters["purge"] for case in plan.adaptive] == ["overwrite"]
-    result_set = execute(plan, tmp_path / "set")
-    assert {record.parameters["purge"] for record in result_set.records()} == {"overwrite"}
-    assert {record.outcome for record in result_set.records()} == {"complete"}
-
-
-@pytest.mark.needs("hole punching")
-def test_a_device_that_takes_no_discard_is_purged_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`trim` frees the blocks; a device that does not get the discard (FITRIM fails) is no failure."""
-
-    def refuse(*arguments: Any) -> int:
-        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-
-    monkeypatch.setattr("iosonde.storage.setups.purge.fcntl.ioctl", refuse)
-    (tmp_path / "on").mkdir()
-    result_set = execute(plan_of(tmp_path / "on", capacity="64MiB", fill="50"), tmp_path / "set")
-    assert [how for _, _, how in by_step(result_set)] == ["complete"] * 3
-    assert {record.parameters["purge"] for record in result_set.records()} == {"trim"}
+    text = FILLED.replace('name = "main"\n', 'name = "main"\nstreams = [{ name = "a" }, { name = "b" }]\n')
+    with pytest.raises(StudyError, match='with `files = "per_job"` require a single stream'):
+        expand(parse(text), open_target(str(tmp_path)), profile="quick", settings={"capacity": "64MiB"})
 
 
 def test_a_target_that_shrinks_is_a_failure_with_the_reason(tmp_path: Path) -> None:
@@ -167,7 +131,7 @@ execute(Plan.model_validate_json(Path(sys.argv[1]).read_text()), sys.argv[2], ob
 
 def test_a_power_cut_during_the_fill_loses_that_run_and_the_target_is_prepared_again(tmp_path: Path) -> None:
     (tmp_path / "on").mkdir()
-    plan = plan_of(tmp_path / "on", capacity="1GiB", fill="90")
+    plan = plan_of(tmp_path / "on", capacity="128MiB", fill="90")
     (tmp_path / "plan.json").write_text(plan.model_dump_json())
     paths = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), str(CHECKOUT / "python")])
     child = subprocess.run(
@@ -185,3 +149,74 @@ def test_a_power_cut_during_the_fill_loses_that_run_and_the_target_is_prepared_a
     assert [record.levels.get("step", "round") for record in again] == ["purge", "fill", "round"]
     assert [record.part for record in again] == [PREPARATION, PREPARATION, "main"]
     assert not list((tmp_path / "on").iterdir()), "nothing is left"
+
+
+FILLED = """
+name = "filled"
+title = "Filled files"
+question = "?"
+repeats = 1
+[measurement]
+access = "random"
+read_fraction = 0.0
+files = "per_job"
+jobs = 4
+purge = "overwrite"
+ramp = 0
+duration = "none"
+limit_bytes = "1MiB"
+[[parts]]
+name = "main"
+factors.fill = [50]
+rounds.max_rounds = 1
+[profiles.quick]
+"""
+
+
+def test_every_jobs_file_is_filled_with_what_does_not_compress(tmp_path: Path) -> None:
+    plan = expand(parse(FILLED), open_target(str(tmp_path)), profile="quick", settings={"capacity": "64MiB"}, keep=True)
+    result_set = execute(plan, tmp_path / "set")
+    assert [record.outcome for record in result_set.records()] == ["complete"] * 3
+    [own] = [path for path in tmp_path.iterdir() if path.name.startswith("iosonde-")]
+    files = sorted(own.iterdir())
+    assert [file.name for file in files] == ["main.0", "main.1", "main.2", "main.3"]
+    assert [file.stat().st_size for file in files] == [8 * MIB] * 4
+    for file in files:
+        content = file.read_bytes()
+        assert len(zlib.compress(content, 1)) > 0.99 * len(content)
+    filled = next(record for record in result_set.records() if record.levels.get("step") == "fill")
+    assert filled.part == PREPARATION and filled.result
+    assert sum(job["bytes"] for job in filled.result["jobs"]) == 32 * MIB
+
+
+SETTINGS = {"purge": "trim", "span": "4MiB", "io_mode": "buffered"}
+
+
+def warnings(directory: Path, results: Path) -> list[str]:
+    """Warnings about the purges of a study."""
+    plan = expand(fills(50), open_target(str(directory)), settings=SETTINGS)
+    records = execute(plan, results).records()
+    assert {(record.outcome, record.failure) for record in records} == {("complete", None)}
+    return [each.message for record in records for each in record.warnings if each.code == "not_discarded"]
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A file system without FITRIM."""
+    directory = tmp_path / "memory"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", directory], check=True)
+    yield directory
+    subprocess.run(["umount", directory], check=True)
+
+
+@pytest.mark.system
+@pytest.mark.needs("root")
+def test_freed_blocks_that_were_not_discarded_have_a_warning(
+    loop_file_system: Mounts, memory: Path, tmp_path: Path
+) -> None:
+    assert warnings(loop_file_system().directory, tmp_path / "discarded") == []
+    assert warnings(memory, tmp_path / "set") == [
+        "the purge freed the files' blocks but did not discard them on the device: FITRIM failed "
+        "(Inappropriate ioctl for device)"
+    ]

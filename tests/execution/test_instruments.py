@@ -7,16 +7,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from plans import hand_plan
 
 from iosonde.errors import TargetError
-from iosonde.execution import attempt as attempt_module
 from iosonde.execution import execute
 from iosonde.execution.engine import EngineRun, without_engine
 from iosonde.execution.instruments import memory_limit
+from iosonde.execution.instruments.database_server import accounts_of
 from iosonde.execution.instruments.instrument import Instrument, NotStartedError, Reading, RunInstruments
-from iosonde.execution.instruments.memory_limit import MemoryLimit
+from iosonde.execution.instruments.shared_log_device import shared_devices
+from iosonde.features.swap_areas.instruments import SwapAreas
+from iosonde.planning import expand, parse
+from iosonde.results import ResultSet
 from iosonde.results.schema import Failure, RecordWarning
+from iosonde.storage import open_target
 
 CONTEXT: Any = SimpleNamespace()
 DONE = without_engine(Failure(code="killed", message="killed"))
@@ -64,34 +67,6 @@ def test_what_was_started_is_closed_after_an_error() -> None:
     assert log == ["a start", "b close", "a close"]
 
 
-def test_a_row_in_the_list_is_all_that_a_new_instrument_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Extra(Instrument):
-        def engine_started(self, pid: int) -> None:
-            self.pid = pid
-
-        def stop(self, done: EngineRun) -> Reading:
-            return Reading(warnings=[RecordWarning(code="extra", message=str(self.pid == done.hello["pid"]))])
-
-    monkeypatch.setattr(attempt_module, "INSTRUMENTS", [*attempt_module.INSTRUMENTS, Extra])
-    result_set = execute(hand_plan(name="null:1MiB", repeats=1), tmp_path / "set")
-    for record in result_set.records():
-        assert ("extra", "True") in [(each.code, each.message) for each in record.warnings]
-
-
-def test_a_kill_at_the_memory_limit_is_the_reason_of_the_failure() -> None:
-    class Group:
-        def facts(self) -> dict[str, Any]:
-            return {"oom_kills": 1, "limit_bytes": 1 << 20, "swap_peak_bytes": None}
-
-    ready = SimpleNamespace(swap_bytes=0)
-    context: Any = SimpleNamespace(run=SimpleNamespace(spec={"workload": {"kind": "block"}}), ready=ready)
-    limit = MemoryLimit(context)
-    limit._group = Group()  # type: ignore[assignment]
-    reading = limit.stop(DONE)
-    assert reading.failure and reading.failure.code == "out_of_memory"
-    assert reading.facts["memory"]["oom_kills"] == 1
-
-
 @pytest.mark.parametrize(
     ("swap_peak", "swap_size", "message", "suggests_swap"),
     [
@@ -109,3 +84,52 @@ def test_more_swap_is_suggested_only_where_it_was_full(
     found = memory_limit._out_of_memory(memory, killed, is_external=False, swap_bytes=swap_size)
     assert found and found.message == f"the memory limit of 112 MiB is too small: {message}"
     assert ("more swap" in found.hint) == suggests_swap
+
+
+def group(*devices: tuple[str, int, int], memory: dict[str, Any] | None = None) -> dict[str, Any]:
+    counted = [{"device": name, "read_bytes": read, "write_bytes": written} for name, read, written in devices]
+    return {"cpu_ns": 7, "devices": counted, "memory": memory}
+
+
+def test_bytes_of_a_server_are_those_of_the_devices_of_its_data() -> None:
+    """The kernel counts the same bytes at a loop device and at the disk below it."""
+    found = accounts_of(group(("7:0", 4096, 0), ("254:0", 4096, 512)), {"7:0"})
+    assert found == {"server_cpu_ns": 7, "group_read_bytes": 4096, "group_write_bytes": 0}
+    two = group(("8:0", 1, 2), ("8:16", 10, 20))
+    assert accounts_of(two, {"8:0", "8:16"})["group_read_bytes"] == 11
+    assert accounts_of(two, {"0:33"})["group_write_bytes"] == 22, "a file system without a number of its own takes all"
+    assert accounts_of(group(memory={"statistics": {"pgmajfault": 5}}), set())["server_major_faults"] == 5
+    assert "group_read_bytes" not in accounts_of(group(), set())
+
+
+def test_two_directories_of_a_file_system_share_its_device(tmp_path: Path) -> None:
+    for name in ("data", "log"):
+        (tmp_path / name).mkdir()
+    assert shared_devices(tmp_path / "data", tmp_path / "log")
+    assert shared_devices(tmp_path, Path("/proc")) == []
+
+
+STUDY = """
+name = "short"
+title = "Short"
+question = "?"
+repeats = 3
+measurement = { span = "1MiB", duration = "100ms", interval = "100ms" }
+[[parts]]
+[profiles.standard]
+"""
+
+
+def test_the_record_is_kept_when_swap_cannot_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse_to_close(instrument: SwapAreas) -> None:
+        raise TargetError("cannot turn off the swap area", hint="`iosonde cleanup` tries again")
+
+    monkeypatch.setattr(SwapAreas, "close", refuse_to_close)
+    (tmp_path / "data").mkdir()
+    with pytest.raises(TargetError, match="cannot turn off"):
+        execute(expand(parse(STUDY), open_target(str(tmp_path / "data"))), tmp_path / "results")
+    [record] = ResultSet.open(tmp_path / "results").records()
+    assert record.failure is None
+    [warning] = [each for each in record.warnings if each.code == "not_restored"]
+    assert "swap area" in warning.message
+    assert "cleanup" in warning.hint

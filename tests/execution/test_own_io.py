@@ -1,11 +1,11 @@
-"""The engine's own device bytes: control groups of both versions, and a busy neighbour on the same device."""
+"""The engine's own device bytes, and others that use the device; an engine that is stopped while it measures."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,39 +13,40 @@ from typing import Any
 import control_groups
 import polars as pl
 import pytest
-from engines import real_engine
 from mounted import LoopFileSystem
 
 from iosonde.execution import execute
+from iosonde.execution.observer import Silent
 from iosonde.findings.observations import quality
-from iosonde.metrics.metrics import run_metrics
-from iosonde.planning import expand
+from iosonde.metrics.metrics import run_metrics, stalled_intervals
+from iosonde.plan import Run
+from iosonde.planning import expand, parse
+from iosonde.protocol.event import Event
+from iosonde.report import figures
 from iosonde.results import ResultSet
 from iosonde.results.run_facts.own_io import Foreign, foreign
 from iosonde.storage import open_target
-from iosonde.storage.block_layer.other_processes import OtherProcesses
 from iosonde.storage.control_groups import io_group
 from iosonde.study.model import Study
+
+Mounts = Callable[..., LoopFileSystem]
 
 MIB = 1 << 20
 AMPLIFICATIONS = ("device_read_amplification", "device_write_amplification", "file_system_write_amplification")
 
 
-def test_version_1_counts_reads_and_writes_by_disk() -> None:
-    text = "7:0 Read 4096\n7:0 Write 8192\n7:0 Sync 12288\n7:0 Total 12288\n254:0 Read 512\nTotal 12800\n"
-    assert io_group.parse_version_1(text) == {"7:0": (4096, 8192), "254:0": (512, 0)}
-
-
-def test_version_2_counts_reads_and_writes_by_disk() -> None:
-    text = "254:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n7:0\n"
-    assert io_group.parse_version_2(text) == {"254:0": (4096, 8192)}
-
-
-@pytest.mark.parametrize(("version", "name"), [(1, "blkio.throttle.io_service_bytes"), (2, "io.stat")])
-def test_groups_of_both_versions_are_read_from_their_own_file(tmp_path: Path, version: int, name: str) -> None:
-    text = {1: "7:0 Read 1\n7:0 Write 2\n", 2: "7:0 rbytes=1 wbytes=2\n"}[version]
+@pytest.mark.parametrize(
+    ("version", "name", "text"),
+    [
+        (1, "blkio.throttle.io_service_bytes", "7:0 Read 4096\n7:0 Write 8192\n7:0 Sync 9\n7:0 Total 9\nTotal 12800\n"),
+        (2, "io.stat", "7:0 rbytes=4096 wbytes=8192 rios=1 wios=2 dbytes=0 dios=0\n254:0\n"),
+    ],
+)
+def test_groups_of_both_versions_count_reads_and_writes_by_disk(
+    tmp_path: Path, version: int, name: str, text: str
+) -> None:
     (tmp_path / name).write_text(text)
-    assert io_group.counted(tmp_path, version) == {"7:0": (1, 2)}
+    assert io_group.counted(tmp_path, version) == {"7:0": (4096, 8192)}
 
 
 def others(write_bytes: int, *, are_present: bool = True) -> dict[str, Any]:
@@ -82,54 +83,16 @@ def test_unexplained_writes_count_only_while_other_processes_are_present() -> No
     assert foreign(facts(others=others(0, are_present=False), **little), buffered).write_share == 0.0
 
 
-def test_without_a_group_reads_are_unknown() -> None:
+def test_without_a_group_reads_are_unknown_and_a_megabyte_is_ignored() -> None:
     assert foreign(facts(version=None), block()).read_share is None
     assert foreign(facts(version=None), block()).write_share == 0.1
     assert foreign(None, block()) == Foreign()
-
-
-def test_a_megabyte_is_ignored() -> None:
     row = {"device": "7:0", "read_bytes": 0, "write_bytes": MIB, "own_read_bytes": 0, "own_write_bytes": 1}
     assert foreign(facts(measure=[row]), block()).write_share == 0.0
 
 
-WRITER = """
-import os, sys
-file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
-print("ready", flush=True)
-sys.stdin.readline()
-os.write(file, bytes(1 << 20)); os.fsync(file)
-print("written", flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_a_process_is_found_by_its_file_and_its_bytes_are_counted(tmp_path: Path) -> None:
-    number = tmp_path.stat().st_dev
-    watched, elsewhere = (
-        OtherProcesses(devices=[device]) for device in (f"{os.major(number)}:{os.minor(number)}", "999:0")
-    )
-    command = [sys.executable, "-c", WRITER, str(tmp_path / "out")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as writer:
-        assert writer.stdin and writer.stdout
-        assert writer.stdout.readline() == b"ready\n"
-        for each in (watched, elsewhere):
-            each.look()
-        before = watched.written_bytes
-        writer.stdin.write(b"\n")
-        assert writer.stdout.readline() == b"written\n"
-        for each in (watched, elsewhere):
-            each.look()
-        writer.kill()
-    assert watched.are_present
-    assert watched.written_bytes - before >= MIB
-    assert not elsewhere.are_present
-    assert elsewhere.written_bytes == 0
-
-
 @pytest.fixture
-def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ResultSet]:
-    monkeypatch.setenv("IOSONDE_ENGINE", str(real_engine()))
+def measure(tmp_path: Path) -> Callable[..., ResultSet]:
     numbers = iter(range(10))
 
     def run(directory: Path, workload: str, **measurement: Any) -> ResultSet:
@@ -183,7 +146,7 @@ def amplifications(done: ResultSet) -> dict[str, float]:
 @pytest.mark.parametrize(("workload", "parameters"), [("block", BLOCK), ("kv", KV)])
 def test_a_quiet_device_s_bytes_are_the_engine_s(
     measure: Callable[..., ResultSet],
-    loop_file_system: Callable[..., LoopFileSystem],
+    loop_file_system: Mounts,
     workload: str,
     parameters: dict[str, Any],
 ) -> None:
@@ -199,18 +162,15 @@ def test_a_quiet_device_s_bytes_are_the_engine_s(
 
 
 @pytest.mark.system
-@pytest.mark.parametrize(("workload", "parameters"), [("block", BLOCK), ("kv", KV | {"records": "100000"})])
 def test_with_a_neighbour_on_the_device_its_amplification_is_withheld(
     measure: Callable[..., ResultSet],
-    loop_file_system: Callable[..., LoopFileSystem],
+    loop_file_system: Mounts,
     neighbour: Callable[[LoopFileSystem], None],
-    workload: str,
-    parameters: dict[str, Any],
 ) -> None:
     """A parallel `dd` once turned a write amplification of 0.65 into 6.1."""
     mounted = loop_file_system(size="400M")
     neighbour(mounted)
-    done = measure(mounted.directory, workload, **parameters)
+    done = measure(mounted.directory, "block", **BLOCK)
     [record] = done.records()
     assert record.failure is None
     assert "other_io" in {warning.code for warning in record.warnings}
@@ -222,3 +182,56 @@ def test_with_a_neighbour_on_the_device_its_amplification_is_withheld(
     assert isinstance(finding, quality.WithheldAmplification)
     assert (finding.count, finding.total) == (1, 1)
     assert finding.share > 0.05
+
+
+STUDY = """
+name = "stopped"
+title = "A stopped engine"
+question = "How fast is it?"
+repeats = 1
+measurement = { span = "16MiB", ramp = "0s", duration = "20s", interval = "500ms", arrival = "constant", rate = 500 }
+[[parts]]
+name = "main"
+factors.queue_depth = [16]
+[profiles.standard]
+[[views]]
+kind = "timeseries"
+title = "IOPS over time"
+part = "main"
+x = "queue_depth"
+y = "iops"
+"""
+STOPPED_S = 3.0
+
+
+class Stops(Silent):
+    """Stops the engine after its first interval."""
+
+    pid = 0
+
+    def event(self, run: Run, event: Event) -> None:
+        if event["event"] == "hello":
+            self.pid = event["pid"]
+        elif event["event"] == "interval" and self.pid:
+            os.kill(self.pid, signal.SIGSTOP)
+            time.sleep(STOPPED_S)
+            os.kill(self.pid, signal.SIGCONT)
+            self.pid = 0
+
+
+@pytest.mark.needs("disk")
+def test_an_engine_stopped_for_three_seconds_is_no_slow_device(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    done = execute(expand(parse(STUDY), open_target(str(tmp_path / "data"))), tmp_path / "results", observer=Stops())
+    [record] = done.records()
+    assert record.verdict
+    assert record.verdict.kind == "undetermined", record.verdict
+    assert "engine_stalled" in {warning.code for warning in record.warnings}
+    assert (record.verdict.evidence["longest_stall_ns"] or 0) > 0.9 * STOPPED_S * 1e9
+    stalled = done.intervals.filter(pl.col("engine_stalled_ns") > 0)
+    assert stalled["engine_stalled_ns"].sum() > 0.9 * STOPPED_S * 1e9
+    marked = stalled_intervals(done)
+    assert len(marked) >= STOPPED_S / 0.5 - 1
+    [figure] = [each for each in figures([done]) if each.title == "IOPS over time"]
+    assert figure.rows["stalled"].sum() == len(marked)
+    assert "stalled" in figure.caption

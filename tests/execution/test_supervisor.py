@@ -19,7 +19,8 @@ from command_line import CHECKOUT
 from strangers import STRANGER, listening
 
 from iosonde.storage.block_layer.loop_status import identity_of
-from iosonde.supervisor import command_line
+from iosonde.supervisor import command_line, parse
+from iosonde.supervisor.failure import FailedError
 from iosonde.supervisor.processes import descendants
 from iosonde.supervisor.program import identify
 
@@ -128,27 +129,17 @@ def test_preparation_background_commands_and_a_file_as_output(tmp_path: Path) ->
 
 def test_a_background_command_that_exits_while_its_child_has_stderr_open_fails_the_run(tmp_path: Path) -> None:
     background = [{"command": ["sh", "-c", "echo broken >&2; sleep 1000 & exit 1"], "ready": "{directory}/never"}]
-    began = time.monotonic()
     done = run(tmp_path, "echo x=1", background=background)
     assert (done["error"]["code"], done["error"]["context"]) == ("background_failed", "broken")
-    assert time.monotonic() - began < 300
 
 
 def test_a_background_command_may_print_more_than_a_pipe_holds(tmp_path: Path) -> None:
     fill = "head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; echo up > "
-    background = [
-        {"command": ["sh", "-c", f"{fill} ready; while [ ! -e go ]; do sleep 0.01; done; {fill} done; exec sleep 1000"],
-         "ready": "{directory}/ready"}
-    ]  # fmt: skip
+    loop = f"{fill} ready; while [ ! -e go ]; do sleep 0.01; done; {fill} done; exec sleep 1000"
     script = "touch go; while [ ! -e done ]; do sleep 0.01; done; echo x=1"
+    background = [{"command": ["sh", "-c", loop], "ready": "{directory}/ready"}]
     done = run(tmp_path, script, background=background, interval_ns=600 * SECOND)
     assert done["result"]["outcome"] == "complete"
-
-
-def test_the_time_limit_applies_with_a_background_command_that_prints_all_the_time(tmp_path: Path) -> None:
-    background = [{"command": ["sh", "-c", "while :; do head -c 1000000 /dev/zero; done"], "ready": ""}]
-    done = run(tmp_path, "exec sleep 1000", background=background, timeout_ns=SECOND)
-    assert done["error"]["code"] == "timeout"
 
 
 def test_a_request_to_stop_ends_the_wait_for_a_background_command(tmp_path: Path) -> None:
@@ -159,16 +150,6 @@ def test_a_request_to_stop_ends_the_wait_for_a_background_command(tmp_path: Path
     supervisor.process.stdin.close()
     assert supervisor.process.wait(300) == 0
     assert not is_running(process)
-
-
-def test_lines_over_time_have_their_own_intervals(tmp_path: Path) -> None:
-    lines = METRIC | {"pattern": "", "lines": r"\[ (?P<seconds>\S+)s \] tps: (?P<value>\S+)"}
-    done = run(tmp_path, "echo '[ 1s ] tps: 10'; echo other; echo '[ 2s ] tps: 30'", metrics={"x": lines})
-    first, second = done["values"]["values"]
-    begin_ns = done["result"]["begin_ns"]
-    assert (first["value"], second["value"]) == (10, 30)
-    assert (first["end_ns"] - begin_ns, second["begin_ns"] - begin_ns) == (SECOND, SECOND)
-    assert second["end_ns"] - begin_ns == 2 * SECOND
 
 
 FAILURES = [
@@ -211,11 +192,8 @@ def test_failures_have_a_code_and_a_reason(
     done = run(tmp_path, script, **changes)
     assert done["error"]["code"] == code and message in done["error"]["message"]
     assert "result" not in done
-
-
-def test_a_failure_has_the_first_lines_of_the_output(tmp_path: Path) -> None:
-    assert run(tmp_path, "echo bad >&2; exit 3")["error"]["context"] == "bad"
-    assert run(tmp_path, "echo hello; echo world")["error"]["context"] == "hello\nworld"
+    if script.startswith("echo bad"):
+        assert done["error"]["context"] == "bad", "the first lines of its output"
 
 
 def test_a_daemon_in_a_session_of_its_own_is_killed_and_warned_of(tmp_path: Path) -> None:
@@ -226,21 +204,6 @@ def test_a_daemon_in_a_session_of_its_own_is_killed_and_warned_of(tmp_path: Path
     done = run(tmp_path, script)
     assert done["warning"]["code"] == "processes_left"
     assert_ends(int(done["result"]["command"]["first_lines"].split()[0]))
-
-
-def test_a_command_that_keeps_forking_is_killed_at_its_time_limit(tmp_path: Path) -> None:
-    marker = "77.125"
-    script = f"while :; do sleep {marker} & sleep 0.01; done"
-    assert run(tmp_path, script, timeout_ns=SECOND // 2)["error"]["code"] == "timeout"
-    running = [each for each in Path("/proc").iterdir() if each.name.isdigit() and marker in command_of(each)]
-    assert not running
-
-
-def command_of(process: Path) -> str:
-    try:
-        return (process / "cmdline").read_text()
-    except OSError:
-        return ""
 
 
 @pytest.mark.parametrize("ending", ["stop", "end of input", "SIGTERM", "SIGKILL"])
@@ -284,23 +247,12 @@ def test_a_working_directory_that_is_another_is_refused(tmp_path: Path) -> None:
     assert last["code"] == "wrong_target"
 
 
-def test_the_version_of_a_program_is_recorded(tmp_path: Path) -> None:
-    done = run(tmp_path, "echo x=1", versions={"sh": ["sh", "-c", "echo tool 1.2; echo more"]})
-    assert done["result"]["command"]["programs"]["sh"]["version"] == "tool 1.2"
-
-
-def test_a_program_that_starts_working_when_its_version_is_requested_leaves_nothing(tmp_path: Path) -> None:
-    version = ["sh", "-c", "touch left; sleep 1000 & echo $! > /dev/null; echo tool 1.2"]
+def test_the_version_of_a_program_that_starts_working_when_it_is_requested_is_recorded(tmp_path: Path) -> None:
+    version = ["sh", "-c", "touch left; sleep 1000 & echo $! > /dev/null; echo tool 1.2; echo more"]
     done = run(tmp_path, "echo files: $(ls); echo x=1", versions={"sh": version})
+    assert done["result"]["command"]["programs"]["sh"]["version"] == "tool 1.2"
     assert done["result"]["command"]["first_lines"].startswith("files:\n")
     assert "warning" not in done, "its processes are not those of the command"
-
-
-def test_a_program_without_a_version_fails_with_a_hint_that_names_the_parameter(tmp_path: Path) -> None:
-    error = run(tmp_path, "echo x=1", versions={"sh": ["sh", "-c", "exec sleep 1000"]})["error"]
-    assert error["code"] == "timeout"
-    assert "version" in error["message"]
-    assert "`version`" in error["hint"]
 
 
 def test_peak_memory_is_that_of_the_command_without_its_preparation(tmp_path: Path) -> None:
@@ -346,11 +298,6 @@ def test_a_server_on_the_port_of_a_run_cannot_be_reached_from_outside(command: l
         assert supervisor.events()[-1]["outcome"] == "complete"
 
 
-def test_commands_without_a_port_have_the_network_of_the_machine(tmp_path: Path) -> None:
-    done = run(tmp_path, "readlink /proc/self/ns/net; echo {{port}} x=1")
-    assert done["result"]["command"]["first_lines"].splitlines()[0] == str(Path("/proc/self/ns/net").readlink())
-
-
 @pytest.mark.needs("root")
 def test_a_run_without_a_network_of_its_own_starts_nothing(tmp_path: Path) -> None:
     limit = 'echo 0 > /proc/sys/user/max_net_namespaces; exec "$@"'
@@ -363,9 +310,19 @@ def test_a_run_without_a_network_of_its_own_starts_nothing(tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
-def test_a_start_together_with_other_hosts_is_refused(tmp_path: Path) -> None:
-    spec = spec_of(tmp_path, "touch {directory}/ran") | {"start": {"kind": "command"}}
-    [hello, last] = Supervisor(spec).events()
-    assert (hello["event"], last["event"], last["code"]) == ("hello", "error", "unsupported")
-    assert last["message"] == "`start` is not supported for external commands"
-    assert not (tmp_path / "ran").exists()
+@pytest.mark.timeout(300)
+def test_a_regular_expression_that_takes_exponential_time_is_stopped() -> None:
+    """By an alarm, which comes after a minute; here another process sends it."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    alarms = f"while kill -ALRM {os.getpid()}; do sleep 0.05; done"
+    metric = {"pattern": r"(?P<value>(?:\d+)+)$ ", "scale": 1.0}
+    try:
+        with subprocess.Popen(["sh", "-c", alarms]) as sender:
+            try:
+                with pytest.raises(FailedError, match="found no values within") as error:
+                    parse.values({"x": metric}, "1" * 40 + "x", [], 0, 1)
+            finally:
+                sender.kill()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert error.value.code == "unparsable_output"
