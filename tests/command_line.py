@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -78,3 +79,20 @@ def _same_signal_handlers() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def on_terminal(command: Sequence[str | Path], directory: Path = CHECKOUT, **environment: str) -> str:
+    """Run a program on a pseudo terminal, until it exits with 0; returns what it has shown."""
+    ours, theirs = pty.openpty()
+    variables = {**os.environ, "PYTHONPATH": str(CHECKOUT / "python"), "TERM": "xterm-256color", **environment}
+    process = subprocess.Popen(
+        [*map(str, command)], cwd=directory, stdout=theirs, stderr=theirs, stdin=theirs, env=variables
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # The kernel's end of file.
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    os.close(ours)
+    assert process.wait() == 0, shown
+    return shown.decode()

@@ -150,11 +150,8 @@ def result_set(
             else:
                 warned = _warnings(case, warning)
                 record = a_record(results.plan, run, **common, warnings=warned, verdict=verdict(run))
-                used = record.result["process"] | {
-                    "wall_ns": seconds * SECOND,
-                    "user_ns": SECOND // 10,
-                    "system_ns": SECOND // 5,
-                }  # type: ignore[index]
+                cpu = {"user_ns": SECOND // 10, "system_ns": SECOND // 5}
+                used = record.result["process"] | {"wall_ns": seconds * SECOND, **cpu}  # type: ignore[index]
                 record.result.update(begin_ns=0, end_ns=seconds * SECOND, process=used)  # type: ignore[union-attr]
                 record.result["jobs"][0]["usage"] = used  # type: ignore[index]
             results.write(record, *tables)
@@ -171,20 +168,12 @@ ENVIRONMENT = {
 
 def target(model: str) -> dict[str, Any]:
     """Describe a file on a file system on a drive."""
+    drive = {"name": "nvme0n1", "model": model, "firmware": "1.2.3", "size_bytes": 10**12}
     return {
         "name": "/srv/test/iosonde.dat",
         "kind": "file",
         "file_system": {"type": "ext4", "mount_point": "/srv", "options": "rw,relatime"},
-        "devices": [
-            {
-                "name": "nvme0n1",
-                "model": model,
-                "firmware": "1.2.3",
-                "size_bytes": 10**12,
-                "logical_block_size": 512,
-                "scheduler": "none",
-            }
-        ],
+        "devices": [drive | {"logical_block_size": 512, "scheduler": "none"}],
     }
 
 
@@ -296,15 +285,9 @@ def _tables(
             np.add.at(merged, place_of, counts)
             buckets.append((second, operation, numbers, merged))
     usage = [
-        {
-            "run_id": run.run_id,
-            "phase": "measure",
-            "interval": s,
-            "begin_ns": s * SECOND,
-            "end_ns": (s + 1) * SECOND,
-            "device": "process",
-        }
-        for s in range(seconds)
+        {"run_id": run.run_id, "phase": "measure", "interval": second, "device": "process"}
+        | {"begin_ns": second * SECOND, "end_ns": (second + 1) * SECOND}
+        for second in range(seconds)
     ]
     lengths = [len(numbers) for *_, numbers, _ in buckets]
     histograms = pl.DataFrame(

@@ -67,19 +67,9 @@ def study(factors: Mapping[str, Sequence[Any]], analysis: Sequence[Mapping[str, 
 
 
 def _run(case_id: str, metric: str, repeat: int, value: float, *, part: str = "main") -> dict[str, Any]:
-    return {
-        "result_set": "",
-        "run_id": f"{case_id}-r{repeat}",
-        "case_id": case_id,
-        "part": part,
-        "repeat": repeat,
-        "order": repeat,
-        "control": False,
-        "stream": "main",
-        "operation": "all",
-        "metric": metric,
-        "value": float(value),
-    }
+    place = {"result_set": "", "run_id": f"{case_id}-r{repeat}", "case_id": case_id, "part": part, "control": False}
+    value_of_run = {"repeat": repeat, "order": repeat, "metric": metric, "value": float(value)}
+    return {**place, **value_of_run, "stream": "main", "operation": "all"}
 
 
 def _case_id(factors: Sequence[str], levels: Sequence[Any]) -> str:

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from namespaces import private_mounts
@@ -62,18 +63,13 @@ def _kernel_support(file_system: str) -> str:
     return "" if file_systems.is_known_to_kernel(file_system) else f"no {file_system} in this kernel"
 
 
-def _disk() -> str:
+def _devices() -> list[dict[str, Any]]:
+    """Those that store temporary files."""
     from iosonde.storage.targets.describe import describe_path
 
     with tempfile.TemporaryDirectory() as directory:
-        return "" if describe_path(Path(directory))["devices"] else "temporary files are not on a block device"
-
-
-def _hole_punching() -> str:
-    from iosonde.storage.setups.purge import can_trim
-
-    with tempfile.TemporaryDirectory() as directory:
-        return "" if can_trim(Path(directory)) else "the file system of temporary files cannot free a part of a file"
+        found: list[dict[str, Any]] = describe_path(Path(directory))["devices"]
+    return found
 
 
 def _root_device() -> str:
@@ -82,30 +78,18 @@ def _root_device() -> str:
     return "" if nodes else "the root file system has no block device in /dev"
 
 
-def _single_disk() -> str:
+def _single_disk_without_nvme() -> str:
     from iosonde.storage.block_layer import block_stack
-    from iosonde.storage.targets.describe import stack_of
 
-    with tempfile.TemporaryDirectory() as directory:
-        disks = block_stack.drives(stack_of(Path(directory)))
-    return "" if len(disks) == 1 else "temporary files are not on a single disk"
+    disks = block_stack.drives([each["device"] for each in _devices()])
+    if len(disks) != 1:
+        return "temporary files are not on a single disk"
+    return "the disk here is an NVMe drive" if block_stack.name_of(disks[0]).startswith("nvme") else ""
 
 
 def _temperature() -> str:
-    from iosonde.storage.targets.describe import describe_path
-
-    with tempfile.TemporaryDirectory() as directory:
-        devices = describe_path(Path(directory))["devices"]
-    return "" if any("temperature_celsius" in device for device in devices) else "no disk here reports its temperature"
-
-
-def _without_nvme() -> str:
-    from iosonde.storage.block_layer import block_stack
-    from iosonde.storage.targets.describe import stack_of
-
-    with tempfile.TemporaryDirectory() as directory:
-        [disk] = block_stack.drives(stack_of(Path(directory)))
-    return "the disk here is an NVMe drive" if block_stack.name_of(disk).startswith("nvme") else ""
+    reports = any("temperature_celsius" in device for device in _devices())
+    return "" if reports else "no disk here reports its temperature"
 
 
 def _cpuset() -> str:
@@ -194,12 +178,10 @@ def _tracepoints() -> str:
 
 CAPABILITIES: dict[str, Callable[..., str]] = {
     "root": _root,
-    "hole punching": lambda: _hole_punching(),
     "root file system on a device node": lambda: _root_device(),
     "engine": _engine,
     "loop devices": _loop_devices,
-    "disk": _disk,
-    "single disk": _single_disk,
+    "disk": lambda: "" if _devices() else "temporary files are not on a block device",
     "memory limits": _memory_limits,
     "overlay": _overlay,
     "blkio throttle": _throttle,
@@ -209,7 +191,7 @@ CAPABILITIES: dict[str, Callable[..., str]] = {
     "FUSE": lambda: _device_node("/dev/fuse"),
     "CPU governor": lambda: _device_node("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
     "temperature sensor": lambda: _temperature(),
-    "disk without NVMe": lambda: _single_disk() or _without_nvme(),
+    "disk without NVMe": _single_disk_without_nvme,
     "tracepoints": _tracepoints,
     "kernel support": _kernel_support,
 }

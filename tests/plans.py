@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -22,40 +24,22 @@ MIB = 1 << 20
 def null_spec(run_id: str, *, target: dict[str, Any] | None = None, **workload: Any) -> dict[str, Any]:
     """A spec of the null backend that an engine carries out in `duration_ns` (100 ms)."""
     stream = {
-        "name": "main",
-        "jobs": 1,
-        "queue_depth": 4,
+        **{"name": "main", "jobs": 1, "queue_depth": 4, "cpus": [], "limit_bytes": None, "limit_operations": None},
         "access": {"kind": "random", "coverage": "with_replacement", "distribution": {"kind": "uniform"}},
         "mix": {"read_fraction": 1.0, "trim_fraction": 0.0},
         "block_sizes": [{"bytes": 4096, "weight": 1.0}],
         "span": {"offset_bytes": 0, "bytes": MIB, "sharing": "shared"},
-        "io_mode": "direct",
-        "durability": {"kind": "none"},
-        "arrival": {"kind": "closed"},
-        "payload": {"kind": "random"},
-        "limit_bytes": None,
-        "limit_operations": None,
-        "cpus": [],
+        **{"io_mode": "direct", "durability": {"kind": "none"}},
+        **{"arrival": {"kind": "closed"}, "payload": {"kind": "random"}},
     }
     block = {
-        "kind": "block",
-        "target": target or {"kind": "virtual", "size_bytes": MIB},
-        "backend": {"kind": "null"},
-        "layout": "never",
-        "page_cache": "keep",
-        "streams": [stream],
-        "ramp": {"duration_ns": 0, "bytes": None},
-        "duration_ns": 100_000_000,
-        "interval_ns": 100_000_000,
+        **{"kind": "block", "target": target or {"kind": "virtual", "size_bytes": MIB}, "backend": {"kind": "null"}},
+        **{"layout": "never", "page_cache": "keep", "streams": [stream]},
+        **{"ramp": {"duration_ns": 0, "bytes": None}, "duration_ns": 100_000_000, "interval_ns": 100_000_000},
         **workload,
     }
-    return {
-        "protocol": protocol.VERSION,
-        "run_id": run_id,
-        "seed": 1,
-        "workload": block,
-        "observe": {"block_devices": []},
-    }
+    spec = {"protocol": protocol.VERSION, "run_id": run_id, "seed": 1}
+    return spec | {"workload": block, "observe": {"block_devices": []}}
 
 
 def hand_plan(
@@ -117,15 +101,8 @@ def a_record(plan: Plan, run: Run, **changes: Any) -> Record:
         "begin_ns": 5,
         "end_ns": 100_000_005,
         "jobs": [
-            {
-                "stream": "main",
-                "job": 0,
-                "operations": 7,
-                "bytes": 7 * 4096,
-                "last_completion_ns": 99_000_000,
-                "usage": usage,
-                "abandoned": 0,
-            }
+            {"stream": "main", "job": 0, "operations": 7, "bytes": 7 * 4096, "usage": usage}
+            | {"last_completion_ns": 99_000_000, "abandoned": 0}
         ],
         "process": usage,
         "peak_memory_bytes": MIB,
@@ -134,28 +111,17 @@ def a_record(plan: Plan, run: Run, **changes: Any) -> Record:
         "backend": {"kind": "null", "features": [], "fallbacks": []},
         "layout": {"written_bytes": 0, "kept_bytes": 0},
     }
+    of_case = {name: getattr(case, name) for name in ("case_id", "part", "control", "levels", "parameters")}
+    of_run = {name: getattr(run, name) for name in ("run_id", "repeat", "order", "spec")}
     facts: dict[str, Any] = {
-        "run_id": run.run_id,
-        "attempt": 1,
-        "case_id": case.case_id,
-        "part": case.part,
-        "control": case.control,
-        "repeat": run.repeat,
-        "order": run.order,
-        "levels": case.levels,
-        "parameters": case.parameters,
-        "spec": run.spec,
+        **of_case,
+        **of_run,
+        **{"attempt": 1, "outcome": "complete", "failure": None, "result": result},
         "started_at": "2026-01-02T03:04:05+00:00",
         "ended_at": "2026-01-02T03:04:06+00:00",
-        "outcome": "complete",
-        "failure": None,
         "engine": {"engine": "iosonde-engine", "version": "0", "clock": "tsc", "clock_read_ns": 9.5},
-        "phases": [],
-        "result": result,
         "child": {"wall_ns": 100, "exit_status": 0},
-        "target": {},
-        "environment": "",
-        "warnings": [],
+        **{"phases": [], "target": {}, "environment": "", "warnings": []},
     }
     return Record(**(facts | changes))
 
@@ -164,6 +130,13 @@ def sign(record: Path) -> None:
     """Recompute the manifest of a record, as somebody who edits one would."""
     files = {path.name: path.read_bytes() for path in record.iterdir() if path.name != MANIFEST}
     (record / MANIFEST).write_bytes(manifest(files))
+
+
+def sign_plan(directory: Path) -> None:
+    """Recompute the checksum of the plan of a result set."""
+    form = directory / "format.json"
+    digest = hashlib.sha256((directory / "plan.json").read_bytes()).hexdigest()
+    form.write_text(json.dumps({**json.loads(form.read_bytes()), "plan_sha256": digest}))
 
 
 def a_failure(plan: Plan, run: Run, *, attempt: int = 1) -> Record:
@@ -177,25 +150,11 @@ def tables(run_id: str, latencies_ns: list[int] | None = None) -> tuple[pl.DataF
     values = np.array(latencies_ns if latencies_ns is not None else [1000, 2000, 3000], dtype=np.uint64)
     buckets, counts = np.unique(bucket_of(values), return_counts=True)
     place = {"run_id": run_id, "phase": "measure", "interval": 0}
-    intervals = pl.DataFrame(
-        [
-            {
-                **place,
-                "begin_ns": 0,
-                "end_ns": 100_000_000,
-                "stream": "main",
-                "operation": "read",
-                "count": len(values),
-                "bytes": 4096 * len(values),
-                "errors": 0,
-                "completion_latency_ns_sum": int(values.sum()),
-                "completion_latency_ns_min": int(values.min()),
-                "completion_latency_ns_max": int(values.max()),
-                "backlog_max": 0,
-            }
-        ],
-        schema=INTERVALS,
-    )
+    exact = {"sum": int(values.sum()), "min": int(values.min()), "max": int(values.max())}
+    counted = {"count": len(values), "bytes": 4096 * len(values)}
+    counted |= {f"completion_latency_ns_{name}": value for name, value in exact.items()}
+    kind = {"stream": "main", "operation": "read", "errors": 0, "backlog_max": 0}
+    intervals = pl.DataFrame([place | {"begin_ns": 0, "end_ns": 100_000_000} | kind | counted], schema=INTERVALS)
     rows = [
         {**place, "stream": "main", "operation": "read", "latency": "completion", "bucket": bucket, "count": count}
         for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True)

@@ -94,12 +94,8 @@ def result_set(directory: Path, runs: Sequence[Sequence[Samples]], *, intervals:
 
 def jobs(*, streams: Sequence[str], cpu_ns: int = 0) -> list[dict[str, Any]]:
     """Return one job a stream for a result."""
-    usage = dict.fromkeys(USAGE.names()[6:13], 0) | {
-        "wall_ns": SECOND,
-        "user_ns": cpu_ns,
-        "system_ns": 0,
-        "fs_outputs": 0,
-    }
+    usage = dict.fromkeys(USAGE.names()[6:13], 0) | {"wall_ns": SECOND, "user_ns": cpu_ns}
+    usage |= {"system_ns": 0, "fs_outputs": 0}
     facts = {"job": 0, "operations": 0, "bytes": 0, "last_completion_ns": 0, "abandoned": 0, "usage": usage}
     return [{"stream": stream, **facts} for stream in streams]
 
@@ -138,13 +134,8 @@ def _exact(name: str, values: Latencies) -> dict[str, int]:
 
 
 def _buckets(run_id: str, sample: Samples) -> list[dict[str, Any]]:
-    place = {
-        "run_id": run_id,
-        "phase": sample.phase,
-        "interval": sample.interval,
-        "stream": sample.stream,
-        "operation": sample.operation,
-    }
+    place = {"run_id": run_id, "phase": sample.phase, "interval": sample.interval}
+    place |= {"stream": sample.stream, "operation": sample.operation}
     rows = []
     for latency, values in (("completion", sample.completion_ns), ("response", sample.response_ns)):
         if values is not None:
@@ -157,11 +148,5 @@ def _buckets(run_id: str, sample: Samples) -> list[dict[str, Any]]:
 
 
 def _usage(run_id: str, device: str, interval: int) -> dict[str, Any]:
-    return {
-        "run_id": run_id,
-        "phase": "measure",
-        "interval": interval,
-        "begin_ns": interval * SECOND,
-        "end_ns": (interval + 1) * SECOND,
-        "device": device,
-    }
+    place = {"run_id": run_id, "phase": "measure", "interval": interval, "device": device}
+    return place | {"begin_ns": interval * SECOND, "end_ns": (interval + 1) * SECOND}

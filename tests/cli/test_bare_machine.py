@@ -20,7 +20,8 @@ from namespaces import private_mounts
 
 pytestmark = [pytest.mark.system, pytest.mark.needs("root", "unshare", "loop devices")]
 
-SHORT = ("--set", "queue_depth=1", "--set", "span=1MiB", "--set", "duration=100ms", "--set", "ramp=0")
+STUDY = ("run", "master2010-iops", "--profile", "quick", "--repeats", "1", "--set", "span=1MiB", "--set", "jobs=1")
+SHORT = ("--set", "duration=100ms", "--set", "queue_depth=1")
 
 COREUTILS = ("sh", "cat", "cp", "env", "ls", "rm", "stat", "true", "uname")
 HIDE_PROGRAMS = """
@@ -74,7 +75,7 @@ def test_a_directory_is_measured_and_reported_without_any_program(bare: Bare, tm
     target, output = tmp_path / "target", tmp_path / "set"
     target.mkdir()
     options = ("--target", target, "--output", output, *SHORT)
-    assert "complete" in bare("run", "quick", "--profile", "quick", "--repeats", "1", *options).stderr
+    assert "complete" in bare(*STUDY, *options).stderr
     assert (output / "report.html").stat().st_size > 10_000
     assert bare("sql", output, "SELECT count(*) > 0 AS n FROM runs").stdout == "n\ntrue\n"
     assert bare("compare", output, output).returncode == 0
@@ -87,7 +88,7 @@ def test_what_is_missing_is_named_with_its_package(bare: Bare, tmp_path: Path) -
         assert "install" in checks[name]["advice"] or "package" in checks[name]["advice"], name
     options = ("--target", tmp_path / "target", "--output", tmp_path / "set", "--set", "file_system=ext4", *SHORT)
     (tmp_path / "target").mkdir()
-    refused = bare("run", "quick", *options, code=1)
+    refused = bare(*STUDY, *options, code=1)
     assert "was not found" in refused.stderr or "is not installed" in refused.stderr
     assert "install" in refused.stderr
     assert list((tmp_path / "target").iterdir()) == []

@@ -117,13 +117,8 @@ run_id     queue_depth   failure
 c0001-r1             1   -
 c0001-r2             1   -
 """)
-    assert float(iosonde("sql", first, "SELECT min(iops) FROM runs").stdout.splitlines()[1]) > 0
-
-
-def test_wrong_queries_and_those_that_write_are_errors(iosonde: Iosonde, first: Path) -> None:
-    for query in ("SELECT no_such FROM runs", "DELETE FROM runs"):
-        done = iosonde("sql", first, query)
-        assert (done.returncode, done.stdout) == (1, "")
+    done = iosonde("sql", first, "DELETE FROM runs")
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_a_result_set_is_queried_while_it_is_written_and_damaged_files_are_named(

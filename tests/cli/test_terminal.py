@@ -65,7 +65,7 @@ def is_clean(printed: str) -> bool:
 
 def test_everything_is_printed_without_escape_sequences(directory: Path) -> None:
     query = "SELECT message, chr(27) || '[2J' AS c, chr(155) || 'x' AS d FROM warnings"
-    formats = [("sql", directory, query, "--format", each) for each in ("table", "csv", "json")]
+    formats = [("sql", directory, query, "--format", each) for each in ("table", "json")]
     commands = [
         *formats,
         ("sql", directory, f"SELECT '{EVIL}' FROM nowhere"),
@@ -79,8 +79,7 @@ def test_everything_is_printed_without_escape_sequences(directory: Path) -> None
         assert printed and is_clean(printed), arguments
         if arguments in formats:
             assert "owned" in printed and "damaged" not in printed, arguments
-    [styled] = each_on_terminal(("sql", directory, "SELECT 1 AS one", "--format", "table"))
-    assert "\x1b[" in styled, "styles of rich stay"
+        assert "\x1b[" in printed or "table" not in arguments, "styles of rich stay"
 
 
 def test_text_keeps_its_lines_and_tabs() -> None:

@@ -44,19 +44,12 @@ with found.lock():
     before_the_rename()
     found.write(a_record(found.plan, found.plan.runs[1]), *tables(found.plan.runs[1].run_id))
 """,
-    "environment": """
-found = ResultSet.open(directory)
-with found.lock():
-    before_the_rename()
-    found.write_environment({"a": 1})
-""",
     "reserve": """
 with ResultSet.open(directory).lock():
     die()
 """,
     "report": "before_the_rename(); files.write_output(directory / 'report.html', b'x', within=[directory])",
     "export": "before_the_rename(); ResultSet.open(directory).export('csv', scratch / 'export')",
-    "export of runs": "before_the_rename(); ResultSet.open(directory).export('fio-json', scratch / 'export')",
     "connection": "connection = ResultSet.open(directory).connect(); die()",
     "query": "import subprocess; subprocess.Popen.wait = die; answer(directory, 'SELECT 1')",
 }
