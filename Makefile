@@ -1,4 +1,4 @@
-# Two commands do all the set-up: `make demo` and `make test`. `make check` is the fast loop.
+# Two commands do all the set-up: `make demo` and `make test`. `make check` is the fast loop, `make test-all` the slow one.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 export PATH := $(BIN):$(PATH)
 DEMO := $(CURDIR)/iosonde-results
 
-.PHONY: demo lab test check check-rust check-python format setup setup-dev bench fresh wheel protocol docs man clean help
+.PHONY: demo lab test test-all check check-rust check-python recordings format setup setup-dev bench fresh wheel protocol docs man clean help
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -24,8 +24,11 @@ demo: setup ## Measure this disk with the study `quick` (two minutes) and write 
 	@mkdir -p $(DEMO)
 	iosonde run quick --target $(DEMO)
 
-test: setup-dev ## Pass every test
+test: setup-dev ## Pass every test that decides whether the product works
 	scripts/test
+
+test-all: setup-dev ## The same, and what takes hours: an emulated machine, many seeds, programs of others
+	scripts/test all
 
 lab: setup ## Measure arrays of throttled drives in a virtual machine (as root, an hour or more)
 	bash python/iosonde/data/lab/run $(DEMO)/lab
@@ -34,9 +37,7 @@ check: setup-dev ## Format, lint, types, unit tests: the fast loop
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-rust check-python
 
 check-rust:
-	cargo fmt --check
-	cargo clippy --quiet --all-targets --features iosonde-engine/clients -- -D warnings
-	cargo test --quiet --lib --bins --features iosonde-engine/clients
+	scripts/rust-tests --quiet --lib --bins
 
 check-python: export PYTHONPATH := python
 check-python:
@@ -46,12 +47,15 @@ check-python:
 	lint-imports --no-cache
 	pytest -q -m unit --numprocesses "$$(nproc)" --dist loadfile
 
+recordings: setup-dev ## Record result sets for tests again with the real engine, in tests/recorded
+	PYTHONPATH=python:tests python tests/recordings.py
+
 fresh: setup-dev ## Install iosonde on a fresh Debian 12 in a chroot and run the demo there (as root, ten minutes)
 	pytest -q -m fresh --also fresh
 
 wheel: setup ## Build a wheel with all programs for any Linux with glibc 2.31 or newer, and the source distribution, in dist/
 	MATURIN_PEP517_ARGS='--features workloads' pip install --quiet --constraint packaging/constraints.txt --editable '.[wheel]'
-	maturin build --release --zig --compatibility manylinux_2_31 --out dist
+	maturin build --profile dist --zig --compatibility manylinux_2_31 --out dist
 	python scripts/build-sdist dist
 
 format: setup-dev ## Format the code
@@ -80,14 +84,16 @@ man: setup ## Write the manual page to build/iosonde.1
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
 
-$(VENV)/.installed: scripts/setup scripts/setup.py packaging/constraints.txt pyproject.toml Cargo.toml Cargo.lock \
+SOURCES := scripts/setup scripts/setup.py packaging/constraints.txt pyproject.toml Cargo.toml Cargo.lock \
     $(shell find crates -name '*.rs' -o -name Cargo.toml)
+
+$(VENV)/.installed: $(SOURCES)
 	scripts/setup $(VENV)
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed python/iosonde/tools.py
+$(VENV)/.installed-dev: $(SOURCES) python/iosonde/tools.py
 	scripts/setup $(VENV) dev
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 clean: ## Remove the environment (not the results)
 	rm -rf $(VENV)

@@ -18,6 +18,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -174,11 +175,12 @@ def sample() -> list[Mutant]:
 class Tests:
     """Tests by the lines that they execute, and how long each takes."""
 
-    def __init__(self, coverage: Path, junit: Path, root: Path) -> None:
+    def __init__(self, coverage: Path, junits: list[Path], root: Path) -> None:
         self.seconds: dict[str, float] = {}
-        for case in ElementTree.parse(junit).iter("testcase"):
+        for case in (case for junit in junits for case in ElementTree.parse(junit).iter("testcase")):
             if not any(each.tag in ("failure", "error", "skipped") for each in case):
-                name = case.attrib["classname"].replace(".", "/") + ".py::" + case.attrib["name"]
+                folder, file, *classes = re.split(r"\.(?=test_)|\.(?=[A-Z])", case.attrib["classname"])
+                name = "::".join([f"{folder.replace('.', '/')}/{file}.py", *classes, case.attrib["name"]])
                 self.seconds[name] = float(case.attrib["time"])
         self.of_line: dict[tuple[str, int], set[str]] = defaultdict(set)
         self.of_file: dict[str, set[str]] = defaultdict(set)
@@ -244,23 +246,27 @@ def rust_outcome(copy: Path, path: Path) -> str:
     # What the crate's users test of it: the harness paces and counts by these.
     if crate in ("metrics", "load"):
         command += ["--package", "iosonde-harness"]
-    return ended(command, copy, dict(os.environ), {0: "survived", 101: "failed"}, LIMIT_S * 5)
+    return ended(command, copy, dict(os.environ), {0: "survived", 101: "failed"}, 5 * LIMIT_S)
 
 
 def ended(
-    command: list[str], copy: Path, environment: dict[str, str], codes: dict[int, str], limit: float = LIMIT_S
+    command: list[str], copy: Path, environment: dict[str, str], codes: dict[int, str], limit_s: int = LIMIT_S
 ) -> str:
+    """Return the meaning of the exit code. The CPU time is limited, which a busy machine does not change."""
+    bounded = ["prlimit", f"--cpu={limit_s}", *command]
     process = subprocess.Popen(
-        command, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        bounded, cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
     )
     try:
-        output, _ = process.communicate(timeout=limit)
+        output, _ = process.communicate(timeout=10 * limit_s)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return "timeout"
     if b"could not compile" in output:
         return "not compiled"
+    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "timeout"
     return codes.get(process.returncode, f"exit {process.returncode}")
 
 
@@ -302,7 +308,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=["draw", "run", "show"])
     parser.add_argument("--coverage", type=Path)
-    parser.add_argument("--junit", type=Path)
+    parser.add_argument("--junit", type=Path, nargs="*")
     parser.add_argument(
         "--root", type=Path, default=CHECKOUT, help="checkout whose tests run, and to which the coverage belongs"
     )

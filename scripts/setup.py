@@ -52,9 +52,9 @@ def main(venv: Path, *, dev: bool) -> None:
         install_moto(Path(tools.MOTO).expanduser())
     warn_of_missing(tools, dev=dev)
     create_environment(venv)
-    build_engine()
+    build_engine(dev=dev)
     install_python_package(venv, dev=dev)
-    if dev or (venv / "bin" / "iosonde-engine-clients").exists():
+    if not dev and (venv / "bin" / "iosonde-engine-clients").exists():
         build_clients(venv / "bin")
 
 
@@ -343,18 +343,25 @@ def create_environment(venv: Path) -> None:
         fail(f"cannot create a virtual environment in `{venv}`", "install the package `python3-venv`")
 
 
-def build_engine() -> None:
-    """Compile with Cargo's own progress display; installing the Python package then finds everything built."""
+def build_engine(*, dev: bool) -> None:
+    """Compile with Cargo's own progress display; installing the Python package then finds everything built.
+
+    For developers both programs at once: one after the other would compile their common dependencies twice.
+    """
     log("building the engine (a few minutes the first time)")
-    done = subprocess.run(
-        ["cargo", "build", "--release", "--locked", "--package", "iosonde-engine"], cwd=CHECKOUT, check=False
-    )
+    command = ["cargo", "build", "--release", "--locked", "--package", "iosonde-engine", "--features", features(dev)]
+    done = subprocess.run(command, cwd=CHECKOUT, check=False)
     if done.returncode:
         fail("the engine could not be built", "the compiler's messages are above")
 
 
+def features(dev: bool) -> str:
+    """Features of the engine's package: the program that studies of Cassandra and MongoDB use is built when one needs it."""
+    return "workloads,clients" if dev else "workloads"
+
+
 def build_clients(directory: Path) -> None:
-    """Build the program that studies of Cassandra and MongoDB use: for tests, and to replace an older one."""
+    """Replace an older program of the clients."""
     log("building the clients of Cassandra and MongoDB (a few minutes the first time)")
     done = subprocess.run([CHECKOUT / "scripts" / "build-clients", directory], check=False)
     if done.returncode:
@@ -419,12 +426,12 @@ def install_python_package(venv: Path, *, dev: bool) -> None:
     log("installing the Python package")
     what = ".[dev]" if dev else "."
     constraint = {name: str(CONSTRAINTS) for name in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")}
-    without_clients = {"MATURIN_PEP517_ARGS": "--features workloads"}  # Otherwise those of pyproject.toml.
+    programs = {"MATURIN_PEP517_ARGS": f"--features {features(dev)}"}  # Otherwise those of pyproject.toml.
     done = subprocess.run(
         [str(venv / "bin" / "pip"), "install", "--disable-pip-version-check", "-e", what],
         cwd=CHECKOUT,
         check=False,
-        env={**os.environ, **constraint, **without_clients},
+        env={**os.environ, **constraint, **programs},
     )
     if done.returncode:
         fail("the Python package could not be installed", "pip's messages are above")

@@ -6,7 +6,7 @@ These are summaries of drives whose values are drawn from known distributions.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -49,66 +49,35 @@ def fleet(
     slower: Mapping[int, float] | None = None,
     firmware: Mapping[int, str] | None = None,
     hours: Sequence[int] | None = None,
-    runs: int = 3,
     model: str = "EXAMPLE SSD",
 ) -> list[Summary]:
     """Drives of one model: `slower` multiplies the p99 latency of some, `firmware` is that of some, the others' 1.0."""
-    random = np.random.default_rng(seed)
-    return [
-        _drive(
-            number,
-            random,
-            factor=(slower or {}).get(number, 1.0),
-            firmware=(firmware or {}).get(number, "1.0"),
-            hours=hours[number] if hours else None,
-            runs=runs,
-            model=model,
+    random, found = np.random.default_rng(seed), []
+    for number in range(count):
+        own = Device(
+            name=f"nvme{number}n1", model=model, firmware=(firmware or {}).get(number, "1.0"), serial=f"{number:08x}"
         )
-        for number in range(count)
-    ]
+        cells = list(_cells(random, (slower or {}).get(number, 1.0)))
+        age = hours[number] if hours else None
+        found.append(
+            Summary(
+                path=f"slot-{number}", study="example", title="Example", profile="quick", target=f"/dev/{own.name}",
+                simulated=False, devices=[own], power_on_hours=age, kernel="6.1", software="0.1.0",
+                started_at="2026-01-02T03:00:00+00:00", ended_at="2026-01-02T03:10:00+00:00", complete=6, runs=6,
+                headlines=[], verdict="device-limited", trust="", report="", problems=[], facts={}, loads=dict(CASES),
+                parameters=dict.fromkeys(CASES, "same"), cells=cells,
+            )
+        )  # fmt: skip
+    return found
 
 
-def _drive(
-    number: int, random: np.random.Generator, *, factor: float, firmware: str, hours: int | None, runs: int, model: str
-) -> Summary:
-    cells = []
+def _cells(random: np.random.Generator, factor: float) -> Iterator[SessionCell]:
+    """Values of three runs of each case."""
     for depth, case in enumerate(CASES, 1):
         for metric, level in ((IOPS, 20_000.0 * depth), (P99, 90_000.0 * depth)):
             own = math.log(level * (factor if metric == P99 else 1.0)) + random.normal(0, BETWEEN)
-            logs = own + random.normal(0, WITHIN, runs)
-            variance = float(logs.var(ddof=1)) if runs > 1 else 0.0
-            cells.append(
-                SessionCell(
-                    case_id=case,
-                    metric=metric,
-                    mean_log=float(logs.mean()),
-                    runs=runs,
-                    run_variance=variance,
-                    verdict="device-limited",
-                )
-            )
-    return Summary(
-        path=f"slot-{number}",
-        study="example",
-        title="Example",
-        profile="quick",
-        target=f"/dev/nvme{number}n1",
-        simulated=False,
-        devices=[Device(name=f"nvme{number}n1", model=model, firmware=firmware, serial=f"{number:08x}")],
-        power_on_hours=hours,
-        kernel="6.1",
-        software="0.1.0",
-        started_at="2026-01-02T03:00:00+00:00",
-        ended_at="2026-01-02T03:10:00+00:00",
-        complete=6,
-        runs=6,
-        headlines=[],
-        verdict="device-limited",
-        trust="",
-        report="",
-        problems=[],
-        facts={},
-        loads=dict(CASES),
-        parameters=dict.fromkeys(CASES, "same"),
-        cells=cells,
-    )
+            logs = own + random.normal(0, WITHIN, 3)
+            yield SessionCell(
+                case_id=case, metric=metric, mean_log=float(logs.mean()), runs=len(logs),
+                run_variance=float(logs.var(ddof=1)), verdict="device-limited",
+            )  # fmt: skip

@@ -106,10 +106,8 @@ class Network:
 
 
 @contextmanager
-def network(
-    directory: Path, names: Sequence[str], variables: Mapping[str, str], *, python: Mapping[str, str] | None = None
-) -> Iterator[Network]:
-    """Hosts with these names; sessions on them have these environment variables, and some a Python of their own."""
+def network(directory: Path, names: Sequence[str], variables: Mapping[str, str]) -> Iterator[Network]:
+    """Hosts with these names; sessions on them have these environment variables."""
     directory.mkdir()
     with ExitStack() as stack:
         hub = stack.enter_context(_process(["unshare", "--net", "sleep", "infinity"]))
@@ -120,7 +118,7 @@ def network(
         subprocess.run([*inside, "ip", "address", "add", f"{COORDINATOR}/24", "dev", "bridge"], check=True)
         _create_key(directory / "user")
         hosts = [stack.enter_context(_host(directory, name, n, inside, variables)) for n, name in enumerate(names)]
-        _write_client(directory, hosts, python or {})
+        _write_client(directory, hosts)
         yield Network(directory, hosts, inside)
 
 
@@ -158,7 +156,7 @@ def _host(
         yield NamespaceHost(name, address, directory, process)
 
 
-def _write_client(directory: Path, hosts: Sequence[NamespaceHost], python: Mapping[str, str]) -> None:
+def _write_client(directory: Path, hosts: Sequence[NamespaceHost]) -> None:
     """The configuration of the user's ssh, which knows the hosts, and the file of `--hosts`."""
     keys = [f"{host.address} {(host.directory / 'host.pub').read_text()}" for host in hosts]
     (directory / "known_hosts").write_text("".join(keys))
@@ -172,7 +170,7 @@ def _write_client(directory: Path, hosts: Sequence[NamespaceHost], python: Mappi
     wrapper.chmod(0o755)
     tables = [
         f'[[hosts]]\nname = "{host.name}"\naddress = "{host.address}"\nuser = "root"\nport = 22\n'
-        f'python = "{python.get(host.name, sys.executable)}"\n'
+        f'python = "{sys.executable}"\n'
         for host in hosts
     ]
     (directory / "hosts.toml").write_text("".join(tables))
@@ -200,7 +198,7 @@ def _namespace(pid: int, kind: str = "pid") -> int:
 
 
 def await_(is_true: Callable[[], bool]) -> None:
-    """Wait for at most two minutes, on a busy machine."""
+    """Wait; five minutes only end a hang."""
     deadline = time.monotonic() + 300
     while not is_true():
         assert time.monotonic() < deadline

@@ -151,10 +151,7 @@ CLOSED = dict.fromkeys(("in the clear", "with a certificate", "without a certifi
 
 
 def answers_of_dask(
-    addresses: Iterable[str],
-    *,
-    inside: Sequence[str] = (),
-    certificate: Sequence[Path | str] = ("", ""),
+    addresses: Iterable[str], *, inside: Sequence[str] = (), certificate: Sequence[Path | str] = ("", "")
 ) -> dict[str, dict[str, str]]:
     """Ask Dask's schedulers and workers `HOST:PORT` for their greeting, as a stranger -> the answers by address and way.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from engines import real_engine
+from fleet_samples import STUDY
 from hosts_in_namespaces import Network, await_, network
 from loop_stacks import MIB, loop_devices
 from strangers import listening, sharing_network
@@ -23,23 +24,6 @@ from iosonde.results.schema import MANIFEST
 from iosonde.ssh_hosts import SshHost
 from iosonde.storage.safety.consent import Consent
 
-STUDY = """\
-name = "tiny"
-title = "Reads"
-question = "How fast?"
-repeats = 2
-[measurement]
-read_fraction = {read_fraction}
-span = "1MiB"
-duration = "{duration}"
-ramp = "0s"
-interval = "100ms"
-[[parts]]
-name = "main"
-[parts.factors]
-queue_depth = [1]
-[profiles.standard]
-"""
 NAMES = ("north", "south")
 on_hosts = pytest.mark.needs("root", "ssh", "sshd", "ssh-keygen", "ip", "nsenter", "unshare")
 
@@ -79,7 +63,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 @on_hosts
 def test_each_host_checks_its_devices_and_its_records_are_collected(hosts: Network, tmp_path: Path) -> None:
     study, out = tmp_path / "tiny.toml", tmp_path / "out"
-    study.write_text(STUDY.format(duration="200ms", read_fraction="0.5"))
+    study.write_text(STUDY.replace("read_fraction = 1.0", "read_fraction = 0.5"))
     out.mkdir()
     north, south = (host.hide(out) for host in hosts.hosts)
     with loop_devices(tmp_path, 8 * MIB) as [device]:
@@ -117,7 +101,7 @@ def test_each_host_checks_its_devices_and_its_records_are_collected(hosts: Netwo
 @on_hosts
 def test_a_host_that_dies_is_named_and_the_others_are_measured(hosts: Network, tmp_path: Path) -> None:
     study, out = tmp_path / "tiny.toml", tmp_path / "out"
-    study.write_text(STUDY.format(duration="4s", read_fraction="1.0"))
+    study.write_text(STUDY.replace('"200ms"', '"10s"\narrival = "constant"\nrate = 100'))
     (tmp_path / "data").mkdir()
     targets = {"a": ("north", "null:1GiB"), "b": ("south", "null:1GiB"), "waiting": ("south", "null:1GiB")}
     file = fleet_file(tmp_path / "fleet.toml", hosts, targets)
@@ -143,57 +127,40 @@ def test_a_host_that_dies_is_named_and_the_others_are_measured(hosts: Network, t
 
 
 @pytest.mark.unit
-def test_a_consent_is_for_the_host_that_it_names() -> None:
+def test_consent_hardware_software_and_records_are_those_of_a_host(tmp_path: Path) -> None:
     listed = [SshHost(address="10.0.0.1", name="north"), SshHost(address="south")]
     consent = Consent(destroy=("/dev/sda", "north:/dev/sda", "south:/dev/sdb"), confirm=("serial",))
     assert fleet_hosts.here(listed, consent.destroy) == ["/dev/sda"]
     assert fleet_hosts.consent_on("north", consent) == Consent(destroy=("/dev/sda",), confirm=("serial",))
-
-
-@pytest.mark.unit
-def test_hosts_share_a_server_and_no_drives() -> None:
     a, b = (fleet_hosts.hardware(["drive sda", UNKNOWN], machine) for machine in ("north", "south"))
-    assert a & b == {UNKNOWN}
+    assert a & b == {UNKNOWN}, "hosts share a server and no drives"
     assert fleet_hosts.hardware(["drive sda"], "") == {"drive sda"}, "a host that is this machine"
-
-
-@pytest.mark.unit
-def test_another_build_on_a_host_is_refused() -> None:
     own = {"iosonde": "1", "engine": "1", "engine_sha256": "a"}
     fleet_hosts.require_same_software("north", own, own)
     with pytest.raises(TargetError, match=r"`north` must have the same `engine_sha256` .*; got `b` instead of `a`"):
         fleet_hosts.require_same_software("north", own | {"engine_sha256": "b"}, own)
-
-
-@pytest.mark.engine
-def test_an_answer_of_another_program_is_an_error_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ssh").write_text("#!/bin/sh\necho Welcome to north\necho '{}'\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    found = fleet_hosts.ask([SshHost(address="north")], {"north": {}})["north"]
-    assert isinstance(found, TargetError)
-    assert "text of another program: `Welcome to north`" in str(found)
-
-
-@pytest.mark.engine
-def test_a_host_that_does_not_answer_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "ssh").write_text("#!/bin/sh\nexec sleep 1000\n")
-    (tmp_path / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    found = fleet_hosts.ask([SshHost(address="north")], {"north": {"do": "describe"}}, answer_s=0.1)["north"]
-    assert isinstance(found, TargetError)
-    assert "host `north` (`north`) gave no answer within 100 ms" in str(found)
-    assert "in the request `describe` of the fleet" in str(found)
-    assert "hint: a device or mount there probably does not respond" in str(found)
-
-
-@pytest.mark.unit
-def test_a_damaged_record_of_a_host_is_refused(tmp_path: Path) -> None:
-    message = {
-        "kind": "records",
-        "name": "c1",
-        "files": {"record.json": "e30=", MANIFEST: base64.b64encode(b"wrong").decode()},
-    }
+    files = {"record.json": "e30=", MANIFEST: base64.b64encode(b"wrong").decode()}
     with pytest.raises(ResultsError, match="`c1` was damaged"):
-        fleet_hosts.keep(tmp_path, message)
+        fleet_hosts.keep(tmp_path, {"kind": "records", "name": "c1", "files": files})
     assert list((tmp_path / "records").iterdir()) == []
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        ("echo Welcome to north\necho '{}'", "text of another program: `Welcome to north`"),
+        ("exec sleep 1000", "host `north` (`north`) gave no answer within 1 s, in the request `describe` of the fleet"),
+    ],
+)
+def test_a_host_without_an_answer_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, what: str
+) -> None:
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    patience_s = 1.0 if "sleep" in script else 300.0
+    request = {"north": {"do": "describe"}}
+    found = fleet_hosts.ask([SshHost(address="north")], request, answer_s=patience_s)["north"]
+    assert isinstance(found, TargetError)
+    assert what.partition(",")[0] in str(found) and what.partition(", ")[2] in str(found)

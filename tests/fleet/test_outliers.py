@@ -24,11 +24,11 @@ def chapter(summaries: list[Summary]) -> Chapter:
     return Chapter(fleet=found)
 
 
-@pytest.mark.parametrize("count", [4, 8, 24])
+@pytest.mark.parametrize("count", [4, 24])
 def test_p_values_of_equal_drives_are_uniform_in_small_groups(count: int) -> None:
     """With the normal distribution in place of the exact one, 5 % would be up to 30 % in groups of four."""
     random, p_values = np.random.default_rng(3), []
-    for _ in range(2400 // count):
+    for _ in range(960 // count):
         logs = random.normal(10, 0.02, count)
         for place in range(count):
             others = reference(np.delete(logs, place))
@@ -41,21 +41,21 @@ def test_p_values_of_equal_drives_are_uniform_in_small_groups(count: int) -> Non
 
 def test_the_median_of_a_group_is_compared_with_its_own_error() -> None:
     random, p_values = np.random.default_rng(4), []
-    for _ in range(600):
+    for _ in range(300):
         p_values.append(group_deviation(random.normal(0, 0.02, 5), reference(random.normal(0, 0.02, 12))).p_value)
-    assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.05, abs=0.036)
+    assert np.mean(np.array(p_values) < 0.05) == pytest.approx(0.05, abs=0.05)
 
 
 def test_an_interval_covers_the_difference_of_the_drive_from_the_median_of_all() -> None:
     """The repeats of the drive vary as in a fleet: its own variance is estimated from three runs."""
     random, covered = np.random.default_rng(6), 0
-    for _ in range(1000):
+    for _ in range(400):
         runs = random.normal(0.1, 0.01, 3)
         others = reference(random.normal(0, 0.02, 20))
         found = drive_deviation(float(runs.mean()), others, run_variance=float(runs.var(ddof=1)), runs=3)
         low, high = found.interval or (2, 0)
         covered += low <= math.exp(0.1) <= high
-    assert 930 <= covered <= 985
+    assert 365 <= covered <= 395
 
 
 def test_three_bad_drives_of_ten_do_not_hide_each_other() -> None:
@@ -68,20 +68,12 @@ def test_three_bad_drives_of_ten_do_not_hide_each_other() -> None:
     assert max(found[7:]) < 0.01 < min(found[:7])
 
 
-def test_holm_is_that_of_a_published_example() -> None:
+def test_corrections_and_edge_cases_of_the_statistics() -> None:
+    """Holm's example as published; groups of thousands; and simulated drives that agree to the last digit."""
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([]) == []
-
-
-def test_large_groups_are_represented_by_some_of_their_drives() -> None:
-    logs = np.random.default_rng(5).normal(0, 0.02, 5000)
-    found = reference(logs)
-    assert found.count == outliers.MOST_OTHERS
-    assert found.deviation == pytest.approx(0.02, rel=0.2)
-
-
-def test_equal_values_do_not_divide_by_zero() -> None:
-    """Simulated drives can agree to the last digit."""
+    of_many = reference(np.random.default_rng(5).normal(0, 0.02, 5000))
+    assert of_many.count == outliers.MOST_OTHERS and of_many.deviation == pytest.approx(0.02, rel=0.2)
     found = drive_deviation(0.0, reference([0.0] * 5), run_variance=0.0, runs=3)
     assert found.p_value > 0.5 and found.interval == pytest.approx((1, 1), abs=1e-5)
 
@@ -114,12 +106,9 @@ def test_equal_drives_give_no_name() -> None:
     found = chapter(fleet(60, seed=9))
     assert found.answer == ["No drive of 60 that were compared differs from the others of its group"]
     assert len(found.fleet.comparisons) == 60 * 4
-
-
-def test_few_drives_are_not_compared() -> None:
-    found = chapter(fleet(3, seed=10, slower={0: 3.0}))
-    assert not found.fleet.comparisons
-    assert [each.partition(": ")[2][:12] for each in found.answer] == ["not compared"]
+    few = chapter(fleet(3, seed=10, slower={0: 3.0}))
+    assert not few.fleet.comparisons
+    assert [each.partition(": ")[2][:12] for each in few.answer] == ["not compared"]
 
 
 def test_a_value_that_follows_age_is_stated() -> None:
@@ -169,11 +158,6 @@ def test_the_page_and_markdown_have_every_sentence_and_names_are_text() -> None:
         assert "1 target without a complete run" in text and "slot-9: host" in text
         assert "slot-3 (serial 00000003…)" in text and "comparisons, adjusted together (Holm)" in text
     assert "<b>" not in markdown
-
-
-def test_json_has_what_was_named() -> None:
-    index = Index(root=Path("/fleet"), summaries=fleet(20, seed=16, slower={5: 1.4}), problems=[])
-    found = document(collect(Path("/fleet"), index))
-    [study] = found["studies"]  # type: ignore[misc]
-    assert {each["drive"] for each in study["named"]} == {"slot-5"}
-    assert study["comparisons"] == 80
+    index = Index(root=Path("/fleet"), summaries=drives, problems=[])
+    [study] = document(collect(Path("/fleet"), index))["studies"]  # type: ignore[misc]
+    assert ({each["drive"] for each in study["named"]}, study["comparisons"]) == ({"slot-3"}, 48)

@@ -46,26 +46,12 @@ def indexed(root: Path) -> Index:
     return index(root)
 
 
-def test_result_sets_are_found_at_any_depth_and_links_are_not_followed(indexed: Index) -> None:
+def test_result_sets_are_found_at_any_depth_links_are_not_followed_and_damage_is_named(
+    root: Path, indexed: Index
+) -> None:
     assert sorted(each.path for each in indexed.summaries) == ["a", "deep/odd <b>[a]* 100%#?"]
-
-
-def test_damaged_result_sets_are_named_and_skipped(indexed: Index, root: Path) -> None:
     [problem] = indexed.problems
     assert str(root / "modified") in problem and "modified after it was written" in problem
-
-
-def test_a_damaged_table_skips_its_result_set_alone(root: Path, tmp_path: Path) -> None:
-    for name in ("good", "bad"):
-        shutil.copytree(root / "a", tmp_path / name)
-    table = next((tmp_path / "bad" / "records").iterdir()) / "histograms.parquet"
-    table.write_bytes(table.read_bytes()[:-1])
-    found = index(tmp_path)
-    assert [each.path for each in found.summaries] == ["good"]
-    assert "SHA-256" in found.problems[0] and str(tmp_path / "bad") in found.problems[0]
-
-
-def test_a_summary_has_what_a_reader_looks_for(indexed: Index) -> None:
     odd = next(each for each in indexed.summaries if each.path.startswith("deep"))
     assert (odd.study, odd.target, odd.report) == ("fabricated", "/srv/test/iosonde.dat", "report.html")
     assert [(each.model, each.firmware) for each in odd.devices] == [("OTHER SSD", "1.2.3")]
@@ -138,16 +124,6 @@ def test_links_are_relative_and_encoded(root: Path, indexed: Index, tmp_path: Pa
     assert "<b>[a]" not in page and "odd &lt;b&gt;[a]* 100%#?" in page
 
 
-def test_no_page_is_written_into_a_result_set(root: Path) -> None:
-    with pytest.raises(ResultsError, match="inside the result set"):
-        require_outside(root / "a" / "library.html")
-
-
-def test_a_name_that_is_no_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="not a directory"):
-        index(tmp_path / "missing")
-
-
 def test_facts_of_strangers_are_text_of_any_shape() -> None:
     environments: Mapping[str, object] = {"kernel": "6.1", "cpu": {"mitigations": 3, "model": ["a", "b"]}}
     assert facts_of(environments, [], {"io_mode": "buffered"}) == {"CPU": "a b", "setting io_mode": "buffered"}
@@ -164,3 +140,7 @@ def test_the_command_writes_a_page_and_leaves_result_sets_alone(iosonde: Iosonde
     listed = json.loads(iosonde("library", root, "--json").stdout)
     assert [each["study"] for each in listed["result_sets"]] == ["fabricated", "fabricated"]
     assert len(listed["skipped"]) == 1
+    with pytest.raises(ResultsError, match="inside the result set"):
+        require_outside(root / "a" / "library.html")
+    with pytest.raises(ResultsError, match="not a directory"):
+        index(tmp_path / "missing")

@@ -11,6 +11,8 @@ from command_line import Iosonde
 from fabricate import result_set, small_study
 from s3_server import MOTO, Server, moto, user_of
 
+from iosonde.results import ResultSet
+
 pytestmark = [pytest.mark.system, MOTO]
 LIBRARY = "s3://bucket/lab/results"
 
@@ -38,11 +40,7 @@ def test_a_library_on_s3(server: Server, tmp_path: Path, iosonde: Iosonde, monke
     assert server.buckets["bucket"] == first
 
     count = "SELECT count(DISTINCT (result_set, run_id)) AS runs, count(DISTINCT study) AS studies FROM metrics"
-    assert (
-        iosonde("sql", LIBRARY, count).stdout
-        == iosonde("sql", tmp_path / "made", count).stdout
-        == "runs,studies\n10,1\n"
-    )
+    assert iosonde("sql", LIBRARY, count).stdout == "runs,studies\n10,1\n"
     page = tmp_path / "page.html"
     assert iosonde("library", LIBRARY, "--output", page).returncode == 0
     assert all(name in page.read_text() for name in copied)
@@ -51,7 +49,8 @@ def test_a_library_on_s3(server: Server, tmp_path: Path, iosonde: Iosonde, monke
     assert "a page about `s3://bucket/lab/results` requires `--output`" in iosonde("library", LIBRARY).stderr
 
     assert iosonde("collect", LIBRARY, "--output", tmp_path / "back").returncode == 0
-    assert iosonde("sql", tmp_path / "back", count).stdout == "runs,studies\n10,1\n"
+    copies = [ResultSet.open(plan.parent) for plan in (tmp_path / "back").rglob("plan.json")]
+    assert [len(copy.records()) for copy in copies] == [5, 5] and not any(copy.problems for copy in copies)
 
     missing = iosonde("collect", tmp_path / "made", "--output", "s3://nothing/lab")
     assert (missing.returncode, "`s3://nothing/lab`: The specified bucket does not exist" in missing.stderr) == (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import fsspec
 import polars as pl
 import pytest
-from fabricate import plan, result_set, small_study
 
 from iosonde.errors import ResultsError
 from iosonde.library import compacted, index, remote
@@ -21,16 +19,6 @@ from iosonde.object_storage import opened
 from iosonde.results import ResultSet, query
 
 LIBRARY = "memory://bucket/lab"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two result sets of the same plan, as of two hosts: records differ."""
-    root = tmp_path_factory.mktemp("made")
-    planned = plan(small_study(), repeats=1)
-    result_set(root / "host-a/results", planned, seconds=1)
-    result_set(root / "host-b/results", planned, seconds=1, seed=2)
-    return root
 
 
 @pytest.fixture(autouse=True)
@@ -64,17 +52,28 @@ def metrics(address: str, text: str) -> list[tuple[object, ...]]:
     return query.answer_library(library, text).rows()
 
 
-def test_result_sets_are_uploaded_once_and_objects_never_change(made: Path) -> None:
+def test_result_sets_are_uploaded_once_and_damaged_ones_are_not(made: Path, tmp_path: Path) -> None:
     done = remote.collect([str(made / "host-a"), str(made / "host-b")], LIBRARY)
     assert (len(done.copied), done.known, done.problems) == (2, 0, [])
     first = contents()
     again = remote.collect([str(made)], LIBRARY)
     assert (again.copied, again.completed, again.known) == ([], [], 2)
     assert contents() == first
+    shutil.copytree(made / "host-a", tmp_path / "source")
+    [damaged, *_] = sorted((tmp_path / "source/results/records").iterdir())
+    (damaged / "intervals.parquet").write_bytes(b"")
+    done = remote.collect([str(tmp_path / "source")], "memory://bucket/other")
+    assert "`intervals.parquet` was modified after it was written" in done.problems[0]
+    assert [name for name in archives("/bucket/other")[0] if damaged.name in name] == []
+    again = remote.collect([str(tmp_path / "source")], "memory://bucket/other")
+    assert (again.copied, again.completed, again.known) == ([], [], 1)
 
 
 def test_the_index_and_metrics_are_those_of_a_local_library(made: Path, tmp_path: Path) -> None:
     remote.collect([str(made)], LIBRARY)
+    fsspec.filesystem("memory").pipe_file("/bucket/secret.csv", b"a\n1\n")
+    with pytest.raises(ResultsError, match="disabled by configuration"):
+        metrics(LIBRARY, "SELECT * FROM 'memory://bucket/secret.csv'")
     found, local = index(LIBRARY), index(made, compact=True)
     assert found.problems == []
     assert [each.cells for each in found.summaries] == [each.cells for each in local.summaries]
@@ -110,9 +109,10 @@ def test_a_result_set_that_grew_is_completed_with_its_new_records_only(made: Pat
     assert records_below(tmp_path / "back") == records_below(source)
 
 
-def archives() -> list[list[str]]:
+def archives(below: str = "/bucket/lab") -> list[list[str]]:
     """Names in each archive, the largest archive first."""
-    found = sorted((data for path, data in contents().items() if path.endswith(".tar")), key=len, reverse=True)
+    found = [data for path, data in contents().items() if path.endswith(".tar") and path.startswith(below)]
+    found.sort(key=len, reverse=True)
     return [tarfile.open(fileobj=io.BytesIO(each)).getnames() for each in found]
 
 
@@ -133,54 +133,23 @@ def test_what_a_killed_process_uploaded_is_found_again(made: Path, objects: dict
     ) == [(True,)]
 
 
-def test_damaged_records_are_named_and_not_uploaded(made: Path, tmp_path: Path) -> None:
-    shutil.copytree(made / "host-a", tmp_path / "source")
-    [damaged, *_] = sorted((tmp_path / "source/results/records").iterdir())
-    (damaged / "intervals.parquet").write_bytes(b"")
-    done = remote.collect([str(tmp_path / "source")], LIBRARY)
-    assert "`intervals.parquet` was modified after it was written" in done.problems[0]
-    assert [name for name in archives()[0] if damaged.name in name] == []
-    again = remote.collect([str(tmp_path / "source")], LIBRARY)
-    assert (again.copied, again.completed, again.known) == ([], [], 1)
-
-
-def test_a_query_reads_nothing_but_the_library(made: Path, objects: dict[str, bytes]) -> None:
-    remote.collect([str(made)], LIBRARY)
-    fsspec.filesystem("memory").pipe_file("/bucket/secret.csv", b"a\n1\n")
-    with pytest.raises(ResultsError, match="disabled by configuration"):
-        metrics(LIBRARY, "SELECT * FROM 'memory://bucket/secret.csv'")
-
-
-def test_an_archive_cannot_write_outside_its_directory(made: Path, tmp_path: Path) -> None:
-    data = io.BytesIO()
+def test_what_is_damaged_in_the_library_is_an_error(made: Path, tmp_path: Path) -> None:
+    """An archive cannot write outside its directory either."""
+    storage, data = fsspec.filesystem("memory"), io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("../outside"))
-    fsspec.filesystem("memory").pipe_file("/bucket/lab/result_sets/a/b.tar", data.getvalue())
-    with pytest.raises(ResultsError, match=r"the member `\.\./outside`, which no result set has"):
-        collect(remote.sources([LIBRARY]), tmp_path / "back")
-
-
-def test_what_is_damaged_in_the_library_is_an_error(made: Path, tmp_path: Path) -> None:
-    remote.collect([str(made)], LIBRARY)
-    fsspec.filesystem("memory").pipe_file("/bucket/lab/result_sets/a/b.tar", b"damaged")
-    with pytest.raises(ResultsError, match=r"cannot unpack `.*/a/b.tar`: file could not be opened successfully"):
-        collect(remote.sources([LIBRARY]), tmp_path / "back")
+    for content, problem in (
+        (data.getvalue(), r"the member `\.\./outside`, which no result set has"),
+        (b"damaged", r"cannot unpack `.*/a/b.tar`: file could not be opened successfully"),
+    ):
+        storage.pipe_file("/bucket/lab/result_sets/a/b.tar", content)
+        with pytest.raises(ResultsError, match=problem):
+            collect(remote.sources([LIBRARY]), tmp_path / "back")
     data = io.BytesIO()
     pl.DataFrame([("a", "[]", "9", "")], schema=compacted.SUMMARIES, orient="row").write_parquet(data)
-    fsspec.filesystem("memory").pipe_file(f"/bucket/lab/{remote.COMPACTED}/summaries/9.parquet", data.getvalue())
+    storage.pipe_file(f"/bucket/lab/{remote.COMPACTED}/summaries/9.parquet", data.getvalue())
     with pytest.raises(ResultsError, match=r"the state of `a` in `.*` is damaged"):
         remote.collect([str(made)], LIBRARY)
-
-
-def test_a_client_that_is_not_installed_is_named_with_the_command_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)  # An earlier test used it.
-    with pytest.raises(ResultsError) as raised:
-        opened("s3://bucket/prefix")
-    assert raised.value.what == "`s3://bucket/prefix` requires the package `s3fs`"
-    assert raised.value.hint.endswith("-m pip install s3fs`")
 
 
 @pytest.mark.parametrize("address", ["nothing://bucket/lab", "memory://", "memory://bucket/[a]"])

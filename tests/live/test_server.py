@@ -58,19 +58,14 @@ def test_the_page_is_served_with_a_policy_that_loads_nothing_from_elsewhere(page
     assert b"http://" not in content.replace(b"http://www.w3.org", b"") and b"https://" not in content
 
 
-def test_only_the_secret_path_is_answered(page: LivePage) -> None:
-    root = page.url.rsplit("/", 2)[0]
+def test_only_the_secret_path_of_this_host_is_answered(page: LivePage) -> None:
+    root, port = page.url.rsplit("/", 2)[0], urlsplit(page.url).port
     for path in ("/", "/state", "/x/state", "/x/", "//", f"{urlsplit(page.url).path}../state", "/%00/state"):
         status, content, _ = ask(root + path)
         assert (status, content) == (404, b"not found\n"), path
-    assert ask(page.url + "state")[0] == 200
+    assert ask(page.url + "state")[0] == ask(page.url + "state", Host=f"localhost:{port}")[0] == 200
     assert ask(page.url + "other")[0] == 404
     assert ask(page.url + "state", method="POST")[0] == 501
-
-
-def test_another_host_name_is_refused(page: LivePage) -> None:
-    port = urlsplit(page.url).port
-    assert ask(page.url + "state", Host=f"localhost:{port}")[0] == 200
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port}.evil.example"):
         assert ask(page.url + "state", Host=host)[0] == 403, host
 
@@ -83,6 +78,10 @@ def test_the_server_listens_on_loopback_and_other_users_do_not_see_the_token(pag
     process = Path("/proc") / str(page._process.pid)
     assert token.encode() not in (process / "cmdline").read_bytes()
     assert token.encode() not in (process / "environ").read_bytes()
+    ask(page.url)
+    assert os.getpriority(os.PRIO_PROCESS, page._process.pid) == 19
+    loaded = (process / "maps").read_text()
+    assert "python" in loaded and not any(name in loaded for name in ("polars", "numpy", "duckdb", "pydantic"))
     assert listening([page._process.pid]) == {Listening("tcp", "127.0.0.1", parts.port or 0)}
 
 
@@ -94,30 +93,13 @@ def test_a_port_in_use_is_an_error_before_the_study_starts() -> None:
             LivePage(hand_plan(), port=taken.getsockname()[1])
 
 
-def test_the_server_has_the_lowest_priority(page: LivePage) -> None:
-    ask(page.url)
-    assert os.getpriority(os.PRIO_PROCESS, page._process.pid) == 19
-
-
-def test_the_server_loads_no_large_library(page: LivePage) -> None:
-    loaded = (Path("/proc") / str(page._process.pid) / "maps").read_text()
-    assert "python" in loaded
-    assert not any(name in loaded for name in ("polars", "numpy", "duckdb", "pydantic"))
-
-
-def test_a_server_that_does_not_read_delays_nothing(page: LivePage) -> None:
+def test_a_server_that_does_not_read_or_was_killed_stops_nothing(page: LivePage) -> None:
     ask(page.url)
     page._process.send_signal(signal.SIGSTOP)
     values = {"kind": "values", "phase": "measuring", "values": {"text": "x" * 2000}, "progress": {}}
-    begin = time.process_time()
     for _ in range(5000):
-        page.send(values, droppable=True)
-    assert time.process_time() - begin < 5
+        page.send(values, droppable=True)  # It would wait forever.
     assert len(page._pending) < 10_000
-    page._process.send_signal(signal.SIGCONT)
-
-
-def test_a_killed_server_does_not_end_the_study(page: LivePage) -> None:
     page._process.kill()
     page._process.wait()
     page.send({"kind": "note", "text": "still here"})
@@ -140,12 +122,10 @@ def test_the_report_is_linked_at_the_end_and_an_idle_server_exits(page: LivePage
     }
     assert ask(page.url + "report.html")[1] == b"<p>the report</p>"
     assert page._process.wait(timeout=IDLE_S + 300) == 0
-
-
-def test_a_page_that_was_never_opened_closes_with_the_study(page: LivePage) -> None:
-    page.over("complete", "Done.")
-    page.close()
-    assert page._process.wait(timeout=300) == 0
+    never_opened = LivePage(hand_plan())
+    never_opened.over("complete", "Done.")
+    never_opened.close()
+    assert never_opened._process.wait(timeout=300) == 0
 
 
 def test_a_session_that_was_killed_is_reported(page: LivePage) -> None:
@@ -157,38 +137,23 @@ def test_a_session_that_was_killed_is_reported(page: LivePage) -> None:
     assert state["over"]["outcome"] == "lost"
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_a_study_shows_its_progress_and_its_end(tmp_path: Path, interrupted: bool) -> None:
-    """Also after Ctrl-C, which the server does not receive."""
-    repeats = "30" if interrupted else "1"  # It must not end before the signal.
-    arguments = ["run", "quick", "--target", "sim:x25m", "--profile", "quick", "--repeats", repeats]
-    process = subprocess.Popen(
+def test_a_study_shows_its_progress_and_its_end(tmp_path: Path) -> None:
+    arguments = ["run", "quick", "--target", "sim:x25m", "--profile", "quick", "--repeats", "1"]
+    with subprocess.Popen(
         [sys.executable, "-m", "iosonde", *arguments, "--live", "--quiet", "--output", str(tmp_path / "set")],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(CHECKOUT / "python")},
         text=True,
-    )
-    assert process.stderr
-    line = process.stderr.readline()
-    assert line.startswith("Live page: http://127.0.0.1:"), line
-    url = line.split()[-1]
-    wanted, seen = "stopped" if interrupted else "complete", set()
-    state = json.loads(ask(url + "state")[1])
-    while not state["over"]:
-        done = state["progress"].get("done", 0)
-        seen.add(done)
-        if interrupted and done >= 1:
-            process.send_signal(signal.SIGINT)
-            interrupted = False
-        time.sleep(0.1)
-        state = json.loads(ask(url + "state")[1])
-    assert state["over"]["outcome"] == wanted
-    report = ask(url + "report.html")[1] if wanted == "complete" else b""
-    assert process.wait(timeout=300) == (130 if wanted == "stopped" else 0)
-    process.stderr.close()
+    ) as process:
+        assert process.stderr
+        line = process.stderr.readline()
+        assert line.startswith("Live page: http://127.0.0.1:"), line
+        url = line.split()[-1]
+        while not (state := json.loads(ask(url + "state")[1]))["over"]:
+            time.sleep(0.1)
+        assert b"Two-minute overview" in ask(url + "report.html")[1]
+        assert process.wait(timeout=300) == 0
+    assert state["over"]["outcome"] == "complete"
     finished = [each for each in state["cases"] if each["done"]]
-    assert finished and all(each["rate"] > 0 for each in finished)
-    if wanted == "complete":
-        assert len(finished) == 14 and seen - {14}, "runs are counted before the end"
-        assert b"Two-minute overview" in report
+    assert len(finished) == 14 and all(each["rate"] > 0 for each in finished)

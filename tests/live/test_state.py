@@ -107,15 +107,15 @@ def test_failed_runs_are_counted_and_have_no_values(page: Page) -> None:
     assert shown["progress"]["failed"] == 1
     assert shown["cases"][0]["failed"] == 1
     assert shown["cases"][0]["rate"] is None
-
-
-def test_unsupported_runs_are_not_counted_as_failed(page: Page) -> None:
-    run = page.start()
-    record = a_failure(page.plan, run)
+    run = page.start(1)
     failure = Failure(code=UNSUPPORTED, message="the file system has no polled I/O")
-    page.feed.run_ended(run, record.model_copy(update={"failure": failure}))
+    page.feed.run_ended(run, a_failure(page.plan, run).model_copy(update={"failure": failure}))
     shown = page.shown()
-    assert (shown["progress"]["done"], shown["progress"]["failed"], shown["cases"][0]["failed"]) == (1, 0, 0)
+    assert (shown["progress"]["done"], shown["progress"]["failed"]) == (2, 1)
+    assert page.state.as_json(shown["version"]) is None, "a reader with the newest version gets nothing"
+    assert page.state.as_json(shown["version"] - 1)
+    page.state.apply({"kind": "from a later version"})
+    assert not page.state.is_over
 
 
 def test_notes_are_passed_on_and_the_drawn_intervals_are_bounded(page: Page) -> None:
@@ -126,24 +126,3 @@ def test_notes_are_passed_on_and_the_drawn_intervals_are_bounded(page: Page) -> 
     shown = page.shown()
     assert shown["notes"] == ["a message"]
     assert len(shown["points"]) == POINTS
-
-
-def test_values_are_sent_once_in_a_period(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iosonde.live.feed.PERIOD_S", 60.0)
-    run = page.start()
-    for second in range(50):
-        page.feed.event(run, interval(second))
-    assert len(page.shown()["points"]) == 1
-
-
-def test_a_reader_with_the_newest_version_gets_nothing(page: Page) -> None:
-    page.start()
-    version = page.shown()["version"]
-    assert page.state.as_json(version) is None
-    assert page.state.as_json(version - 1)
-
-
-def test_unknown_messages_are_ignored() -> None:
-    state = State()
-    state.apply({"kind": "from a later version"})
-    assert not state.is_over

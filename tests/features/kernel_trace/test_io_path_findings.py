@@ -82,13 +82,6 @@ def test_stages_are_listed_with_their_times_the_longest_first() -> None:
     assert " are the device, " in stages.sentence
 
 
-def test_stages_that_were_not_visible_have_their_reason() -> None:
-    reason = "the kernel has no tracepoint `irq:irq_handler_entry`"
-    [stages] = [each for each in findings(PATH, unseen=f"interrupt: {reason}") if isinstance(each, PathStages)]
-    assert stages.unseen == (("interrupt", reason),)
-    assert reason in stages.evidence
-
-
 def test_the_cost_of_tracing_is_the_ratio_of_latencies() -> None:
     [cost] = [each for each in findings(PATH) if isinstance(each, TracingCost)]
     assert cost.ratio.value == pytest.approx(1.05)
@@ -103,3 +96,6 @@ def test_a_backend_without_stages_has_the_reason() -> None:
     [untraced] = [each for each in found if isinstance(each, UntracedPath)]
     assert (untraced.backend, untraced.reason) == ("sync", reason)
     assert any(isinstance(each, TracingCost) for each in found)
+    reason = "the kernel has no tracepoint `irq:irq_handler_entry`"
+    [stages] = [each for each in findings(PATH, unseen=f"interrupt: {reason}") if isinstance(each, PathStages)]
+    assert stages.unseen == (("interrupt", reason),) and reason in stages.evidence

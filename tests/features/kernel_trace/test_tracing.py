@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import base64
 import ctypes
-import errno
 import mmap
 import os
 import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from mounted import LoopFileSystem
 
+from iosonde import planning
+from iosonde.execution import execute
+from iosonde.features.kernel_trace import instruments as kernel_trace
 from iosonde.features.kernel_trace import mount, ring_buffer
 from iosonde.features.kernel_trace import stages as io_path
 from iosonde.features.kernel_trace.formats import Format, parse
 from iosonde.features.kernel_trace.instance import JOURNALED, Point, TraceInstance
-from iosonde.features.kernel_trace.mount import NoTracingError
-from iosonde.storage import cleanup
+from iosonde.storage import cleanup, open_target
 from iosonde.storage.safety import journal
 
 TRACES = Path(__file__).parent / "traces"
@@ -68,36 +71,6 @@ def test_a_truncated_or_damaged_page_ends_early() -> None:
 def test_a_field_that_the_kernel_lacks_is_left_out() -> None:
     [issue] = [each for each in formats().values() if each.name == "block/block_rq_issue"]
     assert {each.name for each in issue.fields} == {"common_pid", "common_flags", "sector"}
-
-
-@pytest.mark.unit
-def test_without_permission_the_reason_is_stated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(mount, "PLACES", (tmp_path / "none",))
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(NoTracingError, match="tracefs is not mounted"):
-        mount.directory()
-
-
-@pytest.mark.parametrize(("number", "is_absent"), [(errno.ENODEV, True), (errno.EIO, False)])
-def test_a_cpu_that_is_offline_has_no_events(
-    number: int, is_absent: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """tracefs lists its directory, and reading its buffer fails with ENODEV."""
-
-    def fails(_descriptor: int, _bytes: int) -> bytes:
-        raise OSError(number, os.strerror(number))
-
-    buffer = tmp_path / "instances/offline/per_cpu/cpu1"
-    buffer.mkdir(parents=True)
-    (buffer / "trace_pipe_raw").touch()
-    monkeypatch.setattr("iosonde.features.kernel_trace.instance.directory", lambda: tmp_path)
-    instance = TraceInstance("offline")
-    monkeypatch.setattr(os, "read", fails)
-    if is_absent:
-        assert instance.events() == []
-    else:
-        with pytest.raises(OSError, match=os.strerror(number)):
-            instance.events()
 
 
 @pytest.mark.system
@@ -161,3 +134,61 @@ def read_directly(device: Path, *, times: int) -> None:
             assert count == 4096, os.strerror(ctypes.get_errno())
     finally:
         os.close(opened)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("backend", "depth", "reason"),
+    [("null", 1, "does no I/O through the kernel"), ("uring", 4, "at queue depth 1 only")],
+)
+def test_what_cannot_be_traced_has_the_reason(backend: str, depth: int, reason: str, tmp_path: Path) -> None:
+    target, done = {"path": str(tmp_path)}, cast("Any", SimpleNamespace(failure=None))
+    streams = [{"queue_depth": depth}]
+    workload = {"kind": "block", "target": target, "backend": {"kind": backend}, "streams": streams}
+    context: Any = SimpleNamespace(parameters={"kernel_trace": True}, run=SimpleNamespace(spec={"workload": workload}))
+    trace = kernel_trace.KernelTrace(context)
+    trace.start()
+    assert reason in trace.stop(done).parts[0].model_dump()["reason"]
+    context.parameters["kernel_trace"] = False
+    trace = kernel_trace.KernelTrace(context)
+    trace.start()
+    assert trace.stop(done).facts == {}
+
+
+STUDY = """
+name = "traced"
+title = "Traced"
+question = "?"
+repeats = 1
+
+[measurement]
+access = "random"
+block_size = "4KiB"
+span = "4MiB"
+backend = "sync"
+kernel_trace = true
+ramp = "200ms"
+duration = "300ms"
+interval = "100ms"
+
+[[parts]]
+
+[profiles.standard]
+"""
+
+
+@pytest.mark.system
+@pytest.mark.needs("root", "tracepoints")
+def test_a_traced_run_is_complete_and_leaves_no_instance(
+    loop_file_system: Callable[..., LoopFileSystem], tmp_path: Path
+) -> None:
+    """The number of related I/Os depends on scheduling; the test above relates all of a fixed number."""
+    plan = planning.expand(planning.parse(STUDY), open_target(str(loop_file_system().directory)))
+    [record] = execute(plan, tmp_path / "set").records()
+    assert record.outcome == "complete"
+    trace = record.parts["kernel_trace"]
+    assert trace is not None
+    assert trace["reason"] in ("", kernel_trace.NO_INTERVAL, kernel_trace.NO_IO)
+    assert trace["unseen"] == {}
+    assert len({len(times) for times in trace.get("stages", {"none": []}).values()}) == 1
+    assert JOURNALED not in [entry.what for entry in journal.entries()]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
+
+import pytest
+from engines import real_engine
 
 from iosonde.plan import Plan
 from iosonde.planning import Against, expand
@@ -21,6 +25,8 @@ io_mode = "buffered"
 ramp = "0s"
 interval = "100ms"
 duration = "{duration}"
+arrival = "constant"
+rate = 100
 [[parts]]
 name = "main"
 [parts.factors]
@@ -37,18 +43,26 @@ iosonde.cli.main()
 """A program with the command line of iosonde."""
 
 
+def any_skew(patched: pytest.MonkeyPatch) -> None:
+    """Other processes on these CPUs may delay a start; `test_merge_of_hosts.py` has the rule."""
+    patched.setattr("iosonde.features.many_hosts.merge.SKEW_FAILURE", math.inf)
+    patched.setenv("IOSONDE_ENGINE", str(real_engine()))
+
+
 def planned(
     target: Path | str,
     factors: dict[str, Any] | None = None,
     *,
     against: Path | None = None,
     against_settings: dict[str, str] | None = None,
+    repeats: int = 2,
+    shuffle: bool = True,
     part: dict[str, Any] | None = None,
     further: dict[str, Any] | None = None,
     **measurement: Any,
 ) -> Plan:
     study = {
-        "name": "hosts", "title": "Hosts", "question": "?", "repeats": 2,
+        "name": "hosts", "title": "Hosts", "question": "?", "repeats": repeats, "shuffle": shuffle,
         "measurement": {"span": "1MiB", "duration": "100ms", **measurement},
         "parts": [
             {"name": "main", "factors": factors or {"queue_depth": [1, 4]}, **(part or {})},

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iosonde.features.many_hosts.carrier import Host
-from iosonde.features.many_hosts.clock import ClockError, Drift, Exchange, drift, offset
+from iosonde.features.many_hosts.clock import ClockError, Exchange, drift, offset
 
 SECOND_NS = 10**9
 DRIFT_PPM = 100
@@ -69,6 +66,7 @@ def simulated(offset_ns: int, steps: list[dict[str, Any]]) -> tuple[Clocks, list
     return clocks, exchanges
 
 
+@settings(max_examples=30)
 @given(OFFSETS, st.lists(STEPS, min_size=1, max_size=8))
 def test_the_offset_is_within_its_bounds_at_every_instant(offset_ns: int, steps: list[dict[str, Any]]) -> None:
     """Also where only some of the exchanges are known: before them, between them and after them."""
@@ -80,6 +78,7 @@ def test_the_offset_is_within_its_bounds_at_every_instant(offset_ns: int, steps:
             assert abs(found.value_ns * SECOND_NS - true) <= found.uncertainty_ns * SECOND_NS
 
 
+@settings(max_examples=30)
 @given(OFFSETS, st.lists(STEPS, min_size=1, max_size=8))
 def test_the_uncertainty_is_half_a_round_trip_and_the_drift_since(offset_ns: int, steps: list[dict[str, Any]]) -> None:
     clocks, exchanges = simulated(offset_ns, steps)
@@ -91,6 +90,7 @@ def test_the_uncertainty_is_half_a_round_trip_and_the_drift_since(offset_ns: int
         assert offset(exchanges, at_ns, max_drift_ppm=DRIFT_PPM).uncertainty_ns <= min(limits) + 4
 
 
+@settings(max_examples=30)
 @given(OFFSETS, st.lists(STEPS, min_size=1, max_size=8))
 def test_the_mean_drift_is_within_its_bounds(offset_ns: int, steps: list[dict[str, Any]]) -> None:
     steps[0]["forward_ns"] += 1000
@@ -127,34 +127,3 @@ def test_a_clock_that_was_set_meanwhile_is_an_error() -> None:
     before, after = (simulated(each, steps)[1] for each in (0, 3 * SECOND_NS))
     with pytest.raises(ClockError, match="a clock was set during the study"):
         offset([*before, *after], EPOCH_NS)
-
-
-def test_exchanges_on_this_machine_find_the_offset_that_is_added_to_its_clock() -> None:
-    def exchange() -> Exchange:
-        sent_ns = time.time_ns()
-        read_ns = time.time_ns() + 10 * SECOND_NS
-        return Exchange(sent_ns=sent_ns, received_ns=read_ns, replied_ns=read_ns, returned_ns=time.time_ns())
-
-    exchanges = [exchange() for _ in range(20)]
-    found = offset(exchanges, exchanges[-1].returned_ns)
-    assert found.low_ns <= 10 * SECOND_NS <= found.high_ns
-    assert isinstance(drift(exchanges), Drift)
-
-
-def test_the_drift_of_a_host_is_that_over_the_whole_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first exchanges are kept, although only the last ones decide the offset."""
-    host = Host(name="a", address="", client=None, machine="another")  # type: ignore[arg-type]
-    now_ns = EPOCH_NS
-
-    async def exchange() -> Exchange:
-        nonlocal now_ns
-        now_ns += 100_000
-        read_ns = round(EPOCH_NS + (now_ns - EPOCH_NS) * (1 + 80e-6))
-        return Exchange(sent_ns=now_ns - 50_000, received_ns=read_ns, replied_ns=read_ns, returned_ns=now_ns + 50_000)
-
-    monkeypatch.setattr(host, "_exchange", exchange)
-    for _ in range(20):
-        asyncio.run(host.compare_clocks(now_ns))
-        now_ns += 30 * SECOND_NS
-    assert host.clock_drift
-    assert abs(host.clock_drift.value_ppm - 80) <= host.clock_drift.uncertainty_ppm < 0.5

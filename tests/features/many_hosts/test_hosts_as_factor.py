@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import many_hosts_plans
+import polars as pl
 import pytest
-from engines import real_engine
+from command_line import Iosonde
+from many_hosts_plans import any_skew
 
-import iosonde
 from iosonde.errors import TargetError
 from iosonde.execution import execute
 from iosonde.execution.carrier import HostOptions
@@ -17,33 +19,19 @@ from iosonde.execution.observer import Silent
 from iosonde.execution.progress import Rates
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.plan import Plan, Run
-from iosonde.planning import expand
 from iosonde.procedure.observations import conclusions
 from iosonde.procedure.search import SearchConclusion
 from iosonde.protocol.event import Event
 from iosonde.results import ResultSet
-from iosonde.storage import open_target
 from iosonde.storage.safety import journal
-from iosonde.study.model import Study
 
 pytestmark = pytest.mark.system
 
 
-def study(factors: dict[str, Any], **measurement: Any) -> Study:
-    content = {
-        "name": "hosts", "title": "Reads of several hosts", "question": "How much do several hosts read?", "repeats": 2,
-        "measurement": {
-            "span": "1MiB", "io_mode": "buffered", "ramp": "0s", "duration": "1s", "interval": "100ms",
-            **measurement,
-        },
-        "parts": [{"name": "main", "factors": factors}],
-        "profiles": {"quick": {}},
-    }  # fmt: skip
-    return Study.model_validate(content)
-
-
-def planned(place: Path, factors: dict[str, Any]) -> Plan:
-    return expand(study(factors), open_target(str(place / "data")), profile="quick")
+def planned(place: Path, factors: dict[str, Any], *, duration: str = "1s", **options: Any) -> Plan:
+    return many_hosts_plans.planned(
+        place / "data", factors, io_mode="buffered", ramp="0s", interval="100ms", duration=duration, **options
+    )
 
 
 class Observed(Silent):
@@ -67,10 +55,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     found = tmp_path_factory.mktemp("hosts")
     (found / "data").mkdir()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("IOSONDE_ENGINE", str(real_engine()))
+        any_skew(patched)
         patched.setenv("XDG_STATE_HOME", str(found / "state"))
-        # Other processes on these CPUs may delay a start.
-        patched.setattr("iosonde.features.many_hosts.merge.SKEW_FAILURE", float("inf"))
         # A host answers every 2 s, and these runs are shorter.
         patched.setattr("iosonde.features.many_hosts.carrier.POLL_S", 0.1)
         patched.setattr("iosonde.features.many_hosts.carrier.MEANWHILE_S", 0.1)
@@ -97,18 +83,59 @@ def hosts_of(found: ResultSet) -> dict[str, list[tuple[str, ...]]]:
     return names
 
 
-def test_only_the_hosts_of_a_run_take_part(finished: ResultSet) -> None:
+def test_only_the_hosts_of_a_run_take_part_and_are_a_factor_like_any_other(finished: ResultSet) -> None:
     assert finished.plan.hosts == ["host0", "host1"]
     assert hosts_of(finished) == {"main/hosts=1": [("host0",)] * 2, "main/hosts=2": [("host0", "host1")] * 2}
     second = ResultSet.open(finished.directory / "hosts" / "host1")
     assert {record.case_id for record in second.records()} == {"main/hosts=2"}
     assert second.missing_runs() == [], "it does not wait for runs of the other host"
-
-
-def test_hosts_are_a_factor_like_any_other(finished: ResultSet) -> None:
     rows = finished.sql("SELECT hosts, hosts_measured, jobs_total FROM runs ORDER BY hosts").rows()
     assert rows == [(1, 1, 1), (1, 1, 1), (2, 2, 2), (2, 2, 2)]
     assert finished.sql("SELECT min(hosts_jain_index) >= 0.5 AND max(hosts_jain_index) <= 1 FROM runs").item()
+    assert "host" not in finished.sql("SELECT * FROM runs").columns
+    for table in ("runs", "intervals", "histograms", "usage"):
+        found = finished.sql(f"SELECT DISTINCT host FROM hosts.{table} ORDER BY host")
+        assert found["host"].to_list() == ["host0", "host1"], table
+    rates = "SELECT host, min(value) > 0 FROM hosts.metrics WHERE metric = 'iops' GROUP BY host ORDER BY host"
+    assert finished.sql(rates).rows() == [("host0", True), ("host1", True)]
+
+
+def test_totals_are_sums_over_the_same_time_and_in_the_report(
+    finished: ResultSet, tmp_path: Path, iosonde: Iosonde
+) -> None:
+    assert not ResultSet.open(finished.directory).problems
+    for record in finished.records():
+        part = record.of(Hosts)
+        assert part and record.result
+        assert part.coordinator_cpu_share, "it asks each host for progress"
+        with finished.scan("intervals", [record]) as rows:
+            total = rows.collect()
+        assert total["count"].sum() == sum(share.count for share in part.shares)
+        assert total["bytes"].sum() == sum(share.bytes for share in part.shares)
+        with finished.scan("histograms", [record]) as rows:
+            assert rows.collect().filter(pl.col("latency") == "completion")["count"].sum() == total["count"].sum()
+        assert part.window_ns == record.result["end_ns"] - record.result["begin_ns"]
+        assert {job["host"] for job in record.result["jobs"]} == {share.host for share in part.shares}
+    for host in finished.hosts():
+        assert not host.problems
+        assert "other_io" not in {warning.code for record in host.records() for warning in record.warnings}
+    done = iosonde("report", finished.directory, "--output", tmp_path / "report.html")
+    assert done.returncode == 0, done.stderr
+    assert "Fairness between hosts" in (tmp_path / "report.html").read_text()
+
+
+def test_hosts_start_at_the_same_instant_with_files_and_random_numbers_of_their_own(finished: ResultSet) -> None:
+    for record in finished.records():
+        own = [found for host in finished.hosts() if (found := host.record(record.run_id))]
+        starts = [each.result["start"] for each in own if each.result]
+        assert len({start["requested_unix_ns"] for start in starts}) == 1
+        assert all(start["started_unix_ns"] >= start["requested_unix_ns"] for start in starts)
+        part = record.of(Hosts)
+        latest = max(start["started_unix_ns"] + start["last_job_ns"] - start["started_ns"] for start in starts)
+        assert part and part.skew_ns == latest - min(start["started_unix_ns"] for start in starts)
+        assert len(own) == record.parameters["hosts"]
+        assert len({each.spec["seed"] for each in own}) == len(own)
+        assert len({each.spec["workload"]["target"]["path"] for each in own}) == len(own)
 
 
 def test_too_few_hosts_are_refused_before_anything_is_written(place: Path) -> None:
@@ -125,7 +152,6 @@ def test_the_total_rate_is_known_while_hosts_measure(finished: ResultSet) -> Non
     for rates in OBSERVED.rates.values():
         assert [index for index, _ in rates] == [1] * (len(rates) - 1) + [0], "the whole one replaces the estimates"
         assert all("IOPS" in text for _, text in rates)
-    assert any(len(rates) > 1 for rates in OBSERVED.rates.values())
 
 
 def test_the_cost_of_the_carrier_is_part_of_the_record(finished: ResultSet) -> None:
@@ -133,40 +159,24 @@ def test_the_cost_of_the_carrier_is_part_of_the_record(finished: ResultSet) -> N
         part = record.of(Hosts)
         assert part
         for share in part.shares:
-            assert share.carrier_cpu_share is not None
-            assert 0 < share.carrier_cpu_share < 1
+            assert share.carrier_cpu_share is not None and share.carrier_cpu_share > 0
             assert share.clock_drift_ppm is None, "one machine has one clock"
             assert share.retransmitted_share is not None
-
-
-def test_one_query_compares_hosts(finished: ResultSet) -> None:
-    rows = finished.sql(
-        "SELECT host, count(*) AS runs, min(iops) > 0 AS known FROM hosts.runs WHERE hosts = 2 GROUP BY host ORDER BY host"
-    )
-    assert rows.rows() == [("host0", 2, True), ("host1", 2, True)]
-    for table in ("intervals", "histograms", "usage"):
-        found = finished.sql(f"SELECT DISTINCT host FROM hosts.{table} ORDER BY host")
-        assert found["host"].to_list() == ["host0", "host1"], table
-    rates = finished.sql(
-        "SELECT host, min(value) > 0 FROM hosts.metrics WHERE metric = 'iops' GROUP BY host ORDER BY host"
-    )
-    assert rates.rows() == [("host0", True), ("host1", True)]
-
-
-def test_tables_of_totals_have_no_rows_of_hosts(finished: ResultSet) -> None:
-    assert finished.sql("SELECT count(*) FROM runs").item() == 4
-    assert "host" not in finished.sql("SELECT * FROM runs").columns
 
 
 def test_a_search_decides_from_the_total_of_all_hosts(place: Path) -> None:
     """Each host reads 40, then 80 blocks a second; either of them alone would stay below the limit."""
     # What a pause of the machine delays is read after it, except for one at the end.
-    content = study({"read_fraction": [1.0]}, arrival="constant", rate="40", duration="8s").model_dump(mode="json")
-    part = content["parts"][0] | {
-        "search": {"over": "rate", "between": [40, 80], "holds": "iops <= 100", "precision": 1.0}
-    }
-    searched = Study.model_validate(content | {"repeats": 1, "parts": [part]})
-    plan = expand(searched, open_target(str(place / "data")), profile="quick")
+    search = {"over": "rate", "between": [40, 80], "holds": "iops <= 100", "precision": 1.0}
+    plan = planned(
+        place,
+        {"read_fraction": [1.0]},
+        part={"search": search},
+        repeats=1,
+        arrival="constant",
+        rate="40",
+        duration="4s",
+    )
     found = execute(plan, place / "searched", hosts=HostOptions(hosts="local:2"))
     [(_, conclusion)] = conclusions(found)
     assert isinstance(conclusion, SearchConclusion)
@@ -178,8 +188,8 @@ def test_a_search_decides_from_the_total_of_all_hosts(place: Path) -> None:
 
 
 def test_hosts_read_and_write_the_same_files(place: Path) -> None:
-    of = study({"read_fraction": [0.5]}, host_files="shared", duration="200ms")
-    found = iosonde.run(of, target=place / "data", output=place / "shared", profile="quick", hosts="local:2")
+    plan = planned(place, {"read_fraction": [0.5]}, host_files="shared", duration="200ms")
+    found = execute(plan, place / "shared", hosts=HostOptions(hosts="local:2"))
     assert [record.outcome for record in found.records()] == ["complete"] * 2
     runs = {host.directory.name: host.records() for host in found.hosts()}
     first, second = runs["host0"], runs["host1"]

@@ -1,4 +1,4 @@
-"""Records of hosts become one: by hand, against what the same operations on one host would give."""
+"""Records and rates of hosts become one: by hand, against what the same operations on one host would give."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 from plans import a_failure, a_record, hand_plan, tables
 
 from iosonde.execution.attempt import Attempt
+from iosonde.execution.progress import Rates
 from iosonde.features.many_hosts.fairness import jain_index
 from iosonde.features.many_hosts.merge import HostRun, total
+from iosonde.features.many_hosts.progress import Progress
+from iosonde.features.many_hosts.progress import total as total_rate
 from iosonde.features.many_hosts.record import Hosts
 from iosonde.features.many_hosts.tables_of_hosts import HostTables, merge
 from iosonde.results.schema import INTERVALS, USAGE, Failure, RecordVerdict, RecordWarning
@@ -50,15 +53,9 @@ def counts(*hosts: HostTables) -> list[int]:
     return merged.intervals["count"].to_list() if merged else []
 
 
-def test_intervals_of_hosts_that_started_together_are_added() -> None:
+def test_intervals_that_all_hosts_measured_entirely_are_added_by_time_not_by_number() -> None:
     assert counts(rates(1, 2, 3), rates(10, 20, 30, begin_ms=40)) == [11, 22, 33]
-
-
-def test_intervals_are_matched_by_time_not_by_number() -> None:
     assert counts(rates(1, 2, 3, 4), rates(10, 20, 30, 40, begin_ms=110)) == [12, 23, 34]
-
-
-def test_an_interval_that_one_host_did_not_measure_entirely_is_left_out() -> None:
     assert counts(rates(1, 2, 3, last_ms=50), rates(10, 20, 30)) == [11, 22]
     assert counts(rates(1, 2, 3, last_ms=50), rates(10, 20, 30, last_ms=52)) == [11, 22, 33]
     assert counts(rates(1, last_ms=50), rates(10)) == []
@@ -71,18 +68,8 @@ def test_latencies_and_cpu_time_are_added_and_a_shared_device_counts_once() -> N
     both = merged.histograms.select("bucket", "count")
     assert both.equals(own.with_columns(pl.col("count") * 2).sort("bucket"))
     assert merged.usage.select("device", "user_ns", "reads").rows() == [("8:0", None, 50), ("process", 6, None)]
-
-
-def test_devices_of_different_machines_have_different_names() -> None:
-    merged = merge([rates(1), rates(2, host="b", machine="two")])
-    assert merged
-    assert merged.usage["device"].to_list() == ["a/8:0", "b/8:0", "process"]
-
-
-def test_jain_index_is_one_for_equal_shares_and_one_over_n_for_a_monopoly() -> None:
-    assert jain_index([5.0, 5.0, 5.0]) == pytest.approx(1)
-    assert jain_index([7.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
-    assert jain_index([0.0, 0.0]) is None
+    of_two = merge([rates(1), rates(2, host="b", machine="two")])
+    assert of_two and of_two.usage["device"].to_list() == ["a/8:0", "b/8:0", "process"]
 
 
 def host_run(name: str, *, late_ms: float = 0, offset_ms: float = 0, **changes: Any) -> HostRun:
@@ -122,6 +109,18 @@ def test_clock_offsets_are_not_taken_for_skew() -> None:
     assert part
     assert part.skew_ns == 250_000
     assert [share.late_ns for share in part.shares] == [0, 250_000]
+    assert jain_index([5.0, 5.0, 5.0]) == pytest.approx(1)
+    assert jain_index([7.0, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
+    assert jain_index([0.0, 0.0]) is None
+
+
+def test_a_total_has_the_jobs_of_all_hosts_and_a_failure_names_its_host() -> None:
+    record = merged(host_run("a"), host_run("b")).record
+    assert [(job["job"], job["host"]) for job in (record.result or {})["jobs"]] == [(0, "a"), (1, "b")]
+    assert record.spec["workload"]["streams"][0]["jobs"] == 2
+    broken = host_run("b", outcome="failed", failure=a_failure(PLAN, RUN).failure, result=None)
+    failure = Failure(code="io_error", message="on host `b`: the device answered with an error")
+    assert merged(broken).record.failure == failure
 
 
 @pytest.mark.parametrize(
@@ -135,18 +134,6 @@ def test_skew_is_a_warning_from_one_percent_and_a_failure_from_five(
     assert [warning.code for warning in record.warnings if warning.code == "start_skew"] == codes
     assert (record.failure.code if record.failure else "") == failure
     assert not record.failure or "`b` started 5.1 ms after the first host" in record.failure.message
-
-
-def test_the_total_has_the_jobs_of_all_hosts() -> None:
-    record = merged(host_run("a"), host_run("b")).record
-    assert [(job["job"], job["host"]) for job in (record.result or {})["jobs"]] == [(0, "a"), (1, "b")]
-    assert record.spec["workload"]["streams"][0]["jobs"] == 2
-
-
-def test_a_failure_names_its_host() -> None:
-    broken = host_run("b", outcome="failed", failure=a_failure(PLAN, RUN).failure, result=None)
-    record = merged(broken).record
-    assert record.failure == Failure(code="io_error", message="on host `b`: the device answered with an error")
 
 
 def verdict(kind: str, reason: str) -> dict[str, Any]:
@@ -165,25 +152,53 @@ def test_a_total_is_not_the_storage_if_the_cpu_of_one_host_limits_it() -> None:
     assert record.verdict and record.verdict.kind == "harness-limited"
     assert record.verdict.because == ["`b`: a job used 99 % of its core"]
     assert "`b`: a job used 99 % of its core" in [warning.message for warning in record.warnings]
-
-
-def test_a_total_is_device_limited_only_if_all_hosts_are() -> None:
-    fine = verdict("device-limited", "no warnings")
-    doubtful = verdict("undetermined", "the engine did not run 9 % of the time")
-    slow = verdict("network-limited", "the round trip of the network was 90 % of the latency")
-    for other, kind in ((fine, "device-limited"), (doubtful, "undetermined"), (slow, "network-limited")):
-        record = merged(host_run("a", **fine), host_run("b", **other)).record
-        assert record.verdict and record.verdict.kind == kind, record.verdict
-
-
-def test_a_warning_states_the_values_of_one_host_and_names_the_others() -> None:
     busy = verdict("harness-limited", "a job used 99 % of its core")
     other = verdict("harness-limited", "a job used 97 % of its core")
     messages = [warning.message for warning in merged(host_run("a", **busy), host_run("b", **other)).record.warnings]
     assert "`a`: a job used 99 % of its core (also on `b`)" in messages
-
-
-def test_too_few_operations_of_each_host_are_no_warning_of_the_total() -> None:
+    fine = verdict("device-limited", "no warnings")
+    for kind in ("device-limited", "undetermined", "network-limited"):
+        record = merged(host_run("a", **fine), host_run("b", **verdict(kind, "a reason"))).record
+        assert record.verdict and record.verdict.kind == kind, record.verdict
     few = {"warnings": [RecordWarning(code="short_for_tail", message="429 I/Os are too few for p99")]}
     record = merged(host_run("a", **few), host_run("b", **few)).record
-    assert "short_for_tail" not in {warning.code for warning in record.warnings}
+    assert "short_for_tail" not in {warning.code for warning in record.warnings}, "of each host, not of the total"
+
+
+def interval(index: int, count: int, *, phase: str = "measure", length_s: float = 0.5) -> Any:
+    latency = {"count": count, "sum_ns": 10 * count, "buckets": [[5, count]]}
+    operation = {"operation": "read", "count": count, "bytes": 4 * count, "errors": 0, "completion_latency": latency}
+    return {
+        "event": "interval", "phase": phase, "index": index,
+        "begin_ns": int(index * length_s * 10**9), "end_ns": int((index + 1) * length_s * 10**9),
+        "streams": [{"stream": "main", "operations": [operation], "backlog_max": 0}],
+    }  # fmt: skip
+
+
+def reports(*events: Any) -> list[Any]:
+    found: list[Any] = []
+    progress = Progress(found.append)
+    for event in events:
+        progress.add(event)
+    return found
+
+
+def test_an_agent_reports_at_most_once_a_second() -> None:
+    [report] = reports(*(interval(index, 100) for index in range(20)))
+    assert report["phase"] == "measure"
+    assert report["length_ns"] == 10**9 // 2
+    assert report["rows"] == [
+        {"stream": "main", "operation": "read", "count": 100, "bytes": 400, "errors": 0, "sum_ns": 1000}
+    ]
+
+
+def test_rates_of_hosts_are_added_whatever_time_they_cover() -> None:
+    slow, fast = reports(interval(0, 100)) + reports(interval(0, 100, length_s=0.1))
+    event = total_rate([slow, fast])
+    assert event
+    [operation] = event["streams"][0]["operations"]
+    assert operation["count"] == 200 + 1000
+    rates = Rates()
+    rates.add(event)
+    assert "1,200" in rates.text()
+    assert total_rate(reports(interval(0, 1)) + reports(interval(0, 1, phase="ramp"))) is None, "different phases"

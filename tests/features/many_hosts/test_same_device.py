@@ -62,11 +62,6 @@ def test_a_device_without_a_unique_name_has_to_be_confirmed_for_these_hosts() ->
         ("wwid", "nvme.1b36-6469736b31-51454d55204e564d65204374726c-00000001", ""),
         ("dm/uuid", "mpath-3600140550d8a4f4", "mpath-3600140550d8a4f4"),
         ("dm/uuid", "mpath-1ATA_QEMU_HARDDISK_QM00001", ""),
-        (
-            "dm/uuid",
-            "mpath-uuid.8b4c1f0e-2a51-4f6e-9a6c-0d3b5c7e9f10",
-            "mpath-uuid.8b4c1f0e-2a51-4f6e-9a6c-0d3b5c7e9f10",
-        ),
         ("dm/uuid", "LVM-Z0cGxXnfZVdAvxJyYkDKZV8Tg0gJKuJY", ""),
         ("dm/uuid", "CRYPT-LUKS2-0f", ""),
         ("serial", "disk1", ""),
@@ -87,14 +82,10 @@ def test_a_partition_has_the_name_of_its_disk_and_its_start(tmp_path: Path) -> N
     for file, text in (("wwid", NAA), ("sdb1/partition", "1"), ("sdb1/start", "2048")):
         (disk / file).write_text(text)
     assert same_device.unique_name("8:17", tmp_path) == f"{NAA} from 2048"
-
-
-def test_an_image_of_rbd_has_the_name_of_its_cluster(tmp_path: Path) -> None:
-    (tmp_path / "dev/block").mkdir(parents=True)
     (tmp_path / "devices/rbd0").mkdir(parents=True)
     (tmp_path / "dev/block/252:0").symlink_to(tmp_path / "devices/rbd0")
     facts = tmp_path / "bus/rbd/devices/0"
     facts.mkdir(parents=True)
     for name, text in (("cluster_fsid", "a1"), ("pool_id", "2"), ("image_id", "10ab"), ("snap_id", "head")):
         (facts / name).write_text(f"{text}\n")
-    assert same_device.unique_name("252:0", tmp_path) == "rbd a1 2 10ab head"
+    assert same_device.unique_name("252:0", tmp_path) == "rbd a1 2 10ab head", "an image has that of its cluster"

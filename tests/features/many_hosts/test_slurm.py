@@ -90,7 +90,6 @@ def test_the_job_has_one_worker_on_each_node_with_the_settings_of_iosonde(tmp_pa
         ("nodes = 0", "`nodes` is wrong"),
         ('nodes = 1\npartition = "a b"', "`partition` is wrong"),
         ('nodes = 1\ndirectives = ["--x\\ny"]', "`directives.0` is wrong"),
-        ("nodes", "is not TOML"),
         ("nodes = 1\nqueue = 2", "there is no key `queue`"),
     ],
 )
@@ -98,8 +97,6 @@ def test_a_wrong_job_is_refused(tmp_path: Path, text: str, what: str) -> None:
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(TargetError, match=what):
         slurm.read(str(tmp_path / "job.toml"))
-    with pytest.raises(TargetError, match="cannot read"):
-        slurm.read(str(tmp_path / "none.toml"))
 
 
 @contextmanager
@@ -177,7 +174,7 @@ def test_a_study_on_the_nodes_of_a_job(iosonde: Iosonde, cluster: Path, tmp_path
     part = record.of(Hosts)
     assert record.outcome == "complete" and part and [share.host for share in part.shares] == list(NODES)
     await_(lambda: output("squeue", "--noheader") == "")
-    (tmp_path / "study.toml").write_text(STUDY.format(duration="60s", repeats=1))
+    (tmp_path / "study.toml").write_text(STUDY.format(duration="1h", repeats=1))
     with subprocess.Popen([*words, str(tmp_path / "killed")], stderr=subprocess.DEVNULL) as process:
         await_(lambda: process.poll() is not None or len(list((tmp_path / "data").iterdir())) == len(NODES))
         assert process.poll() is None and output("squeue", "--noheader", "--format=%T %D") == "RUNNING 2\n"

@@ -15,16 +15,10 @@ from strangers import CLOSED, answers_of_dask, listening
 from tls_scheduler import configuration, scheduler, variables
 
 from iosonde.errors import TargetError
-from iosonde.features.many_hosts import carrier, tls
+from iosonde.features.many_hosts import tls
 from iosonde.features.many_hosts.carrier import connected
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For connections that are refused: Dask tries them again until then. More than a pause of the machine takes."""
-    monkeypatch.setattr(carrier, "ANSWER_S", 10.0)
 
 
 def worker(address: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -37,10 +31,7 @@ def worker(address: str, settings: dict[str, str]) -> subprocess.Popen[bytes]:
 def test_hosts_with_certificates_of_the_same_authority_are_used(tmp_path: Path, host: str) -> None:
     """And listen where they reach the scheduler, on no other address."""
     settings = configuration(tmp_path / "own")
-    with (
-        scheduler(settings, tmp_path, host=host) as own,
-        worker(own.scheduler_address, settings) as process,
-    ):
+    with scheduler(settings, tmp_path, host=host) as own, worker(own.scheduler_address, settings) as process:
         try:
             with dask.config.set(settings), connected(own.scheduler_address) as found:
                 assert [each.name for each in found.hosts] == ["north"]
@@ -55,7 +46,6 @@ def test_hosts_with_certificates_of_the_same_authority_are_used(tmp_path: Path, 
             process.terminate()
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     own, other = configuration(tmp_path / "own"), configuration(tmp_path / "other")
     with scheduler(own, tmp_path) as running:
@@ -74,7 +64,7 @@ def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
             assert f"error: cannot connect to the scheduler at `{address}`: " in errors and "certificate" in errors
 
 
-def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_wrong_certificate_and_a_scheduler_without_tls_are_named(tmp_path: Path) -> None:
     settings = configuration(tmp_path / "own")
     for role, run in (("client", _connect), ("worker", _start_worker)):
         for name, problem in ((f"{role}.cert", "got none"), ("ca-file", f"got `{tmp_path}/no.pem`")):
@@ -82,33 +72,21 @@ def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
             changed = {**settings, f"distributed.comm.tls.{name}": value or ""}
             message = run(changed)
             assert f"requires the setting `distributed.comm.tls.{name}` of Dask to name a file; {problem}" in message
-
-
-def test_a_worker_refuses_a_scheduler_without_tls() -> None:
-    with worker("tcp://127.0.0.1:1", {}) as process:
-        assert process.stderr and "`tcp://127.0.0.1:1` has no authentication" in process.stderr.read().decode()
-        assert process.wait() == 1
-
-
-def test_a_key_of_another_certificate_is_named(tmp_path: Path) -> None:
-    own, other = configuration(tmp_path / "own"), configuration(tmp_path / "other")
+    other = configuration(tmp_path / "other")
     key = "distributed.comm.tls.client.key"
-    message = _connect({**own, key: other[key]})
+    message = _connect({**settings, key: other[key]})
     assert "the certificate and key of `distributed.comm.tls.client` cannot be used: " in message
+    assert "`tcp://127.0.0.1:1` has no authentication" in _start_worker({}, "tcp://127.0.0.1:1")
 
 
 def _connect(settings: dict[str, str]) -> str:
-    with (
-        dask.config.set(settings),
-        pytest.raises(TargetError) as caught,
-        connected("tls://127.0.0.1:1"),
-    ):
+    with dask.config.set(settings), pytest.raises(TargetError) as caught, connected("tls://127.0.0.1:1"):
         pass
     return str(caught.value)
 
 
-def _start_worker(settings: dict[str, str]) -> str:
-    with worker("tls://127.0.0.1:1", settings) as process:
+def _start_worker(settings: dict[str, str], address: str = "tls://127.0.0.1:1") -> str:
+    with worker(address, settings) as process:
         assert process.stderr
         message = process.stderr.read().decode()
         assert process.wait() == 1

@@ -94,13 +94,6 @@ def test_latency_is_not_divided_without_evidence(tmp_path: Path, changes: dict[s
     assert NetworkFacts(record).unseparated == reason
 
 
-def test_the_time_of_the_payload_on_the_way_is_time_of_the_network(tmp_path: Path) -> None:
-    found = metrics(tmp_path, reading(payload_ms=5))
-    assert found["network_payload_ns_mean"] == 5_000_000
-    parts = {name: found[f"network_path_{name}_ns_mean"] for name in ("client", "network", "server")}
-    assert parts == {"client": 2_000_000, "network": 7_000_000, "server": 1_000_000}
-
-
 def test_a_payload_is_not_hidden_by_a_queue_that_all_probes_wait_in() -> None:
     """Half of the padded calls waited 4 ms behind replies of the load, and a third of the empty ones."""
     assert longer_by([0, 0, 4, 4], [0, 0, 4]) == 0
@@ -110,10 +103,19 @@ def test_a_payload_is_not_hidden_by_a_queue_that_all_probes_wait_in() -> None:
     assert longer_by([5] * 4000, range(3000)) == 0
 
 
-def test_writes_take_their_payload_to_the_server(tmp_path: Path) -> None:
+def test_the_time_of_the_payload_on_the_way_is_time_of_the_network(tmp_path: Path) -> None:
+    found = metrics(tmp_path / "reads", reading(payload_ms=5))
+    assert found["network_payload_ns_mean"] == 5_000_000
+    parts = {name: found[f"network_path_{name}_ns_mean"] for name in ("client", "network", "server")}
+    assert parts == {"client": 2_000_000, "network": 7_000_000, "server": 1_000_000}
     writes = {name.replace("read", "write"): value for name, value in READS.items() if name.startswith("read")}
-    found = metrics(tmp_path, reading(payload_ms=5, **dict.fromkeys(READS, 0) | writes | {"load_operations": 100}))
-    assert found["network_payload_ns_mean"] == 1_000_000
+    part = reading(payload_ms=5, **dict.fromkeys(READS, 0) | writes | {"load_operations": 100})
+    assert metrics(tmp_path / "writes", part)["network_payload_ns_mean"] == 1_000_000
+    served = reading(load_read_bytes=8 * 409_600, load_operations=800)
+    assert metrics(tmp_path / "served", served)["wire_read_ratio"] == pytest.approx(0.125), "from the page cache"
+    reset = reading().model_copy(update={"at_start": ZERO | {"read_operations": 1000}})
+    assert "rpc_round_trip_ns_mean" not in metrics(tmp_path / "reset", reset)
+    assert [median_ends(range(count)) for count in (100, 6, 5)] == [(40, 59), (0, 5), None]
 
 
 @pytest.mark.parametrize(("mount", "ratio"), [(409_600, 1), (600_000, 4096 / 4000), (204_800, 2)])
@@ -149,22 +151,6 @@ def test_a_full_window_is_a_share_of_the_time_of_the_connections_that_moved_the_
     assert (facts.connections_used, facts.window_share) == (used, share)
 
 
-def test_reads_of_the_page_cache_do_not_go_over_the_wire(tmp_path: Path) -> None:
-    found = metrics(tmp_path, reading(load_read_bytes=8 * 409_600, load_operations=800))
-    assert found["wire_read_ratio"] == pytest.approx(0.125)
-
-
-def test_counters_that_were_reset_have_no_increase(tmp_path: Path) -> None:
-    part = reading().model_copy(update={"at_start": ZERO | {"read_operations": 1000}})
-    assert "rpc_round_trip_ns_mean" not in metrics(tmp_path, part)
-
-
-def test_the_median_has_an_interval_by_order_statistics() -> None:
-    assert median_ends(range(100)) == (40, 59)
-    assert median_ends(range(6)) == (0, 5)
-    assert median_ends(range(5)) is None
-
-
 HELLO, RESULT = {"realtime_ns": 1000}, {"begin_ns": 100, "end_ns": 400}
 
 
@@ -188,6 +174,8 @@ def test_the_load_is_interpolated_at_the_times_of_samples() -> None:
         "load_write_bytes": 0,
     }
     assert (end["other"], end["load_operations"]) == (350, 1045)
+    assert load.ends(samples[1:2], HELLO, RESULT) == ({}, {}), "a single sample gives no increase"
+    assert LoadProgress().ends(samples, HELLO, RESULT) == ({}, {})
 
 
 def test_a_sample_within_a_pause_of_the_machine_is_not_used() -> None:
@@ -202,10 +190,3 @@ def test_a_sample_within_a_pause_of_the_machine_is_not_used() -> None:
     at_once = [{"time_ns": 1101}, *samples]
     assert load.ends(at_once, HELLO, {"begin_ns": 100, "end_ns": 600})[0]["time_ns"] == 1101
     assert load.ends(samples[:2], HELLO, {"begin_ns": 100, "end_ns": 600}) == ({}, {})
-
-
-def test_a_single_sample_in_the_measurement_gives_no_increase() -> None:
-    load = LoadProgress()
-    load.add(interval(100, 10))
-    assert load.ends([{"time_ns": 1150}], HELLO, RESULT) == ({}, {})
-    assert LoadProgress().ends([{"time_ns": 1150}] * 2, HELLO, RESULT) == ({}, {})

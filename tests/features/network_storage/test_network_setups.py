@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,12 +13,10 @@ from iosonde.features.network_storage import tcp
 from iosonde.features.network_storage.availability import Interval, unavailability
 from iosonde.features.network_storage.setup import FabricSetup, NfsSetup
 from iosonde.features.network_storage.setups import nfs, nvme_tcp
-from iosonde.features.network_storage.targets import SOURCE, NfsTarget
-from iosonde.features.network_storage.undo import KINDS
+from iosonde.features.network_storage.targets import SOURCE
 from iosonde.plan import Setup
 from iosonde.storage.safety.journal_entry import Entry
 from iosonde.storage.setups import file_systems
-from iosonde.storage.targets.setup_target import SetupTarget
 from iosonde.study.setup import resolve
 
 OWN = "iosonde-0123abcd"
@@ -69,33 +65,12 @@ def test_what_cannot_be_combined_is_refused(parameters: dict[str, Any], message:
         setup(**parameters)
 
 
-@pytest.mark.parametrize("text", ["server:/export", "10.0.0.2:/", "[fe80::1%eth0]:/a/b", "nas.example.org:/vol-1"])
-def test_an_export_is_a_server_and_a_path(text: str) -> None:
-    assert SOURCE.fullmatch(text)
-    assert nfs.is_source(Path(text))
-    assert file_systems.source_of(Path(text)) == text
-
-
-@pytest.mark.parametrize("text", ["/export", "server", "server:export", "a b:/x", "server:/x,ro", ":/x"])
-def test_other_texts_are_no_export(text: str) -> None:
-    assert not SOURCE.fullmatch(text)
-
-
-def test_an_export_is_measured_only_when_a_case_mounts_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iosonde.storage.tools.require_root", lambda _: None)
-    monkeypatch.setattr(nfs, "check_possible", lambda _: None)
-    target = NfsTarget(name="nfs:server:/export", source=Path("server:/export"), room_bytes=1 << 30, own=OWN)
-    with pytest.raises(TargetError, match="has to be mounted by each case"):
-        target.check(4096, [4096], "direct")
-    for other in (Setup(file_system="ext4"), setup(fabric="nvme-tcp")):
-        with pytest.raises(TargetError, match="is an export"):
-            target.with_setup(other)
-    mounted = target.with_setup(setup(file_system="nfs"))
-    assert isinstance(mounted, SetupTarget)
-    assert mounted.kind == "directory"
-    assert 0 < mounted.free_bytes() < 1 << 30
-    [created] = mounted.destroys(1 << 20)
-    assert created.path == f"server:/export/{OWN}"
+def test_an_export_is_a_server_and_a_path() -> None:
+    for text in ("server:/export", "10.0.0.2:/", "[fe80::1%eth0]:/a/b", "nas.example.org:/vol-1"):
+        assert SOURCE.fullmatch(text) and nfs.is_source(Path(text)) and file_systems.source_of(Path(text)) == text
+    for text in ("/export", "server", "server:export", "a b:/x", "server:/x,ro", ":/x"):
+        assert not SOURCE.fullmatch(text)
+    assert {"secure", "rw", "sync"} <= set(nfs.EXPORT_OPTIONS.split(",")), "it accepts ports of root only"
 
 
 def test_an_entry_of_something_that_is_gone_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,24 +109,6 @@ def test_nvme_tcp_requires_that_other_users_cannot_learn_the_name_of_its_host(
         nvme_tcp.check_possible(part)
 
 
-def test_addresses_on_which_a_port_listens_are_found() -> None:
-    with socket.socket() as own:
-        own.bind(("127.0.0.1", 0))
-        port = own.getsockname()[1]
-        assert tcp.listening(port) == []
-        own.listen()
-        assert tcp.listening(port) == [ipaddress.ip_address("127.0.0.1")]
-
-
-def test_an_export_accepts_ports_of_root_only() -> None:
-    assert {"secure", "rw", "sync"} <= set(nfs.EXPORT_OPTIONS.split(","))
-
-
-def test_every_layer_has_an_undo() -> None:
-    assert {nvme_tcp.JOURNALED, nfs.EXPORTED, nfs.FILES, nfs.THREADS_CHANGED} < {kind.what for kind in KINDS}
-    assert {FabricSetup.part, NfsSetup.part} == {"fabric", "nfs"}
-
-
 def series(*counts: int, backlogs: dict[int, int] | None = None) -> list[Interval]:
     """Intervals of 100 ms."""
     found = backlogs or {}
@@ -164,14 +121,12 @@ def test_unavailable_time_is_the_longest_without_a_completed_io() -> None:
     assert (found.begin_ns, found.end_ns) == (350 * MS, 750 * MS)
     assert found.resolution_ns == 100 * MS
     assert found.caught_up_ns is None
-
-
-def test_a_gap_at_another_time_is_not_that_of_the_outage() -> None:
     counts = (10, 0, 0, 0, 10, 10, 0, 0, 10, 0, 0, 0, 10)
-    found = unavailability(series(*counts), 650 * MS, 750 * MS)
-    assert found
-    assert (found.begin_ns, found.end_ns) == (550 * MS, 850 * MS)
-    assert unavailability(series(10, 0, 0, 10, 10, 10, 10), 450 * MS, 550 * MS) is None
+    at_the_outage = unavailability(series(*counts), 650 * MS, 750 * MS)
+    assert at_the_outage and (at_the_outage.begin_ns, at_the_outage.end_ns) == (550 * MS, 850 * MS)
+    assert unavailability(series(10, 0, 0, 10, 10, 10, 10), 450 * MS, 550 * MS) is None, "a gap at another time"
+    for without_end in ((10, 10, 10), (10, 0, 0), (0, 0, 10), ()):
+        assert unavailability(series(*without_end)) is None
 
 
 def test_the_backlog_is_worked_off_when_it_is_as_before() -> None:
@@ -180,14 +135,5 @@ def test_the_backlog_is_worked_off_when_it_is_as_before() -> None:
     assert found
     assert found.backlog_max == 30
     assert found.caught_up_ns == 700 * MS - 450 * MS
-
-
-def test_a_backlog_that_stays_is_not_worked_off() -> None:
-    found = unavailability(series(10, 0, 0, 10, 10, backlogs={2: 20, 3: 30, 4: 25}))
-    assert found
-    assert found.caught_up_ns is None
-
-
-@pytest.mark.parametrize("counts", [(10, 10, 10), (10, 0, 0), (0, 0, 10), ()])
-def test_without_an_end_there_is_no_unavailable_time(counts: tuple[int, ...]) -> None:
-    assert unavailability(series(*counts)) is None
+    stays = unavailability(series(10, 0, 0, 10, 10, backlogs={2: 20, 3: 30, 4: 25}))
+    assert stays and stays.caught_up_ns is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,14 +26,23 @@ from iosonde.study.setup import resolve
 
 
 class Server:
-    def __init__(self) -> None:
+    def __init__(self, *, refuses: bool = False) -> None:
         self.calls: list[str] = []
+        self.refuses = refuses
 
     def stop_server(self) -> None:
+        if self.refuses:
+            raise OSError(16, "Device or resource busy")
         self.calls.append("stop")
 
     def start_server(self) -> None:
         self.calls.append("start")
+
+
+def outage_of(server: Server, **parameters: str) -> Outage:
+    outage = Outage(cast("Any", SimpleNamespace(parameters={"outage": "watch", **parameters})))
+    outage._stoppable = server
+    return outage
 
 
 def interval(phase: str) -> Any:
@@ -44,9 +54,8 @@ def interval(phase: str) -> Any:
 def test_the_outage_begins_after_the_first_interval_of_the_measurement_and_ends() -> None:
     """The engine reports no start of the measurement, only its intervals."""
     assert Outage in INSTRUMENTS
-    context: Any = SimpleNamespace(parameters={"outage": "watch", "outage_after": "100ms", "outage_length": "10ms"})
-    outage, server = Outage(context), Server()
-    outage._stoppable = server
+    server = Server()
+    outage = outage_of(server, outage_after="100ms", outage_length="10ms")
     outage.event(interval("ramp"))
     assert outage._thread is None
     outage.event(interval("measure"))
@@ -56,25 +65,14 @@ def test_the_outage_begins_after_the_first_interval_of_the_measurement_and_ends(
     assert outage._times[1] - outage._times[0] >= 10_000_000
 
 
-def test_an_outage_that_was_not_reached_is_not_carried_out() -> None:
-    context: Any = SimpleNamespace(parameters={"outage": "watch", "outage_after": "1h"})
-    outage, server = Outage(context), Server()
-    outage._stoppable = server
+def test_an_outage_that_is_not_reached_or_that_the_server_refuses_is_a_warning() -> None:
+    server = Server()
+    outage = outage_of(server, outage_after="1h")
     outage.event(interval("measure"))
     outage.close()
-    assert server.calls == []
-    [warning] = outage._warnings()
-    assert warning.code == "outage_failed"
-
-
-def test_an_outage_that_the_server_refuses_has_no_length() -> None:
-    class Refusing(Server):
-        def stop_server(self) -> None:
-            raise OSError(16, "Device or resource busy")
-
-    context: Any = SimpleNamespace(parameters={"outage": "watch", "outage_after": "0", "outage_length": "10ms"})
-    outage, server = Outage(context), Refusing()
-    outage._stoppable = server
+    assert ([each.code for each in outage._warnings()], server.calls) == (["outage_failed"], [])
+    server = Server(refuses=True)
+    outage = outage_of(server, outage_after="0", outage_length="10ms")
     outage.event(interval("measure"))
     assert outage._thread
     outage._thread.join()
@@ -102,9 +100,8 @@ def test_an_outage_that_ends_after_the_measurement_states_no_unavailable_time(en
 
     The same if no I/O completes between both: then the unavailable time has no end.
     """
-    context: Any = SimpleNamespace(parameters={"outage": "server", "outage_length": "2s"})
-    outage = Outage(context)
-    outage._stoppable, outage._times = Server(), [1_000_000_000, 3_000_000_000]
+    outage = outage_of(Server(), outage="server", outage_length="2s")
+    outage._times = [1_000_000_000, 3_000_000_000]
     done = (4, 4, 0, 0, 0, 0, 4, 4)[: end_ns // 500_000_000]
     for place, count in enumerate(done):
         outage._intervals.append(Interval(place * 500_000_000, (place + 1) * 500_000_000, count, 0))
@@ -153,51 +150,33 @@ def test_an_outage_requires_a_server_that_can_be_reached_or_stopped(
         ("10.0.0.2 50000 10.0.0.1 22", "; your SSH session comes from it and will hang for 10 s"),
     ],
 )
-@pytest.mark.parametrize("is_export", [True, False])
 def test_the_plan_states_that_all_connections_to_the_server_stop(
-    monkeypatch: pytest.MonkeyPatch, client: str, warning: str, is_export: bool
+    monkeypatch: pytest.MonkeyPatch, client: str, warning: str
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", client)
     monkeypatch.setattr(transport, "of_device", lambda name: {"server": "10.0.0.2"})
     monkeypatch.setattr(path, "describe", lambda address: {"server_is_local": False})
     export = ServerExport(name="nfs:10.0.0.2:/", source=Path("10.0.0.2:/"), own="iosonde-0123abcd", device_bytes=0)
     place: Any = SimpleNamespace(name="/dev/nvme1n1", describe=lambda: {"devices": [{"name": "nvme1n1"}]})
-    if is_export:
-        place.provider = export
+    sources = {"nas:/export/a:/b": "nas", "[fd00::2]:/": "fd00::2"}
+    assert [replace(export, source=Path(each)).server for each in sources] == list(sources.values())
     case: Any = SimpleNamespace(parameters={"outage": "link", "outage_length": "10s"}, setup=None)
     [check] = REQUIREMENTS
-    [cut] = check(case, place)
-    assert (cut.path, cut.what) == (
-        "10.0.0.2",
-        "unreachable from this machine for 10 s in each run with this outage (blackhole route): all connections to it "
-        f"stop, your own mounts and SSH sessions included{warning}",
-    )
-
-
-@pytest.mark.parametrize(
-    ("source", "server"),
-    [
-        ("nas:/export/a:/b", "nas"),
-        ("10.0.0.2:/", "10.0.0.2"),
-        ("[fd00::2]:/export", "fd00::2"),
-        ("[fd00::2]:/", "fd00::2"),
-    ],
-)
-def test_the_server_of_an_export(source: str, server: str) -> None:
-    export = ServerExport(name=f"nfs:{source}", source=Path(source), own="iosonde-0123abcd", device_bytes=0)
-    assert export.server == server
+    for place.provider in (None, export):
+        [cut] = check(case, place)
+        assert (cut.path, cut.what) == (
+            "10.0.0.2",
+            "unreachable from this machine for 10 s in each run with this outage (blackhole route): all connections to "
+            f"it stop, your own mounts and SSH sessions included{warning}",
+        )
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize(("server", "answer"), [("192.0.2.7", "True"), ("192.0.2.70", "False")])
-def test_the_ssh_session_is_known_after_sudo_removed_its_variable(server: str, answer: str) -> None:
-    code = f"from iosonde.features.network_storage import link; print(link.is_ssh_client('{server}'))"
+def test_the_ssh_session_is_known_after_sudo_removed_its_variable() -> None:
+    code = "from iosonde.features.network_storage.link import is_ssh_client as found\n"
+    code += "print(found('192.0.2.7'), found('192.0.2.70'))"
     script = 'env -u SSH_CONNECTION "$0" -c "$1"; exit $?'  # Something follows, so the shell stays the parent.
-    shown = subprocess.run(
-        ["sh", "-c", script, sys.executable, code],
-        env={**os.environ, "SSH_CONNECTION": "192.0.2.7 50000 192.0.2.1 22"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shown.stdout == f"{answer}\n"
+    environment = {**os.environ, "SSH_CONNECTION": "192.0.2.7 50000 192.0.2.1 22"}
+    words = ["sh", "-c", script, sys.executable, code]
+    shown = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert shown.stdout == "True False\n"

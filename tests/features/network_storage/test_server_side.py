@@ -49,7 +49,11 @@ def metrics(results: ResultSet) -> dict[str, float]:
 
 def test_the_part_of_a_server_is_divided_into_its_device_and_the_rest(tmp_path: Path) -> None:
     """100 operations of 10 ms: 6 ms in the server, whose drives read for 200 ms in all."""
-    found = metrics(results_of(tmp_path, reading(), serving()))
+    results = results_of(tmp_path, reading(), serving())
+    remote = remote_of(results.records()[0])
+    assert remote and (remote.server_device_ns, remote.server_device_share) == (2_000_000, 0.2)
+    assert (remote.server_cpu_share, remote.calls_without_thread_share) == (0.25, 0.6)
+    found = metrics(results)
     assert found["network_path_server_ns_mean"] == 6_000_000
     assert found["network_path_server_device_ns_mean"] == 2_000_000
     assert found["network_path_server_queue_ns_mean"] == 4_000_000
@@ -84,23 +88,10 @@ def test_the_counters_of_several_clients_are_divided_as_those_of_one(tmp_path: P
     assert merged and {"tcp_connections": 3, "tcp_min_round_trip_us": 2}.items() <= merged.at_end.items()
     found = metrics(results_of(tmp_path, merged, serving(load_operations=200, disk_reads=100)))
     assert found["network_path_server_device_ns_mean"] == 1_000_000
+    names = {name for name in metrics(results_of(tmp_path / "alone", reading())) if "server_" in name}
+    assert names == {"network_path_server_ns_mean", "network_path_server_whole_ns_mean"}, "no server among the hosts"
     lossy = [reading(lost=1), reading(lost=2)]
     assert (NetworkReading.of_hosts(lossy) or lossy[0]).lost_probes == 3
-
-
-def test_each_client_has_connections_of_its_own() -> None:
-    names = [f"tcp_connection_10.0.0.{host}:700_bytes" for host in (1, 2)]
-    parts = [NetworkReading(transport={}, at_start={name: 5}, at_end={name: 9}) for name in names]
-    merged = NetworkReading.of_hosts(parts)
-    assert merged and merged.at_end == dict.fromkeys(names, 4)
-
-
-def test_without_a_server_among_the_hosts_the_rest_is_the_server(tmp_path: Path) -> None:
-    results = results_of(tmp_path, reading())
-    assert {name for name in metrics(results) if name.startswith(("server_", "network_path_server"))} == {
-        "network_path_server_ns_mean",
-        "network_path_server_whole_ns_mean",
-    }
 
 
 @pytest.mark.parametrize("io_mode", ["direct", "buffered"])
@@ -165,35 +156,15 @@ def test_direct_io_of_a_device_has_its_time_and_echoes_as_evidence(tmp_path: Pat
     assert (found.network_ns, found.longest_network_ns, found.round_trip_ns) == (2_000_000, 5_000_000, 9_000_000)
     assert (found.payload_ns, found.is_lossy, found.is_one_call) == (0, False, True)
     assert (found.load_read_bytes, found.read_bytes) == (0, 0)
-
-
-def test_the_time_of_a_device_is_no_evidence_if_its_ios_are_not_those_of_the_load(tmp_path: Path) -> None:
-    found = on_device(tmp_path, device_read_operations=200)
-    assert found
-    assert (found.network_ns, found.round_trip_ns) == (9_000, None)
-
-
-def test_a_payload_that_no_echo_has_or_a_lost_packet_leaves_the_server_unknown(tmp_path: Path) -> None:
-    small = on_device(tmp_path, payload=0)
-    assert small
-    assert small.payload_ns is None
+    others = on_device(tmp_path / "others", device_read_operations=200)
+    assert others and (others.network_ns, others.round_trip_ns) == (9_000, None), "not those of the load"
+    small = on_device(tmp_path / "small", payload=0)
+    assert small and small.payload_ns is None
     lossy = on_device(tmp_path / "lossy", tcp_retransmits=9, tcp_needless_retransmits=0)
-    assert lossy
-    assert lossy.is_lossy
-
-
-def test_buffered_io_of_a_device_has_the_bytes_that_it_moved_as_evidence(tmp_path: Path) -> None:
-    found = on_device(tmp_path, io_mode="buffered")
-    assert found
-    assert (found.load_read_bytes, found.read_bytes, found.write_bytes) == (1 << 20, 4096, 0)
-    assert (found.is_one_call, found.round_trip_ns) == (False, None)
-
-
-def test_counters_of_a_server_are_evidence_of_the_verdict(tmp_path: Path) -> None:
-    found = remote_of(results_of(tmp_path, reading(), serving()).records()[0])
-    assert found
-    assert (found.server_device_ns, found.server_device_share) == (2_000_000, 0.2)
-    assert (found.server_cpu_share, found.calls_without_thread_share) == (0.25, 0.6)
+    assert lossy and lossy.is_lossy
+    buffered = on_device(tmp_path / "buffered", io_mode="buffered")
+    assert buffered and (buffered.load_read_bytes, buffered.read_bytes, buffered.write_bytes) == (1 << 20, 4096, 0)
+    assert (buffered.is_one_call, buffered.round_trip_ns) == (False, None)
 
 
 def test_counters_of_clients_are_added_and_those_of_interfaces_are_not() -> None:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from loop_stacks import loop_devices
+from loop_stacks import MIB, loop_devices
 
 from iosonde.errors import TargetError
+from iosonde.execution.engine import EngineRun
+from iosonde.execution.instruments.instrument import RunContext
 from iosonde.features.swap_areas import area as swap
 from iosonde.features.swap_areas import settings
+from iosonde.features.swap_areas.area import AreaReading
+from iosonde.features.swap_areas.instruments import SwapAreas
 from iosonde.storage.block_layer.block_nodes import number_of, opened
 from iosonde.storage.safety import journal
 
 OWN = "iosonde-12345678"
 BYTES = 4 << 20
+
+
+def alone(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that turns on swap: the areas of a machine are shared."""
+    return pytest.mark.system(pytest.mark.alone(test))
 
 
 @pytest.fixture
@@ -46,8 +56,7 @@ def left_by_a_killed_process(directory: Path) -> None:
     os.waitpid(child, 0)
 
 
-@pytest.mark.unit
-def test_the_priority_is_above_that_of_all_other_areas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_priority_is_above_that_of_all_other_areas(tmp_path: Path) -> None:
     lines = "Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 -2\n/a\\040b file 2048 4 7\n"
     (tmp_path / "swaps").write_text(lines)
     areas = swap.active(tmp_path)
@@ -61,31 +70,49 @@ def test_the_priority_is_above_that_of_all_other_areas(monkeypatch: pytest.Monke
         swap._priority_above([swap.HIGHEST_PRIORITY])
 
 
-@pytest.mark.system
-@pytest.mark.alone
-def test_a_file_becomes_swap_and_nothing_remains_of_it(tmp_path: Path) -> None:
-    area = swap.on_file(tmp_path, OWN, BYTES)
-    assert str(area.path) in paths()
-    assert [entry.what for entry in journal.entries()] == ["directory", swap.JOURNALED]
-    assert area.reading().used_bytes == 0
-    area.remove()
-    assert str(area.path) not in paths()
-    assert list(tmp_path.iterdir()) == []
+@alone
+def test_files_and_devices_become_swap_above_the_other_and_nothing_remains_of_them(tmp_path: Path, disk: Path) -> None:
+    first = on_device(disk, "iosonde-00000001")
+    try:
+        assert (str(disk) in paths(), first.size_bytes) == (True, BYTES)
+        area = swap.on_file(tmp_path, OWN, BYTES)
+        assert str(area.path) in paths() and area.priority > first.priority
+        assert [entry.what for entry in journal.entries()] == [swap.JOURNALED, "directory", swap.JOURNALED]
+        assert area.reading().used_bytes == 0
+        area.remove()
+        assert str(area.path) not in paths()
+    finally:
+        first.remove()
+    assert str(disk) not in paths()
+    assert disk.read_bytes() == bytes(BYTES), "it has lost its header"
+    assert not (tmp_path / f"{OWN}-setup").exists()
     assert journal.entries() == []
 
 
-@pytest.mark.system
-@pytest.mark.alone
-def test_a_device_becomes_swap_and_loses_its_header(disk: Path) -> None:
-    area = on_device(disk, OWN)
-    assert (str(disk) in paths(), area.size_bytes) == (True, BYTES)
-    area.remove()
-    assert str(disk) not in paths()
-    assert disk.read_bytes() == bytes(BYTES)
+@alone
+def test_what_cannot_be_swap_is_refused_and_nothing_remains(tmp_path: Path, disk: Path) -> None:
+    before = disk.read_bytes()
+    with opened(number_of(disk), os.O_RDONLY | os.O_EXCL), pytest.raises(TargetError, match="busy") as raised:
+        on_device(disk, OWN)
+    assert "swapon --show" in raised.value.hint
+    assert str(disk) not in paths() and disk.read_bytes() == before
+    with pytest.raises(TargetError, match="no room") as raised:
+        swap.on_file(tmp_path, OWN, 1 << 50)
+    assert "swap_size" in raised.value.where + raised.value.hint
+    memory = Path("/dev/shm", OWN)
+    memory.mkdir()
+    try:
+        with pytest.raises(TargetError, match="cannot create a swap file") as raised:
+            swap.on_file(memory, OWN, BYTES)
+        assert "ext4" in raised.value.hint
+        assert list(memory.iterdir()) == []
+    finally:
+        memory.rmdir()
+    assert not (tmp_path / f"{OWN}-setup").exists()
+    assert journal.entries() == []
 
 
-@pytest.mark.system
-@pytest.mark.alone
+@alone
 @pytest.mark.needs("mkswap", "swapon")
 def test_swap_of_somebody_else_on_the_device_with_that_number_stays(disk: Path) -> None:
     """After a reboot the device number of an entry may be that of another area."""
@@ -104,32 +131,7 @@ def test_swap_of_somebody_else_on_the_device_with_that_number_stays(disk: Path) 
     assert disk.read_bytes() == before, "the header of an area that is not in use"
 
 
-@pytest.mark.system
-@pytest.mark.alone
-def test_a_device_that_another_program_claims_is_refused(disk: Path) -> None:
-    before = disk.read_bytes()
-    with opened(number_of(disk), os.O_RDONLY | os.O_EXCL), pytest.raises(TargetError, match="busy") as raised:
-        on_device(disk, OWN)
-    assert "swapon --show" in raised.value.hint
-    assert str(disk) not in paths()
-    assert disk.read_bytes() == before
-    assert journal.entries() == []
-
-
-@pytest.mark.system
-@pytest.mark.alone
-def test_a_new_area_comes_before_the_one_in_use(tmp_path: Path, disk: Path) -> None:
-    first = on_device(disk, "iosonde-00000001")
-    try:
-        second = swap.on_file(tmp_path, OWN, BYTES)
-        assert second.priority > first.priority
-        second.remove()
-    finally:
-        first.remove()
-
-
-@pytest.mark.system
-@pytest.mark.alone
+@alone
 @pytest.mark.needs("setpriv")
 @pytest.mark.parametrize(
     ("script", "message"),
@@ -160,8 +162,7 @@ def test_swap_that_cannot_be_turned_off_is_reported_and_stays_in_the_journal(
     assert journal.entries() == []
 
 
-@pytest.mark.system
-@pytest.mark.alone
+@alone
 def test_cleanup_turns_off_the_swap_of_a_killed_process(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path)
     file = str(tmp_path / f"{OWN}-setup" / "swap")
@@ -172,8 +173,7 @@ def test_cleanup_turns_off_the_swap_of_a_killed_process(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.system
-@pytest.mark.alone
+@alone
 def test_cleanup_finds_the_swap_file_whose_directory_was_renamed_and_keeps_another_in_its_place(tmp_path: Path) -> None:
     left_by_a_killed_process(tmp_path)
     place, moved = tmp_path / f"{OWN}-setup", tmp_path / "moved"
@@ -186,32 +186,7 @@ def test_cleanup_finds_the_swap_file_whose_directory_was_renamed_and_keeps_anoth
     assert (place / "swap").read_text() == "another"
 
 
-@pytest.mark.system
-@pytest.mark.alone
-def test_a_file_system_without_swap_files_is_refused_and_nothing_remains(tmp_path: Path) -> None:
-    memory = Path("/dev/shm", OWN)
-    memory.mkdir()
-    try:
-        with pytest.raises(TargetError, match="cannot create a swap file") as raised:
-            swap.on_file(memory, OWN, BYTES)
-        assert "ext4" in raised.value.hint
-        assert list(memory.iterdir()) == []
-        assert journal.entries() == []
-    finally:
-        memory.rmdir()
-
-
-@pytest.mark.system
-@pytest.mark.alone
-def test_a_swap_file_larger_than_the_free_space_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TargetError, match="no room") as raised:
-        swap.on_file(tmp_path, OWN, 1 << 50)
-    assert "swap_size" in raised.value.where + raised.value.hint
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.system
-@pytest.mark.alone
+@alone
 def test_page_cluster_is_set_and_restored_after_a_crash() -> None:
     file = settings.FILES["page_cluster"]
     before = file.read_text()
@@ -226,8 +201,7 @@ def test_page_cluster_is_set_and_restored_after_a_crash() -> None:
     assert file.read_text() == before
 
 
-@pytest.mark.system
-@pytest.mark.alone
+@alone
 def test_zram_becomes_swap_and_its_device_disappears() -> None:
     if not swap.ZRAM_CONTROL.exists():
         with pytest.raises(TargetError, match="no zram"):
@@ -240,37 +214,15 @@ def test_zram_becomes_swap_and_its_device_disappears() -> None:
     assert not Path("/sys/block", area.path.name).exists()
 
 
-@pytest.mark.unit
-def test_a_zram_device_that_the_kernel_does_not_add_is_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("parameters", "used_bytes", "codes"),
+    [({}, 100 * MIB, ["foreign_swap"]), ({}, MIB, []), ({"in_memory": True}, 100 * MIB, [])],
+    ids=["of other processes", "little", "files of a database in memory, which are the run's own"],
+)
+def test_swap_that_remains_in_use_after_the_run_is_a_warning(
+    parameters: dict[str, Any], used_bytes: int, codes: list[str]
 ) -> None:
-    monkeypatch.setattr(swap, "ZRAM_CONTROL", tmp_path)
-    with pytest.raises(TargetError, match="could not add a zram device"):
-        swap.on_zram(OWN, BYTES)
-
-
-@pytest.mark.unit
-def test_a_busy_zram_device_is_removed_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [OSError(errno.EBUSY, "busy"), OSError(errno.EBUSY, "busy"), None]
-    written: list[str] = []
-
-    def write(file: Path, text: str, encoding: str) -> int:
-        written.append(text)
-        if error := answers.pop(0):
-            raise error
-        return 1
-
-    monkeypatch.setattr(Path, "write_text", write)
-    swap._remove_zram(Path("/dev/zram7"))
-    assert written == ["7"] * 3
-
-
-@pytest.mark.unit
-def test_a_zram_device_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(file: Path, text: str, encoding: str) -> int:
-        raise OSError(errno.EBUSY, "busy")
-
-    monkeypatch.setattr(Path, "write_text", refuse)
-    monkeypatch.setattr(swap, "RETRIES_S", 0.1)
-    with pytest.raises(OSError, match="busy"):
-        swap._remove_zram(Path("/dev/zram7"))
+    instrument = SwapAreas(cast("RunContext", SimpleNamespace(parameters=parameters)))
+    found = AreaReading(kind="file", path="/a", size_bytes=512 * MIB, priority=1, used_bytes=used_bytes, others=[])
+    instrument._area = cast("Any", SimpleNamespace(reading=lambda: found))
+    assert [each.code for each in instrument.stop(cast("EngineRun", None)).warnings] == codes
