@@ -129,7 +129,8 @@ def _host(
     directory, address = parent / name, f"10.77.0.{number + 2}"
     (directory / "temporary").mkdir(parents=True)
     _create_key(directory / "host")
-    own = {"XDG_STATE_HOME": directory / "state", "TMPDIR": directory / "temporary", **variables}
+    # At this level bash does not read ~/.bashrc for commands over SSH: that of a developer may wait for a minute.
+    own = {"XDG_STATE_HOME": directory / "state", "TMPDIR": directory / "temporary", "SHLVL": "1", **variables}
     settings = {
         "HostKey": directory / "host",
         "AuthorizedKeysFile": parent / "user.pub",
